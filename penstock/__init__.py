@@ -5,8 +5,10 @@
     penstock.register(spark)                                # format("amqp") for this Spark session
 
     with penstock.Broker("data") as broker:                 # a broker in a child process
+
         with penstock.connect(broker.amqp_url) as connection:
             connection.send("orders", json={"id": 7})       # an AMQP 1.0 client for applications
+
     print(penstock.explain(error))                          # the important sentence of a Spark error
 
 Importing this package imports nothing else, because a Spark executor needs only a part of it. A name is imported at its first

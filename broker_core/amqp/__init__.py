@@ -1,39 +1,59 @@
-"""A sans-I/O AMQP 1.0 library: octets in, events out, in the manner of h11. It needs nothing but the standard library.
+"""A sans-I/O AMQP 1.0 library in the manner of h11: octets in, events out. It needs only the standard library.
 
     from penstock.broker_core.amqp import Connection, Role, Settings
 
-Two ends over a wire of memory; a real program moves the same octets through a socket:
+Two ends over a wire of memory. A real program moves the same octets through a socket:
 
     >>> client, server = (Connection(role, Settings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
     >>> def turn():
     ...     at_server = server.receive_data(client.data_to_send())
     ...     return at_server, client.receive_data(server.data_to_send())
+
     >>> turn(), client.open(), server.open()
     (([], []), None, None)
     >>> turn()[0]  # doctest: +ELLIPSIS
     [Opened(open=Open(container_id='client', ...))]
+
+A link and a message:
+
     >>> sender = client.begin().sender("orders")
     >>> sender.attach(source=Source(), target=Target(address="orders"))
     >>> begun, attached = turn()[0]
+
     >>> begun.session.begin()
     >>> attached.link.attach(source=attached.attach.source, target=attached.attach.target)
     >>> attached.link.grant(10)
+
     >>> _ = turn()
     >>> _ = sender.send(b"tag", Message(data=[b"hello"]).encode())
     >>> [delivered] = turn()[0]
     >>> decode_message(delivered.deliveries[0].payload).data
     [b'hello']
+
     >>> begun.session.dispose(delivered.deliveries, Accepted())
     >>> [disposed] = turn()[1]
     >>> disposed.state, disposed.settled
     (Accepted(), True)
 
-The rooms, from the bottom up: `types` and `encoder`/`decoder` (part 1), `composites` and `performatives` (every composite
-type, one table), `messages` (sections of a message), `transactions` (what a control link carries), `frames` and `fastpath`
-(one at a time, a buffer at a time), `scram` and `sasl`, `states` (the tables), `links` with `senders` and `receivers`,
-`sessions` with `handles`, `outbox`, `intake` (dispositions, runs, frames with an invalid field) and `disposing` (dispositions
-out), `resume`, `handshake`, `idle`, `connection`, `events`; beside them `errors`, `serial` (numbers that wrap) and `settings`.
-What is implemented, section by section, is in docs/protocols/amqp.md.
+The modules, from the bottom up:
+
+types, encoder, decoder         the type system (part 1).
+composites, performatives       every composite type, in one table.
+messages                        sections of a message.
+transactions                    messages of a control link.
+frames, fastpath                frames one at a time, and a buffer at a time.
+scram, sasl                     logins.
+states                          the state tables.
+links, senders, receivers       links.
+deliveries                      deliveries and their delivery ids.
+sessions, handles, outbox       sessions, their handles, their queued transfers.
+intake, disposing               dispositions, runs and invalid frames that come in; dispositions that go out.
+resume                          deliveries of a resumed link.
+handshake, idle, connection     a connection.
+events                          the events that a connection returns.
+errors, serial, settings        errors; numbers that wrap; options of a connection.
+
+docs/protocols/amqp.md lists the implemented sections of the specification.
 """
 
 from .connection import Connection

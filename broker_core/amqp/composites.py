@@ -1,15 +1,14 @@
-"""Composite types (1.4): described lists with named fields, as dataclasses whose class bodies are the one table of fields.
+"""Composite types (1.4): described lists with named fields, as dataclasses. Their class bodies are the only table of fields.
 
-A class body gives each field's wire type, its default, and whether it is mandatory, in the order of the specification. The
-constructor, the decoder and the encoder all come from it:
+A class body contains each field's wire type, its default, and whether it is mandatory, in the order of the specification. It
+yields the constructor, the decoder and the encoder:
 
     @composite(0x17, "amqp:end:list", "frame")
     class End(Composite):
         error: Error | None = wire("error", default=None)
 
-Rejected: a separate table with classes made by `make_dataclass` (neither a checker nor a reader sees the attributes), and
-generated source files (two places). A null field takes its default when decoded; a field equal to its default is null when
-encoded. Trailing nulls are left out. Fields beyond the definition are refused.
+A null field takes its default when decoded. A field equal to its default is null when encoded. Trailing nulls are left out.
+Fields beyond the definition are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
 from . import encoder
-from .decoder import LIMITS, Limits, decode
+from .decoder import LIMITS, DecoderLimits, decode
 from .encoder import encode_into
 from .errors import DecodeError, EncodeError, FieldError
 from .types import Array, Described, Pairs, Symbol, Timestamp, UByte, UInt, ULong, UShort, Value
@@ -41,7 +40,7 @@ _C = TypeVar("_C", bound="type[Composite]")
 class Field(NamedTuple):
     """One row of the table.
 
-    `choices` are the values of a restricted type, if it is one. A `written` field is sent even if it has its default.
+    `choices` are the values of a restricted type. A `written` field is sent even if it has its default.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Field(NamedTuple):
 
 
 class Composite:
-    """Base of all composites. CODE and SYMBOL are the two descriptors, PROVIDES the roles it can play in a field."""
+    """Base of all composites. CODE and SYMBOL are the two descriptors, PROVIDES the roles that it can play in a field."""
 
     __slots__ = ()
     CODE: ClassVar[int]
@@ -63,7 +62,7 @@ class Composite:
     FIELDS: ClassVar[tuple[Field, ...]]
 
     def encode(self) -> bytes:
-        """Return descriptor and list, canonical. Raises EncodeError for a value its field cannot hold."""
+        """Return descriptor and list in canonical form. Raises EncodeError for a value that its field cannot hold."""
         out = bytearray()
         _put_composite(out, self)
         return bytes(out)
@@ -80,7 +79,7 @@ def wire(
 ) -> Any:
     """Declare a field of `kind`: a primitive's name, `symbols` (multiple), `fields`, or a role such as `source`; see `_KINDS`.
 
-    `written`: sent even if it has its default.
+    A `written` field is sent even if it has its default.
     """
     metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "name": name, "written": written}
     return dataclasses.field(metadata=metadata) if mandatory else dataclasses.field(default=default, metadata=metadata)
@@ -92,7 +91,7 @@ _BY_SYMBOL: dict[str, type[Composite]] = {}
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
 def composite(code: int, symbol: str, *provides: str) -> Callable[[_C], _C]:
-    """Make a class body a dataclass (keyword arguments only, slots, equality by value) and register its descriptors."""
+    """Turn a class body into a dataclass (keyword arguments only, slots, equality by value) and register its descriptors."""
 
     def decorate(cls: _C) -> _C:
         made: Any = dataclasses.dataclass(kw_only=True, slots=True)(cls)
@@ -115,21 +114,21 @@ def _row(field: dataclasses.Field[Any]) -> Field:
 # --- decoding
 
 
-def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: Limits = LIMITS) -> tuple[Composite, int]:
+def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: DecoderLimits = LIMITS) -> tuple[Composite, int]:
     """Return the composite at `position` that provides `role`, and its end. Raises DecodeError, FieldError."""
     value, after = decode(buffer, position, end, limits)
-    found = compose(value)
-    if not isinstance(found, Composite) or role not in found.PROVIDES:
-        descriptor = found.descriptor if isinstance(found, Described) else type(found).__name__
+    composite = compose(value)
+    if not isinstance(composite, Composite) or role not in composite.PROVIDES:
+        descriptor = composite.descriptor if isinstance(composite, Described) else type(composite).__name__
         raise DecodeError(f"{descriptor!r} is no {role}", position)
-    return found, after
+    return composite, after
 
 
 class Invalid(NamedTuple):
     """A composite of a known type with fields that its definition does not allow.
 
-    `values` is the list as it came. `fields` are its valid fields, by attribute, and `wrong` the attributes of the others; both
-    are empty if the list itself is wrong. `description` is that of the error.
+    `values` is the received list. `fields` are its valid fields, by attribute, and `wrong` the attributes of the others. Both are
+    empty if the list itself is wrong. `description` describes the error.
     """
 
     cls: type[Composite]
@@ -139,21 +138,21 @@ class Invalid(NamedTuple):
     description: str
 
 
-def decode_body(buffer: bytes, position: int, end: int, limits: Limits = LIMITS) -> tuple[Composite | Invalid, int]:
-    """Return the body of a frame at `position`, and its end. An invalid field leaves the valid ones. Raises DecodeError."""
+def decode_body(buffer: bytes, position: int, end: int, limits: DecoderLimits = LIMITS) -> tuple[Composite | Invalid, int]:
+    """Return the body of a frame at `position`, and its end. A body with an invalid field is an `Invalid`. Raises DecodeError."""
     value, after = decode(buffer, position, end, limits)
     try:
-        found = compose(value)
+        body = compose(value)
     except FieldError as error:
         assert isinstance(value, Described)
         known = _class_of(value.descriptor)
-        assert known is not None  # or there would be no fields to check
-        found = _sifted(known, value.value, error)
-    cls = found.cls if isinstance(found, Invalid) else type(found)
+        assert known is not None  # otherwise there were no fields to check
+        body = _sifted(known, value.value, error)
+    cls = body.cls if isinstance(body, Invalid) else type(body)
     if not issubclass(cls, Composite) or "frame" not in cls.PROVIDES:
-        descriptor = found.descriptor if isinstance(found, Described) else cls.__name__
+        descriptor = body.descriptor if isinstance(body, Described) else cls.__name__
         raise DecodeError(f"{descriptor!r} is not a frame", position)
-    return found, after
+    return body, after
 
 
 def _sifted(cls: type[Composite], values: Value, error: FieldError) -> Invalid:
@@ -178,7 +177,7 @@ def _class_of(descriptor: Value) -> type[Composite] | None:
 
 
 def compose(value: Value) -> Value:
-    """Return a `Described` with a known descriptor as its composite, anything else unchanged. FieldError if a field is wrong."""
+    """Return the composite of a `Described` with a known descriptor, and any other value unchanged. Raises FieldError."""
     if not isinstance(value, Described):
         return value
     cls = _class_of(value.descriptor)
@@ -228,7 +227,7 @@ def _exactly(*classes: type) -> Callable[[Value], Value]:
 
 
 def _number(cls: type[int]) -> Callable[[Value], int]:
-    """Convert to a plain int: the field gives its type, and both ways of decoding agree."""
+    """Convert to a plain int. The field defines its type, so both ways of decoding agree."""
 
     def convert(value: Value) -> int:
         if type(value) is not cls:
@@ -239,12 +238,12 @@ def _number(cls: type[int]) -> Callable[[Value], int]:
 
 
 def _role(role: str) -> Callable[[Value], Value]:
-    """A composite that provides `role`, or an extension's described type that we do not know."""
+    """Check for a composite that provides `role`, or for an extension's unknown described type."""
 
     def convert(value: Value) -> Value:
-        found = compose(value)
-        if isinstance(found, Described) or (isinstance(found, Composite) and role in found.PROVIDES):
-            return found
+        composite = compose(value)
+        if isinstance(composite, Described) or (isinstance(composite, Composite) and role in composite.PROVIDES):
+            return composite
         raise TypeError
 
     return convert
@@ -254,9 +253,9 @@ def _strictly(role: str) -> Callable[[Value], Value]:
     convert = _role(role)
 
     def check(value: Value) -> Value:
-        if isinstance(found := convert(value), Described):
+        if isinstance(composite := convert(value), Described):
             raise TypeError
-        return found
+        return composite
 
     return check
 
@@ -287,7 +286,7 @@ def _unsettled(value: Value) -> Mapping[bytes, Value]:
 
 def _put_composite(out: bytearray, value: Composite) -> None:
     body = bytearray()
-    kept = count = 0
+    written = count = 0
     for number, field in enumerate(value.FIELDS, 1):
         item = getattr(value, field.attribute)
         if item is None or item == () or (item == field.default and not (field.mandatory or field.written)):
@@ -301,8 +300,8 @@ def _put_composite(out: bytearray, value: Composite) -> None:
             _KINDS[field.wire][1](body, item)
         except (TypeError, AttributeError):
             raise EncodeError(f"{value.SYMBOL}: {field.name} cannot be {item!r}") from None
-        kept, count = len(body), number
-    del body[kept:]
+        written, count = len(body), number
+    del body[written:]
     out += bytes((0x00, 0x53, value.CODE))
     if count:
         encoder.put_compound(out, 0xC0, count, body)
@@ -311,7 +310,7 @@ def _put_composite(out: bytearray, value: Composite) -> None:
 
 
 def _put_symbols(out: bytearray, value: tuple[str, ...] | str) -> None:
-    # Always an array: a single symbol is legal too, but not every peer accepts it.
+    # Always an array: a single symbol is also legal, but some peers refuse it.
     items = (value,) if isinstance(value, str) else tuple(value)
     encode_into(out, Array("symbol", items))
 

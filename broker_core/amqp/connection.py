@@ -4,12 +4,10 @@
     for event in connection.receive_data(octets): ...
     transport.write(connection.data_to_send())
 
-No sockets, clocks or threads: the caller gives the octets as they come, the time if time matters, and closes the transport when
-the connection is `finished`. A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach; a
-mistake of the caller is a LocalProtocolError and changes nothing. After our close, all further input is dropped, as it must be
-after an error (2.4.6).
-
-Headers and SASL come first, in `handshake`; the idle time-outs are in `idle`.
+It has no sockets, clocks or threads. The caller passes the octets, and the time if it matters, and closes the transport when the
+connection is `finished`. A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach. A
+mistake of the caller is a LocalProtocolError and changes nothing. After our close, or an error, all further input is dropped
+(2.4.6).
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from . import events, states
 from .composites import Composite, Invalid
 from .errors import Condition, FieldError, FramingError, LocalProtocolError, RemoteProtocolError, Scope
-from .fastpath import Dispositions, Run, Scanner, scan_plainly
+from .fastpath import Dispositions, Scanner, TransferRun, scan_plainly
 from .frames import MIN_MAX_FRAME_SIZE, Frame, Reassembly, encode_frame, frame_size
 from .handles import Freed
 from .handshake import Handshake
@@ -35,15 +33,15 @@ from .transactions import Coordinated
 from .types import Value
 
 _C = ConnectionState
-_READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # after the peer's close nothing is read (2.4.6)
-_DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # after an error nothing but its close is read
+_READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # nothing is read after the peer's close (2.4.6)
+_DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # after an error only its close is read
 
 
 class Connection:
     """One end of one connection.
 
-    `sasl`: a SaslServer or SaslClient, if there is a SASL layer; a server with one admits peers without it only if
-    `sasl_required` is False. `fast=False` decodes every frame the plain way (for tests).
+    `sasl` is a SaslServer or SaslClient, if there is a SASL layer. A server with one admits peers without it only if
+    `sasl_required` is False. `fast=False` decodes every frame one at a time (for tests).
     """
 
     def __init__(
@@ -63,18 +61,18 @@ class Connection:
         self.coordinated = Coordinated()
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
-        self._ended = Freed()  # channels of the peer's
-        self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions
-        self.unfinished_size = 0  # octets of incomplete deliveries
-        self.credit_overrun = 0  # deliveries that each link takes beyond its credit, from a peer that is known to miscount
-        #: Called with that number whenever it changes; returns False if it is too much, for limits over several connections.
+        self._ended = Freed()  # channels of the peer's.
+        self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions.
+        self.unfinished_size = 0  # octets of incomplete deliveries.
+        self.credit_overrun = 0  # deliveries beyond credit that each link takes from a peer that miscounts.
+        #: Called with that number when it changes. Returns False if the number exceeds a limit over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self._out: list[bytes] = []
         self._received = Reassembly()
         self._dead = False
         self._deaf = False  # the start of the next frame is unknown
         self._has_opened = False  # the peer's open was reported
-        self._violation: RemoteProtocolError | None = None  # that our close has to report
+        self._violation: RemoteProtocolError | None = None  # our close has to report it
         self._scan = Scanner().scan if fast else scan_plainly
         self._idle = IdleTimers()
         self._handshake = Handshake(role, settings, sasl, sasl_required)
@@ -84,7 +82,7 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """True when nothing more will be read or written: close the transport once `data_to_send` is empty."""
+        """True when nothing more will be read or written. Close the transport once `data_to_send` is empty."""
         return self._dead or self.state is _C.END or (self._deaf and self.state is _C.DISCARDING)
 
     @property
@@ -93,21 +91,21 @@ class Connection:
 
     @property
     def may_send(self) -> bool:
-        """True when frames may be sent: after our open, before our close."""
+        """True between our open and our close."""
         return not self._dead and "s:frame" in states.CONNECTION[self.state]
 
     @property
     def remote_max_frame_size(self) -> int:
-        """Octets of a frame that the peer accepts; 512 before its open says so (2.4.1)."""
+        """Largest frame that the peer accepts, octets; 512 before its open (2.4.1)."""
         return MIN_MAX_FRAME_SIZE if self.remote_open is None else self.remote_open.max_frame_size
 
     @property
     def has_data_to_send(self) -> bool:
-        """True if `data_to_send` would return anything."""
+        """True if `data_to_send` would return octets."""
         return bool(self._out)
 
     def data_to_send(self) -> bytes:
-        """Return the octets to write to the transport since the last call."""
+        """Return the octets to write since the last call."""
         data = b"".join(self._out)
         self._out.clear()
         for session in self.sessions.values():
@@ -117,15 +115,16 @@ class Connection:
     def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:
         """Return the events in these octets, in order.
 
-        The octets may end anywhere; an incomplete frame waits for more, bounded by the frame size. `now`, in seconds of any clock
-        that only goes forward, makes the idle time-outs exact (see `tick`).
+        The octets may end anywhere: an incomplete frame waits for the rest. With `now`, in seconds of any clock that only moves
+        forward, the idle time-outs are exact (see `tick`).
         """
         return list(self.events_in(data, now))
 
     def events_in(self, data: bytes, now: float | None = None) -> Iterator[events.Event]:
-        """Return an iterator over the events in these octets, as `receive_data` returns them, to be taken to its end.
+        """Iterate over the events that `receive_data` returns. The caller must take all of them.
 
-        A frame is handled when its event is asked for. So a frame that came together with an open or begin finds it answered.
+        A frame is handled when its event is taken. So the caller can answer an open or begin before the following frames are
+        handled.
         """
         if not (data and self._reads):
             return
@@ -145,9 +144,10 @@ class Connection:
         return [events.Lost()]
 
     def forget_all(self) -> None:
-        """Forget octets, shapes of frames, sessions and their deliveries: the transport has gone.
+        """Forget octets, templates, sessions and their deliveries, after the end of the transport.
 
-        Who keeps a link to resume it keeps its connection, too. The link has its own deliveries still, in `unsettled`.
+        An application that keeps a link to resume it also keeps its connection. The link still has its own deliveries, in
+        `unsettled`.
         """
         self._out.clear()
         self._received.clear()
@@ -158,7 +158,7 @@ class Connection:
         self.remote_sessions.clear()
 
     def _process(self, buffer: bytes) -> Generator[events.Event, None, int]:
-        """Handle the frames in a buffer; return the start of the rest."""
+        """Handle the frames in a buffer. Returns the start of the rest."""
         position = 0
         while self._reads:
             before = position
@@ -203,7 +203,7 @@ class Connection:
     # --- our side
 
     def open(self) -> None:
-        """Send our open, from the settings. A close follows if the peer has made an error meanwhile.
+        """Send our open, from the settings. If the peer has made an error meanwhile, a close follows.
 
         Raises LocalProtocolError if the open was sent, or does not fit a first frame.
         """
@@ -241,7 +241,7 @@ class Connection:
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Send our close; with an error, later input from the peer is discarded."""
+        """Send our close. After a close with an error, later input from the peer is discarded."""
         action = "s:close"
         if error is not None and "s:error" in states.CONNECTION[self.state]:
             action = "s:error"
@@ -251,9 +251,9 @@ class Connection:
         self.state, self._violation = state, None
 
     def refuse(self, error: RemoteProtocolError) -> bool:
-        """Tell the peer that there will be no open, as far as possible now: a SASL outcome, or an open and a close.
+        """Refuse the peer's open as far as possible now, with a SASL outcome or an open and a close.
 
-        Returns True if anything could be sent. The connection is finished, or waits for the peer's close.
+        Returns True if a frame was sent. The connection is finished, or waits for the peer's close.
         """
         if self.finished or self.local_open is not None:
             return False
@@ -273,7 +273,7 @@ class Connection:
         self._write(channel, performative, payload)
 
     def send_raw(self, pieces: list[bytes]) -> None:
-        """Send frames that are encoded already, each in one piece or several."""
+        """Send encoded frames, each in one piece or several."""
         states.advance(states.CONNECTION, self.state, "s:frame")
         self._out += pieces
         self._idle.sent()
@@ -292,7 +292,7 @@ class Connection:
 
     def take_channel(self, session: Session) -> int:
         """Return the lowest free channel, for `session`."""
-        # Before the peer's open there is channel 0 only (2.4.1).
+        # Before the peer's open only channel 0 exists (2.4.1).
         limit = 0 if self.remote_open is None else min(self.settings.channel_max, self.remote_open.channel_max)
         channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
         if channel > limit:
@@ -306,7 +306,7 @@ class Connection:
             del self.sessions[session.local_channel]
 
     def steal(self, name: str, role: bool) -> list[events.Event]:
-        """Detach the link of that name and direction that is attached on this connection, if there is one (2.6.1)."""
+        """Detach the attached link of that name and direction on this connection, if there is one (2.6.1)."""
         for session in self.sessions.values():
             for link in session.handles.named.get((role, name), ()):
                 if link.state is LinkState.ATTACHED and session.may_send:
@@ -341,14 +341,14 @@ class Connection:
         except LocalProtocolError as error:
             return self._violated(_unanswerable(error))
 
-    def _on_run(self, run: Run | Dispositions) -> list[events.Event]:
+    def _on_run(self, run: TransferRun | Dispositions) -> list[events.Event]:
         session = self.remote_sessions.get(run.channel)
         if self.state is not _C.OPENED or session is None:
             return [event for frame in run.frames() for event in ([] if self.finished else self._on_frame(frame))]
-        return take_run(session, run) if isinstance(run, Run) else take_dispositions(session, run)
+        return take_run(session, run) if isinstance(run, TransferRun) else take_dispositions(session, run)
 
     def guarded(self, session: Session, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
-        """Handle a frame of a session; an error ends the session, or the connection, as its scope says."""
+        """Handle a frame of a session. An error ends the session or the connection, by its scope."""
         try:
             return self._in_session(session, performative, payload)
         except RemoteProtocolError as error:
@@ -391,11 +391,11 @@ class Connection:
         return [] if silent else [events.Closed(theirs.error)]
 
     def _on_invalid(self, performative: Invalid) -> list[events.Event]:
-        """Handle an open or close with an invalid field. The peer sends nothing behind its close."""
-        found = [] if self.state in _DISCARDS else self._violated(FieldError(performative.description))
+        """Handle an open or close with an invalid field. No frame of the peer follows its close."""
+        reported = [] if self.state in _DISCARDS else self._violated(FieldError(performative.description))
         if performative.cls is Close:
             self.state = states.advance(states.CONNECTION, self.state, "r:close")
-        return found
+        return reported
 
     def _on_channel(self, channel: int, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
         if channel > self.settings.channel_max:
@@ -411,10 +411,10 @@ class Connection:
         if session is None:
             raise not_allowed(f"{kind.SYMBOL} on channel {channel}, which has no session", Scope.CONNECTION)
         if isinstance(performative, End) or (isinstance(performative, Invalid) and kind is End):
-            found = session.on_end(performative)
+            reported = session.on_end(performative)
             del self.remote_sessions[channel]
             self._ended.add(channel)
-            return found
+            return reported
         return self._in_session(session, performative, payload)
 
     def _on_begin(self, channel: int, session: Session | None, begin: Begin) -> list[events.Event]:
@@ -432,16 +432,16 @@ class Connection:
         return [event]
 
     def _violated(self, error: RemoteProtocolError) -> list[events.Event]:
-        """Discard the peer's input from here on because of its error (2.4.6); the answer is a close.
+        """Discard the peer's input from now on, because of its error (2.4.6). The answer is a close.
 
-        It is sent here if the application does not know of the connection, so that it will not send our open.
+        The close leaves here if the application does not know of the connection and will not send our open.
         """
         state = states.CONNECTION[self.state].get("r:error")
         if state is None:  # no frame can be sent any more
             self._dead = True
         else:
             self.state = state
-            self._violation = None if state is _C.DISCARDING else error  # there our close was sent before
+            self._violation = None if state is _C.DISCARDING else error  # our close was sent before
             unknown = self.role is Role.SERVER and not self._has_opened
             if unknown or (self.settings.answers_violations and self.may_send):
                 self.answer_violation()
@@ -450,12 +450,13 @@ class Connection:
     def answer(self, violated: events.Violated) -> None:
         """Answer an error of the peer with a detach, end or close, after an attach, begin or open if ours is missing.
 
-        No-op if it was sent, or cannot be sent any more. Raises LocalProtocolError if the peer's limits do not allow it.
+        Does nothing if the answer was sent, or cannot be sent any more. Raises LocalProtocolError if the peer's limits do not
+        allow it.
         """
         (violated.link or violated.session or self).answer_violation()
 
     def answer_violation(self) -> None:
-        """Answer the peer's error with a close, after an open if ours is missing (see `answer`)."""
+        """Answer the peer's error with a close, after an open if ours is missing."""
         if self._violation is None or self.finished:
             return
         error = as_error(self._violation)
@@ -470,7 +471,9 @@ class Connection:
     # --- time
 
     def tick(self, now: float) -> list[events.Event]:
-        """Return the events of the time, and send a due heartbeat. `now` in seconds; call again by `next_tick`."""
+        """Return the events of the time `now`, in seconds, and send a due heartbeat. `next_tick` returns the time of the next
+        call.
+        """
         if self.finished:
             return []
         if self._idle.expired(now) and self.state is _C.OPENED:
@@ -482,12 +485,12 @@ class Connection:
         return []
 
     def next_tick(self, now: float) -> float | None:
-        """Return the latest time for `tick`, in seconds of the caller's clock; None if no idle time-out was agreed."""
+        """Return the latest time of the next `tick`, in seconds of the caller's clock; None without idle time-outs."""
         return None if self.finished else self._idle.next_deadline(now)
 
 
 def _unanswerable(error: LocalProtocolError) -> RemoteProtocolError:
-    """Return the error for a frame whose answer the peer's own limits do not allow."""
+    """Return the error for a frame whose answer the peer's limits do not allow."""
     return not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
 
 

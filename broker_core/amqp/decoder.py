@@ -1,12 +1,13 @@
-"""Decoding of values (part 1). Every format code is one entry of a table; any other code is a DecodeError.
+"""Decoding of values (part 1). Every format code is one entry of a table. Any other code is a DecodeError.
 
-Nothing is allocated on the peer's word. A size must fit in the octets left, a count must fit in the size (each element takes at
-least its constructor, or in an array its width), nesting is bounded, and so is the number of values of one call. An array of a
-type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets: such elements are made all at
-once, and each counts as `WIDTHLESS` values. A map with many keys whose hashes the peer knows is never hashed by them: a few
-hundred kilobytes of chosen uuids or numbers would take seconds. So they would with maps as keys of maps as keys: in a key, keys
-are simple values. Rejected: an explicit stack instead of recursion; a bounded depth makes recursion safe, and the functions stay
-three lines long.
+The decoder allocates nothing that the octets do not prove. A size must fit in the remaining octets. A count must fit in the size:
+each element has at least its constructor, or in an array its width. Nesting and the number of values of one call are limited.
+
+Two attacks need more. An array of a type without width (null, true, uint0, …) could announce 4 G elements in 12 octets, so each
+such element counts as `WIDTHLESS` values. A map with thousands of keys with chosen hashes would take seconds, so the keys of a
+large map are not hashed. Maps as keys of maps would have the same effect, so in a key, keys are simple values.
+
+Recursion is safe because the depth is limited.
 """
 
 from __future__ import annotations
@@ -40,25 +41,24 @@ from .types import (
     Value,
 )
 
-MAX_DEPTH = 64  # levels of nesting: clients send a handful; readers recurse, and Python limits a recursion to 1,000 frames
-MAX_ITEMS = 1 << 18  # values in all, nested ones too: each costs the sender two octets, the reader an object
-WIDTHLESS = 64  # values that an array's element without octets (null, true, uint0) counts as: it costs only the reader
-MAX_WIDTHLESS = MAX_ITEMS // WIDTHLESS  # elements without octets in all: 4,096
+MAX_DEPTH = 64  # levels of nesting; clients send a handful. Python limits a recursion to 1,000 frames.
+MAX_ITEMS = 1 << 18  # values in all, with nested ones. Each costs the sender two octets, the reader an object.
+WIDTHLESS = 64  # values that an array's element without octets counts as: it costs only the reader.
 MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
 _SALTED = frozenset({str, Symbol, Char, bytes, Decimal32, Decimal64, Decimal128})
-"""Types whose hashes are secret. Those of the others are known: whoever chooses many such keys can make all of them collide."""
+"""Types whose hashes are secret. A peer can choose many keys of the other types whose hashes all collide."""
 _COMPOUND = frozenset({list, dict, Pairs, Array, Described})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one call of `decode`: see `MAX_DEPTH` and `MAX_ITEMS`."""
+class DecoderLimits:
+    """Limits of one call of `decode`."""
 
     depth: int = MAX_DEPTH
     items: int = MAX_ITEMS
 
 
-LIMITS = Limits()
+LIMITS = DecoderLimits()
 
 Budget = list[int]
 """One element: how many more values may be made. Several calls of `decode` can share it."""
@@ -66,7 +66,7 @@ _Reader = Callable[[bytes, int, int, int, Budget], tuple[Value, int]]  # buffer,
 
 
 def decode(
-    buffer: bytes, position: int = 0, end: int | None = None, limits: Limits = LIMITS, budget: Budget | None = None
+    buffer: bytes, position: int = 0, end: int | None = None, limits: DecoderLimits = LIMITS, budget: Budget | None = None
 ) -> tuple[Value, int]:
     """Return the value whose constructor is at `position`, and its end.
 
@@ -74,18 +74,10 @@ def decode(
     DecodeError with the offset in the buffer.
     """
     if type(buffer) is not bytes:
-        buffer = bytes(buffer)  # slices of anything else would not be `bytes`
+        buffer = bytes(buffer)  # slices of other types would not be `bytes`
     if end is None or end > len(buffer):
         end = len(buffer)
     return _value(buffer, position, end, limits.depth, [limits.items] if budget is None else budget)
-
-
-def decode_all(buffer: bytes, limits: Limits = LIMITS) -> Value:
-    """Return the one value that fills the whole buffer. Octets after it are a DecodeError."""
-    value, position = decode(buffer, 0, len(buffer), limits)
-    if position != len(buffer):
-        raise DecodeError(f"{len(buffer) - position} octets after the value", position)
-    return value
 
 
 def _value(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
@@ -137,48 +129,48 @@ def _char(buffer: bytes, position: int, end: int, depth: int, budget: Budget) ->
         raise DecodeError("cut short", position)
     point = int.from_bytes(buffer[position : position + 4], "big")
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-        raise DecodeError(f"0x{point:x} is no Unicode character", position)
+        raise DecodeError(f"0x{point:x} is not a Unicode character", position)
     return str.__new__(Char, chr(point)), position + 4
 
 
-def _variable(width: int, make: Callable[[bytes], Value] | None, what: str) -> _Reader:
+def _variable(width: int, make: Callable[[bytes], Value] | None, kind: str) -> _Reader:
     def read(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
         start = position + width
         if start > end:
-            raise DecodeError(f"a {what} cut short", position)
+            raise DecodeError(f"a {kind} cut short", position)
         after = start + int.from_bytes(buffer[position:start], "big")
         if after > end:
-            raise DecodeError(f"a {what} of {after - start} octets where {end - start} are left", position)
+            raise DecodeError(f"a {kind} of {after - start} octets where {end - start} are left", position)
         data = buffer[start:after]
         if make is None:
             return data, after
         try:
             return make(data), after
         except UnicodeDecodeError as error:
-            raise DecodeError(f"a {what} that is not {error.encoding}", start + error.start) from None
+            raise DecodeError(f"a {kind} that is not {error.encoding}", start + error.start) from None
 
     return read
 
 
-def _header(buffer: bytes, position: int, end: int, width: int, what: str) -> tuple[int, int, int]:
-    """Return size and count of a compound or array as (count, start of the elements, end of the elements)."""
+def _header(buffer: bytes, position: int, end: int, width: int, kind: str) -> tuple[int, int, int]:
+    """Return size and count of a compound or array: (count, start of the elements, end of the elements)."""
     start = position + 2 * width
     if start > end:
-        raise DecodeError(f"a {what} cut short", position)
+        raise DecodeError(f"a {kind} cut short", position)
     size = int.from_bytes(buffer[position : position + width], "big")
     count = int.from_bytes(buffer[position + width : start], "big")
     after = position + width + size
     if after > end or size < width:
-        raise DecodeError(f"a {what} of {size} octets where {end - position - width} are left", position)
+        raise DecodeError(f"a {kind} of {size} octets where {end - position - width} are left", position)
     return count, start, after
 
 
 def _elements(
-    buffer: bytes, position: int, width: int, end: int, depth: int, budget: Budget, what: str
+    buffer: bytes, position: int, width: int, end: int, depth: int, budget: Budget, kind: str
 ) -> tuple[list[Value], int]:
-    count, cursor, after = _header(buffer, position, end, width, what)
+    count, cursor, after = _header(buffer, position, end, width, kind)
     if count > after - cursor:
-        raise DecodeError(f"a {what} of {count} elements in {after - cursor} octets", position)
+        raise DecodeError(f"a {kind} of {count} elements in {after - cursor} octets", position)
     if depth <= 0:
         raise DecodeError("nested too deep", position)
     budget[0] -= count
@@ -188,14 +180,14 @@ def _elements(
     readers = _READERS
     for _ in range(count):
         if cursor >= after:
-            raise DecodeError(f"a {what} has fewer elements than it says", cursor)
+            raise DecodeError(f"a {kind} has fewer elements than its count", cursor)
         reader = readers.get(buffer[cursor])
         if reader is None:
             raise DecodeError(f"format code 0x{buffer[cursor]:02x} does not exist", cursor)
         value, cursor = reader(buffer, cursor + 1, after, depth - 1, budget)
         values.append(value)
     if cursor != after:
-        raise DecodeError(f"{after - cursor} octets after the last element of a {what}", cursor)
+        raise DecodeError(f"{after - cursor} octets after the last element of a {kind}", cursor)
     return values, after
 
 
@@ -212,7 +204,7 @@ def _map(width: int) -> _Reader:
         flat, after = _elements(buffer, position, width, end, depth, budget, "map")
         if len(flat) % 2:
             raise DecodeError(f"a map of {len(flat)} elements", position)
-        if budget[0] < before - len(flat) and any(map(_has_compound_key, flat[0::2])):  # nearly always nothing is nested
+        if budget[0] < before - len(flat) and any(map(_has_compound_key, flat[0::2])):  # usually no key is nested
             raise DecodeError("a key that has a list, map, array or described value as a key in it", position)
         return _to_map(flat, position), after
 
@@ -228,16 +220,16 @@ def _to_map(flat: list[Value], position: int) -> Value:
                 return mapping
         except TypeError:
             pass  # a key that cannot be hashed
-    # Perhaps two keys are equal in Python. AMQP compares type and value, as their canonical encodings do.
+    # Two keys may be equal in Python. AMQP compares type and value, as their canonical encodings do.
     if len({encode(key) for key in keys}) != len(keys):
         raise DecodeError("a map with the same key twice", position)
     return Pairs(zip(keys, flat[1::2], strict=True))
 
 
 def _has_compound_key(value: Value) -> bool:
-    """Return True if there is a map in this value with a key that is no simple value.
+    """Return True if a map in this value has a key that is itself compound.
 
-    As a key itself, such a value would be hashed and encoded once more for each level of keys in keys.
+    As a key, such a value would be hashed and encoded again for each level of keys in keys.
     """
     kind = type(value)
     if kind is dict or kind is Pairs:
@@ -303,7 +295,7 @@ def _symbol(data: bytes) -> Symbol:
     return str.__new__(Symbol, data.decode("ascii"))
 
 
-# Octets of the smallest element of an array, by the upper half of its format code: they bound a count before any allocation.
+# Octets of the smallest element of an array, by the upper half of its format code. They limit a count before any allocation.
 _SMALLEST = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 2, 0xD: 8, 0xE: 3, 0xF: 9}
 
 # Section 1.6: format code, name of the type, reader of its data.

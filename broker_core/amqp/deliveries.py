@@ -1,4 +1,4 @@
-"""A delivery, as either end of a link sees it."""
+"""Deliveries, and the unsettled ones of a session by their ids."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Delivery:
     """A message on its way, from its first transfer until it is settled.
 
-    `id` is its delivery id in the session, `tag` its delivery tag on the link; `payload` the encoded message (at a receiver, once
-    it is complete). `state` is our last state, `remote_state` the peer's, `in_short`; `settled` and `remote_settled` say which
-    side has settled it. `rcv_settle_mode` is the mode of this delivery.
+    `id` is its delivery id in the session, `tag` its delivery tag on the link, `payload` the encoded message (complete at a
+    receiver). `state` is our last state, `remote_state` the peer's, `in_short`. `settled` and `remote_settled` are True once that
+    side has settled it.
     """
 
     __slots__ = (
@@ -56,10 +56,9 @@ class Delivery:
         return f"Delivery(id={self.id}, tag={self.tag!r}, {len(self.payload)} octets, settled={self.settled})"
 
 
-class Block(NamedTuple):
-    """Complete messages whose delivery ids follow each other, from `first` on.
-
-    Nothing else is kept of them (`Receiver.in_blocks`).
+class DeliveryBlock(NamedTuple):
+    """Complete messages with consecutive delivery ids, from `first` on. Made if `Receiver.in_blocks`; no object for each message
+    is kept.
     """
 
     first: int
@@ -70,76 +69,76 @@ class Block(NamedTuple):
 class Unsettled(dict[int, "Delivery"]):
     """Unsettled deliveries of one direction of a session, by delivery id, in the order of their ids.
 
-    A disposition names up to 2**31 ids in 30 octets, and may come again and again. So a range costs what it changes, and a
-    search by bisection. `_all` and `_open` hold ids in order, the open ones those without an outcome from the peer. They are
-    brought up to date when a range is not simply there, and what has gone meanwhile is dropped where it is met. `_stated` are
-    ranges whose deliveries the peer has put in a transaction, each with that state. In these three ids do not wrap.
+    A disposition names up to 2**31 ids in 30 octets, and a peer may repeat it. So the cost of a range is the number of deliveries
+    that it changes, plus a search by bisection. `_all` and `_open` hold ids in order; `_open` holds those without an outcome from
+    the peer. They are updated when a range is not complete, and ended deliveries are dropped when a search meets them. `_stated`
+    holds ranges that the peer has put in a transaction, with their state. In these three ids do not wrap.
 
-    Within a transaction a peer may change an outcome. `exhausted`: it did so `CHANGES` times for each delivery, and `SPARE`
-    times more.
+    Within a transaction a peer may change an outcome. `exhausted` after `CHANGES` times for each delivery, and `SPARE` times
+    more.
     """
 
     __slots__ = ("_all", "_changed", "_newest", "_open", "_period", "_stated", "_top")
 
-    CHANGES, SPARE = 16, 100_000  # a client says an outcome once, or twice
+    CHANGES, SPARE = 16, 100_000  # a client sends an outcome once or twice
 
     def __init__(self) -> None:
         super().__init__()
-        self._changed = 0  # how often a delivery was put in a transaction, less what the deliveries since then allow
+        self._changed = 0  # deliveries put in a transaction, less the changes that the deliveries since then allow
         self._all: list[int] = []
         self._open: list[int] = []
-        self._newest: int | None = None  # the last delivery id that is in these two, if it is unsettled
+        self._newest: int | None = None  # the last delivery id in these two, if it is unsettled
         self._top = 0  # the same, without wrap
         self._stated: list[tuple[int, int, object]] = []  # first, last; they do not overlap
         self._period = 0
 
     def take(self, first: int, last: int, newest: int) -> list[Delivery]:
-        """Remove and return the deliveries from `first` to `last`. `newest`: the id of the last delivery of the session."""
+        """Remove and return the deliveries from `first` to `last`. `newest` is the session's last delivery id."""
         if first == last:
             alone = self.pop(first, None)
             return [] if alone is None else [alone]
         if last - first < len(self):
             try:
-                found = list(map(self.__getitem__, range(first, last + 1)))  # nearly always all are there
+                deliveries = list(map(self.__getitem__, range(first, last + 1)))  # usually all are present
             except KeyError:
-                found = []
-            if found:
+                deliveries = []
+            if deliveries:
                 for number in range(first, last + 1):
                     del self[number]
-                return found
+                return deliveries
         ids = self._all
         begin, end = self._between(ids, first, last, newest)
         numbers, ids[begin:end] = ids[begin:end], ()
         return [delivery for number in numbers if (delivery := self.pop(number & serial.MASK, None)) is not None]
 
     def decide(self, first: int, last: int, newest: int) -> list[Delivery]:
-        """Return the deliveries from `first` to `last` that have no outcome from the peer: they are to get one."""
+        """Return the deliveries from `first` to `last` without an outcome from the peer, which they are about to get."""
         if first == last:
             alone = self.get(first)
             return [] if alone is None or isinstance(alone.remote_state, TERMINAL) else [alone]
         ids = self._open
         begin, end = self._between(ids, first, last, newest)
         numbers, ids[begin:end] = ids[begin:end], ()
-        found = [delivery for number in numbers if (delivery := self.get(number & serial.MASK)) is not None]
-        return [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
+        deliveries = [delivery for number in numbers if (delivery := self.get(number & serial.MASK)) is not None]
+        return [delivery for delivery in deliveries if not isinstance(delivery.remote_state, TERMINAL)]
 
     def place(self, first: int, last: int, newest: int, state: DeliveryState, period: int) -> list[Delivery]:
-        """Return the deliveries from `first` to `last` of which this state in a transaction was not said last.
+        """Return the deliveries from `first` to `last` whose last state in a transaction differs from this one.
 
-        `period`: what was said in an earlier one does not count any more.
+        States of an earlier `period` do not count.
         """
         if period != self._period or len(self._stated) > 2 * len(self) + _VAIN:
             self._period = period
             self._stated.clear()
         self._refresh(newest)
         low, high = self._range(first, last)
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         if low <= high:
-            kept = state if in_short(state) is state else object()  # what carries much is not kept, and like nothing else
-            for begin, end in self._state(low, high, kept):
-                found += self._alive(begin, end)
-        self._changed += len(found)
-        return found
+            comparable = state if in_short(state) is state else object()  # large states are not comparable, and equal no other
+            for begin, end in self._state(low, high, comparable):
+                deliveries += self._alive(begin, end)
+        self._changed += len(deliveries)
+        return deliveries
 
     def links(self, first: int, last: int, newest: int) -> list[Link]:
         """Return the links of the deliveries from `first` to `last`, each once."""
@@ -148,11 +147,11 @@ class Unsettled(dict[int, "Delivery"]):
 
     @property
     def exhausted(self) -> bool:
-        """Say whether outcomes in transactions were changed more often than any client does."""
+        """Return whether outcomes in transactions were changed more often than any client does."""
         return self._changed > self.SPARE
 
     def _state(self, low: int, high: int, state: object) -> list[tuple[int, int]]:
-        """Note that all from `low` to `high` is in this state. Return the ranges of it that were not."""
+        """Put `low` to `high` in this state. Return the ranges that were in another one."""
         stated, missing, at = self._stated, list[tuple[int, int]](), low
         start = bisect_left(stated, low, key=_last)
         stop = bisect_right(stated, high, lo=start, key=_first)
@@ -174,7 +173,7 @@ class Unsettled(dict[int, "Delivery"]):
         return missing
 
     def _alive(self, low: int, high: int) -> list[Delivery]:
-        """Return the deliveries from `low` to `high`, ids without wrap, and drop from `_all` what has gone there."""
+        """Return the deliveries from `low` to `high`, ids without wrap, and drop ended ones from `_all`."""
         ids = self._all
         begin = bisect_left(ids, low)
         end = bisect_right(ids, high, begin)
@@ -185,7 +184,7 @@ class Unsettled(dict[int, "Delivery"]):
         return [self[number & serial.MASK] for number in alive]
 
     def _between(self, ids: list[int], first: int, last: int, newest: int) -> tuple[int, int]:
-        """Return where the ids from `first` to `last` stand in one of the two lists."""
+        """Return the slice of the ids from `first` to `last` in one of the two lists."""
         self._refresh(newest)
         low, high = self._range(first, last)
         begin = bisect_left(ids, low)
@@ -197,7 +196,6 @@ class Unsettled(dict[int, "Delivery"]):
         return low, min(low + serial.difference(last, first), self._top)
 
     def _refresh(self, newest: int) -> None:
-        """Bring the two lists up to date."""
         before, self._newest = self._newest, newest
         if before == newest:
             return
@@ -226,20 +224,20 @@ class Unsettled(dict[int, "Delivery"]):
 
 
 _first, _last = itemgetter(0), itemgetter(1)
-_VAIN = 1000  # entries that may be there in vain, before they are looked for
+_VAIN = 1000  # ended entries that may remain before they are removed
 
 
-class Lost:
+class LostDeliveries:
     """Deliveries of ours that ended before their receiver gave them a state: with their link, or aborted.
 
-    A later state from the receiver changes nothing, but one in a transaction must be reported. Ids are kept as ranges, at most
-    `RANGES`: beyond that the two lowest become one, with all between them. They stand in order, do not touch and do not wrap, so
-    that a range that a disposition names costs a search by bisection: it may be named again and again.
+    A later state from the receiver changes nothing, but a state in a transaction must be reported. Ids are kept as ranges, at
+    most `RANGES`. Beyond that the two lowest become one, with all ids between them. The ranges are in order, do not touch and do
+    not wrap, so a search by bisection finds the ranges of a disposition, which a peer may repeat.
     """
 
     __slots__ = ("_ranges", "_top")
 
-    RANGES = 1000  # a few kilobytes for each session; links end with neighbouring deliveries, so that few are needed
+    RANGES = 1000  # a few kilobytes per session; links end with neighbouring deliveries, so few are needed
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] = []  # first and last
@@ -262,27 +260,26 @@ class Lost:
         self._limit()
 
     def take(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Return True if any of these ranges names a lost delivery. Each is reported once: named ones are forgotten."""
-        found = False
+        """Return True if one of these ranges names a lost delivery. Forgets the named ones, so each is reported once."""
+        is_lost = False
         for named in ranges if self._ranges else ():
             low, high = self._range(*named)
             start, stop = self._between(low, high)
             if start == stop:
                 continue
-            found = True
+            is_lost = True
             first, last = self._ranges[start][0], self._ranges[stop - 1][1]
             around = ((first, low - 1), (high + 1, last))
             self._ranges[start:stop] = [(begin, end) for begin, end in around if begin <= end]
         self._limit()
-        return found
+        return is_lost
 
     def _range(self, first: int, last: int) -> tuple[int, int]:
-        """Return a range without wrap."""
         low = self._top + serial.difference(first, self._top)
         return low, low + serial.difference(last, first)
 
     def _between(self, low: int, high: int) -> tuple[int, int]:
-        """Return where the ranges stand that have something from `low` to `high`."""
+        """Return the slice of the ranges that overlap `low` to `high`."""
         start = bisect_left(self._ranges, low, key=_last)
         return start, bisect_right(self._ranges, high, lo=start, key=_first)
 

@@ -1,7 +1,7 @@
 """Encoding of dispositions by templates: from one to the next only their delivery ids change.
 
-As with input (fastpath.py), a template is learnt from the plain encoder, so that no second encoder has to be right: a disposition
-with two conspicuous ids is encoded, and cut where they are.
+A template is learnt from the plain encoder, so there is no second encoder. A disposition with two conspicuous ids is encoded, and
+cut at the ids.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .frames import encode_frame
 from .performatives import Accepted, DeliveryState, Disposition, Released
 
 _ALIKE = (None, Accepted, Released)  # states without a field: all of one kind have the same octets
-_KEPT = 1024  # templates kept; a channel has a handful
+_KEPT = 1024  # templates; a channel has a handful
 
 _ONE, _SEVERAL = struct.Struct(">BI"), struct.Struct(">BIBI")
 _UINT = 0x70
@@ -35,27 +35,27 @@ def frames(
     kind: Any = None if state is None else type(state)
     if kind not in _ALIKE:
         return None
-    found = []
+    dispositions = []
     for first, last in ranges:
         head, tail = _around(channel, role, kind, settled, batchable, first == last)
-        found.append(head + _ids(first, last) + tail)
-    return found
+        dispositions.append(head + _ids(first, last) + tail)
+    return dispositions
 
 
 @lru_cache(_KEPT)
 def _around(
-    channel: int, role: bool, kind: type[Accepted | Released] | None, settled: bool, batchable: bool, one: bool
+    channel: int, role: bool, kind: type[Accepted | Released] | None, settled: bool, batchable: bool, single: bool
 ) -> tuple[bytes, bytes]:
     """Return the octets of a disposition's frame before and after its delivery ids."""
     disposition = Disposition(
         role=role,
         first=_FIRST,
-        last=None if one else _LAST,
+        last=None if single else _LAST,
         settled=settled,
         state=None if kind is None else kind(),
         batchable=batchable,
     )
-    head, tail = encode_frame(channel, disposition.encode()).split(_ids(_FIRST, _FIRST if one else _LAST))
+    head, tail = encode_frame(channel, disposition.encode()).split(_ids(_FIRST, _FIRST if single else _LAST))
     return head, tail
 
 

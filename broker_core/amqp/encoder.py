@@ -1,7 +1,7 @@
-"""Encoding of values (part 1), always in the shortest encoding of a type: one value, one canonical form.
+"""Encoding of values (part 1), always in the shortest encoding of a type, so a value has one canonical form.
 
-In an array all elements share one constructor: the shortest that every element fits. The forms without data (uint0, ulong0, true,
-list0) are never chosen for elements: a reader would have to trust the count of such an array, and readers refuse it.
+In an array all elements share one constructor: the shortest that fits every element. The forms without data (uint0, ulong0, true,
+list0) are not used for elements: readers refuse them, because they would have to trust the count of such an array.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _Elements = Callable[[tuple[Any, ...]], tuple[int, bytes]]
 
 
 def encode(value: Value) -> bytes:
-    """Return the canonical encoding of a value. Raises EncodeError for a value that AMQP has no encoding for."""
+    """Return the canonical encoding of a value. Raises EncodeError for a value without an encoding."""
     out = bytearray()
     encode_into(out, value)
     return bytes(out)
 
 
 def encode_into(out: bytearray, value: Value) -> None:
-    """Append the canonical encoding of `value` to `out`; after an EncodeError, `out` may have grown."""
+    """Append the canonical encoding of `value` to `out`. After an EncodeError, `out` may have grown."""
     try:
         _put(out, value)
     except RecursionError:
@@ -54,7 +54,7 @@ def encode_into(out: bytearray, value: Value) -> None:
 
 
 def register(cls: type, writer: _Writer) -> None:
-    """Add a class with its own writer (`composites` does this for performatives)."""
+    """Add a class with its own writer, as `composites` does."""
     _WRITERS[cls] = writer
 
 
@@ -149,7 +149,7 @@ def _ascii(value: str) -> bytes:
     try:
         return value.encode("ascii")
     except UnicodeEncodeError:
-        raise EncodeError(f"{value!r} is no symbol: symbols are ASCII") from None
+        raise EncodeError(f"{value!r} is not a symbol: symbols are ASCII") from None
 
 
 def _body(values: Iterable[Value]) -> bytearray:
@@ -160,7 +160,7 @@ def _body(values: Iterable[Value]) -> bytearray:
 
 
 def put_compound(out: bytearray, small: int, count: int, body: bytes | bytearray) -> None:
-    """Append a list (`small` 0xc0) or map (0xc1) whose elements are encoded already."""
+    """Append a list (`small` 0xc0) or map (0xc1) of encoded elements."""
     if len(body) < 255 and count < 256:
         out.append(small)
         out.append(len(body) + 1)
@@ -269,7 +269,7 @@ def _compounds(small: int, flatten: Callable[[Any], Sequence[Value]]) -> _Elemen
 def _arrays(items: tuple[Any, ...]) -> tuple[int, bytes]:
     parts = [encode(item) for item in items]
     if any(not isinstance(item, Array) for item in items):
-        raise TypeError("an item is no Array")
+        raise TypeError("an item is not an Array")
     if all(part[0] == 0xE0 for part in parts):
         return 0xE0, b"".join(part[1:] for part in parts)
     return 0xF0, b"".join(part[1:] if part[0] == 0xF0 else _widened(part) for part in parts)
@@ -312,7 +312,7 @@ _ELEMENTS: dict[str, _Elements] = {
     "array": _arrays,
 }
 
-# Looked up by exact type, then by the bases in order: an IntEnum is a long, a subclass of str a string.
+# Found by exact type, then by the bases in order: an IntEnum is a long, a subclass of str a string.
 _WRITERS: dict[type, _Writer] = {
     type(None): lambda out, value: out.append(0x40),
     bool: put_boolean,

@@ -1,9 +1,8 @@
-"""Errors, with two leaves as in h11: a `LocalProtocolError` is the caller's fault, a `RemoteProtocolError` the peer's.
+"""Errors, in two kinds as in h11: a `LocalProtocolError` is the caller's fault, a `RemoteProtocolError` the peer's.
 
-A remote error carries what the specification wants the peer to be told: the condition (2.8.15 to 2.8.18, 4.5.8) and the scope,
-which decides the frame: *close* for the connection, *end* for a session, *detach* for a link. `Connection.receive_data` never
-raises one: it has already queued the answer and reports the error as an event, because everything before it in the same buffer
-was valid and must not be lost. (h11 raises; there a call returns one event at a time.)
+A remote error carries the condition for the peer (2.8.15 to 2.8.18, 4.5.8) and the scope. The scope decides the frame: *close*
+for the connection, *end* for a session, *detach* for a link. `Connection.receive_data` queues the answer and reports the error as
+an event. It does not raise, because the valid frames before the error in the same buffer must not be lost.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import ClassVar
 
 
 class Condition:
-    """Error conditions of the specification, by name. Plain strings: a peer may invent others."""
+    """Error conditions of the specification, by name. They are plain strings, because a peer may use others."""
 
     # 2.8.15 amqp-error
     INTERNAL_ERROR = "amqp:internal-error"
@@ -59,23 +58,23 @@ class Scope(Enum):
 
 
 class ProtocolError(Exception):
-    """Base of all errors that this library itself reports."""
+    """Base of all errors of this library."""
 
     fault: ClassVar[str] = "caller"
 
 
 class LocalProtocolError(ProtocolError):
-    """A request that the protocol, or the peer's limits, do not allow now. Nothing was sent and nothing changed."""
+    """A request that the protocol, or the peer's limits, do not allow now. It has sent nothing and changed nothing."""
 
 
 class EncodeError(LocalProtocolError):
-    """A value that has no encoding: out of its type's range, or of a type AMQP does not have."""
+    """A value without an encoding: out of its type's range, or of a type that AMQP does not have."""
 
 
 class RemoteProtocolError(ProtocolError):
     """A violation of the protocol by the peer.
 
-    `condition` is the symbol to answer with, `scope` the endpoint to end, `description` is for people.
+    `condition` is the symbol of the answer, `scope` the endpoint to end, and `description` is for people.
     """
 
     fault: ClassVar[str] = "peer"
@@ -88,7 +87,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class DecodeError(RemoteProtocolError):
-    """Octets that are no AMQP value. `offset` counts from the start of the buffer given to the decoder."""
+    """Octets that are not a valid AMQP value. `offset` counts from the start of the decoder's buffer."""
 
     def __init__(self, description: str, offset: int) -> None:
         super().__init__(Condition.DECODE_ERROR, f"{description} at offset {offset}")
@@ -97,7 +96,7 @@ class DecodeError(RemoteProtocolError):
 
 
 class FieldError(RemoteProtocolError):
-    """Well-formed bytes whose field has a value that its definition does not allow (amqp:invalid-field)."""
+    """A well-formed field with a value that its definition does not allow (amqp:invalid-field)."""
 
     def __init__(self, description: str, scope: Scope = Scope.CONNECTION) -> None:
         super().__init__(Condition.INVALID_FIELD, description, scope)

@@ -1,9 +1,9 @@
-"""Events that `Connection.receive_data` returns: one dataclass per kind, in the order in which they happened.
+"""Events that `Connection.receive_data` returns, one dataclass per kind, in the order in which they happened.
 
-Answer an open, begin or attach with the method of the same name on the object that the event carries; a close, end or detach
-likewise, unless ours was first. No answer has to be sent at once. The library itself answers only what the specification leaves
-no choice about: headers, flows with `echo`, and the peer's errors (`Violated`). An application that answers each event before it
-takes the next one (`Connection.events_in`) answers the same frames in the same way, however TCP splits them.
+Answer an open, begin or attach with the method of the same name of the event's object. Answer a close, end or detach in the same
+way, unless ours was first. An answer may wait. The library itself sends only the answers that the specification prescribes:
+headers, flows with `echo`, and the answers to the peer's errors (`Violated`). An application that answers each event before it
+takes the next one (`Connection.events_in`) behaves in the same way however TCP splits the frames.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .deliveries import Block, Delivery
+    from .deliveries import Delivery, DeliveryBlock
     from .errors import RemoteProtocolError
     from .links import Link
     from .performatives import Attach, Begin, DeliveryState, Error, Flow, Open
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Authenticated:
-    """Success of SASL. The server learns the user, the client that it is admitted."""
+    """Success of SASL. The server receives the user."""
 
     user: str | None
     mechanism: str
@@ -31,7 +31,7 @@ class Authenticated:
 
 @dataclass(slots=True)
 class AuthenticationFailed:
-    """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer; `code` is the outcome's."""
+    """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer. `code` is the outcome's."""
 
     code: int
     reason: str
@@ -77,7 +77,7 @@ class Attached:
 
 @dataclass(slots=True)
 class Detached:
-    """The peer's detach. Answer with `Link.detach` unless that was first. `closed`: the link is to be forgotten."""
+    """The peer's detach. Answer with `Link.detach` unless that was first. With `closed` the link must be forgotten."""
 
     link: Link
     closed: bool
@@ -86,16 +86,16 @@ class Detached:
 
 @dataclass(slots=True)
 class Stolen:
-    """Loss of a link's name to a second attach; we have detached the link with amqp:link:stolen (2.6.1)."""
+    """Loss of a link's name to a second attach. We have detached the link with amqp:link:stolen (2.6.1)."""
 
     link: Link
 
 
 @dataclass(slots=True)
 class Flowed:
-    """The peer's flow: `link` is None for one of the session only. All numbers have been applied already.
+    """The peer's flow. A flow of the session alone has no `link`. All numbers of a flow have been applied.
 
-    `completed`: the link whose delivery had waited for the window, and left in whole with this flow.
+    `completed` is the link whose delivery waited for the window and left completely with this flow.
     """
 
     session: Session
@@ -106,7 +106,7 @@ class Flowed:
 
 @dataclass(slots=True)
 class Delivered:
-    """Complete deliveries of one link, in their order. How many share an event depends on how the octets came in."""
+    """Complete deliveries of one link, in order. Their number in an event depends on how the octets arrived."""
 
     link: Link
     deliveries: list[Delivery]
@@ -117,12 +117,12 @@ class Arrived:
     """Complete messages of one link that takes them in blocks (`Receiver.in_blocks`)."""
 
     link: Link
-    block: Block
+    block: DeliveryBlock
 
 
 @dataclass(slots=True)
 class Aborted:
-    """A delivery that its sender has aborted; what had come of it is discarded (2.6.14)."""
+    """A delivery that its sender has aborted. Its received part is discarded (2.6.14)."""
 
     link: Link
     delivery: Delivery
@@ -130,12 +130,11 @@ class Aborted:
 
 @dataclass(slots=True)
 class Disposed:
-    """The peer's disposition, with those deliveries of its range that were unsettled here and that it changes; settled ones are
-    forgotten now.
+    """The peer's disposition, with the unsettled deliveries of its range that it changes. Settled ones are forgotten.
 
-    One that does not settle changes what has no outcome yet, if it brings one, or what is not in that state of a transaction.
-    Of *received* only the last delivery of a range is there, unless it settles. Neighbouring dispositions that say the same may
-    share an event. `ranges` are the delivery ids that they name, first and last.
+    A disposition that does not settle changes deliveries without an outcome, if it has one, or deliveries outside its
+    transaction's state. For *received* only the last delivery of a range is included, unless it settles. Neighbouring
+    dispositions with the same state may share an event. `ranges` are their delivery ids, first and last.
     """
 
     session: Session
@@ -147,9 +146,9 @@ class Disposed:
 
 @dataclass(slots=True)
 class Named:
-    """Mention of a transaction that is open here (`Connection.coordinated`), for `count` messages or outcomes.
+    """Mention of an open transaction (`Connection.coordinated`), for `count` messages or outcomes.
 
-    It comes before the events of the same frames, even if these are refused or dropped, or concern deliveries that are gone and
+    It precedes the events of the same frames, even if these are refused or dropped, or concern deliveries that have ended and
     cause no event. `count` is negative for a message that was aborted.
     """
 
@@ -159,10 +158,10 @@ class Named:
 
 @dataclass(slots=True)
 class Violated:
-    """A violation of the protocol by the peer, which ends the link, the session, or the connection if both are None.
+    """A violation of the protocol by the peer. It ends the link or the session, or the connection if neither is set.
 
-    The answer is a detach, end or close with `error.condition`. The library sends it, after our own attach, begin or open. With
-    `Settings.answers_violations` set to False the application has to call `Connection.answer`.
+    The answer is a detach, end or close with `error.condition`. The library sends it, after our own attach, begin or open. If
+    `Settings.answers_violations` is False, the application must call `Connection.answer`.
     """
 
     error: RemoteProtocolError
@@ -172,7 +171,7 @@ class Violated:
 
 @dataclass(slots=True)
 class TimedOut:
-    """Silence for twice our idle time-out; a close waits in `data_to_send`."""
+    """Silence for twice our idle time-out. A close waits in `data_to_send`."""
 
 
 @dataclass(slots=True)

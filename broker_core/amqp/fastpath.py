@@ -1,16 +1,16 @@
-"""Scanning of a whole buffer at a time: transfers, dispositions and flows by templates learnt from the plain decoder.
+"""Scanning of a whole buffer: transfers, dispositions and flows by templates learnt from the plain decoder.
 
-A client encodes the frames of one kind alike: from one transfer to the next only the frame's size, the delivery id, the tag
-and the payload change. So the first such frame is decoded the plain way, and its octets become a template with holes: a compiled
-struct that cuts a frame into fixed pieces and holes. A later frame with the same pieces differs from one that was decoded in full
-only in holes of fixed width, which cannot make it invalid; it needs one unpack and a comparison of tuples. Any other frame is
-decoded the plain way and becomes a template in its turn. So equality with the plain way does not depend on a second decoder
-being right, only on the positions of the holes (`_holes` walks the list it has just decoded), and a property test compares the
-two. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames have to be found one
-after the other anyway, and at 64 KiB a read the arrays cost more than they save).
+A client encodes frames of one kind in the same way. From one transfer to the next only the frame's size, the delivery id, the tag
+and the payload change. So the plain decoder decodes the first such frame, and its octets become a template. A template is a
+compiled struct that cuts a frame into fixed pieces and holes. A later frame with the same pieces differs only in holes of fixed
+width, which cannot make it invalid. It costs one unpack and a comparison of tuples. Any other frame is decoded by the plain
+decoder and becomes a template.
 
-Templates are found by their first octets, from the data offset to the third field (`_LISTS`); a connection keeps at most 256. A
-template holds a decoded performative, so only short ones are learnt, and none with a state or properties that carry more.
+So the fast way equals the plain way if the positions of the holes are right; there is no second decoder. `_holes` walks the list
+that was just decoded, and a property test compares both ways.
+
+Templates are found by their first octets, from the data offset to the third field (`_LISTS`). A connection keeps at most 256. A
+template holds a decoded performative, so only short ones without a large state or properties are learnt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .messages import skip
 from .performatives import Disposition, Flow, Transfer, in_short
 
 MAX_TEMPLATES = 256
-MAX_LEARNT = 256  # octets of a performative; what clients repeat has a few dozen
+MAX_LEARNT = 256  # octets of a performative; repeated ones have a few dozen
 
 # Fields that may be holes, by their index in the list. Only uints of fixed width and a binary of up to 255 octets qualify.
 _HOLES: dict[type, frozenset[int]] = {
@@ -36,10 +36,9 @@ _HOLES: dict[type, frozenset[int]] = {
 }
 
 
-class Run(NamedTuple):
-    """Consecutive transfers on one channel that differ in id, tag and payload only.
-
-    `transfer` is their common shape, its state included (of one transaction, say).
+class TransferRun(NamedTuple):
+    """Consecutive transfers on one channel that differ only in id, tag and payload. `transfer` is their common shape, with its
+    state.
     """
 
     channel: int
@@ -57,7 +56,7 @@ class Run(NamedTuple):
 
 
 class Dispositions(NamedTuple):
-    """Consecutive dispositions on one channel that differ in their ranges only; `disposition` is their common shape."""
+    """Consecutive dispositions on one channel that differ only in their ranges. `disposition` is their common shape."""
 
     channel: int
     disposition: Disposition
@@ -72,8 +71,8 @@ class Dispositions(NamedTuple):
         ]
 
 
-class _Template:
-    """A frame's octets 4 to the end of the performative, cut into pieces; `fixed` are the pieces that must be equal."""
+class _FrameTemplate:
+    """Octets of a frame, from 4 to the end of the performative, cut into pieces. `fixed` are the pieces that must be equal."""
 
     __slots__ = ("attributes", "base", "channel", "fixed", "framed", "ranged", "run", "size", "unpack")
 
@@ -93,14 +92,14 @@ class _Template:
         self.fixed = tuple(fixed)
         self.attributes = tuple(attributes)
         self.size = len(octets)
-        # The shape that runs are made of: an id and a tag, a whole message in one frame.
+        # The shape of a run: an id and a tag, a whole message in one frame.
         t = self.base
         self.run = (
             isinstance(t, Transfer)
             and self.attributes == ("delivery_id", "delivery_tag")
             and not (t.more or t.aborted or t.resume or t.rcv_settle_mode is not None)
         )
-        # Clients that settle each delivery by itself send nothing else.
+        # Clients that settle each delivery alone send nothing else.
         alone = isinstance(t, Disposition) and t.last is None and self.attributes == ("first",)
         self.ranged = alone or (isinstance(t, Disposition) and self.attributes == ("first", "last"))
         self.framed: Callable[[bytes, int], tuple[Any, ...]] = struct.Struct(f">I{layout[1:]}").unpack_from
@@ -108,12 +107,12 @@ class _Template:
     def follow(
         self, buffer: bytes, position: int, end: int, most: int, ids: list[int], tags: list[bytes], payloads: list[bytes]
     ) -> int:
-        """Add the complete transfers of this shape from `position` on, of up to `most` octets; return where they end."""
+        """Add the complete transfers of this shape from `position` on, of up to `most` octets. Return their end."""
         unpack, whole, before, between, after = self.framed, self.size + 4, *self.fixed
         while end - position >= whole:
-            size, one, number, two, tag, three = unpack(buffer, position)
+            size, first, number, second, tag, third = unpack(buffer, position)
             stop = position + size
-            if one != before or two != between or three != after or not whole <= size <= most or stop > end:
+            if first != before or second != between or third != after or not whole <= size <= most or stop > end:
                 break
             ids.append(number)
             tags.append(tag)
@@ -122,7 +121,7 @@ class _Template:
         return position
 
     def follow_ranges(self, buffer: bytes, position: int, end: int, most: int, ranges: list[tuple[int, int]]) -> int:
-        """Add the ranges of the complete dispositions of this shape from `position` on; return where they end."""
+        """Add the ranges of the complete dispositions of this shape from `position` on. Return their end."""
         unpack, whole, fixed = self.framed, self.size + 4, self.fixed
         while whole <= most and end - position >= whole:
             pieces = unpack(buffer, position)
@@ -137,24 +136,24 @@ _SIZE: Callable[[bytes, int], tuple[int]] = struct.Struct(">I").unpack_from
 
 
 class _Items:
-    """Items of one scan. The last one, `last`, may grow where it has a template, `run`."""
+    """Items of one scan. The last one, `last`, may grow if it has a template, `run`."""
 
     __slots__ = ("items", "last", "run")
 
     def __init__(self) -> None:
-        self.items: list[Frame | Run | Dispositions] = []
-        self.run: _Template | None = None
+        self.items: list[Frame | TransferRun | Dispositions] = []
+        self.run: _FrameTemplate | None = None
         self.last: Any = None
 
     def follow(self, buffer: bytes, position: int, end: int, most: int) -> int:
-        """Add complete frames as the last ones were, from `position` on, of up to `most` octets; return where they end."""
+        """Add complete frames of the last shape from `position` on, of up to `most` octets. Return their end."""
         run, last = self.run, self.last
         assert run is not None
         if run.run:
             return run.follow(buffer, position, end, most, last.ids, last.tags, last.payloads)
         return run.follow_ranges(buffer, position, end, most, last.ranges)
 
-    def add(self, template: _Template, pieces: tuple[Any, ...], payload: bytes) -> None:
+    def add(self, template: _FrameTemplate, pieces: tuple[Any, ...], payload: bytes) -> None:
         """Add a frame of this shape, with the pieces that it was cut into."""
         base: Any = template.base
         if template.run:
@@ -165,7 +164,7 @@ class _Items:
                 last.payloads.append(payload)
                 return
             self.run = template
-            self.last = Run(template.channel, base, [pieces[1]], [pieces[3]], [payload])
+            self.last = TransferRun(template.channel, base, [pieces[1]], [pieces[3]], [payload])
             self.items.append(self.last)
         elif template.ranged and not payload:
             if template is self.run:
@@ -181,23 +180,23 @@ class _Items:
 
 
 class Scanner:
-    """Scanner of buffers into frames; it keeps the templates of one connection."""
+    """Scanner of buffers into frames. It keeps the templates of one connection."""
 
     def __init__(self) -> None:
-        self._templates: dict[bytes, _Template] = {}
+        self._templates: dict[bytes, _FrameTemplate] = {}
 
     def scan(
-        self, buffer: bytes, position: int, max_frame_size: int, one: bool = False
-    ) -> tuple[list[Frame | Run | Dispositions], int, RemoteProtocolError | None]:
-        """Return all complete frames from `position` on, the start of the rest, and the error there if there is one.
+        self, buffer: bytes, position: int, max_frame_size: int, single: bool = False
+    ) -> tuple[list[Frame | TransferRun | Dispositions], int, RemoteProtocolError | None]:
+        """Return all complete frames from `position` on, the start of the rest, and an error there, if any.
 
-        With `one`, stops after one item: the first frames of a connection change what is allowed to follow.
+        With `single`, stops after one item: the first frames of a connection change the rules for the following ones.
         """
-        found = _Items()
+        scanned = _Items()
         end, find = len(buffer), self._templates.get
         while end - position >= 4:
-            if found.run is not None and not one:  # nearly always the next frame is as the one before
-                position = found.follow(buffer, position, end, max_frame_size)
+            if scanned.run is not None and not single:  # usually the next frame has the same shape
+                position = scanned.follow(buffer, position, end, max_frame_size)
                 if end - position < 4:
                     break
             (size,) = _SIZE(buffer, position)
@@ -213,23 +212,23 @@ class Scanner:
                 and template.size + 4 <= size
                 and (pieces := template.unpack(buffer, position + 4))[::2] == template.fixed
             ):
-                found.add(template, pieces, buffer[position + 4 + template.size : position + size])
+                scanned.add(template, pieces, buffer[position + 4 + template.size : position + size])
             else:
                 try:
                     frame = self._parse(buffer, position, max_frame_size)
                 except RemoteProtocolError as error:
-                    return found.items, position, error
+                    return scanned.items, position, error
                 if frame is None:
                     break
-                found.run = None
-                found.items.append(frame)
+                scanned.run = None
+                scanned.items.append(frame)
             position += size
-            if one:
+            if single:
                 break
-        return found.items, position, None
+        return scanned.items, position, None
 
     def _parse(self, buffer: bytes, position: int, max_frame_size: int) -> Frame | None:
-        """Return a frame that matches no template, and learn its shape if possible; None if the frame is incomplete."""
+        """Decode a frame that matches no template, and learn its shape if possible. Return None if the frame is incomplete."""
         size = frame_size(buffer, position, max_frame_size)
         if len(buffer) - position < size:
             return None
@@ -249,24 +248,24 @@ class Scanner:
             return
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
-        self._templates[octets[:key]] = _Template(frame, octets, _holes(frame.performative, octets, fields))
+        self._templates[octets[:key]] = _FrameTemplate(frame, octets, _holes(frame.performative, octets, fields))
 
 
 def _is_small(performative: Any) -> bool:
-    """Say whether a performative of few octets is small decoded, too: it may announce thousands of nulls in ten octets."""
+    """Return whether a short performative is also small when decoded: it may announce thousands of nulls in ten octets."""
     if type(performative) is not Flow:
         return in_short(performative.state) is performative.state
     return all(type(value) is bytes for value in (performative.properties or {}).values())
 
 
-# Constructor of a list → length of a template's key, and offset of the fields, both counted from the data offset: 4 octets of
-# header, 3 of descriptor, then constructor, size and count. A key ends with the handle, so that all frames of one link share it.
+# Constructor of a list → length of a template's key, offset of the fields. Both count from the data offset: 4 octets of header, 3
+# of descriptor, then constructor, size and count. A key ends with the handle, so all frames of one link share it.
 _LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
 
 def _holes(performative: Composite | Invalid | None, octets: bytes, fields: int) -> list[tuple[int, int, str]]:
-    """The holes of a performative whose fields begin at `fields`: (offset in `octets`, width, attribute); a negative width is
-    that many octets of binary.
+    """Return the holes of a performative whose fields begin at `fields`: (offset in `octets`, width, attribute). A negative width
+    is the length of a binary.
     """
     assert isinstance(performative, Composite)
     holes, cursor = [], fields
@@ -287,7 +286,7 @@ def _holes(performative: Composite | Invalid | None, octets: bytes, fields: int)
 
 
 def _with(performative: Any, changes: dict[str, Any]) -> Any:
-    """A copy with some fields changed, without the cost of the constructor."""
+    """Return a copy with some fields changed, without the cost of the constructor."""
     cls: Any = type(performative)
     copy = cls.__new__(cls)
     for name in cls.__slots__:
@@ -298,10 +297,10 @@ def _with(performative: Any, changes: dict[str, Any]) -> Any:
 
 
 def scan_plainly(
-    buffer: bytes, position: int, max_frame_size: int, one: bool = False
-) -> tuple[list[Frame | Run | Dispositions], int, RemoteProtocolError | None]:
-    """Scan by the plain decoder alone: `Scanner.scan` must equal it, once its runs are single frames."""
-    items: list[Frame | Run | Dispositions] = []
+    buffer: bytes, position: int, max_frame_size: int, single: bool = False
+) -> tuple[list[Frame | TransferRun | Dispositions], int, RemoteProtocolError | None]:
+    """Scan by the plain decoder alone. `Scanner.scan` must return the same frames, once its runs are single frames."""
+    items: list[Frame | TransferRun | Dispositions] = []
     while len(buffer) - position >= 4:
         try:
             size = frame_size(buffer, position, max_frame_size)
@@ -311,6 +310,6 @@ def scan_plainly(
         except RemoteProtocolError as error:
             return items, position, error
         position += size
-        if one:
+        if single:
             break
     return items, position, None

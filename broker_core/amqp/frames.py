@@ -1,8 +1,8 @@
-"""Protocol headers and frames (2.2, 2.3, 5.3.1): the plain way, one frame at a time.
+"""Protocol headers and frames (2.2, 2.3, 5.3.1), one frame at a time.
 
-A frame is checked from the outside in: its size against the limits before the body is waited for, data offset, type, then the
-body. `fastpath` must give the same result for every frame. A body with invalid fields is a result, `Invalid`, since its error may
-concern a link or session only.
+A frame is checked from the outside in: its size before the body is complete, data offset, type, body. `fastpath` must return the
+same result for every frame. A body with invalid fields is a result, `Invalid`, because its error may concern only a link or
+session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from .composites import Composite, Invalid, decode_body, decode_composite
-from .decoder import Limits
+from .decoder import DecoderLimits
 from .errors import DecodeError, EncodeError, FramingError
 
 MIN_MAX_FRAME_SIZE = 512
@@ -24,12 +24,12 @@ AMQP_ID, TLS_ID, SASL_ID = 0, 2, 3
 
 _HEADER = struct.Struct(">IBBH")
 
-# The values of a performative nest less deep than a message's: link properties of clients are the deepest.
-FRAME_LIMITS = Limits(depth=16, items=1 << 16)
+# The values of a performative are nested less deeply than a message's. Link properties of clients are the deepest.
+FRAME_LIMITS = DecoderLimits(depth=16, items=1 << 16)
 
 
 class Frame(NamedTuple):
-    """A frame. `performative` is None for an empty frame (a heartbeat); `payload` follows the performative."""
+    """A frame. An empty frame (a heartbeat) has no `performative`. `payload` follows the performative."""
 
     channel: int
     performative: Composite | Invalid | None
@@ -37,12 +37,12 @@ class Frame(NamedTuple):
 
 
 def protocol_header(protocol_id: int) -> bytes:
-    """Return the eight octets that come before any frame."""
+    """Return the eight octets that precede the first frame."""
     return b"AMQP" + bytes((protocol_id, 1, 0, 0))
 
 
 def parse_protocol_header(octets: bytes) -> int | None:
-    """Return the protocol id of a header of version 1.0.0; None for anything else."""
+    """Return the protocol id of a header of version 1.0.0; None for other octets."""
     if len(octets) == HEADER_SIZE and octets[:4] == b"AMQP" and octets[5:] == b"\x01\x00\x00":
         return octets[4]
     return None
@@ -90,7 +90,7 @@ def _parse(buffer: bytes, position: int, size: int, frame_type: int) -> Frame:
 
 
 def encode_frame(channel: int, body: bytes, payload: bytes = b"", frame_type: int = AMQP_FRAME) -> bytes:
-    """Return a frame of an encoded performative and its payload; an empty body is a heartbeat."""
+    """Return a frame of an encoded performative and its payload. An empty body is a heartbeat."""
     size = HEADER_SIZE + len(body) + len(payload)
     if size > 0xFFFFFFFF:
         raise EncodeError(f"{size} octets are too many for a frame")
@@ -104,7 +104,7 @@ MAX_PARTS = 64
 
 
 class Reassembly:
-    """Octets that have come and were not handled. Nothing is copied again until a frame may be complete."""
+    """Octets that have come and were not handled. They are copied again only when a frame may be complete."""
 
     __slots__ = ("_need", "_parts", "_rest")
 
@@ -114,7 +114,7 @@ class Reassembly:
         self._need = 0  # octets to wait for
 
     def add(self, data: bytes) -> bytes | None:
-        """Return all octets that are to be handled, with `data` at the end, or None if no frame is complete."""
+        """Return all octets to handle, with `data` at the end, or None if no frame is complete."""
         self._parts.append(data)
         self._need -= len(data)
         if self._need > 0:
@@ -126,7 +126,7 @@ class Reassembly:
         return octets
 
     def keep(self, octets: bytes, *, framed: bool) -> None:
-        """Keep octets that could not be handled; the first four are the size of a frame if they are `framed`."""
+        """Keep octets that were not handled. If they are `framed`, the first four are the size of a frame."""
         self._rest, self._need = octets, 1
         if framed and len(octets) >= 4:
             self._need = max(1, int.from_bytes(octets[:4], "big") - len(octets))
@@ -138,7 +138,7 @@ class Reassembly:
 
 
 def _joined(parts: list[bytes | bytearray]) -> bytearray:
-    """Join pieces. The first one grows if it was joined before: each octet is copied a few times, not once for each join."""
+    """Join pieces. The first one grows if it was joined before, so each octet is copied only a few times."""
     first, *others = parts
     whole = first if type(first) is bytearray else bytearray(first)
     for part in others:

@@ -1,4 +1,4 @@
-"""Handles of a session, ours and the peer's (2.6.2): whose they are, which of ours is free, and which the peer has freed."""
+"""Handles of a session, ours and the peer's (2.6.2): their links, our free handles, and the handles that the peer has freed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FREED = 1024
 
 
 class Freed:
-    """The numbers that the peer has freed last, and not used again: at most `FREED`."""
+    """Numbers that the peer has freed last and not used again: at most `FREED`."""
 
     __slots__ = ("_numbers",)
 
@@ -21,14 +21,14 @@ class Freed:
         return number in self._numbers
 
     def add(self, number: int) -> None:
-        """Note that the peer has freed a number."""
+        """Record that the peer has freed a number."""
         self._numbers.pop(number, None)
         if len(self._numbers) >= FREED:
             del self._numbers[next(iter(self._numbers))]
         self._numbers[number] = None
 
     def discard(self, number: int) -> None:
-        """Note that the peer uses a number again."""
+        """Record that the peer uses a number again."""
         self._numbers.pop(number, None)
 
     def clear(self) -> None:
@@ -36,7 +36,7 @@ class Freed:
         self._numbers.clear()
 
 
-class Held(Protocol):
+class NamedLink(Protocol):
     """A link."""
 
     name: str
@@ -47,13 +47,13 @@ class Held(Protocol):
         """Our role."""
 
 
-L = TypeVar("L", bound=Held)
+L = TypeVar("L", bound=NamedLink)
 
 
 class Handles(Generic[L]):
     """Handles of one session.
 
-    `links` are by our handle, `remote_links` by the peer's, `named` by our role and the name: the same as in `links`.
+    `links` are by our handle, `remote_links` by the peer's. `named` holds the same links as `links`, by our role and the name.
     """
 
     __slots__ = ("_freed", "_left", "links", "named", "remote_links")
@@ -62,21 +62,21 @@ class Handles(Generic[L]):
         self.links: dict[int, L] = {}
         self.remote_links: dict[int, L] = {}
         self.named: dict[tuple[bool, str], list[L]] = {}
-        self._freed: list[int] = []  # ours below the highest that are free, a heap
+        self._freed: list[int] = []  # free handles of ours below the highest, a heap
         self._left = Freed()  # the peer's
 
     @property
     def lowest(self) -> int:
-        """Our lowest handle that is free."""
+        """Our lowest free handle."""
         return self._freed[0] if self._freed else len(self.links)
 
     @property
     def all_links(self) -> list[L]:
-        """Links that have a handle, some of them twice: of ours, and of the peer's."""
+        """Links with a handle of ours or of the peer's; some occur twice."""
         return [*self.links.values(), *self.remote_links.values()]
 
     def take(self, link: L) -> None:
-        """Give our lowest free handle to a link."""
+        """Assign our lowest free handle to a link."""
         self.links[heappop(self._freed) if self._freed else len(self.links)] = link
         self.named.setdefault((link.role, link.name), []).append(link)
 
@@ -91,20 +91,20 @@ class Handles(Generic[L]):
                 del self.named[link.role, link.name]
 
     def attached(self, handle: int, link: L) -> None:
-        """Note that the peer has given a handle of its own to a link."""
+        """Record that the peer has assigned a handle of its own to a link."""
         self.remote_links[handle] = link
         self._left.discard(handle)
 
     def detached(self, handle: int) -> None:
-        """Note that the peer has freed a handle of its own."""
+        """Record that the peer has freed a handle of its own."""
         del self.remote_links[handle]
         self._left.add(handle)
 
     def was_left(self, handle: int) -> bool:
-        """Return True if the peer has lately freed this handle of its own, and not given it to a link again."""
+        """Return True if the peer has recently freed this handle, and not used it again."""
         return handle in self._left
 
     def clear(self) -> None:
         """Forget all links."""
-        for each in (self.links, self.remote_links, self.named, self._freed, self._left):
-            each.clear()
+        for collection in (self.links, self.remote_links, self.named, self._freed, self._left):
+            collection.clear()

@@ -1,8 +1,8 @@
 """The handshake before the first AMQP frame: protocol headers (2.2) and the SASL layer (5.3).
 
-A server answers a header that it does not accept with one that it accepts, and is finished; a client that gets another header
-than it sent is finished, too. TLS by header (5.2) is not offered: TLS belongs to the transport below this library. In SASL only
-SASL frames are allowed: AMQP frames there are an error that ends the connection; they are not kept for later.
+A server answers an unacceptable header with one that it accepts, and is finished. A client that receives another header is also
+finished. TLS by header (5.2) is not offered: TLS belongs to the transport below this library. An AMQP frame during SASL is an
+error that ends the connection.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .sasl import SaslClient, SaslServer
 from .settings import Role, Settings
 
 
-class Step(NamedTuple):
-    """Result of one call: the position of the rest, octets to send, events; `failed` ends the connection."""
+class HandshakeStep(NamedTuple):
+    """Result of one call: the position of the rest, octets to send, events. `failed` ends the connection."""
 
     position: int
     out: list[bytes]
@@ -29,7 +29,7 @@ class Step(NamedTuple):
 
 
 class Handshake:
-    """The handshake, from the first octet to the end of the AMQP header; then `done` is True."""
+    """The handshake, from the first octet to the end of the AMQP header. Then `done` is True."""
 
     def __init__(self, role: Role, settings: Settings, sasl: SaslServer | SaslClient | None, sasl_required: bool) -> None:
         self._server = role is Role.SERVER
@@ -42,76 +42,75 @@ class Handshake:
         self.done = False
 
     def start(self) -> list[bytes]:
-        """Return the octets to send first: a client's header, nothing for a server."""
+        """Return the octets to send first: a client's header, or nothing."""
         return [] if self._server else [self._header()]
 
     def take_actions(self) -> list[str]:
-        """Return the actions of the connection's table since the last call."""
+        """Return the actions for the connection's table since the last call."""
         actions, self._actions = self._actions, []
         return actions
 
     def _header(self) -> bytes:
-        """Return the header of the next protocol."""
         if self._sasl is not None and not self._sasl_passed:
             return header(SASL_ID)
         self._actions.append("s:header")
         return header(AMQP_ID)
 
-    def receive(self, buffer: bytes, position: int) -> Step:
+    def receive(self, buffer: bytes, position: int) -> HandshakeStep:
         """Handle one header or one SASL frame, if it is complete."""
         try:
             return self._frame(buffer, position) if self._in_sasl else self._on_header(buffer, position)
         except RemoteProtocolError as error:
-            return Step(position, [], [events.Violated(error)], failed=True)
+            return HandshakeStep(position, [], [events.Violated(error)], failed=True)
 
-    def _on_header(self, buffer: bytes, position: int) -> Step:
+    def _on_header(self, buffer: bytes, position: int) -> HandshakeStep:
         octets = buffer[position : position + HEADER_SIZE]
         if len(octets) < HEADER_SIZE and header(octets[4] if len(octets) > 4 else 0)[: len(octets)] == octets:
-            return Step(position, [], [], failed=False)
+            return HandshakeStep(position, [], [], failed=False)
         protocol = parse_protocol_header(octets)
         wanted = SASL_ID if self._sasl is not None and not self._sasl_passed else AMQP_ID
         unsecured = wanted == SASL_ID and protocol == AMQP_ID and self._server and not self._required
         if protocol != wanted and not unsecured:
             error = RemoteProtocolError(Condition.FRAMING_ERROR, f"the protocol header {octets!r}")
-            return Step(position, [header(wanted)] if self._server else [], [events.Violated(error)], failed=True)
+            return HandshakeStep(position, [header(wanted)] if self._server else [], [events.Violated(error)], failed=True)
         after = position + HEADER_SIZE
         if unsecured:
             self._sasl = None
         if protocol == AMQP_ID:
             self._actions.append("r:header")
             self.done = True
-            return Step(after, [self._header()] if self._server else [], [], failed=False)
+            return HandshakeStep(after, [self._header()] if self._server else [], [], failed=False)
         self._in_sasl = True
         assert self._sasl is not None
         out = [self._header()] if self._server else []
-        return Step(after, out + self._encoded(self._sasl.start()), [], failed=False)
+        return HandshakeStep(after, out + self._encoded(self._sasl.start()), [], failed=False)
 
     @staticmethod
     def _encoded(bodies: list[Composite]) -> list[bytes]:
         return [encode_frame(0, body.encode(), frame_type=SASL_FRAME) for body in bodies]
 
-    def _frame(self, buffer: bytes, position: int) -> Step:
+    def _frame(self, buffer: bytes, position: int) -> HandshakeStep:
         assert self._sasl is not None
         if len(buffer) - position < 4:
-            return Step(position, [], [], failed=False)
+            return HandshakeStep(position, [], [], failed=False)
         size = frame_size(buffer, position, self._settings.sasl_frame_size)
         if len(buffer) - position < size:
-            return Step(position, [], [], failed=False)
+            return HandshakeStep(position, [], [], failed=False)
         body = parse_frame(buffer, position, size, SASL_FRAME).performative
         assert isinstance(body, Composite)
         out = self._encoded(self._sasl.receive(body))
-        found: list[events.Event] = []
+        reported: list[events.Event] = []
         failed = False
         if self._sasl.done:
-            found, failed = self._outcome()
+            reported, failed = self._outcome()
             if not failed:
                 self._in_sasl, self._sasl_passed = False, True
                 if not self._server:
                     out.append(self._header())
-        return Step(position + size, out, found, failed)
+        return HandshakeStep(position + size, out, reported, failed)
 
     def give_up(self) -> list[bytes]:
-        """Return the SASL outcome for a peer that took too long (5.3.3.6), if it is in its login."""
+        """Return the SASL outcome for a peer whose login took too long (5.3.3.6), or nothing."""
         if not (self._server and self._in_sasl):
             return []
         return self._encoded([SaslOutcome(code=SASL_SYS_TEMP)])

@@ -1,15 +1,15 @@
-"""Idle time-outs (2.4.5) as arithmetic: time is an argument, in seconds of a clock that only goes forward.
+"""Idle time-outs (2.4.5) as arithmetic. Time is an argument, in seconds of a clock that only moves forward.
 
-We give up after twice the time-out that we told the peer, as the text advises; we send something after half of the peer's. If
-octets came or left without a time given, the next `tick` assumes the worst for us: input came just now, output left at the tick
-before. So a heartbeat may be early and a time-out late by one interval, never the other way round.
+We give up after twice the time-out that the peer received, as the specification advises, and send a frame after half of the
+peer's. If octets came or left without a time, the next `tick` assumes the worst for us: input has just come, output left at the
+previous tick. So a heartbeat may be early and a time-out late by one interval, never the reverse.
 """
 
 from __future__ import annotations
 
 
 class IdleTimers:
-    """Timers of both directions. They run from `agree` on."""
+    """Timers of both directions, running from `agree` on."""
 
     def __init__(self) -> None:
         self._patience: float | None = None
@@ -20,19 +20,19 @@ class IdleTimers:
         self._came = self._left = False
 
     def agree(self, ours: int | None, theirs: int | None) -> None:
-        """Set the two idle-time-outs, in milliseconds; None and 0 mean none."""
+        """Set the two idle time-outs, in milliseconds. None and 0 mean no time-out."""
         self._patience = 2 * ours / 1000 if ours else None
         self._interval = theirs / 2000 if theirs else None
 
     def received(self, now: float | None = None) -> None:
-        """Note that something complete has come."""
+        """Record that a complete frame has come."""
         if now is None:
             self._came = True
         else:
             self._last_in, self._came = now, False
 
     def sent(self, now: float | None = None) -> None:
-        """Note that something has been written."""
+        """Record that output was written."""
         if now is None:
             self._left = True
         else:
@@ -52,11 +52,11 @@ class IdleTimers:
         return self._patience is not None and self._last_in is not None and now - self._last_in >= self._patience
 
     def heartbeat_due(self, now: float) -> bool:
-        """Return True if the peer must hear something now."""
+        """Return True if a frame must leave now."""
         return self._interval is not None and self._last_out is not None and now - self._last_out >= self._interval
 
     def next_deadline(self, now: float) -> float | None:
-        """Return the next time at which one of the two may become true; None if neither is agreed."""
+        """Return the time of the next expiry or heartbeat; None without time-outs."""
         moments = []
         if self._patience is not None:
             moments.append((now if self._last_in is None or self._came else self._last_in) + self._patience)

@@ -1,16 +1,16 @@
 """Input of a session: dispositions, runs, and frames with an invalid field.
 
-Only what a disposition changes is carried out and reported: an outcome is the last word. Repeated, or where nothing is unsettled,
-it costs a search. *Received* changes nothing: a receiver reports its progress by it, so the last delivery of its range is
-reported.
+A disposition is carried out and reported only if it changes a delivery: an outcome is final. A repeated disposition, or one
+without unsettled deliveries, costs a search. *Received* changes nothing: a receiver reports progress with it, and only the last
+delivery of its range is reported.
 
 Runs of transfers and of dispositions (see `fastpath`) are handled in blocks, or one by one in special cases. A block never
-extends past a renewal of the session's window, so that the flows which renew it stand where the plain way puts them.
+extends past a renewal of the session's window, so the renewing flows have the same place as without runs.
 
-A frame with an invalid field ends the links that it names, or the session if it does not name any (2.6.5, 2.5.4). Its octets are
-sound, so that the frames behind it can be read, and its valid fields count: a transfer uses the session's window, a flow sets it,
-a detach frees its handle, and a state names its transaction. A disposition ends the links of the unsettled deliveries in its
-range. One without such deliveries changes nothing, as if its fields were valid.
+A frame with an invalid field ends the links that it names (2.6.5), or the session if it names no link. Its octets are sound, so
+the following frames can be read. Its valid fields count: a transfer uses the session's window, and a flow sets it. A detach frees
+its handle, and a state names its transaction. A disposition ends the links of the unsettled deliveries in its range. Without such
+deliveries it changes nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import events, serial, states
-from .deliveries import Block
+from .deliveries import DeliveryBlock
 from .errors import Condition, FieldError, RemoteProtocolError, Scope
-from .fastpath import Dispositions, Run
+from .fastpath import Dispositions, TransferRun
 from .frames import Frame
 from .performatives import (
     RECEIVER,
@@ -64,7 +64,7 @@ def take_disposition(session: Session, disposition: Disposition) -> list[events.
 
 
 def named(session: Session, role: bool) -> tuple[Unsettled, int]:
-    """Return the deliveries that dispositions of an issuer in this role name, and the id of the newest."""
+    """Return the deliveries that dispositions of an issuer in this role name, and the newest id."""
     if role == RECEIVER:
         return session.outgoing, serial.add(session.next_delivery_id, -1)
     return session.incoming, session.last_delivery_id or 0
@@ -75,14 +75,14 @@ def apply_disposition(session: Session, disposition: Disposition, ranges: Sequen
     issuer_receives, state, settled = disposition.role == RECEIVER, disposition.state, disposition.settled
     unsettled, newest = named(session, disposition.role)
     coordinated = session.connection.coordinated
-    found: list[Delivery] = []
+    changed: list[Delivery] = []
     if settled:
         for first, last in ranges:
-            found += unsettled.take(first, last, newest)
+            changed += unsettled.take(first, last, newest)
         session.count_outgoing()
         if state is not None:
-            _set_state(session, found, state, issuer_receives)
-        for delivery in found:
+            _set_state(session, changed, state, issuer_receives)
+        for delivery in changed:
             delivery.remote_settled = True
             if delivery.link.unsettled.get(delivery.tag) is delivery:
                 del delivery.link.unsettled[delivery.tag]
@@ -90,18 +90,18 @@ def apply_disposition(session: Session, disposition: Disposition, ranges: Sequen
         for first, last in ranges:
             undecided = unsettled.decide(first, last, newest)
             _set_state(session, undecided, state, issuer_receives)
-            found += undecided
+            changed += undecided
     elif isinstance(state, TransactionalState):
         for first, last in ranges:
-            found += unsettled.place(first, last, newest, state, coordinated.period)
-        undecided = [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
-        _set_state(session, undecided if issuer_receives else found, state, issuer_receives)
-    elif isinstance(state, Received) and issuer_receives:  # progress, not an outcome: only how far it has come is reported
-        found = [furthest for _, last in ranges if (furthest := unsettled.get(last)) is not None]
+            changed += unsettled.place(first, last, newest, state, coordinated.period)
+        undecided = [delivery for delivery in changed if not isinstance(delivery.remote_state, TERMINAL)]
+        _set_state(session, undecided if issuer_receives else changed, state, issuer_receives)
+    elif isinstance(state, Received) and issuer_receives:  # progress, not an outcome: the last delivery is enough
+        changed = [furthest for _, last in ranges if (furthest := unsettled.get(last)) is not None]
     if issuer_receives and isinstance(state, TransactionalState):
         beyond = any(serial.difference(last, session.next_delivery_id) >= 0 for _, last in ranges)
-        coordinated.name(state, len(found) + (session.lost.take(ranges) or beyond))
-    return events.Disposed(session, found, state, settled, ranges)
+        coordinated.name(state, len(changed) + (session.lost.take(ranges) or beyond))
+    return events.Disposed(session, changed, state, settled, ranges)
 
 
 def _set_state(session: Session, deliveries: list[Delivery], state: DeliveryState, issuer_receives: bool) -> None:
@@ -112,7 +112,7 @@ def _set_state(session: Session, deliveries: list[Delivery], state: DeliveryStat
 
 
 def _may_set_state(session: Session, delivery: Delivery, state: DeliveryState) -> bool:
-    """Return True if the sender may set this state: a transaction that it names stays, and so does an outcome (4.4.1)."""
+    """Return True if the sender may set this state. A transaction that it has named stays, and so does an outcome (4.4.1)."""
     known = delivery.remote_state
     if not is_same(known, state):
         session.connection.coordinated.name(state)
@@ -122,29 +122,29 @@ def _may_set_state(session: Session, delivery: Delivery, state: DeliveryState) -
 # --- runs
 
 
-def take_run(session: Session, run: Run) -> list[events.Event]:
-    """Return the events of a run: as for its frames, except that more deliveries share one event."""
-    found: list[events.Event] = []
+def take_run(session: Session, run: TransferRun) -> list[events.Event]:
+    """Return the events of a run. They equal those of its frames, except that more deliveries share one event."""
+    reported: list[events.Event] = []
     begin, count = 0, len(run.ids)
     while begin < count:
         states.advance(states.SESSION, session.state, "r:frame")
         if session.discards:
             session.connection.coordinated.name(run.transfer.state, count - begin)
-            return found
+            return reported
         link = session.remote_links.get(run.transfer.handle)
         end = begin + min(count - begin, session.free_block)
         deliveries = link.on_run(run, begin, end) if end > begin and isinstance(link, Receiver) else None
         if link is None or deliveries is None:
-            return found + _one_by_one(session, run, begin)
+            return reported + _one_by_one(session, run, begin)
         session.connection.coordinated.name(run.transfer.state, end - begin)
         session.count_received(end - begin)
-        if isinstance(deliveries, Block):
-            found.append(events.Arrived(link, deliveries))
+        if isinstance(deliveries, DeliveryBlock):
+            reported.append(events.Arrived(link, deliveries))
         else:
-            found.append(events.Delivered(link, deliveries))
+            reported.append(events.Delivered(link, deliveries))
         session.renew_window()
         begin = end
-    return found
+    return reported
 
 
 def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]:
@@ -159,17 +159,17 @@ def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]
     return [apply_disposition(session, run.disposition, run.ranges)]
 
 
-def _one_by_one(session: Session, run: Run, begin: int) -> list[events.Event]:
-    rest = Run(run.channel, run.transfer, run.ids[begin:], run.tags[begin:], run.payloads[begin:])
+def _one_by_one(session: Session, run: TransferRun, begin: int) -> list[events.Event]:
+    rest = TransferRun(run.channel, run.transfer, run.ids[begin:], run.tags[begin:], run.payloads[begin:])
     return _plainly(session, rest.frames())
 
 
 def _plainly(session: Session, frames: list[Frame]) -> list[events.Event]:
-    found: list[events.Event] = []
+    reported: list[events.Event] = []
     for frame in frames:
         assert frame.performative is not None
-        found += session.connection.guarded(session, frame.performative, frame.payload)
-    return found
+        reported += session.connection.guarded(session, frame.performative, frame.payload)
+    return reported
 
 
 # --- frames with an invalid field
@@ -182,17 +182,17 @@ _NEEDED = {
     Flow: {"handle", *_FLOW_OF_SESSION},
     Transfer: {"handle"},
 }
-"""Fields without which a frame does not say which link it is for, or without which its session cannot go on."""
+"""Fields without which the link of a frame is unknown, or its session cannot continue."""
 
 
 def take_invalid(session: Session, frame: Invalid) -> list[events.Event]:
-    """Handle an invalid frame. Raises the session's error if it does not name a link."""
+    """Handle an invalid frame. Raises the session's error if it names no link."""
     needed, fields = _NEEDED.get(frame.cls), frame.fields
     if needed is None or not fields or needed & frame.wrong:
         raise FieldError(frame.description, Scope.SESSION)
     if frame.cls is Attach:
         return _attach(session, frame)
-    found: list[events.Event] = []
+    reported: list[events.Event] = []
     if frame.cls is Disposition:
         links = _disposed(session, frame)
     else:
@@ -203,16 +203,16 @@ def take_invalid(session: Session, frame: Invalid) -> list[events.Event]:
     if frame.cls is Flow:
         if not links:
             raise FieldError(frame.description, Scope.SESSION)
-        found = session.on_flow(Flow(**{name: fields[name] for name in _FLOW_OF_SESSION if name in fields}))
+        reported = session.on_flow(Flow(**{name: fields[name] for name in _FLOW_OF_SESSION if name in fields}))
     error = FieldError(frame.description, Scope.LINK)
-    found += [link.violated(error) for link in links if session.is_usable(link)]
+    reported += [link.violated(error) for link in links if session.is_usable(link)]
     if frame.cls is Detach:
-        found += session.on_detach(Detach(handle=fields["handle"], closed=fields.get("closed", False)))
-    return found
+        reported += session.on_detach(Detach(handle=fields["handle"], closed=fields.get("closed", False)))
+    return reported
 
 
 def _attach(session: Session, frame: Invalid) -> list[events.Event]:
-    """Attach a link that is refused. The application does not know of it, so that the answer is due here."""
+    """Attach a link that is refused. The application does not see it, so it is answered here."""
     fields = frame.fields
     name, handle, role = fields["name"], fields["handle"], fields["role"]
     if not session.may_send:  # our begin is missing
@@ -231,7 +231,7 @@ def _disposed(session: Session, frame: Invalid) -> list[Link]:
 
 
 def state_of(frame: Invalid) -> object:
-    """Return the state of a transfer or disposition, as far as it names a transaction; None if it has no state."""
+    """Return the state of a transfer or disposition if it names a transaction; None without a state."""
     if "state" in frame.fields or "state" not in frame.wrong:
         return frame.fields.get("state")
     index = next(number for number, field in enumerate(frame.cls.FIELDS) if field.attribute == "state")

@@ -1,9 +1,9 @@
 """Link endpoints (2.6): attach, detach, and the common part of senders and receivers.
 
-A `Link` is one endpoint from its attach to its detach; the terminus behind it, which may live longer, is the application's. To
-resume or reattach, attach a new endpoint with the same name and give it the `unsettled` map (2.6.3). A name belongs to a pair
-of containers and a direction. Within one connection a second attach of a name steals the first (2.6.1); between connections
-the application has to do that. The senders' half of flow control is in `senders`, the receivers' in `receivers`.
+A `Link` is one endpoint from its attach to its detach. The terminus behind it may live longer and belongs to the application. To
+resume or reattach, attach a new endpoint with the same name and its `unsettled` map (2.6.3). A name belongs to a pair of
+containers and a direction. Within one connection a second attach of a name steals the first (2.6.1); between connections the
+application does that.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ UNANSWERED = frozenset({LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED,
 
 
 class Link:
-    """One endpoint. `role` is ours: SENDER or RECEIVER. Numbers are of 32 bits and wrap.
+    """One endpoint. `role` is ours: SENDER or RECEIVER. Numbers have 32 bits and wrap.
 
-    `handle` is ours, `remote_handle` the peer's. `unsettled` holds our unsettled deliveries by tag; `resumable` those of an
-    earlier endpoint that our attach named, until they are resumed, each once (2.6.13). `link_credit`, `delivery_count`,
-    `available` and `drain` are the flow state of 2.6.7.
+    `handle` is ours. `unsettled` holds our unsettled deliveries by tag. `resumable` holds the deliveries of an earlier endpoint
+    that our attach named, until each is resumed once (2.6.13). `link_credit`, `delivery_count`, `available` and `drain` are the
+    flow state of 2.6.7.
     """
 
     role: ClassVar[bool]
@@ -53,7 +53,6 @@ class Link:
         self.name = name
         self.state = LinkState.DETACHED
         self.handle: int | None = None
-        self.remote_handle: int | None = None
         self.local_attach: Attach | None = None
         self.remote_attach: Attach | None = None
         self.unsettled: dict[bytes, Delivery] = {}
@@ -63,22 +62,22 @@ class Link:
         self.available = 0
         self.drain = False
         self.closing = False  # our detach had closed=True
-        self._violation: RemoteProtocolError | None = None  # that our detach has to report
+        self._violation: RemoteProtocolError | None = None  # our detach has to report it
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.state.value})"
 
-    # --- what was agreed
+    # --- agreed terms
 
     @property
     def source(self) -> Source | Described | None:
-        """The source as the sending end describes it, which is the one that counts (2.6.3)."""
+        """The source as the sending end describes it, which is authoritative (2.6.3)."""
         attach = self.local_attach if self.role == SENDER else self.remote_attach
         return attach.source if attach else None
 
     @property
     def target(self) -> Target | Coordinator | Described | None:
-        """The target as the receiving end describes it, which is the one that counts (2.6.3)."""
+        """The target as the receiving end describes it, which is authoritative (2.6.3)."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return attach.target if attach else None
 
@@ -96,7 +95,7 @@ class Link:
 
     @property
     def max_message_size(self) -> int:
-        """Octets of one message that the receiving end accepts; 0 for any."""
+        """Largest message that the receiving end accepts, octets; 0 for any."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return (attach.max_message_size or 0) if attach else 0
 
@@ -117,9 +116,9 @@ class Link:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
-        """Send our attach. In an answer, modes that are left out are the peer's; a null terminus of ours refuses (see `refuse`).
+        """Send our attach. In an answer, omitted modes are the peer's, and a null terminus of ours refuses (see `refuse`).
 
-        A detach follows if the peer has made an error meanwhile. Raises LocalProtocolError if the link's state, the peer's
+        If the peer has made an error meanwhile, a detach follows. Raises LocalProtocolError if the link's state, the peer's
         handle-max or its max-frame-size does not allow the attach.
         """
         state = states.advance(states.LINK, self.state, "s:attach")
@@ -163,13 +162,13 @@ class Link:
             self.attach(target=remote.target)
         else:
             self.attach(source=remote.source)
-        if "s:error" in states.LINK[self.state]:  # else the attach was followed by the answer to an error
+        if "s:error" in states.LINK[self.state]:  # otherwise the answer to an error followed the attach
             self.detach(closed=True, error=Error(condition=condition, description=description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
-        """Send our detach; `closed` ends the link for good, otherwise its unsettled deliveries stay alive for a resume.
+        """Send our detach. Without `closed`, the link's unsettled deliveries stay for a resume.
 
-        An error leaves the endpoint destroyed (2.6.5). Raises LocalProtocolError if the state does not allow it.
+        An error destroys the endpoint (2.6.5). Raises LocalProtocolError if the state does not allow the detach.
         """
         if self.state in UNANSWERED:
             raise LocalProtocolError("an attach is answered with attach before detach")
@@ -180,15 +179,15 @@ class Link:
         self.closing = closed or error is not None
         self._leave(state, forget=closed or error is not None)
 
-    def adopt(self, other: Link) -> None:
+    def adopt(self, detached: Link) -> None:
         """Take over the deliveries of a detached endpoint of the same link and session: their ids stay valid (2.6.4)."""
-        for delivery in other.unsettled.values():
+        for delivery in detached.unsettled.values():
             delivery.link = self
-        self.unsettled, other.unsettled = other.unsettled, {}
-        self.resumable = other.resumable
+        self.unsettled, detached.unsettled = detached.unsettled, {}
+        self.resumable = detached.resumable
 
     def forget_all(self) -> None:
-        """Forget all deliveries, `unsettled` too: nothing more is to be done for them, by either end."""
+        """Forget all deliveries, also `unsettled`: neither end acts on them any more."""
         self.drop_unfinished()
         self.session.forget(self)
         self.unsettled, self.resumable = {}, {}
@@ -202,24 +201,24 @@ class Link:
         if state is LinkState.DETACHED:
             self.session.handles.release(self)
 
-    # --- what the session hands over
+    # --- for the session
 
     def on_attach(self, attach: Attach) -> None:
-        """Handle the peer's attach; `Session` has found or made this link for it."""
+        """Handle the peer's attach."""
         self.state = states.advance(states.LINK, self.state, "r:attach")
-        self.remote_handle, self.remote_attach = attach.handle, attach
+        self.remote_attach = attach
         if self.role != SENDER:
             assert attach.initial_delivery_count is not None
             self.delivery_count = attach.initial_delivery_count
 
     def on_detach(self, detach: Detach) -> list[events.Event]:
-        """Handle the peer's detach. Its handle is free afterwards. No event if our own detach has an error to report."""
+        """Handle the peer's detach, which frees its handle. Returns no event if our own detach has an error to report."""
         state = states.advance(states.LINK, self.state, "r:detach")
         self._leave(state, forget=detach.closed or detach.error is not None)
         return [] if self._violation is not None else [events.Detached(self, detach.closed, detach.error)]
 
     def violated(self, error: RemoteProtocolError) -> events.Event:
-        """Discard the peer's input from here on because of its error (2.6.5); the answer is a detach."""
+        """Discard the peer's input from now on, because of its error (2.6.5). The answer is a detach."""
         self.state = states.advance(states.LINK, self.state, "r:error")
         self.drop_unfinished()
         self.session.forget(self)
@@ -241,7 +240,7 @@ class Link:
             self.detach(closed=True, error=error)
 
     def drop_unfinished(self) -> None:
-        """Discard a delivery that is half received."""
+        """Discard a half-received delivery."""
 
     def on_flow(self, flow: Flow) -> None:
         """Handle the link's part of a flow."""
@@ -268,11 +267,11 @@ class Link:
 
 
 def as_error(error: RemoteProtocolError) -> Error:
-    """Return the error as the peer gets it: short and in ASCII, so that it fits any frame."""
+    """Return the error for the peer: short and in ASCII, so that it fits any frame."""
     text = error.description.encode("ascii", "replace").decode()
     return Error(condition=error.condition, description=text[:200])
 
 
 def not_allowed(description: str, scope: Scope = Scope.LINK) -> RemoteProtocolError:
-    """Return the error for a valid frame that contradicts what was agreed."""
+    """Return the error for a valid frame that contradicts the agreed terms."""
     return RemoteProtocolError(Condition.NOT_ALLOWED, description, scope)

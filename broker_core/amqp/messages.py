@@ -1,8 +1,8 @@
 """The message format (3.2): finding the sections without decoding them, decoding and encoding whole messages.
 
-`scan` walks the sections by their sizes alone and checks their order and number; a broker that stores and forwards needs no
-more. `bare` is the immutable part (properties, application properties, body) exactly as it came: cut out, never encoded anew.
-A message without any body section is let through unless `body_required`: 3.2 asks for a body, yet several clients send none.
+`scan` finds the sections by their sizes and checks their order and number, which is enough for a broker that stores and forwards.
+`bare` cuts out the immutable part (properties, application properties, body); it is never encoded again. 3.2 requires a body, but
+several clients send none, so a message without a body is valid unless `body_required`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .composites import from_values
-from .decoder import KINDS, LIMITS, MAX_HASHED, Limits, decode
+from .decoder import KINDS, LIMITS, MAX_HASHED, DecoderLimits, decode
 from .encoder import encode, encode_into
 from .errors import DecodeError, EncodeError, FieldError
 from .performatives import Header, Properties
@@ -32,7 +32,7 @@ _SYMBOLS = {
     b"amqp:amqp-value:*": VALUE,
     b"amqp:footer:map": FOOTER,
 }
-# Type of a section's value; an amqp-value may have any.
+# Type of a section's value. An amqp-value may have any type.
 _SECTION_KIND = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
 _SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
 
@@ -53,9 +53,10 @@ class Section(NamedTuple):
     end: int
 
 
-def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS, most: int = MAX_SECTIONS) -> list[Section]:
-    """Return the sections of a message in their order, at most `most`. Values are measured, not decoded. Raises DecodeError with
-    the offset."""
+def scan(
+    message: bytes, *, body_required: bool = False, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS
+) -> list[Section]:
+    """Return the sections of a message in order, at most `most`. Measures values without decoding them. Raises DecodeError."""
     if type(message) is not bytes:
         message = bytes(message)
     sections: list[Section] = []
@@ -80,7 +81,7 @@ def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS
 
 
 def bare(message: bytes, sections: list[Section] | None = None) -> bytes:
-    """Return the bare message, octet for octet as it came: from the properties to the end of the body."""
+    """Return the bare message, byte for byte: from the properties to the end of the body."""
     if sections is None:
         sections = scan(message, most=MAX_SECTIONS_READ)
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
@@ -94,7 +95,7 @@ def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
     if position + 3 <= end and message[position + 1] == 0x53:  # the usual encoding
         code, after = message[position + 2], position + 3
     else:
-        descriptor, after = decode(message, position + 1, end, Limits(depth=1, items=1))
+        descriptor, after = decode(message, position + 1, end, DecoderLimits(depth=1, items=1))
         if type(descriptor) is Symbol:
             code = _SYMBOLS.get(descriptor.encode(), 0)
         else:
@@ -105,7 +106,7 @@ def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def skip(buffer: bytes, position: int, end: int, depth: int = LIMITS.depth) -> int:
-    """Return the end of the value at `position`, from its constructor and size alone."""
+    """Return the end of the value at `position`, from its constructor and size."""
     while True:
         if position >= end:
             raise DecodeError("a value is missing", position)
@@ -141,7 +142,7 @@ Annotations = Mapping[Any, Value]
 class Message:
     """A whole message.
 
-    The body is `data`, or `sequences`, or `value`; never more than one of them, possibly none.
+    The body is `data`, `sequences` or `value`. A message has at most one of them.
 
     Attributes:
         header: Durability, priority, time to live.
@@ -171,7 +172,7 @@ class Message:
     footer: Annotations | None = None
 
     def encode(self) -> bytes:
-        """Return the octets of all sections in their order.
+        """Return the octets of all sections, in order.
 
         Raises:
             EncodeError: Two kinds of body, or a value that AMQP cannot encode.
@@ -193,11 +194,10 @@ class Message:
         return bytes(out)
 
 
-def decode_message(message: bytes, *, limits: Limits = LIMITS, most: int = MAX_SECTIONS) -> Message:
-    """Decode every section. Raises DecodeError, or FieldError for a value that its section does not allow.
+def decode_message(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS) -> Message:
+    """Decode all sections, at most `most`. Raises DecodeError, or FieldError for a value that its section does not allow.
 
-    There are at most `most` sections. Those of the bare message together have no more values than `limits` says, and so have the
-    others together.
+    `limits` limits the number of values in the bare message, and again in the other sections.
     """
     result = Message()
     inside, around = [limits.items], [limits.items]
@@ -233,15 +233,15 @@ _ATTRIBUTE = {
 
 
 def _check_keys(code: int, mapping: Value) -> None:
-    """Check keys and values of a map. Application properties map strings to simple values (3.2.5); annotations have symbols or
+    """Check keys and values of a map. Application properties map strings to simple values (3.2.5). Annotations have symbols or
     ulongs as keys (3.2.10).
     """
     if isinstance(mapping, Pairs):
-        raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types, or with more than {MAX_HASHED} that are no texts")
+        raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types, or with more than {MAX_HASHED} that are not texts")
     if code == APPLICATION_PROPERTIES:
         if any(type(key) is not str for key in mapping):
             wrong = next(key for key in mapping if type(key) is not str)
-            raise FieldError(f"application properties with a key that is no string: {wrong!r:.100}")
+            raise FieldError(f"application properties with a key that is not a string: {wrong!r:.100}")
         for key, value in mapping.items():
             if isinstance(value, (list, dict, Pairs, Array, Described)):
                 kind = type(value).__name__.lower()

@@ -1,4 +1,4 @@
-"""Transfers on their way out of a session: cut to the peer's frame size, held back by its window (2.5.6, 2.6.14)."""
+"""Transfers on their way out of a session, cut to the peer's frame size and delayed by its window (2.5.6, 2.6.14)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Transfers that the peer's incoming window does not take yet; true while there are any."""
+    """Transfers that the peer's incoming window does not take yet. True while there are any."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -32,13 +32,13 @@ class Outbox:
             raise LocalProtocolError(f"{Condition.FRAME_SIZE_TOO_SMALL}: a transfer with so large a state fits no frame")
 
     def put(self, link: Sender, transfer: Transfer, payload: bytes) -> None:
-        """Send what the window takes of a transfer, in as many frames as it needs; the rest waits."""
+        """Send as much of a transfer as the window takes, in as many frames as it needs. The rest waits."""
         self._session.count_outgoing()
         self._pending.append((link, transfer, payload))
         self.pump()
 
     def pump(self) -> Sender | None:
-        """Send what the window takes now. Returns the link whose delivery is complete by that."""
+        """Send as much as the window takes now. Returns the link whose delivery it completes, or None."""
         session = self._session
         completed = None
         while self._pending and session.remote_incoming_window > 0:
@@ -61,7 +61,7 @@ class Outbox:
         return completed
 
     def put_ready(self, pieces: list[bytes], count: int) -> None:
-        """Send `count` encoded frames, one transfer each, that the window is known to take; a frame may be in several pieces."""
+        """Send `count` encoded frames, one transfer each, which the window takes. A frame may be in several pieces."""
         states.advance(states.SESSION, self._session.state, "s:frame")
         self._session.count_outgoing()
         self._session.connection.send_raw(pieces)
@@ -73,19 +73,19 @@ class Outbox:
         session.remote_incoming_window -= count
 
     def abort(self, link: Sender) -> bool:
-        """Replace the waiting transfers of a link by an aborted one; return True if there were any."""
-        found = False
-        for index, (each, transfer, _) in enumerate(self._pending):
-            if each is link:
-                transfer.more, transfer.aborted, found = False, True, True
-                self._pending[index] = (each, transfer, b"")
-        return found
+        """Replace the waiting transfers of a link by an aborted one. Returns True if there were any."""
+        is_waiting = False
+        for index, (owner, transfer, _) in enumerate(self._pending):
+            if owner is link:
+                transfer.more, transfer.aborted, is_waiting = False, True, True
+                self._pending[index] = (owner, transfer, b"")
+        return is_waiting
 
     def drop(self, link: Link) -> None:
-        """Discard the transfers of a link that is gone."""
+        """Discard the transfers of a link that has ended."""
         if self._pending:
             self._pending = deque(entry for entry in self._pending if entry[0] is not link)
 
     def clear(self) -> None:
-        """Discard all: the session is gone."""
+        """Discard all transfers: the session has ended."""
         self._pending.clear()

@@ -1,7 +1,8 @@
-"""All composites of parts 2 to 5: the field table of this library (see `composites` for the meaning of a row).
+"""All composites of parts 2 to 5. The class bodies are the field table of this library (see `composites`).
 
-Frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), message sections that are lists (3.2), SASL frames (5.3.3). A role
-is a boolean on the wire: SENDER is False, RECEIVER is True.
+They are frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), lists in messages (3.2) and SASL frames (5.3.3).
+
+A role is a boolean on the wire: SENDER is False, RECEIVER is True.
 """
 
 from __future__ import annotations
@@ -156,15 +157,15 @@ DeliveryState: TypeAlias = Received | TransactionalState | Outcome
 TERMINAL = (Accepted, Rejected, Released, Modified, Declared)
 """The delivery states that are outcomes (3.4, 4.5.5)."""
 MAX_CONDITION, MAX_DESCRIPTION = 100, 200
-"""Characters of an outcome's error that are kept as long as its delivery is unsettled."""
+"""Limits of an outcome's error that is kept while its delivery is unsettled, characters."""
 UNKNOWN = Described(Symbol("unknown"), None)
-"""Stands for a delivery state that is none of the above."""
+"""Stands for any other delivery state."""
 
 
 def in_short(state: DeliveryState | None) -> Any:
-    """Return what is kept of a delivery state that has been told: what it is, not what it carries.
+    """Return the part of a sent delivery state that is kept: its kind, without large contents.
 
-    Else each unsettled delivery could keep a decoded frame. A state that carries little is returned as it is.
+    Otherwise each unsettled delivery could keep a decoded frame. A small state is returned unchanged.
     """
     kind = type(state)
     if state is None or kind in _SMALL:
@@ -306,7 +307,7 @@ class Disposition(Composite):
     role: bool = wire("boolean", mandatory=True)
     first: int = wire("uint", mandatory=True)
     last: int | None = wire("uint", default=None)
-    settled: bool = wire("boolean", default=False, written=True)  # some clients look for it
+    settled: bool = wire("boolean", default=False, written=True)  # some clients require it
     state: DeliveryState | None = wire("delivery-state", default=None)
     batchable: bool = wire("boolean", default=False)
 
@@ -383,11 +384,11 @@ class Header(Composite):
     """Header of a message (3.2.1).
 
     Attributes:
-        durable: Whether the broker keeps the message over a restart. False by itself: say True.
-        priority: 0 to 255, 4 without one; Penstock's queues tell 0 to 9 apart.
+        durable: Whether the broker keeps the message over a restart. The default is False.
+        priority: 0 to 255; the default is 4. Penstock's queues distinguish 0 to 9.
         ttl: Milliseconds after which the message expires.
-        first_acquirer: Whether nobody had it before; the broker says so.
-        delivery_count: Number of failed deliveries; the broker counts.
+        first_acquirer: Whether no consumer had it before; set by the broker.
+        delivery_count: Number of failed deliveries; set by the broker.
     """
 
     durable: bool = wire("boolean", default=False)
@@ -402,10 +403,10 @@ class Properties(Composite):
     """Properties of a message (3.2.4).
 
     Attributes:
-        message_id: Id, text, octets, a UUID or an unsigned number.
+        message_id: Id: text, octets, a UUID or an unsigned number.
         user_id: User who made the message.
         to: Address of the queue that it is for.
-        subject: What it is about.
+        subject: Subject.
         reply_to: Address for answers.
         correlation_id: Id of the message that this one answers.
         content_type: MIME type of the body.

@@ -1,12 +1,11 @@
 """The receiving end of a link (2.6.7, 2.6.12 to 2.6.14): credit, and deliveries assembled from transfers.
 
-Credit is enforced as specified: a sender may use credit up to the highest delivery-limit that we announced and that it has not
-yet confirmed to have seen lowered. Messages that were on their way when we took credit back are accepted; one beyond is
-amqp:link:transfer-limit-exceeded. The delivery-count advances when a delivery is complete or aborted, and with the sender's own
-count: by that it gives up credit, so that what it says never moves ours back, nor beyond what was granted.
+A sender may use credit up to the highest delivery-limit that we announced, until it confirms a lower one. So messages on their
+way when we took credit back are accepted; one beyond is amqp:link:transfer-limit-exceeded. The delivery-count advances with each
+complete or aborted delivery, and with the sender's own count when it gives up credit. The sender's count never moves ours back,
+nor beyond the granted credit.
 
-`on_run` handles many transfers of one shape at once. It accepts only runs without any special case, and leaves all others to the
-plain way.
+`on_run` handles many transfers of one shape. It accepts only runs without special cases; `on_transfer` handles all others.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Mapping
 from itertools import repeat
 
 from . import events, serial, states
-from .deliveries import Block, Delivery
+from .deliveries import Delivery, DeliveryBlock
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
-from .fastpath import Run
+from .fastpath import TransferRun
 from .links import Link, not_allowed
 from .performatives import (
     RCV_FIRST,
@@ -41,7 +40,7 @@ MAX_TAG = 32
 
 
 class _Partial:
-    """A delivery whose last transfer has not come yet. An `ignored` one resumes a delivery that we do not know (2.7.5)."""
+    """A delivery whose last transfer has not come yet. An `ignored` one resumes a delivery that we do not have (2.7.5)."""
 
     __slots__ = ("counted", "data", "delivery", "held", "ignored", "settled", "size")
 
@@ -51,10 +50,10 @@ class _Partial:
         self.data: bytes | bytearray = b""
         self.size = self.held = 0
         self.settled = False
-        self.counted = False  # by the sender, which said so before the last transfer
+        self.counted = False  # the sender has counted it before its last transfer
 
     def add(self, payload: bytes) -> None:
-        """Append octets to one buffer: a list of parts would grow large if a peer sends its message octet by octet."""
+        """Append octets to one buffer. A list of parts would grow large if a peer sends its message octet by octet."""
         if not self.data:
             self.data = payload
         else:
@@ -68,8 +67,8 @@ class Receiver(Link):
 
     role = RECEIVER
     in_blocks = False
-    """Choice to be given runs of transfers as blocks, not kept one by one, for whoever settles by ranges of ids
-    (`Session.dispose_ids`). What the sender says of such a delivery later is dropped; a tag used twice is not noticed."""
+    """Whether runs of transfers become blocks, without an object for each, for applications that settle ranges of ids
+    (`Session.dispose_ids`). A later state of the sender is then dropped, and a repeated tag is not detected."""
     _partial: _Partial | None = None
     _limit = 0  # delivery-count + link-credit, as last announced
     _granted = 0  # the highest limit that the sender may still use
@@ -79,9 +78,9 @@ class Receiver(Link):
     def grant(
         self, credit: int, *, drain: bool = False, echo: bool = False, properties: Mapping[str, Value] | None = None
     ) -> None:
-        """Set the link credit to `credit` messages from here on (not added to the old credit) and send it.
+        """Set the link credit to `credit` messages (not added to the old credit) and send it.
 
-        `drain` asks the sender to use it up now; `echo` asks for its flow state. Raises LocalProtocolError if the link's state
+        `drain` asks the sender to use it up now, `echo` asks for its flow state. Raises LocalProtocolError if the link's state
         does not allow it.
         """
         if not 0 <= credit <= 0x7FFFFFFF:
@@ -101,13 +100,13 @@ class Receiver(Link):
     # --- the peer's side
 
     def on_attach(self, attach: Attach) -> None:
-        """Handle the attach: our count starts at the sender's initial delivery-count, including credit granted before."""
+        """Handle the attach. Our count starts at the sender's initial delivery-count, including credit granted before."""
         early = self.link_credit
         super().on_attach(attach)
         self._limit = self._granted = serial.add(self.delivery_count, early)
 
     def on_flow(self, flow: Flow) -> None:
-        """Handle the sender's flow state: a drain may have advanced its delivery-count."""
+        """Handle the sender's flow state. A drain may have advanced its delivery-count."""
         count = self._checked_count(flow)
         ahead = min(serial.difference(count, self.delivery_count), self._capacity())
         if ahead > 0:
@@ -122,7 +121,7 @@ class Receiver(Link):
             self.drain = False
 
     def guarded(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        """Handle one transfer as `on_transfer`; an error that belongs to this link ends it alone."""
+        """Handle one transfer as `on_transfer` does. An error of this link ends only the link."""
         try:
             return self.on_transfer(transfer, payload)
         except RemoteProtocolError as error:
@@ -131,7 +130,7 @@ class Receiver(Link):
             return [self.violated(error)]
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        """Handle one transfer; return the event of the delivery that it completes or aborts, if any."""
+        """Handle one transfer. Returns the event of a delivery that it completes or aborts."""
         partial = self._partial
         if partial is None:
             partial = self._partial = self._first(transfer)
@@ -145,7 +144,7 @@ class Receiver(Link):
         delivery.batchable = delivery.batchable or transfer.batchable
         if transfer.aborted:
             self._completed()
-            self.session.connection.coordinated.name(delivery.remote_state, -1)  # it cannot be done in the transaction any more
+            self.session.connection.coordinated.name(delivery.remote_state, -1)  # it can no longer take part in the transaction
             delivery.settled = delivery.remote_settled = True
             self.session.settle(delivery)
             return [] if partial.ignored else [events.Aborted(self, delivery)]
@@ -184,7 +183,7 @@ class Receiver(Link):
             raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.LINK)
 
     def drop_unfinished(self) -> None:
-        """Discard a delivery that is half received, and its octets from the connection's count."""
+        """Discard a half-received delivery, and its octets from the connection's count."""
         if self._partial is not None:
             connection, held = self.session.connection, self._partial.held
             self._partial = None
@@ -242,10 +241,10 @@ class Receiver(Link):
         if not same:
             raise FieldError("a continuation transfer with another id, tag or format", Scope.LINK)
 
-    # --- many at once
+    # --- runs
 
-    def on_run(self, run: Run, begin: int, end: int) -> list[Delivery] | Block | None:
-        """Return transfers `begin` to `end` of a run as deliveries, or a block; None if they need the plain way."""
+    def on_run(self, run: TransferRun, begin: int, end: int) -> list[Delivery] | DeliveryBlock | None:
+        """Return transfers `begin` to `end` of a run as deliveries or a block; None if they need `on_transfer`."""
         ids, tags, payloads = run.ids[begin:end], run.tags[begin:end], run.payloads[begin:end]
         count, first, last = len(ids), ids[0], ids[-1]
         settled = run.transfer.settled is True
@@ -266,7 +265,7 @@ class Receiver(Link):
             return None
         if self.in_blocks and run.transfer.state is None:
             self._took(count, last)
-            return Block(first, payloads, settled)
+            return DeliveryBlock(first, payloads, settled)
         unsettled = self.unsettled
         if len(set(tags)) != count or not unsettled.keys().isdisjoint(tags):
             return None
@@ -286,7 +285,6 @@ class Receiver(Link):
         return deliveries
 
     def _capacity(self) -> int:
-        """Count the deliveries that may begin."""
         return serial.difference(self._granted, self.delivery_count) + self.session.connection.credit_overrun
 
     def _took(self, count: int, last: int) -> None:
@@ -297,7 +295,7 @@ class Receiver(Link):
 
 
 def _apply_state(delivery: Delivery, state: DeliveryState) -> None:
-    """Apply a transfer's state; the states of one delivery must name one transaction (4.4.1)."""
+    """Apply a transfer's state. All states of one delivery must name the same transaction (4.4.1)."""
     known = delivery.remote_state
     if isinstance(known, TransactionalState) and (not isinstance(state, TransactionalState) or state.txn_id != known.txn_id):
         raise not_allowed("a delivery whose transfers are not of one transaction")

@@ -1,8 +1,8 @@
 """Resuming of a link (2.6.13, 3.4.6): the action for each delivery that either end still holds unsettled.
 
 A pure function of the two unsettled maps, for the sending end after both attaches. The numbers in the comments are the delivery
-tags of the example in 3.4.6. Where the text leaves the choice to the application (whether a lost position means a new delivery),
-the action is RESTART or ABORT_THEN_RESTART; the application may report the loss instead.
+tags of the example in 3.4.6. If the specification leaves the choice to the application (whether a lost position means a new
+delivery), the action is RESTART or ABORT_THEN_RESTART. The application may report the loss instead.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Unsettled = Mapping[bytes, DeliveryState | None]
 class Action(Enum):
     """Action of the sending end for a delivery."""
 
-    RESTART = "send again as a new delivery, resume not set"
-    RESUME = "resume from a position"
-    STATE = "resume without data, to tell the terminal state; settle if both agree"
-    ABORT_THEN_RESTART = "resume, aborted at once; then send again as a new delivery"
-    ABORT = "resume, aborted at once: the state is terminal"
-    SETTLE = "settle locally: the receiver has forgotten it"
-    IGNORE = "not ours: the receiver takes it for settled"
-    UNKNOWN = "absent from a map that is incomplete: leave it for the next attach"
+    RESTART = "send again as a new delivery, without resume."
+    RESUME = "resume from a position."
+    STATE = "resume without data, with the terminal state; settle if both agree."
+    ABORT_THEN_RESTART = "resume, aborted immediately; then send again as a new delivery."
+    ABORT = "resume, aborted immediately: the state is terminal."
+    SETTLE = "settle locally: the receiver has forgotten it."
+    IGNORE = "not ours: the receiver treats it as settled."
+    UNKNOWN = "absent from a map that is incomplete: leave it for the next attach."
 
 
 class Resolution(NamedTuple):
@@ -41,23 +41,23 @@ _START = (0, 0)
 
 
 def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool = False) -> dict[bytes, Resolution]:
-    """Return the sending end's action for every tag of either map. With `receiver_incomplete`, absence from its map means
-    nothing.
+    """Return the sending end's action for every tag of either map. With `receiver_incomplete`, a tag's absence from the
+    receiver's map means nothing.
     """
-    found = {}
+    actions = {}
     for tag, mine in sender.items():
         if tag not in receiver:
-            found[tag] = Resolution(Action.UNKNOWN) if receiver_incomplete else _only_sender(mine)
+            actions[tag] = Resolution(Action.UNKNOWN) if receiver_incomplete else _only_sender(mine)
         else:
-            found[tag] = _both(mine, receiver[tag])
+            actions[tag] = _both(mine, receiver[tag])
     for tag in receiver:
         if tag not in sender:
-            found[tag] = Resolution(Action.IGNORE)
-    return found
+            actions[tag] = Resolution(Action.IGNORE)
+    return actions
 
 
 def offset_of(message: bytes, position: tuple[int, int]) -> int:
-    """Return the offset in an encoded message of a position from `resolve`: section number, and octets inside of it (3.4.1)."""
+    """Return the offset in an encoded message of a position from `resolve`: section number, and octets inside it (3.4.1)."""
     section, offset = position
     begin = 0
     for _ in range(section):
@@ -87,7 +87,7 @@ def _both(mine: DeliveryState | None, theirs: DeliveryState | None) -> Resolutio
 
 
 def _position(state: DeliveryState | None) -> tuple[int, int]:
-    # `offset_of` passes section after section. So far into a message nobody is, and who says so gets it from its begin.
+    # `offset_of` walks the sections one by one. No receiver is so far into a message; one that claims it gets the whole message.
     if not isinstance(state, Received) or state.section_number > MAX_SECTIONS:
         return _START
     return state.section_number, state.section_offset

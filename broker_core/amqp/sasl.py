@@ -1,14 +1,13 @@
-"""SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out;
-the client also SCRAM-SHA-512.
+"""SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out. The client also
+has SCRAM-SHA-512.
 
-`Connection` feeds them; they also run by themselves. A server answers a wrong password, an unknown user and a malformed response
-alike, with the same text and the same work: an unknown user is checked against credentials derived from a secret, so that salt
-and effort look like a known user's. Only the caller learns the reason (`SaslServer.reason`). A second attempt needs a new
-connection (5.3.2).
+A server gives a wrong password, an unknown user and a malformed response the same answer, after the same work. An unknown user is
+checked against credentials derived from a secret, so that salt and effort look like a real user's. Only the caller receives the
+reason (`SaslServer.reason`). A second attempt needs a new connection (5.3.2).
 
-The functions that a server's mechanisms need are injected: `lookup` finds a user's credentials, `verify` checks a password given
-in clear (by default against the result of `lookup`), `external` is the name that the transport has proved (a TLS certificate's),
-`random` makes octets.
+The caller injects the functions of a server's mechanisms. `lookup` returns a user's credentials. `verify` checks a password in
+clear text (by default against the result of `lookup`). `external` is the name that the transport has proved, such as a TLS
+certificate's. `random` returns random octets.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from .performatives import (
     SaslOutcome,
     SaslResponse,
 )
-from .scram import Credentials, ScramError
+from .scram import ScramCredentials, ScramError
 
 ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256 = "ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256"
-SCRAM_SHA_512 = "SCRAM-SHA-512"  # of the client alone
+SCRAM_SHA_512 = "SCRAM-SHA-512"  # client only
 _DIGESTS = {SCRAM_SHA_256: scram.SHA_256, SCRAM_SHA_512: scram.SHA_512}
 NONCE_OCTETS = 18
 
-Lookup = Callable[[str], Credentials | None]
+Lookup = Callable[[str], ScramCredentials | None]
 Verify = Callable[[str, str], bool]
 Random = Callable[[int], bytes]
 
 
-class _Refused(Exception):
-    """Wrong credentials; the text is for the caller's log."""
+class _WrongLogin(Exception):
+    """Wrong credentials. The text is for the caller's log."""
 
 
 @dataclass
 class SaslServer:
     """The server's side of one exchange.
 
-    `mechanisms` to offer, best first. `secret`: octets that stay the same for the life of a server; unknown users get their salts
-    from it. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` says why there is none;
+    `mechanisms` are offered, best first. `secret` stays the same for the life of a server; the salts of unknown users come from
+    it. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` is the reason of the failure.
     `claimed` is the name that was tried.
     """
 
@@ -67,7 +66,7 @@ class SaslServer:
     claimed: str | None = field(default=None, init=False)
     reason: str | None = field(default=None, init=False)
     done: bool = field(default=False, init=False)
-    _scram: tuple[str, Credentials, bool, str, str, str] | None = field(default=None, init=False, repr=False)
+    _scram: tuple[str, ScramCredentials, bool, str, str, str] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         unknown = set(self.mechanisms) - {ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256}
@@ -89,14 +88,14 @@ class SaslServer:
                 return self._begin(body)
             if isinstance(body, SaslResponse):
                 return self._continue(body.response)
-        except (_Refused, ScramError) as error:
+        except (_WrongLogin, ScramError) as error:
             return self._end(SASL_AUTH, str(error))
         raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} is not a client's to send")
 
     def _begin(self, init: SaslInit) -> list[Composite]:
         self.mechanism = init.mechanism
         if init.mechanism not in self.mechanisms:
-            raise _Refused(f"the mechanism {init.mechanism} was not offered")
+            raise _WrongLogin(f"the mechanism {init.mechanism} was not offered")
         if init.initial_response is None and init.mechanism != ANONYMOUS:
             return [SaslChallenge(challenge=b"")]
         return self._continue(init.initial_response or b"")
@@ -120,9 +119,9 @@ class SaslServer:
 
     def _external(self, response: bytes) -> str:
         if self.external is None:
-            raise _Refused("the transport has proved no name")
+            raise _WrongLogin("the transport has proved no name")
         if response and response != self.external.encode():
-            raise _Refused("EXTERNAL as somebody else")
+            raise _WrongLogin("EXTERNAL as somebody else")
         return self.external
 
     def _plain(self, response: bytes) -> str:
@@ -131,12 +130,12 @@ class SaslServer:
             authorize, name, password = (part.decode("utf-8") for part in parts)
         except ValueError:  # not three parts, or not UTF-8: do the same work as for a valid response
             self._is_right("", "")
-            raise _Refused("a malformed PLAIN response") from None
+            raise _WrongLogin("a malformed PLAIN response") from None
         self.claimed = name
         if not self._is_right(name, password):
-            raise _Refused(f"wrong name or password for {name!r}")
+            raise _WrongLogin(f"wrong name or password for {name!r}")
         if authorize not in ("", name):
-            raise _Refused(f"{name!r} acting as {authorize!r}")
+            raise _WrongLogin(f"{name!r} acting as {authorize!r}")
         return name
 
     def _is_right(self, name: str, password: str) -> bool:
@@ -145,12 +144,12 @@ class SaslServer:
         credentials, known = self._find(name)
         return scram.check_password(credentials, password) and known
 
-    def _find(self, name: str) -> tuple[Credentials, bool]:
-        """Return the user's credentials, or credentials that no password fits and nobody can tell from real ones."""
-        found = self.lookup(name)
+    def _find(self, name: str) -> tuple[ScramCredentials, bool]:
+        """Return the user's credentials, or credentials that fit no password and look like real ones."""
+        credentials = self.lookup(name)
         salt = hmac.digest(self.secret, b"salt" + name.encode("utf-8", "surrogatepass"), "sha256")[:16]
         key = hmac.digest(self.secret, b"key" + name.encode("utf-8", "surrogatepass"), "sha256")
-        return (Credentials(salt, self.iterations, key, key), False) if found is None else (found, True)
+        return (ScramCredentials(salt, self.iterations, key, key), False) if credentials is None else (credentials, True)
 
     def _scram_first(self, response: bytes) -> list[Composite]:
         try:
@@ -183,9 +182,9 @@ class SaslServer:
         message = f"{so_far},{without_proof}".encode()
         proved = scram.check_proof(credentials, scram.unbase64(values["p"]), message)
         same = hmac.compare_digest(values["r"].encode(), nonce.encode()) and values["c"] == header
-        now = self._find(name)  # asked again: by now others may have failed so often that nobody is let in by this name
+        now = self._find(name)  # again: meanwhile so many other attempts may have failed that this name is locked
         if not (proved and same and known and now == (credentials, True)):
-            raise _Refused(f"wrong name or password for {name!r}")
+            raise _WrongLogin(f"wrong name or password for {name!r}")
         self.user = name
         verifier = "v=" + scram.base64_text(scram.signed(credentials, message))
         return self._end(SASL_OK, data=verifier.encode())
@@ -193,10 +192,10 @@ class SaslServer:
 
 @dataclass
 class SaslClient:
-    """The client's side of one exchange: it takes the first of `prefer` that the server offers and that it can use.
+    """The client's side of one exchange. It takes the first of `prefer` that the server offers and that it can use.
 
-    `user` and `password` for PLAIN and SCRAM; `external` allows EXTERNAL. After the exchange `code` is the server's
-    outcome (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
+    `user` and `password` are for PLAIN and SCRAM; `external` allows EXTERNAL. After the exchange `code` is the server's outcome
+    (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
     """
 
     user: str | None = None
@@ -213,7 +212,7 @@ class SaslClient:
     _verified: bool = field(default=False, init=False, repr=False)
 
     def start(self) -> list[Composite]:
-        """Return nothing: a client waits for the server's mechanisms."""
+        """Return no frames: a client waits for the server's mechanisms."""
         return []
 
     def receive(self, body: Composite) -> list[Composite]:

@@ -1,9 +1,8 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677): arithmetic and texts of both sides, and the credentials that a server stores.
 
-A client also speaks SCRAM-SHA-512: the functions that it needs take the name of the digest.
-
-A server never stores a password: `Credentials` are derived from it once. PLAIN is checked against the same credentials. No
-channel binding is offered (a client may say that it could: gs2 flag `y`); `p=` is refused.
+A client also uses SCRAM-SHA-512: its functions take the name of the digest. A server never stores a password, but credentials
+that are derived from it. PLAIN is checked against the same credentials. Channel binding is not offered: the gs2 flag `y` is
+accepted, `p=` is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SHA_256, SHA_512 = "sha256", "sha512"
 """Digests by hashlib's names. A server of ours offers the first alone."""
 
 
-class Credentials(NamedTuple):
+class ScramCredentials(NamedTuple):
     """Stored credentials of one user (RFC 5802, 3): a salt, the iteration count, two keys of 32 octets."""
 
     salt: bytes
@@ -32,18 +31,18 @@ class Credentials(NamedTuple):
 
 
 class ScramError(ValueError):
-    """An invalid text of the exchange. It never tells the peer which part."""
+    """An invalid text of the exchange. The peer does not learn which part."""
 
 
-def make_credentials(password: str, salt: bytes, iterations: int = MIN_ITERATIONS) -> Credentials:
-    """Derive the stored credentials of a password. `salt`: 16 random octets or more, from the caller."""
+def make_credentials(password: str, salt: bytes, iterations: int = MIN_ITERATIONS) -> ScramCredentials:
+    """Derive the stored credentials of a password. `salt`: at least 16 random octets."""
     salted = salted_password(password, salt, iterations)
     client_key = _mac(salted, b"Client Key")
-    return Credentials(salt, iterations, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
+    return ScramCredentials(salt, iterations, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
 
 
-def check_password(credentials: Credentials, password: str) -> bool:
-    """Return True if the credentials were made from this password; compares in constant time."""
+def check_password(credentials: ScramCredentials, password: str) -> bool:
+    """Return True if the credentials were made from this password. Compares in constant time."""
     try:
         salted = salted_password(password, credentials.salt, credentials.iterations)
     except ScramError:
@@ -53,7 +52,7 @@ def check_password(credentials: Credentials, password: str) -> bool:
 
 
 def salted_password(password: str, salt: bytes, iterations: int, digest: str = SHA_256) -> bytes:
-    """Return SaltedPassword of RFC 5802, 3: 32 octets, or as many as the digest has."""
+    """Return SaltedPassword of RFC 5802, 3, as long as the digest."""
     return hashlib.pbkdf2_hmac(digest, saslprep(password).encode(), salt, iterations)
 
 
@@ -73,7 +72,7 @@ def server_signature(salted: bytes, auth_message: bytes, digest: str = SHA_256) 
     return _mac(_mac(salted, b"Server Key", digest), auth_message, digest)
 
 
-def check_proof(credentials: Credentials, proof: bytes, auth_message: bytes) -> bool:
+def check_proof(credentials: ScramCredentials, proof: bytes, auth_message: bytes) -> bool:
     """Check a client's proof, in constant time."""
     signature = _mac(credentials.stored_key, auth_message)
     if len(proof) != len(signature):
@@ -82,8 +81,8 @@ def check_proof(credentials: Credentials, proof: bytes, auth_message: bytes) -> 
     return hmac.compare_digest(hashlib.sha256(client_key).digest(), credentials.stored_key)
 
 
-def signed(credentials: Credentials, auth_message: bytes) -> bytes:
-    """Return the server's proof that it knows the credentials."""
+def signed(credentials: ScramCredentials, auth_message: bytes) -> bytes:
+    """Return the server's proof that it has the credentials."""
     return _mac(credentials.server_key, auth_message)
 
 
@@ -91,7 +90,7 @@ def signed(credentials: Credentials, auth_message: bytes) -> bytes:
 
 
 def attributes(text: bytes) -> dict[str, str]:
-    """Parse `a=1,b=2` into a dict. Raises ScramError for anything else, repeated attributes and the extension `m` included."""
+    """Parse `a=1,b=2` into a dict. Raises ScramError for any other text, for repeated attributes and for the extension `m`."""
     try:
         parts = text.decode("utf-8").split(",")
     except UnicodeDecodeError:

@@ -1,9 +1,8 @@
 """The sending end of a link (2.6.7, 2.6.12 to 2.6.14): use and drain of credit, and messages cut into transfers.
 
-A message that does not fit the peer's max-frame-size is sent in several transfers. Transfers that the peer's session window does
-not take now wait in the session and leave with its next flow. At most one delivery of a session waits like that, and no other is
-accepted meanwhile (`can_send` is False): an unbounded queue inside a protocol engine would only hide the peer's slowness from its
-caller.
+A message larger than the peer's max-frame-size is sent in several transfers. Transfers beyond the peer's session window wait in
+the session and leave with its next flow. At most one delivery of a session waits, and no other is accepted meanwhile (`can_send`
+is False): an unbounded queue here would hide a slow peer from the caller.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
+from typing import NamedTuple
 
 from . import serial, states
 from .deliveries import Delivery
@@ -20,8 +20,6 @@ from .errors import LocalProtocolError
 from .frames import HEADER_SIZE
 from .links import Link
 from .performatives import (
-    RCV_FIRST,
-    RCV_SECOND,
     SENDER,
     SND_SETTLED,
     SND_UNSETTLED,
@@ -39,7 +37,16 @@ _OCTET = [bytes((number,)) for number in range(256)]
 
 
 MAX_FIELDS = 250  # octets: `send_many` writes the list of a transfer in its short form
-_LONG_IDS = range(256, 1 << 32)  # delivery ids that are written alike
+_LONG_IDS = range(256, 1 << 32)  # delivery ids with the same encoding
+
+
+class _TransferFrame(NamedTuple):
+    """The fixed octets of a transfer: frame header and descriptor, number of fields, handle, fields after the tag."""
+
+    head: bytes
+    fields: int
+    handle: bytes
+    tail: bytes
 
 
 class Sender(Link):
@@ -67,38 +74,30 @@ class Sender(Link):
         payload: bytes,
         *,
         settled: bool | None = None,
-        format: int = 0,
         state: DeliveryState | None = None,
-        rcv_settle_mode: int | None = None,
         resume: bool = False,
-        batchable: bool = False,
         more: bool = False,
     ) -> Delivery:
-        """Send a message, in as many transfers as it takes; `more` keeps the delivery open for `send_more` or `abort`.
+        """Send a message, in as many transfers as it needs. `more` keeps the delivery open for `send_more` or `abort`.
 
-        `tag`: 1 to 32 octets, unlike that of any unsettled delivery. `settled` follows the link's mode by default. Raises
-        LocalProtocolError without credit, beyond max-message-size, or against the modes that were agreed.
+        `tag` has 1 to 32 octets and differs from the tags of all unsettled deliveries. `settled` follows the link's mode by
+        default. Raises LocalProtocolError without credit, beyond max-message-size, or against the agreed modes.
         """
         self._check_sendable()
         settled = self._settled(settled)
-        if rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:
-            raise LocalProtocolError("rcv-settle-mode second on a link of mode first")
         self._check_tag(tag, resume)
         self._check_size(len(payload))
-        mode = self.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode
-        delivery = Delivery(self, self.session.next_delivery_id, tag, format, b"", settled, mode)
+        delivery = Delivery(self, self.session.next_delivery_id, tag, 0, b"", settled, self.rcv_settle_mode)
         delivery.state, delivery.resumed, delivery.remote_settled = state, resume, False
         transfer = Transfer(
             handle=self._handle(),
             delivery_id=delivery.id,
             delivery_tag=tag,
-            message_format=format,
+            message_format=0,
             settled=settled,
             more=more,
-            rcv_settle_mode=rcv_settle_mode,
             state=state,
             resume=resume,
-            batchable=batchable,
         )
         self.session.outbox.check_fits(transfer)
         self._size = 0
@@ -118,7 +117,7 @@ class Sender(Link):
         self._transfer(Transfer(handle=self._handle(), more=more), payload)
 
     def abort(self, delivery: Delivery) -> None:
-        """Abort a delivery that was sent with `more`; both ends forget it (2.6.14)."""
+        """Abort a delivery that was sent with `more`. Both ends forget it (2.6.14)."""
         self._check_open(delivery)
         delivery.settled = True
         self.session.settle(delivery)
@@ -132,10 +131,10 @@ class Sender(Link):
         settled: bool | None = None,
         state: DeliveryState | None = None,
     ) -> list[Delivery]:
-        """Send as many of the messages as credit, window and frame size allow now, from the first on; return their deliveries.
+        """Send as many of the messages, in order, as credit, window and frame size allow now. Return their deliveries.
 
-        `state` applies to all of them. The octets are those of `send` one by one, at a fraction of the cost. Tags must be new;
-        the rest is as for `send`.
+        `state` applies to all of them. The octets equal those of single `send` calls, at a fraction of the cost. Tags must be
+        new. The other conditions are those of `send`.
         """
         if not self.can_send:
             return []
@@ -157,7 +156,7 @@ class Sender(Link):
         lasting = number in _LONG_IDS and number + count - 1 in _LONG_IDS
         if count and lasting and self._alike(tags, payloads, largest, len(handle + tail)):
             head = struct.pack(">BBH3s", 2, 0, channel, b"\x00\x53\x14")
-            return self._send_alike(tags, payloads, head, fields, handle, tail, settled, state)
+            return self._send_alike(tags, payloads, _TransferFrame(head, fields, handle, tail), settled, state)
         for tag, payload in zip(tags, payloads, strict=False):
             size = len(payload)
             if size > space or (limit and size > limit) or not 0 < len(tag) <= 32 or tag in self.unsettled:
@@ -179,7 +178,7 @@ class Sender(Link):
         return sent
 
     def _alike(self, tags: Sequence[bytes], payloads: Sequence[bytes], largest: int, around: int) -> bool:
-        """Return True if the transfers differ in id, tag and payload only: all fit, and the tags are new and of one size."""
+        """Return True if the transfers differ only in id, tag and payload: all fit, and the tags are new and of one size."""
         count, width = len(tags), len(tags[0])
         return (
             0 < width <= 32
@@ -195,15 +194,13 @@ class Sender(Link):
         self,
         tags: Sequence[bytes],
         payloads: Sequence[bytes],
-        head: bytes,
-        fields: int,
-        handle: bytes,
-        tail: bytes,
+        frame: _TransferFrame,
         settled: bool,
         state: DeliveryState | None,
     ) -> list[Delivery]:
-        """Send transfers that are `_alike`: what stands before and behind the holes is formed once."""
+        """Send transfers that are `_alike`. The octets before and after the holes are made once."""
         count, width, first = len(tags), len(tags[0]), self.session.next_delivery_id
+        head, fields, handle, tail = frame
         length = len(handle) + 5 + 2 + width + len(tail)
         before = b"".join((head, bytes((0xC0, length + 1, fields)), handle, b"\x70"))
         between, size = bytes((0xA0, width)), 14 + length
@@ -225,7 +222,7 @@ class Sender(Link):
         return sent
 
     def _have_sent(self, count: int, pieces: list[bytes]) -> None:
-        """Hand over the octets of `count` messages, one transfer each, and count them."""
+        """Pass on the octets of `count` messages, one transfer each, and count them."""
         self.session.next_delivery_id = serial.add(self.session.next_delivery_id, count)
         self.session.outbox.put_ready(pieces, count)
         self.delivery_count = serial.add(self.delivery_count, count)
@@ -242,7 +239,7 @@ class Sender(Link):
         return True
 
     def drained(self) -> None:
-        """Use up the credit that is left, and tell the receiver (2.6.7). No-op unless it asked to drain."""
+        """Use up the remaining credit, and report that to the receiver (2.6.7). Does nothing unless it asked to drain."""
         if not self.drain or self._partial is not None:
             return
         self.delivery_count = serial.add(self.delivery_count, self.link_credit)
@@ -252,14 +249,14 @@ class Sender(Link):
     # --- the peer's side
 
     def on_flow(self, flow: Flow) -> None:
-        """Handle the receiver's credit: it counts from its delivery-count, or from our initial one if it does not know ours."""
+        """Handle the receiver's credit. It counts from its delivery-count, or from our initial one."""
         if flow.link_credit is not None:
             count = flow.delivery_count
             if count is None:
                 assert self.local_attach is None or self.local_attach.initial_delivery_count is not None
                 count = (self.local_attach.initial_delivery_count or 0) if self.local_attach else self.delivery_count
             credit = flow.link_credit - serial.difference(self.delivery_count, count)
-            self.link_credit = min(max(0, credit), serial.MASK)  # a count ahead of ours would make it more than a uint
+            self.link_credit = min(max(0, credit), serial.MASK)  # a count ahead of ours would exceed a uint
         self.drain = flow.drain
         if flow.properties is not None and TXN_ID in flow.properties:
             txn_id = flow.properties[TXN_ID]
@@ -272,7 +269,7 @@ class Sender(Link):
         super().send_flow(echo, properties)
 
     def completed(self) -> None:
-        """Note that the last transfer of the open delivery was sent."""
+        """Record that the last transfer of the open delivery was sent."""
         self._partial = None
         self.delivery_count = serial.add(self.delivery_count, 1)
         self.link_credit = max(0, self.link_credit - 1)
@@ -334,7 +331,7 @@ class Sender(Link):
 
 @lru_cache(256)
 def _layout(before: int, tag: int, tail: int) -> Callable[..., bytes]:
-    """Return the packing of a transfer up to its payload: size, what stands before the id, id, the tag's head, tag, the rest."""
+    """Return the packing of a transfer up to its payload: size, octets before the id, id, the tag's head, tag, the rest."""
     return struct.Struct(f">I{before}sI2s{tag}s{tail}s").pack
 
 

@@ -1,7 +1,6 @@
 """RFC 1982 serial numbers of 32 bits: delivery ids, transfer ids, delivery counts (2.8.10).
 
-Two numbers exactly 2**31 apart cannot be compared (RFC 1982, 3.2); `difference` then says -2**31, so that neither counts as
-newer.
+Two numbers exactly 2**31 apart cannot be compared (RFC 1982, 3.2). `difference` then returns -2**31, so neither counts as newer.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ _HALF = 0x80000000
 
 
 def add(number: int, count: int) -> int:
-    """Return the number `count` steps on; a negative count goes back."""
+    """Return the number `count` steps later; a negative count steps back."""
     return (number + count) & MASK
 
 
@@ -23,8 +22,8 @@ def difference(left: int, right: int) -> int:
 
 
 def ranges(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Return neighbouring ids as (first, last), in the order given; ids wrap."""
-    if ids and ids[-1] - ids[0] == len(ids) - 1 and ids == list(range(ids[0], ids[-1] + 1)):  # nearly always
+    """Return neighbouring ids as (first, last), in the given order; ids wrap."""
+    if ids and ids[-1] - ids[0] == len(ids) - 1 and ids == list(range(ids[0], ids[-1] + 1)):  # usually
         return [(ids[0], ids[-1])]
     return _neighbours(ids)
 

@@ -1,9 +1,7 @@
 """Session endpoints (2.5): the two windows, delivery ids, dispositions, and the handles of the links.
 
-The session counts transfers before a link sees them, including those of detached links; otherwise the windows of both ends would
-drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames; credit bounds messages. Of
-what a disposition says, only what changes a delivery is carried out and reported: an outcome is the last word, and said once
-more, or where nothing is unsettled, it costs a search.
+The session counts transfers before a link sees them, also those of detached links. Otherwise the windows of both ends would drift
+apart. A flow renews our incoming window when half of it is used. The window limits frames; credit limits messages.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import disposing, events, intake, serial, states
 from .composites import Composite, Invalid
-from .deliveries import Delivery, Lost, Unsettled
+from .deliveries import Delivery, LostDeliveries, Unsettled
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
 from .handles import Handles
 from .links import Link, as_error, not_allowed
@@ -50,8 +48,8 @@ _IN_ERROR = frozenset({LinkState.ERRORED, LinkState.VIOLATED, LinkState.VIOLATED
 class Session:
     """A session, made by `Connection.begin` or carried by the event of the peer's begin.
 
-    `incoming` and `outgoing` hold unsettled deliveries, by delivery id; `links` are by our handle, `remote_links` by the peer's.
-    A session that has ended at both ends holds nothing.
+    `incoming` and `outgoing` hold the unsettled deliveries, by delivery id. `links` are by our handle, `remote_links` by the
+    peer's. After the end at both ends a session holds no links and no deliveries.
     """
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
@@ -69,14 +67,14 @@ class Session:
         self.initial_outgoing_id = self.next_outgoing_id = first_outgoing_id
         self.next_incoming_id: int | None = None
         self.incoming_window = self.settings.incoming_window
-        self._unannounced = 0  # frames of a renewed window that was not sent to the peer yet
+        self._unannounced = 0  # frames of a renewed window that the peer does not know yet
         self.remote_incoming_window = 0
         self.remote_outgoing_window = 0
         self.last_delivery_id: int | None = None
-        self.lost = Lost()  # of `outgoing`
+        self.lost = LostDeliveries()  # of `outgoing`
         self._counted = 0
         self.outbox = Outbox(self)
-        self._violation: RemoteProtocolError | None = None  # that our end has to report
+        self._violation: RemoteProtocolError | None = None  # our end has to report it
 
     def __repr__(self) -> str:
         return f"Session({self.local_channel}, {self.state.value})"
@@ -88,7 +86,7 @@ class Session:
 
     @property
     def max_frame_size(self) -> int:
-        """Octets of a frame that the peer accepts."""
+        """Largest frame that the peer accepts, octets."""
         return self.connection.remote_max_frame_size
 
     # --- our side
@@ -100,7 +98,7 @@ class Session:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
-        """Send our begin, as the first or as the answer. An end follows if the peer has made an error meanwhile.
+        """Send our begin, as the first or as the answer. If the peer has made an error meanwhile, an end follows.
 
         Raises LocalProtocolError if no channel is left.
         """
@@ -126,27 +124,27 @@ class Session:
             self.answer_violation()
 
     def end(self, error: Error | None = None) -> None:
-        """Send our end; with an error, later input from the peer is discarded (2.5.4)."""
+        """Send our end. After an end with an error, later input from the peer is discarded (2.5.4)."""
         state = states.advance(states.SESSION, self.state, "s:end" if error is None else "s:error")
         self.connection.send(self.local_channel, End(error=error))
         self._violation = None
         self._leave(state)
 
     def sender(self, name: str) -> Sender:
-        """Return a new sending link of that name, to be attached."""
+        """Return a new sending link, to be attached."""
         return Sender(self, name)
 
     def receiver(self, name: str) -> Receiver:
-        """Return a new receiving link of that name, to be attached."""
+        """Return a new receiving link, to be attached."""
         return Receiver(self, name)
 
     def dispose(
         self, deliveries: Sequence[Delivery], state: DeliveryState | None = None, *, settled: bool = True, batchable: bool = False
     ) -> None:
-        """Send the state of deliveries, all of one direction; neighbours share a frame.
+        """Send the state of deliveries, all of one direction. Neighbours share a frame.
 
-        Settled ones are forgotten here. Raises LocalProtocolError for a delivery that is settled already, or that the sender has
-        to settle first (receiver-settle-mode second).
+        With `settled` the session forgets them. Raises LocalProtocolError for a settled delivery, or one that the sender has to
+        settle first (receiver-settle-mode second).
         """
         role = deliveries[0].link.role if deliveries else RECEIVER
         for delivery in deliveries:
@@ -175,7 +173,7 @@ class Session:
             self.count_outgoing()
 
     def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
-        """Settle what has come, in blocks or not, by its delivery ids: the first and the last of each range.
+        """Settle received deliveries, in blocks or single, by the first and the last delivery id of each range.
 
         Raises LocalProtocolError for an outcome with fields.
         """
@@ -190,7 +188,7 @@ class Session:
                 self.settle(delivery)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
-        """Send the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""
+        """Send the session's flow state, with the fields of a link (see `Link.send_flow`) if there are any."""
         self.send(
             Flow(
                 next_incoming_id=self.next_incoming_id,
@@ -229,17 +227,17 @@ class Session:
         self.count_outgoing()
 
     def take_delivery_id(self, number: int) -> None:
-        """Note the id of a delivery that begins; ids of a session only increase."""
+        """Record the id of a delivery that begins. Ids of a session only increase."""
         if not self.is_next_delivery_id(number):
             raise FieldError(f"delivery-id {number} after {self.last_delivery_id}", Scope.SESSION)
         self.last_delivery_id = number
 
     def is_next_delivery_id(self, number: int) -> bool:
-        """Return True if `number` comes after all delivery ids seen so far."""
+        """Return True if `number` comes after all previous delivery ids."""
         return self.last_delivery_id is None or serial.difference(number, self.last_delivery_id) > 0
 
     def count_outgoing(self) -> None:
-        """Bring the connection's count of unsettled deliveries up to date: some may have come or gone."""
+        """Update the connection's count of unsettled deliveries."""
         count = len(self.outgoing)
         self.connection.unsettled_sent += count - self._counted
         self._counted = count
@@ -256,7 +254,7 @@ class Session:
 
     @staticmethod
     def settle_all(deliveries: Iterable[Delivery], mine: dict[int, Delivery]) -> None:
-        """Forget deliveries of one direction, which are among `mine`, as `settle` does."""
+        """Forget deliveries of one direction, all of them in `mine`, as `settle` does."""
         for delivery in deliveries:
             number, tag, unsettled = delivery.id, delivery.tag, delivery.link.unsettled
             if mine.get(number) is delivery:
@@ -276,9 +274,10 @@ class Session:
             self._forget_deliveries()
 
     def forget_all(self) -> None:
-        """Forget links and deliveries, since nobody can say anything of them any more.
+        """Forget all links and deliveries: no frame can concern them any more.
 
-        Who keeps a link to resume it would keep all others with it. Each has its own deliveries still, in `unsettled`.
+        An application that keeps one link to resume it must not keep all others. Each link still has its own deliveries, in
+        `unsettled`.
         """
         self.outbox.clear()
         for link in self.handles.all_links:
@@ -287,7 +286,7 @@ class Session:
         self._forget_deliveries()
 
     def _forget_deliveries(self) -> None:
-        self.incoming, self.outgoing, self.lost = Unsettled(), Unsettled(), Lost()
+        self.incoming, self.outgoing, self.lost = Unsettled(), Unsettled(), LostDeliveries()
         self.count_outgoing()
 
     # --- the peer's side
@@ -301,17 +300,17 @@ class Session:
         return events.Begun(self, begin)
 
     def on_end(self, end: End | Invalid) -> list[events.Event]:
-        """Handle the peer's end; no event of it if ours had, or will have, an error."""
-        found: list[events.Event] = []
+        """Handle the peer's end. Returns no event if our end had, or will have, an error."""
+        reported: list[events.Event] = []
         if isinstance(end, End):
-            found = [] if self.discards else [events.Ended(self, end.error)]
+            reported = [] if self.discards else [events.Ended(self, end.error)]
         elif not self.discards:
-            found = [self.violated(FieldError(end.description, Scope.SESSION))]
+            reported = [self.violated(FieldError(end.description, Scope.SESSION))]
         self._leave(states.advance(states.SESSION, self.state, "r:end"))
-        return found
+        return reported
 
     def violated(self, error: RemoteProtocolError) -> events.Event:
-        """Discard the peer's input from here on because of its error (2.5.4); the answer is an end."""
+        """Discard the peer's input from now on, because of its error (2.5.4). The answer is an end."""
         self.state = states.advance(states.SESSION, self.state, "r:error")
         if self.state is SessionState.DISCARDING:  # our end was sent before
             self._leave(self.state)
@@ -335,11 +334,11 @@ class Session:
 
     @property
     def discards(self) -> bool:
-        """True if the peer's input is discarded because of its error, until its end."""
+        """True if the peer's input is discarded until its end, because of its error."""
         return self.state in _DISCARDS
 
     def on_frame(self, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
-        """Handle a frame on this session's channel; begin and end come through the connection."""
+        """Handle a frame on this session's channel, except begin and end."""
         states.advance(states.SESSION, self.state, "r:frame")
         if isinstance(performative, Transfer):
             self._count_in_transaction(performative)
@@ -371,10 +370,10 @@ class Session:
         return link
 
     def is_usable(self, link: Link) -> bool:
-        """Return False if input for the link is to be dropped, since we have closed it, or will because of the peer's error.
+        """Return False if input for the link is dropped: we have closed it, or will because of the peer's error.
 
-        A link that we have only detached still receives until the peer has detached, too. Otherwise transfers on their way would
-        be lost, and both ends would think that the receiver has them.
+        A link that we have only detached still receives until the peer has also detached. Otherwise transfers on their way would
+        be lost, and both ends would assume that the receiver has them.
         """
         if link.state is LinkState.ERRORED and not self.settings.errant_link_ends_session:
             return False
@@ -384,7 +383,7 @@ class Session:
         return link.state is not LinkState.DETACH_SENT or not link.closing
 
     def count_received(self, count: int) -> None:
-        """Count transfers that have come, even if they are dropped later. Raises amqp:session:window-violation."""
+        """Count received transfers, even if they are dropped later. Raises amqp:session:window-violation."""
         if self.incoming_window - self._unannounced < count:
             raise RemoteProtocolError(Condition.WINDOW_VIOLATION, "a transfer beyond the incoming window", Scope.SESSION)
         assert self.next_incoming_id is not None
@@ -393,25 +392,25 @@ class Session:
         self.remote_outgoing_window = max(0, self.remote_outgoing_window - count)
 
     def renew_window(self) -> None:
-        """Open our window again when half of it is used, and send a flow."""
+        """Renew our window with a flow when half of it is used."""
         if self.incoming_window <= self.settings.incoming_window // 2 and self.may_send:
             self._unannounced += self.settings.incoming_window - self.incoming_window
             self.incoming_window = self.settings.incoming_window
             self.send_flow()
 
     def announced(self) -> None:
-        """Note that all output was written: the peer may use the renewed window."""
+        """Record that all output was written: the peer may use the renewed window."""
         self._unannounced = 0
 
     @property
     def free_block(self) -> int:
-        """Transfers that may come before the window has to be renewed, or is violated."""
+        """Number of transfers that may come before the window must be renewed, or is violated."""
         window = self.incoming_window
         return min(window - self.settings.incoming_window // 2, window - self._unannounced)
 
     @property
     def may_send(self) -> bool:
-        """True if frames of this session may be sent: after our begin and before our end."""
+        """True between our begin and our end."""
         return "s:frame" in states.SESSION[self.state] and self.connection.may_send
 
     def _count_in_transaction(self, transfer: Transfer) -> None:
@@ -426,13 +425,13 @@ class Session:
         link = self.link(transfer.handle)
         self.count_received(1)
         if not self.is_usable(link):
-            found: list[events.Event] = []
+            reported: list[events.Event] = []
         elif isinstance(link, Receiver):
-            found = link.guarded(transfer, payload)
+            reported = link.guarded(transfer, payload)
         else:
             raise not_allowed("a transfer on a link whose receiver is the peer", Scope.SESSION)
         self.renew_window()
-        return found
+        return reported
 
     def on_flow(self, flow: Flow) -> list[events.Event]:
         """Handle a flow of the session, or of one of its links."""
@@ -457,7 +456,7 @@ class Session:
         return [events.Flowed(self, link, flow, completed)]
 
     def on_attach(self, attach: Attach, *, is_valid: bool = True) -> list[events.Event]:
-        """Handle the peer's attach: an answer to ours, or a new link, which takes its name from another one if it is valid."""
+        """Handle the peer's attach: an answer to ours, or a new link. A valid new link takes its name from another one."""
         if attach.handle > self.settings.handle_max:
             raise RemoteProtocolError(Condition.FRAMING_ERROR, f"handle {attach.handle} beyond handle-max")
         if attach.handle in self.remote_links:
@@ -465,23 +464,23 @@ class Session:
         if attach.role == SENDER and attach.initial_delivery_count is None:
             raise FieldError("a sender's attach without its initial-delivery-count", Scope.SESSION)
         ours = RECEIVER if attach.role == SENDER else SENDER
-        found: list[events.Event] = []
+        reported: list[events.Event] = []
         same = self.handles.named.get((ours, attach.name), ())
         link = next((x for x in same if x.state in (LinkState.ATTACH_SENT, LinkState.DETACH_PIPE)), None)
         if link is None:
             if attach.unsettled is None and any(x.state in _IN_ERROR for x in same):
                 raise RemoteProtocolError(Condition.ERRANT_LINK, "an attach for a link in error", Scope.SESSION)
-            found = self.connection.steal(attach.name, ours) if is_valid else []
+            reported = self.connection.steal(attach.name, ours) if is_valid else []
             link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
         self.handles.attached(attach.handle, link)
         link.on_attach(attach)
-        return [*found, events.Attached(link, attach)]
+        return [*reported, events.Attached(link, attach)]
 
     def on_detach(self, detach: Detach) -> list[events.Event]:
-        """Handle the peer's detach of one of its handles. Ignore a second one: clients answer a detach that crossed theirs."""
+        """Handle the peer's detach of a handle. Ignores a second one: clients answer a detach that crossed theirs."""
         if self.handles.was_left(detach.handle):
             return []
         link = self.link(detach.handle)
-        found = link.on_detach(detach)
+        reported = link.on_detach(detach)
         self.handles.detached(detach.handle)
-        return found
+        return reported

@@ -1,4 +1,4 @@
-"""Identity and limits of one end of a connection. Every limit has its unit; breaking one is answered with its condition."""
+"""Identity and limits of one end of a connection. A peer that breaks a limit gets the condition of that limit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Settings:
     """Settings of our end of a connection.
 
     - `max_frame_size`: octets of a frame that we accept (512 at least); `first_frame_size`: before the peer's open;
-      `sasl_frame_size`: inside SASL (both 512 in the text; some clients need more).
-    - `channel_max`, `handle_max`: the highest numbers, one less than how many.
+      `sasl_frame_size`: inside SASL (both 512 in the specification; some clients need more).
+    - `channel_max`, `handle_max`: the highest numbers, one less than the limit of channels and handles.
     - `idle_time_out`: milliseconds, sent to the peer; we give up after twice that (2.4.5). `min_remote_idle_time_out`:
       milliseconds; a peer that asks for less is refused.
     - `incoming_window`, `outgoing_window`: transfer frames per session; a flow renews the incoming one when half of it is used.
     - `max_message_size`: octets of a delivery on a link that sets no other limit, 0 for any. `max_unfinished_size`: octets of
-      incomplete deliveries, over all links, 0 for any; the link that goes beyond is detached.
-    - `answers_violations`: an error of the peer is answered when it is read, or when our own open, begin or attach has been sent.
-      False leaves the moment to the application (`Connection.answer`), which may have earlier frames to answer first.
-    - `errant_link_ends_session`: input for a link that we detached with an error ends the session, as 2.6.5 says; False drops
-      it, for peers whose transfers were on their way.
+      incomplete deliveries, over all links, 0 for any; the link that exceeds it is detached.
+    - `answers_violations`: answer an error of the peer when it is read, or after our own open, begin or attach. False leaves
+      the moment to the application (`Connection.answer`), which may have earlier frames to answer first.
+    - `errant_link_ends_session`: input for a link that we detached with an error ends the session (2.6.5). False drops it, for
+      peers whose transfers were on their way.
     """
 
     container_id: str

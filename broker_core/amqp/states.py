@@ -1,12 +1,15 @@
-"""All states and transitions (2.4.6, 2.5.5, 2.6): these tables alone decide what may be sent or received when.
+"""All states and transitions (2.4.6, 2.5.5, 2.6). Only these tables decide when a frame may be sent or received.
 
 Each machine is one table: (state, action) → next state. An action begins with `s:` (we send) or `r:` (we receive). A missing
-entry is the error path: a LocalProtocolError for a frame of ours, a RemoteProtocolError for one of the peer's, with the condition
-in `_CONDITIONS` or amqp:illegal-state. The tables follow the specification's diagrams, and add states that a sans-I/O endpoint
-meets because a peer may pipeline: its close, end or detach may be read before our own open, begin or attach has been sent
-(`*_UNANSWERED`). Closing, ending and detaching with an error (`s:error`) have states of their own, since later input is treated
-differently. So has an error of the peer (`r:error`) whose answer is still to be sent (`VIOLATED*`): the peer's input is discarded
-from the error on, and our own begin or attach, and the answers to earlier frames, still leave before the answer to the error.
+entry is an error: a LocalProtocolError for our frame, a RemoteProtocolError for the peer's. Its condition is in `_CONDITIONS`, or
+amqp:illegal-state.
+
+The tables follow the specification's diagrams. They add three kinds of states:
+
+- `*_UNANSWERED`: a peer may pipeline, so its close, end or detach may be read before our own open, begin or attach is sent.
+- Closing, ending and detaching with an error (`s:error`), since later input is then treated differently.
+- `VIOLATED*`: the peer has made an error (`r:error`) and the answer is still to be sent. The peer's input is discarded from the
+  error on. Our own begin or attach, and the answers to earlier frames, still leave before the answer to the error.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from .errors import Condition, LocalProtocolError, RemoteProtocolError, Scope
 
 
 class _State(Enum):
-    __hash__ = object.__hash__  # Enum's own runs in Python, and every frame looks into the tables
+    __hash__ = object.__hash__  # Enum's own runs in Python, and every frame uses the tables
 
 
 class ConnectionState(_State):
@@ -206,7 +209,7 @@ LINK: _Table[LinkState] = {
     _L.ERRORED: {"r:detach": _L.DETACHED},
 }
 
-# Answer to a missing entry, if it is not amqp:illegal-state for the whole connection.
+# Errors for missing entries other than amqp:illegal-state for the whole connection.
 _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[str, Scope]] = {
     (_L.ERRORED, "r:frame"): (Condition.ERRANT_LINK, Scope.SESSION),  # 2.6.5
     (_L.DETACHED, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
@@ -219,12 +222,12 @@ _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[
 
 
 def advance(table: _Table[_Some], state: _Some, action: str) -> _Some:
-    """Return the state after `action`. Raises LocalProtocolError or RemoteProtocolError if the table has no such entry."""
+    """Return the state after `action`. Raises LocalProtocolError or RemoteProtocolError for a missing entry."""
     following = table[state].get(action)
     if following is not None:
         return following
-    kind, what = type(state).__name__.removesuffix("State").lower(), action[2:]
+    kind, frame = type(state).__name__.removesuffix("State").lower(), action[2:]
     if action[0] == "s":
-        raise LocalProtocolError(f"cannot send {what}: the {kind} is in the state '{state.value}'")
+        raise LocalProtocolError(f"cannot send {frame}: the {kind} is in the state '{state.value}'")
     condition, scope = _CONDITIONS.get((state, action), (Condition.ILLEGAL_STATE, Scope.CONNECTION))
-    raise RemoteProtocolError(condition, f"{what} received while the {kind} is in the state '{state.value}'", scope)
+    raise RemoteProtocolError(condition, f"{frame} received while the {kind} is in the state '{state.value}'", scope)

@@ -1,9 +1,11 @@
-"""Local transactions (part 4): the messages of a control link. Both roles: a controller writes them, a coordinator reads them.
+"""Local transactions (part 4): the messages of a control link. A controller writes them, a coordinator reads them.
 
-sender.attach(target=Coordinator(capabilities=(LOCAL_TRANSACTIONS,)))
-sender.send(b"0", request(Declare()))                       # answered by Declared(txn_id=…)
-other.send(b"1", message, state=TransactionalState(txn_id=…))  # answered by TransactionalState(txn_id=…, outcome=Accepted())
-sender.send(b"2", request(Discharge(txn_id=…, fail=False)))    # answered by Accepted()
+control.attach(target=Coordinator(capabilities=(LOCAL_TRANSACTIONS,)))
+control.send(b"0", request(Declare()))                         # the outcome is Declared(txn_id=…)
+
+sender.send(b"1", message, state=TransactionalState(txn_id=…))  # TransactionalState(txn_id=…, outcome=Accepted())
+
+control.send(b"2", request(Discharge(txn_id=…, fail=False)))    # Accepted()
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from .errors import DecodeError
 from .messages import Message, decode_message
 from .performatives import Declare, Discharge, TransactionalState
 
-# 4.5.7 txn-capability: capabilities that a controller desires and a coordinator offers.
+# 4.5.7 txn-capability: a capability that a controller desires and a coordinator offers.
 LOCAL_TRANSACTIONS = "amqp:local-transactions"
 DISTRIBUTED_TRANSACTIONS = "amqp:distributed-transactions"
 PROMOTABLE_TRANSACTIONS = "amqp:promotable-transactions"
@@ -26,30 +28,30 @@ TXN_ID = "txn-id"
 
 
 class Coordinated:
-    """Open transactions of a coordinator on a connection, and the count of messages and outcomes in which the peer names them.
+    """Open transactions of a coordinator on a connection, and the number of messages and outcomes in which the peer names them.
 
-    A frame is counted before its link or session can refuse or drop it. So a coordinator that counts what it has done of a
-    transaction knows whether that is all. See `events.Named`.
+    A frame is counted before its link or session can refuse or drop it. So a coordinator can compare this number with its own and
+    detect lost work. See `events.Named`.
     """
 
     __slots__ = ("_named", "_open", "period")
 
     def __init__(self) -> None:
-        self.period = 0  # how many transactions were closed
+        self.period = 0  # number of closed transactions
         self._open: set[bytes] = set()
         self._named: list[events.Named] = []
 
     def open(self, txn_id: bytes) -> None:
-        """Report mentions of this transaction from now on."""
+        """Count mentions of this transaction from now on."""
         self._open.add(txn_id)
 
     def close(self, txn_id: bytes) -> None:
-        """Stop reporting mentions of this transaction."""
+        """Stop counting mentions of this transaction."""
         self._open.discard(txn_id)
         self.period += 1
 
     def name(self, state: object, count: int = 1) -> None:
-        """Count deliveries that came with this state; a negative count takes back."""
+        """Count deliveries with this state. A negative count takes deliveries back."""
         if count and isinstance(state, TransactionalState) and state.txn_id in self._open:
             self._named.append(events.Named(state.txn_id, count))
 
@@ -59,18 +61,18 @@ class Coordinated:
         return named
 
 
-def is_same(state: object, other: object) -> bool:
-    """Return True if both states are of one transaction."""
-    return isinstance(state, TransactionalState) and isinstance(other, TransactionalState) and state.txn_id == other.txn_id
+def is_same(first: object, second: object) -> bool:
+    """Return True if both states belong to one transaction."""
+    return isinstance(first, TransactionalState) and isinstance(second, TransactionalState) and first.txn_id == second.txn_id
 
 
 def request(body: Declare | Discharge) -> bytes:
-    """Return the message that a controller sends: the body alone, as an amqp-value (4.2, 4.3)."""
+    """Return a controller's message: the body alone, as an amqp-value (4.2, 4.3)."""
     return Message(value=body, has_value=True).encode()
 
 
 def request_of(payload: bytes) -> Declare | Discharge:
-    """Return the request in a message on a control link; its other sections are ignored. Raises DecodeError, FieldError."""
+    """Return the request in a message on a control link, without its other sections. Raises DecodeError, FieldError."""
     message = decode_message(payload)
     body = compose(message.value) if message.has_value else None
     if not isinstance(body, (Declare, Discharge)):

@@ -1,4 +1,4 @@
-"""The values of AMQP (part 1) as Python values: every type has exactly one Python type, so that a value survives a round trip.
+"""The values of AMQP (part 1) as Python values. Every type has exactly one Python type, so a value survives a round trip.
 
 | AMQP | Python | | AMQP | Python |
 |---|---|---|---|---|
@@ -8,14 +8,13 @@
 | byte short int | `Byte Short Int` | | string | `str` |
 | long | `int` (plain) or `Long` | | symbol | `Symbol` |
 | float | `Float` | | list | `list` |
-| double | `float` (plain) | | map | `dict`, or `Pairs` where a dict cannot hold it |
+| double | `float` (plain) | | map | `dict`, or `Pairs` if a dict cannot hold it |
 | decimal32/64/128 | `Decimal32/64/128` (opaque bytes) | | array | `Array` |
 | char | `Char` | | described | `Described` |
 
-Numbers and texts are subclasses of int and str: a reader uses a uint as a number, and only the encoder needs its type.
-The price: `UInt(1) == Int(1) == True` to Python and not to AMQP, so a map with such keys decodes to `Pairs`, never to a dict that
-lost an entry. Rejected: wrapper objects for everything (every reader unwraps), and a decimal type (IEEE 754 decimals are carried
-and compared by their bits; nobody computes with them here, and `decimal.Decimal` cannot tell all their encodings apart).
+Numbers and texts are subclasses of int and str: a reader uses a uint as a number, and only the encoder needs its type. `UInt(1)
+== Int(1) == True` in Python and not in AMQP, so a map with such keys decodes to `Pairs`, without losing an entry. Decimals are
+carried and compared by their bits.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .errors import EncodeError
 
 
 class _Integer(int):
-    """An integer of a fixed width; out of range is an EncodeError when it is made, not when it is sent."""
+    """An integer of a fixed width. A value out of range raises EncodeError when it is made."""
 
     __slots__ = ()
     low: ClassVar[int]
@@ -97,7 +96,7 @@ class Int(_Integer):
 
 
 class Long(_Integer):
-    """A signed integer of 64 bits. Decoding gives a plain `int`, which encodes the same."""
+    """A signed integer of 64 bits. Decoding returns a plain `int`, which has the same encoding."""
 
     __slots__ = ()
     low, high = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
@@ -111,7 +110,7 @@ class Timestamp(_Integer):
 
 
 class Float(float):
-    """A binary32 number of IEEE 754. The value is rounded to 32 bits when it is made, so that it equals what is sent."""
+    """A binary32 number of IEEE 754. The value is rounded to 32 bits when it is made, so it equals the sent one."""
 
     __slots__ = ()
 
@@ -185,8 +184,9 @@ class Decimal128(_Opaque):
 
 
 class Pairs(tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold: with keys that Python finds equal or cannot hash, or with many (`decoder.MAX_HASHED`) whose
-    hashes a peer can choose. Pairs in the order of the wire."""
+    """A map that a dict cannot hold, as pairs in the order of the wire. Its keys are equal or unhashable in Python, or they are
+    many (`decoder.MAX_HASHED`), with hashes that a peer can choose.
+    """
 
     __slots__ = ()
 
@@ -210,7 +210,7 @@ class Described:
 class Array:
     """An array of values of one type (1.6.24).
 
-    `kind` is the element type's AMQP name ("symbol", "uint", "list", …); `descriptors` is empty, or holds the descriptors of
+    `kind` is the element type's AMQP name ("symbol", "uint", "list", …). `descriptors` is empty, or contains the descriptors of
     every element, the outermost first.
     """
 
@@ -220,4 +220,4 @@ class Array:
 
 
 Value = Any
-"""Any value of the table above. (A recursive alias says no more to a checker that must accept `Any` at every field anyway.)"""
+"""Any value of the table above. A recursive alias would not help a type checker: every field accepts `Any`."""

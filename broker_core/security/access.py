@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
-from ..amqp.scram import Credentials
+from ..amqp.scram import ScramCredentials
 from ..logs import counted
 from ..settings.keys import Settings
 from ..settings.listeners import Listener
@@ -107,7 +107,7 @@ class Access:
         return len(self._now.users.users)
 
     # Identity
-    def credentials(self, name: str) -> Credentials | None:
+    def credentials(self, name: str) -> ScramCredentials | None:
         """Return the SCRAM credentials of a user; None for a name without a password."""
         user = self._now.users.users.get(name)
         return None if user is None else user.credentials

@@ -16,7 +16,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from ..amqp import scram
-from ..amqp.scram import Credentials
+from ..amqp.scram import ScramCredentials
 from .users import DEFAULT_ITERATIONS, SALT_BYTES, Users
 
 REMEMBERED = 10_000  # correct passwords, 100 bytes each
@@ -32,7 +32,7 @@ class Passwords:
         self._lock = threading.Lock()
         self.turn = threading.BoundedSemaphore(CHECKS_AT_ONCE)
 
-    def check(self, credentials: Credentials, password: str) -> bool:
+    def check(self, credentials: ScramCredentials, password: str) -> bool:
         """Check a password; quick if it is remembered. The caller holds `turn`."""
         if self.was_right(credentials, password):
             return True
@@ -44,7 +44,7 @@ class Passwords:
                     self._right.popitem(last=False)
         return is_right
 
-    def was_right(self, credentials: Credentials, password: str) -> bool:
+    def was_right(self, credentials: ScramCredentials, password: str) -> bool:
         """Return True if this password is remembered as right for these credentials."""
         mark = self._mark(credentials, password)
         with self._lock:
@@ -53,16 +53,16 @@ class Passwords:
             self._right.move_to_end(mark)
             return True
 
-    def _mark(self, credentials: Credentials, password: str) -> bytes:
+    def _mark(self, credentials: ScramCredentials, password: str) -> bytes:
         prefix = b"".join((len(credentials.salt).to_bytes(4, "big"), credentials.salt, credentials.stored_key))
         return hmac.digest(self._key, prefix + password.encode("utf-8", "surrogatepass"), "sha256")
 
 
-def decoy(secret: bytes, iterations: int, name: str) -> Credentials:
+def decoy(secret: bytes, iterations: int, name: str) -> ScramCredentials:
     """Return credentials for an unknown name: no password matches them, and a client cannot tell them from real ones."""
     octets = name.encode("utf-8", "surrogatepass")
     key = hmac.digest(secret, b"key" + octets, "sha256")
-    return Credentials(hmac.digest(secret, b"salt" + octets, "sha256")[:SALT_BYTES], iterations, key, key)
+    return ScramCredentials(hmac.digest(secret, b"salt" + octets, "sha256")[:SALT_BYTES], iterations, key, key)
 
 
 def usual_iterations(users: Users) -> int:

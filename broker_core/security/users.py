@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import errors
 from ..amqp import scram
-from ..amqp.scram import Credentials, ScramError
+from ..amqp.scram import ScramCredentials, ScramError
 from ..settings import strict_json
 from .rights import Right
 
@@ -43,7 +43,7 @@ MAX_NAME = 255  # characters, as the engine's own limit, which a test compares: 
 class User:
     """User of a broker. A user with certificates only has no `credentials`."""
 
-    credentials: Credentials | None = None
+    credentials: ScramCredentials | None = None
     certificates: tuple[str, ...] = ()
 
 
@@ -105,7 +105,7 @@ class Users:
         return replace(self, permissions={user: held for user, held in permissions.items() if held})
 
 
-def credentials_of(password: str, salt: bytes, iterations: int = DEFAULT_ITERATIONS) -> Credentials:
+def credentials_of(password: str, salt: bytes, iterations: int = DEFAULT_ITERATIONS) -> ScramCredentials:
     """Derive the credentials of a new password; `salt` is random. Raises InvalidRequest for an unusable password."""
     if not 1 <= len(password) <= MAX_PASSWORD:
         raise errors.InvalidRequest(f"a password has 1 to {MAX_PASSWORD} characters, this one {len(password)}")
@@ -220,7 +220,7 @@ def _user(subject: str, fields: Any) -> User:
         raise errors.InvalidRequest(f"{subject}: iterations must be {scram.MIN_ITERATIONS} to {scram.MAX_ITERATIONS}")
     keys = (_octets(f"{subject}: {name}", scram_fields[name], 32) for name in ("storedKey", "serverKey"))
     salt = _octets(f"{subject}: salt", scram_fields["salt"], SALT_BYTES)
-    return User(Credentials(salt, iterations, *keys), tuple(certificates))
+    return User(ScramCredentials(salt, iterations, *keys), tuple(certificates))
 
 
 def _permissions(subject: str, held: Any) -> dict[str, frozenset[Right]]:

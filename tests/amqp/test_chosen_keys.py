@@ -9,13 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker_core.amqp.decoder import MAX_HASHED, Limits, decode_all
+from penstock.broker_core.amqp.decoder import MAX_HASHED, DecoderLimits
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError, FieldError
 from penstock.broker_core.amqp.messages import Message, decode_message
 from penstock.broker_core.amqp.types import Array, Described, Long, Pairs, Symbol, Timestamp, UInt, ULong
 
-from .values import best, calls, chosen, random
+from .values import best, calls, chosen, decode_all, random
 
 KEYS = 6000
 
@@ -71,7 +71,7 @@ def test_the_sections_of_a_body_share_the_limit_of_values() -> None:
     def body(*counts: int) -> bytes:
         return Message(sequences=[[None] * count for count in counts]).encode()
 
-    limits = Limits(items=30)
+    limits = DecoderLimits(items=30)
     assert decode_message(body(10, 10, 10), limits=limits).sequences == [[None] * 10] * 3
     with pytest.raises(DecodeError, match="too many values"):
         decode_message(body(10, 10, 11), limits=limits)
@@ -82,7 +82,7 @@ def test_the_sections_around_it_have_a_limit_of_their_own() -> None:
         arrays = [{Symbol("k"): Array("int", (0,) * count)} for count in (one, two)]
         return Message(delivery_annotations=arrays[0], footer=arrays[1], sequences=[[None] * 20]).encode()
 
-    limits = Limits(items=20)
+    limits = DecoderLimits(items=20)
     assert decode_message(around(8, 8), limits=limits).sequences == [[None] * 20]
     with pytest.raises(DecodeError, match="too many values"):
         decode_message(around(8, 9), limits=limits)

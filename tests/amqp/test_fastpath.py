@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.amqp.composites import Composite
 from penstock.broker_core.amqp.disposing import frames
 from penstock.broker_core.amqp.encoder import encode
-from penstock.broker_core.amqp.fastpath import MAX_LEARNT, MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
+from penstock.broker_core.amqp.fastpath import MAX_LEARNT, MAX_TEMPLATES, Dispositions, Scanner, TransferRun, scan_plainly
 from penstock.broker_core.amqp.frames import AMQP_FRAME, Frame, encode_frame, parse_frame
 from penstock.broker_core.amqp.performatives import (
     Accepted,
@@ -119,7 +119,7 @@ def test_transfers_of_one_shape_become_a_run(state: TransactionalState | None) -
     assert error is None
     assert end == len(buffer)
     assert len(items) == 2  # the one that was learnt from, and all others
-    assert isinstance(items[1], Run)
+    assert isinstance(items[1], TransferRun)
     assert items[1].ids == list(range(1001, 1100))
     assert items[1].transfer.state == state
 

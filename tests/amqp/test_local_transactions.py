@@ -26,7 +26,7 @@ from penstock.broker_core.amqp import (
     events,
     serial,
 )
-from penstock.broker_core.amqp.deliveries import Lost
+from penstock.broker_core.amqp.deliveries import LostDeliveries
 from penstock.broker_core.amqp.errors import DecodeError, EncodeError
 from penstock.broker_core.amqp.performatives import Transfer
 from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, request, request_of
@@ -130,7 +130,7 @@ def test_the_transfers_of_a_delivery_are_of_one_transaction() -> None:
 
 
 def test_lost_deliveries_are_told_once_and_never_forgotten() -> None:
-    lost = Lost()
+    lost = LostDeliveries()
     top = 0xFFFFFFFF
     lost.add([top - 1, top, 0, 1, 5, 6, 7])
     assert not lost.take([(2, 4), (8, 100)])
@@ -139,8 +139,8 @@ def test_lost_deliveries_are_told_once_and_never_forgotten() -> None:
     assert lost.take([(2, 6)])
     told = [number for number in (top - 1, top, 0, 1, 5, 6, 7) if lost.take([(number, number)])]
     assert told == [top - 1, 1, 7]
-    lost.add(range(0, 4 * Lost.RANGES, 2))
-    assert all(lost.take([(number, number)]) for number in range(0, 4 * Lost.RANGES, 2)), "beyond its limit it knows too many"
+    lost.add(range(0, 4 * LostDeliveries.RANGES, 2))
+    assert all(lost.take([(number, number)]) for number in range(0, 4 * LostDeliveries.RANGES, 2)), "too many"
 
 
 @given(
@@ -149,7 +149,7 @@ def test_lost_deliveries_are_told_once_and_never_forgotten() -> None:
 )
 @settings(STEADY)
 def test_lost_deliveries_are_those_that_were_added_and_not_named(steps: list[tuple[bool, list[int]]], start: int) -> None:
-    lost, known = Lost(), set[int]()
+    lost, known = LostDeliveries(), set[int]()
     for adds, numbers in steps:
         if adds:
             lost.add([serial.add(start, number) for number in numbers])
@@ -164,9 +164,9 @@ def test_lost_deliveries_are_those_that_were_added_and_not_named(steps: list[tup
 
 
 def test_a_range_costs_no_more_where_much_was_lost() -> None:
-    few, many = Lost(), Lost()
+    few, many = LostDeliveries(), LostDeliveries()
     few.add(range(0, 4, 2))
-    many.add(range(0, 2 * Lost.RANGES, 2))
+    many.add(range(0, 2 * LostDeliveries.RANGES, 2))
     for first, last in ((5001, 5001), (1, 1), (9, 5001), (7, 7)):
         cost, least = (calls(partial(lost.take, [(first, last)] * 20)) for lost in (many, few))
         assert cost <= least + 20

@@ -8,7 +8,6 @@ import pytest
 
 from penstock.broker_core.amqp import performatives as p
 from penstock.broker_core.amqp.composites import Composite, compose, decode_composite
-from penstock.broker_core.amqp.decoder import decode_all
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError, EncodeError, FieldError
 from penstock.broker_core.amqp.performatives import (
@@ -26,6 +25,8 @@ from penstock.broker_core.amqp.performatives import (
     in_short,
 )
 from penstock.broker_core.amqp.types import Array, Described, Symbol, UInt, ULong
+
+from .values import decode_all
 
 ALL = [cls for cls in vars(p).values() if isinstance(cls, type) and issubclass(cls, Composite) and cls is not Composite]
 

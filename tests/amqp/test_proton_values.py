@@ -9,12 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import types as t
-from penstock.broker_core.amqp.decoder import decode_all
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.messages import DATA, PROPERTIES, Message, bare, decode_message, scan
 from penstock.broker_core.amqp.performatives import Header, Properties
 
-from .values import STEADY, same, scalars, values
+from .values import STEADY, decode_all, same, scalars, values
 
 proton = pytest.importorskip("proton")
 

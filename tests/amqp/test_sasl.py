@@ -29,7 +29,7 @@ from penstock.broker_core.amqp.performatives import (
     SaslOutcome,
     SaslResponse,
 )
-from penstock.broker_core.amqp.scram import MIN_ITERATIONS, Credentials, ScramError, make_credentials, saslprep
+from penstock.broker_core.amqp.scram import MIN_ITERATIONS, ScramCredentials, ScramError, make_credentials, saslprep
 
 from .values import STEADY
 
@@ -276,7 +276,7 @@ def test_nothing_is_read_after_a_failure() -> None:
 @settings(STEADY, max_examples=25)
 def test_any_name_and_password(name: str, password: str) -> None:
     try:
-        users: dict[str, Credentials] = {name: make_credentials(password, b"s" * 16, MIN_ITERATIONS)}
+        users: dict[str, ScramCredentials] = {name: make_credentials(password, b"s" * 16, MIN_ITERATIONS)}
     except ScramError:
         return
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):

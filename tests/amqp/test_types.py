@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker_core.amqp.decoder import MAX_DEPTH, MAX_WIDTHLESS, WIDTHLESS, Limits, decode, decode_all
+from penstock.broker_core.amqp.decoder import MAX_DEPTH, WIDTHLESS, DecoderLimits, decode
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError, EncodeError
 from penstock.broker_core.amqp.frames import FRAME_LIMITS
@@ -37,7 +37,7 @@ from penstock.broker_core.amqp.types import (
     UShort,
 )
 
-from .values import STEADY, calls, same, values
+from .values import MAX_WIDTHLESS, STEADY, calls, decode_all, same, values
 
 UUID_ = UUID("12345678-9abc-def0-1234-56789abcdef0")
 
@@ -184,7 +184,7 @@ def test_nesting_is_bounded(opening: bytes) -> None:
         nested = [nested]
     with pytest.raises(DecodeError, match="deep"):
         decode(encode(nested))
-    assert decode(encode(nested), limits=Limits(depth=MAX_DEPTH + 1))[1] == len(encode(nested))
+    assert decode(encode(nested), limits=DecoderLimits(depth=MAX_DEPTH + 1))[1] == len(encode(nested))
 
 
 def test_nothing_is_allocated_on_the_peers_word() -> None:

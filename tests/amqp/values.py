@@ -14,7 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import Connection, Role, Settings, events
+from penstock.broker_core.amqp.decoder import LIMITS, MAX_ITEMS, WIDTHLESS, DecoderLimits, decode
 from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import DecodeError
 from penstock.broker_core.amqp.types import (
     Array,
     Byte,
@@ -37,6 +39,17 @@ from penstock.broker_core.amqp.types import (
 
 # The same examples in every run: what is drawn depends on the test alone. PENSTOCK_HYPOTHESIS=random looks further.
 STEADY = settings(derandomize=os.environ.get("PENSTOCK_HYPOTHESIS") != "random", deadline=None, database=None)
+
+#: Elements without octets that one value may have: 4,096.
+MAX_WIDTHLESS = MAX_ITEMS // WIDTHLESS
+
+
+def decode_all(buffer: bytes, limits: DecoderLimits = LIMITS) -> Any:
+    """Return the one value that fills the whole buffer. Octets after it are a DecodeError."""
+    value, position = decode(buffer, 0, len(buffer), limits)
+    if position != len(buffer):
+        raise DecodeError(f"{len(buffer) - position} octets after the value", position)
+    return value
 
 
 def integers(cls: Any) -> st.SearchStrategy[Any]:

@@ -158,7 +158,7 @@ class Wire:
         remote = link.remote_attach
         self.do("attach", lambda: link.attach(source=remote.source, target=remote.target))
         if credit:
-            self.flow(handle=link.remote_handle, delivery_count=0, link_credit=credit)
+            self.flow(handle=link.remote_attach.handle, delivery_count=0, link_credit=credit)
         return link
 
     def flow(self, **fields: Any) -> list[events.Event]:

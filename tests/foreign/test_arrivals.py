@@ -7,11 +7,11 @@ from collections import deque
 import numpy as np
 import pytest
 
-from penstock.broker_core.amqp.deliveries import Block
+from penstock.broker_core.amqp.deliveries import DeliveryBlock
 from penstock.connector.foreign import arrivals
 from penstock.connector.foreign.arrivals import ArrivalGroup, Deliveries, add, grouped, ranges
 
-BLOCKS = [Block(7, [b"a", b"bb"]), Block(2**32 - 2, [b"ccc", b"", b"e"]), Block(5, [b"f"], settled=True)]
+BLOCKS = [DeliveryBlock(7, [b"a", b"bb"]), DeliveryBlock(2**32 - 2, [b"ccc", b"", b"e"]), DeliveryBlock(5, [b"f"], settled=True)]
 
 
 def test_a_group_has_the_messages_of_its_blocks() -> None:
@@ -61,7 +61,7 @@ def test_blocks_of_more_octets_than_an_array_has_offsets_for_are_several_groups(
 def test_a_message_that_no_array_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "MOST_OF_ONE", 7)
     monkeypatch.setattr(arrivals, "MOST_OCTETS", 7)
-    found = grouped(0, 0, 1, [Block(0, [b"a" * 7]), Block(1, [b"b" * 8])])
+    found = grouped(0, 0, 1, [DeliveryBlock(0, [b"a" * 7]), DeliveryBlock(1, [b"b" * 8])])
     assert next(found).octets == 7
     with pytest.raises(arrivals.OversizedMessage, match=r"a message of 8 octets is larger than the 7 .*take it from its queue"):
         next(found)
@@ -71,7 +71,7 @@ def test_a_trickle_of_messages_becomes_few_groups_in_order() -> None:
     """Two queues that come in turn do not keep them apart."""
     waiting: deque[ArrivalGroup] = deque()
     for number in range(5000):
-        add(waiting, grouped(number % 2, number, 1, [Block(number, [b"%d" % number])]))
+        add(waiting, grouped(number % 2, number, 1, [DeliveryBlock(number, [b"%d" % number])]))
     assert len(waiting) < 40
     held = [row for group in waiting for row in zip(group.queues, group.times, group.message.to_pylist(), group.ids, strict=True)]
     assert held == [(number % 2, number, b"%d" % number, number) for number in range(5000)]
@@ -81,5 +81,5 @@ def test_a_trickle_of_messages_becomes_few_groups_in_order() -> None:
 def test_groups_of_two_connections_or_of_many_octets_stay_apart() -> None:
     waiting: deque[ArrivalGroup] = deque()
     for connection, size in ((1, 1), (2, 1), (2, 1 << 16), (2, 1 << 16)):
-        add(waiting, grouped(0, 0, connection, [Block(0, [bytes(size)])]))
+        add(waiting, grouped(0, 0, connection, [DeliveryBlock(0, [bytes(size)])]))
     assert [(group.connection, group.octets) for group in waiting] == [(1, 1), (2, 1), (2, 1 << 16), (2, 1 << 16)]

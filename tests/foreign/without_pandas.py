@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp.deliveries import Block
+from penstock.broker_core.amqp.deliveries import DeliveryBlock
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.connector.foreign.arrivals import grouped
 from penstock.connector.foreign.consumer import ForeignConsumer
@@ -24,7 +24,7 @@ def planner(spool: Path) -> ForeignConsumer:
 
 def new(made: ForeignConsumer, count: int, number: int) -> int:
     """Write what is new of so many messages as a batch."""
-    batch = made._batch_of(list(grouped(0, 0, 1, [Block(0, PAYLOADS[:count])])))
+    batch = made._batch_of(list(grouped(0, 0, 1, [DeliveryBlock(0, PAYLOADS[:count])])))
     assert batch is not None
     made._spool.put(number, batch.rows, batch.keys, 100)
     return len(batch.rows.message)

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.broker_core import selectors
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp.decoder import MAX_DEPTH, MAX_ITEMS, MAX_WIDTHLESS
+from penstock.broker_core.amqp.decoder import MAX_DEPTH, MAX_ITEMS
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import RemoteProtocolError
 from penstock.broker_core.amqp.messages import bare, decode_message, scan
@@ -28,6 +28,7 @@ from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.messages.encoding.fields import id_digests
 from penstock.broker_core.messages.encoding.leaving import leaving
 
+from ..amqp.values import MAX_WIDTHLESS
 from . import messages as m
 from .test_decode_fuzz import damaged, originals
 

@@ -17,7 +17,7 @@ from ... import wrong_port
 from ...amqp import SaslServer
 from ...amqp.events import Event
 from ...amqp.sasl import EXTERNAL
-from ...amqp.scram import Credentials
+from ...amqp.scram import ScramCredentials
 from ...errors import Unauthenticated
 from ...settings.listeners import Listener
 from ..layers import LayerError, stack
@@ -146,7 +146,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         )
         self.peer = Dispatcher(self.plane, self, self.listener, sasl)
 
-    def _credentials(self, name: str) -> Credentials | None:
+    def _credentials(self, name: str) -> ScramCredentials | None:
         access = self.plane.access
         self.checked[name] = access.identity(name)
         return None if access.attempts.blocked(self.address, name) else access.credentials(name)

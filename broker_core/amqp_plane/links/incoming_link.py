@@ -82,7 +82,7 @@ class IncomingLink(Resumable):
             deliveries = self._without_others(deliveries)
         if not deliveries:
             return
-        state = deliveries[0].remote_state  # all of them have the same one: see `Run` in the library
+        state = deliveries[0].remote_state  # all of them have the same one: see `TransferRun`
         if not isinstance(state, TransactionalState):
             self._route(deliveries)
             return

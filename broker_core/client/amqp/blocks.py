@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ... import amqp
 from ...amqp import Accepted, events
-from ...amqp.deliveries import Block
+from ...amqp.deliveries import DeliveryBlock
 from .receiving import ReceivingLink, ReceivingTerms, SteppedConnection
 
 _ACCEPTED = Accepted()
@@ -23,7 +23,7 @@ class BlockReceiver(ReceivingLink):
         super().__init__(connection, session, address, terms)
         self.link.in_blocks = True  # early enough: no transfer has been read yet, since the credit is still on its way
 
-    def receive_blocks(self, timeout_s: float | None = None) -> list[Block]:
+    def receive_blocks(self, timeout_s: float | None = None) -> list[DeliveryBlock]:
         """Return the blocks that have come, in order. Empty if no message came.
 
         Args:
@@ -32,7 +32,7 @@ class BlockReceiver(ReceivingLink):
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
         """
-        blocks: list[Block] = self._take(None, timeout_s)
+        blocks: list[DeliveryBlock] = self._take(None, timeout_s)
         return blocks
 
     def accept_ids(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -60,11 +60,11 @@ class BlockReceiver(ReceivingLink):
             self._add(event.block)
         elif isinstance(event, events.Delivered):
             for delivery in event.deliveries:
-                self._add(Block(delivery.id, [delivery.payload], delivery.settled))
+                self._add(DeliveryBlock(delivery.id, [delivery.payload], delivery.settled))
                 delivery.payload = b""  # the session keeps the delivery until it is settled
         else:
             super().on_event(event)
 
-    def _add(self, block: Block) -> None:
+    def _add(self, block: DeliveryBlock) -> None:
         self.received += len(block.payloads)
         self._waiting.append(block)

@@ -4,6 +4,7 @@
 
     with connect("amqp://127.0.0.1:5672") as connection:
         connection.send("orders", json={"id": 7}, subject="new")     # returns when the broker has it on its disk
+
         for message in connection.queue("orders").receive(timeout=5):
             print(message.json())                                    # accepted when the loop continues
 
