@@ -20,6 +20,8 @@ from .errors import LocalProtocolError
 from .frames import HEADER_SIZE
 from .links import Link
 from .performatives import (
+    RCV_FIRST,
+    RCV_SECOND,
     SENDER,
     SND_SETTLED,
     SND_UNSETTLED,
@@ -75,6 +77,7 @@ class Sender(Link):
         *,
         settled: bool | None = None,
         state: DeliveryState | None = None,
+        rcv_settle_mode: int | None = None,
         resume: bool = False,
         more: bool = False,
     ) -> Delivery:
@@ -85,9 +88,12 @@ class Sender(Link):
         """
         self._check_sendable()
         settled = self._settled(settled)
+        if rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:
+            raise LocalProtocolError("rcv-settle-mode second on a link of mode first")
         self._check_tag(tag, resume)
         self._check_size(len(payload))
-        delivery = Delivery(self, self.session.next_delivery_id, tag, 0, b"", settled, self.rcv_settle_mode)
+        mode = self.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode
+        delivery = Delivery(self, self.session.next_delivery_id, tag, 0, b"", settled, mode)
         delivery.state, delivery.resumed, delivery.remote_settled = state, resume, False
         transfer = Transfer(
             handle=self._handle(),
@@ -96,6 +102,7 @@ class Sender(Link):
             message_format=0,
             settled=settled,
             more=more,
+            rcv_settle_mode=rcv_settle_mode,
             state=state,
             resume=resume,
         )

@@ -63,7 +63,7 @@ def test_annotations_have_as_many_ulongs_as_are_hashed_and_any_number_of_symbols
     assert decode_message(Message(message_annotations=symbols).encode()).message_annotations == symbols
     few = {ULong(n): n for n in range(MAX_HASHED)}
     assert decode_message(Message(footer=few).encode()).footer == few
-    with pytest.raises(FieldError, match="no texts"):
+    with pytest.raises(FieldError, match="not texts"):
         decode_message(Message(footer={**few, ULong(MAX_HASHED): 0}).encode())
 
 

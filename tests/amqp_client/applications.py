@@ -1,4 +1,4 @@
-"""Parts that the tests of `penstock.broker_core.client.app` share: round trips, filled queues, and a coordinator for the peer."""
+"""Common parts of the tests of `penstock.broker_core.client.app`: round trips, filled queues, and a coordinator for the peer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from penstock.broker_core.server.process import Broker
 
 from .peer import Peer
 
-#: Seconds. Nothing here takes so long unless it hangs.
+#: Limit of a wait, seconds. Only a test that hangs reaches it.
 LIMIT_S = 30.0
 #: The first server connection of each connection.
 _FIRST: WeakKeyDictionary[Connection, ServerConnection] = WeakKeyDictionary()
 
 
 def connect(urls: str | Sequence[str], **options: Any) -> Connection:
-    """`connect`, with the clocks, the randomness and the pauses that `options` name besides its own parameters."""
+    """`connect`, with the clocks, the randomness and the pauses among `options`."""
     environment = {name: options.pop(name) for name in Environment._fields if name in options}
     connection = Opener(Environment(**environment)).connect(urls, **options)
     _FIRST[connection] = connection.current_server()
@@ -50,7 +50,6 @@ def has_reconnected(connection: Connection) -> bool:
 
 
 def stat(broker: Broker, queue: str) -> dict[str, Any]:
-    """Return what the broker says of a queue."""
     with Client(broker.url) as client:
         return client.call("queue.stat", queue=queue)
 
@@ -61,12 +60,12 @@ def bodies(*names: str, **header: Any) -> list[bytes]:
 
 
 def round_trip(session: Session) -> None:
-    """Wait until what was sent before is at the peer: it answers in order."""
+    """Wait until everything sent before is at the peer, which answers in order."""
     session.consumer("round trip").close()
 
 
 def said(peer: Peer) -> list[tuple[bytes, str]]:
-    """The outcomes that the peer has got, by the body of their message, in order."""
+    """Return the outcomes that the peer has received, by the body of their message, in order."""
     return [(body_of(peer.payload(tag)), type(state).__name__) for tag, state in peer.outcomes]
 
 
@@ -75,7 +74,7 @@ def body_of(payload: bytes) -> bytes:
 
 
 class Gate:
-    """A hook for the peer: lets a test wait until some event has come, and hold back what follows."""
+    """A hook for the peer: a test can wait for an event of one kind."""
 
     def __init__(self, kind: type) -> None:
         self.kind = kind
@@ -91,8 +90,8 @@ class Gate:
 
 
 class Transactions:
-    """A hook for the peer: a coordinator as part 4 has it. `committed` are the bodies and outcomes that came into force, each
-    transaction's in one list; `log` what was asked. `refuse` makes the next commit fail, `detach` ends the control link instead.
+    """A hook for the peer: a coordinator (part 4). `committed` holds a list of bodies and outcomes for each committed
+    transaction, `log` the requests. `refuse` makes the next commit fail, `detach` ends the control link instead.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A CA and what it issues, made with the openssl command for one test run: nothing secret lies in the repository."""
+"""A CA and its certificates, made with the openssl command for one test run, so that the repository holds no secret."""
 
 from __future__ import annotations
 

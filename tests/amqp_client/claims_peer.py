@@ -20,7 +20,7 @@ KEY = "bm8gc2VjcmV0"
 
 
 class ClaimsPeer(Peer):
-    """Checks the signature of each token; `tokens` are those that were put, by address, and `ended` the links that were ended."""
+    """Checks the signature of each token. `tokens` holds the accepted tokens by address, `ended` the ended links."""
 
     def __init__(self, *, refuse_after: int | None = None, host: str = "127.0.0.1", **settings: Any) -> None:
         super().__init__(sasl=lambda: SaslServer(["ANONYMOUS"]), hook=self._look, **settings)
@@ -35,12 +35,12 @@ class ClaimsPeer(Peer):
 
     @property
     def connection_string(self) -> str:
-        """A connection string as a user is given it, with the right key."""
+        """A user's connection string, with the right key."""
         place = f"Endpoint=sb://{self.host}:{self.port}/;UseDevelopmentEmulator=true"
         return f"{place};SharedAccessKeyName=tests;SharedAccessKey={KEY}"
 
     def expire(self, address: str, then: list[bytes]) -> None:
-        """Have the token of this address end, and with it a link from there, at the next outcome: `then` is in the queue then."""
+        """At the next outcome, let the token of this address end and with it a link from there. Then `then` is in the queue."""
         self._expired[address] = then
 
     def _look(self, _: Peer, machine: amqp.Connection, event: events.Event) -> bool:

@@ -1,6 +1,6 @@
-"""A server made of `broker_core.amqp.Connection(Role.SERVER)` on a socket: what it does is said by a few switches.
+"""A server made of `broker_core.amqp.Connection(Role.SERVER)` on a socket, controlled by a few switches.
 
-It answers, and grants and settles as told; a test reads what it saw. Run as a program it is the other end of a measurement.
+A test reads the events that it has seen. Run as a program, it is the other end of a measurement.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def accept_all(session: amqp.Session, deliveries: list[Delivery]) -> None:
 
 
 class Peer:
-    """Listens on loopback until `close`; each connection has a thread.
+    """Listens on loopback until `close`. Each connection has a thread.
 
-    `on_deliveries` settles what comes; `queues` holds the payloads that a receiver gets; `seen` every event; `credit` is renewed
-    at half. `hook(peer, machine, event)` may take an event over by returning True.
+    `on_deliveries` settles incoming deliveries. `queues` holds the payloads for receivers, `seen` every event. `credit` is
+    renewed at half. `hook(peer, machine, event)` may take over an event by returning True.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Peer:
         self.on_deliveries = on_deliveries
         self.hook = hook
         self.keep = keep
-        self.drains = True  # a drain is answered
+        self.drains = True  # answers a drain
         self.settings = amqp.Settings(container_id="peer", **{"sasl_frame_size": 8192, "first_frame_size": 8192, **settings})
         self.queues: dict[str, list[bytes]] = defaultdict(list)
         self.received: list[bytes] = []
@@ -149,8 +149,8 @@ class Peer:
         return self._by_tag[tag]
 
     def cut(self) -> None:
-        """Every connection breaks, without a word."""
-        for sock in list(self._sockets):  # not those that come meanwhile
+        """Break every connection, without a close."""
+        for sock in list(self._sockets):  # not later ones
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 

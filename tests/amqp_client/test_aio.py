@@ -1,4 +1,4 @@
-"""The client for asyncio (U8), at a real broker: order, what is accepted when, ends of loops, errors, many at once."""
+"""The client for asyncio (U8), at a real broker: order, acceptance, ends of loops, errors, many calls together."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_outcomes_and_an_early_end(broker: Broker) -> None:
 
 
 def test_the_loop_runs_on_while_messages_and_confirmations_are_waited_for(broker: Broker) -> None:
-    """Other tasks go on: many senders at once, a receiver that waits, a ticker."""
+    """Other tasks continue: many senders together, a receiver that waits, a ticker."""
     broker.declare("busy")
 
     async def go() -> tuple[int, int]:
@@ -97,7 +97,7 @@ async def _collect(messages: Any) -> list[Any]:
 
 
 def test_errors_arrive_where_they_are_awaited(broker: Broker) -> None:
-    """No such queue; a queue that is deleted under a loop; a server that does not answer."""
+    """No such queue, a queue that is deleted under a loop, a server that does not answer."""
     broker.declare("deleted")
 
     async def go() -> None:
@@ -170,7 +170,7 @@ def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
 
 
 def test_a_session_that_nobody_waits_for_any_more_is_closed() -> None:
-    """A loop is cancelled while its session waits for a server; there is one again later."""
+    """A loop is cancelled while its session waits for a server. Later there is one again."""
     lost, found = threading.Event(), threading.Event()
 
     def pause(seconds: float, closing: threading.Event) -> None:

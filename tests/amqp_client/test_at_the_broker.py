@@ -1,4 +1,4 @@
-"""The applications' client at Penstock's own broker: what only both together show (C3, C5, C7, C12)."""
+"""The applications' client at Penstock's own broker (C3, C5, C7, C12)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_c7_a_message_that_expired_in_the_prefetch_is_not_delivered(broker: Brok
         late[0] = 4_000.0  # of the client's clock: the broker's hour is not over
         assert consumer.receive(LIMIT_S).body == "last"
         assert consumer.expired == 1
-        # It is the broker's again, and not for this consumer.
+        # It has returned to the broker, but not for this consumer.
         assert connection.session(AcknowledgeMode.CLIENT).consumer("expiring", prefetch=0).receive(LIMIT_S).body == "stale"
 
 
@@ -98,7 +98,7 @@ def test_c7_outcomes_of_single_messages(broker: Broker) -> None:
 def test_c5_q12_what_was_just_given_back_is_there_for_the_next_pull(
     broker: Broker, outcome: Released | Modified | Rejected, options: dict[str, str]
 ) -> None:
-    """The pull comes behind the outcome, and asks only for what is there: whoever is told of nothing would believe it."""
+    """The pull follows the outcome and takes only waiting messages: an empty answer must be true."""
     name = f"given back {outcome}"
     broker.declare(name, **options)
     with connect(broker.amqp_url) as connection:
@@ -154,7 +154,7 @@ def test_c10_a_selector_a_browser_and_no_local(broker: Broker) -> None:
         session = connection.session()
         seen = session.consumer("choose", browse=True)
         assert [seen.receive(LIMIT_S).body for _ in range(3)] == [b"red", b"blue", b"red"]
-        with pytest.raises(errors.InvalidRequest, match="does not support"):  # it is for subscriptions on an exchange
+        with pytest.raises(errors.InvalidRequest, match="does not support"):  # only for subscriptions on an exchange
             session.consumer("choose", no_local=True)
         red = session.consumer("choose", selector="colour = 'red'", prefetch=0)
         assert [red.receive(0).body for _ in range(2)] == [b"red", b"red"]
@@ -166,7 +166,7 @@ def test_c10_a_selector_a_browser_and_no_local(broker: Broker) -> None:
 def test_c12_a_callback_that_always_raises_is_no_hot_loop(
     broker: Broker, mode: AcknowledgeMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Q23 U8: of a queue without `retryDelay`. The message waits in its queue, and others are handled meanwhile."""
+    """Q23 U8: with a queue without `retryDelay`. The message waits in its queue, and others are handled meanwhile."""
     monkeypatch.setattr(received, "RETRIES", Retries(3600.0, 3600.0))
     queue = f"raising {mode.value}"
     broker.declare(queue)

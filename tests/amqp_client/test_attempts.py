@@ -1,7 +1,7 @@
-"""C7 C8 Q24: which deliveries count as attempts, when a real broker or a real client ends with messages under way.
+"""C7 C8 Q24: which deliveries count as attempts when a real broker or a real client ends during deliveries.
 
-Each client has received one of ten messages, and has prefetched the others. With `maxAttempts=1` a single counted attempt makes a
-dead letter.
+Each client has received one of ten messages and prefetched the others. With `maxAttempts=1` a counted attempt makes a dead
+letter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DUPS_OK, TRANSACTED = AcknowledgeMode.DUPS_OK, AcknowledgeMode.TRANSACTED
 
 
 def counts(broker: Broker, queue: str) -> list[int]:
-    """The delivery counts of what waits in a queue, in order; nothing in it is held."""
+    """Return the delivery counts of a queue's messages, in order. None of them is held."""
     with Client(broker.url) as client:
         rows = browse(client, queue, "deliveryCount", "state", states=["available", "acquired"])
     assert {row["state"] for row in rows} <= {"available"}
@@ -53,7 +53,7 @@ def filled(broker: Broker, *queues: str, **options: Any) -> None:
 
 
 def all_are_held(broker: Broker, queue: str) -> None:
-    """All that the queue has left is at its consumer."""
+    """Wait until a consumer holds every remaining message of the queue."""
     until(lambda: stat(broker, queue)["acquired"] and not stat(broker, queue)["available"], f"{queue} is prefetched")
 
 
@@ -80,7 +80,7 @@ def only_prefetches(session: Session, queue: str) -> None:
     session.consumer(queue, prefetch=COUNT)
 
 
-# The mode of a session, what it does, how many messages are left, and how many of these the application has.
+# The mode of a session, its program, the number of remaining messages, and the number of these that the application has.
 SESSIONS: dict[str, tuple[AcknowledgeMode, Callable[[Session, str], None], int, int]] = {
     "auto": (AUTO, receives_one, COUNT - 1, 0),
     "auto-callback": (AUTO, hangs_in_a_callback, COUNT, 1),
@@ -104,7 +104,7 @@ def begin_all(connection: Connection) -> None:
 
 
 def proton(url: str, queue: str) -> Any:
-    """A consumer of python-qpid-proton, which has prefetched all and received one."""
+    """A consumer of python-qpid-proton that has prefetched all messages and received one."""
     pytest.importorskip("proton")
     from proton.utils import BlockingConnection
 
@@ -168,13 +168,16 @@ import sys
 
 sys.path.append(sys.argv[2])  # for the tests: Penstock itself may be an installed wheel
 from penstock.broker_core.client import amqp as amqp_client
+
 from tests.amqp_client.test_attempts import begin_all, COUNT
 from tests.amqp_client.applications import connect
 from tests.waiting import until
 
 begin_all(connect(sys.argv[1], reconnect=None))
+
 small = amqp_client.connect(sys.argv[1]).receiver("small", COUNT)
 until(lambda: small.link.link_credit == 0 or small.connection.step(0.1), "all have come")
+
 assert len(small.receive(2)) == 2
 print("ready", flush=True)
 sys.stdin.read()
@@ -182,7 +185,7 @@ sys.stdin.read()
 
 
 def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(kept: Broker, repository: Path) -> None:
-    """kill -9: nothing is said any more."""
+    """kill -9: the client sends nothing more."""
     filled(kept, *SESSIONS, "small", maxAttempts=0)
     command = [sys.executable, "-c", CRASHING, kept.amqp_url, str(repository)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -201,17 +204,17 @@ def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(kept: 
             client.call("queue.delete", queue=queue)
 
 
-@pytest.mark.parametrize("client", ["small", "block"])
+@pytest.mark.parametrize("client", ["small", "application", "block"])
 def test_c7_a_busy_application_leaves_the_next_message_to_others(kept: Broker, client: str) -> None:
-    """A report of what the application has takes no credit along. A receiver of blocks sends none, and counts as others do.
-
-    The client for applications has a thread of its own, whose next write may take the credit along at any time.
-    """
+    """A report of the application's messages carries no credit. A receiver of blocks sends no report, and counts as others do."""
     filled(kept, "busy", maxAttempts=0)
     with ExitStack() as open_:
         if client == "small":
             receiver = open_.enter_context(amqp_client.connect(kept.amqp_url)).receiver("busy", credit=1)
             assert len(receiver.receive(1, LIMIT_S)) == 1
+        elif client == "application":
+            session = open_.enter_context(connect(kept.amqp_url)).session(CLIENT)
+            assert session.consumer("busy", prefetch=1).receive(LIMIT_S) is not None
         else:
             blocks = open_.enter_context(amqp_client.connect(kept.amqp_url)).block_receiver("busy", 1)
             assert len(blocks.receive_blocks(LIMIT_S)) == 1
@@ -225,7 +228,7 @@ def test_c7_a_busy_application_leaves_the_next_message_to_others(kept: Broker, c
 
 
 def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(kept: Broker) -> None:
-    """Closed in turn: a consumer, its session, its connection. The client's clock is ahead of the broker's."""
+    """A consumer, its session and its connection are closed in turn. The client's clock is ahead of the broker's."""
     filled(kept, "closing", maxAttempts=1)
     late = [0.0]
     with connect(kept.amqp_url, wall=lambda: late[0]) as connection:
@@ -234,8 +237,8 @@ def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(kept: Broker) -
         consumer = session.consumer("closing", prefetch=COUNT + 1)
         assert consumer.receive(LIMIT_S) is not None
         consumer.close()
-        until(lambda: stat(kept, "closing")["available"] == COUNT, "what was prefetched is back")
-        session.close()  # the one that the application has had its attempt
+        until(lambda: stat(kept, "closing")["available"] == COUNT, "the prefetched messages are back")
+        session.close()  # the application's message has had its attempt
         assert stat(kept, "dead")["available"] == 1
         auto = connection.session()
         consumer = auto.consumer("closing", prefetch=COUNT)

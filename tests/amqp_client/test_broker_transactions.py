@@ -37,7 +37,7 @@ def test_c11_a_transaction_over_several_queues_at_the_brokers_coordinator(broker
             return message.body
 
         assert [move(), move()] == [b"0", b"1"]
-        assert (to.receive(0), logged.receive(0)) == (None, None)  # nobody sees it before the commit
+        assert (to.receive(0), logged.receive(0)) == (None, None)  # invisible before the commit
         session.rollback()
         assert (to.receive(0), logged.receive(0)) == (None, None)
         first = source.receive(LIMIT_S)
@@ -47,7 +47,7 @@ def test_c11_a_transaction_over_several_queues_at_the_brokers_coordinator(broker
         session.commit()
         assert [to.receive(0).body for _ in range(3)] == [b"0", b"1", b"2"]
         assert [logged.receive(0).body for _ in range(2)] == [b"moved", b"moved"]
-        assert move() == b"3"  # and never committed: closing rolls it back
+        assert move() == b"3"  # never committed: closing rolls it back
         session.close()
         last = plain.consumer("from", prefetch=0)
         assert [(message.body, message.delivery_count) for message in (last.receive(0),)] == [(b"3", 1)]
@@ -72,7 +72,7 @@ def test_c11_larger_than_prefetch_and_window(broker: Broker) -> None:
 
 
 def test_c11_c7_what_the_broker_has_taken_back_fails_the_commit(broker: Broker) -> None:
-    """Results of a message are not sent while the message itself is delivered again."""
+    """The results of a message are not sent while the message itself is delivered again."""
     broker.declare("locked", lockTimeout=100)
     broker.declare("made")
     with connect(broker.amqp_url) as connection:
@@ -90,7 +90,7 @@ def test_c11_c7_what_the_broker_has_taken_back_fails_the_commit(broker: Broker) 
 
 
 def test_a_broker_that_was_restarted_gives_no_id_again(tmp_path: Path) -> None:
-    """A client that still names the transaction of the former process finds none."""
+    """A client that still names a transaction of the former process gets an error."""
     with Broker(tmp_path, fsync="never") as broker:
         broker.declare("q")
         ids = []

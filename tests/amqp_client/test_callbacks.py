@@ -1,4 +1,4 @@
-"""Callbacks of the application's client: of one session one after another, of several side by side, on a bounded pool (C12)."""
+"""Callbacks of the application's client: those of one session in order, those of several in parallel, on a bounded pool (C12)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .peer import Peer
 
 
 class Counted:
-    """Counts how many are inside at once."""
+    """Counts the threads inside."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ def test_c12_a_lane_runs_one_task_at_a_time_in_order_and_lets_other_lanes_in_bet
 def test_c12_callbacks_of_one_session_never_overlap_and_those_of_several_do() -> None:
     sessions, each = 3, 20
     inside = [Counted() for _ in range(sessions)]
-    everyone = threading.Barrier(sessions)  # broken, unless all sessions are in a callback at once
+    everyone = threading.Barrier(sessions)  # broken, unless all sessions are in a callback together
     left = threading.Semaphore(0)
     with Peer() as peer, connect(peer.url, callback_threads=sessions) as connection:
         for number in range(sessions):
@@ -76,7 +76,7 @@ def test_c12_callbacks_of_one_session_never_overlap_and_those_of_several_do() ->
                 left.release()
 
             session = connection.session()
-            for queue in ("x", "y"):  # two consumers of one session take turns, and do not overlap either
+            for queue in ("x", "y"):  # two consumers of one session also take turns
                 peer.queues[f"{queue}{number}"] += bodies(*map(str, range(each))) if queue == "x" else bodies(*"abc")
                 session.consumer(f"{queue}{number}", callback=callback)
         for _ in range(sessions * (each + 3)):
@@ -90,7 +90,7 @@ def test_c12_the_pool_is_bounded() -> None:
 
         def callback(message: ReceivedMessage) -> None:
             with counted:
-                round_trip(message.consumer.session)  # long enough for the others to want in
+                round_trip(message.consumer.session)  # long enough for other callbacks to be ready
             left.release()
 
         for number in range(6):
@@ -103,7 +103,7 @@ def test_c12_the_pool_is_bounded() -> None:
 
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
 def test_c12_every_synchronous_call_is_allowed_inside_a_callback(mode: AcknowledgeMode) -> None:
-    """With a pool of one thread: what the calls wait for does not come through the pool."""
+    """With a pool of one thread: the calls do not wait for the pool."""
     finished, failures = threading.Event(), []
     with Peer() as peer, connect(peer.url, callback_threads=1, on_error=failures.append) as connection:
         peer.queues["q"] += bodies("first")
@@ -158,7 +158,7 @@ def test_c12_a_callback_that_raises_is_told_gives_its_message_back_and_does_not_
 
 
 def test_each_failed_attempt_waits_longer_up_to_a_longest_wait() -> None:
-    """U8: of a callback and of a worker alike."""
+    """U8: of a callback and of a worker."""
     assert [Retries().after(attempt) for attempt in (1, 2, 3, 6, 7, 20, 1 << 40)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0, 60.0]
     assert Retries(0.0, 0.0).after(5) == 0.0
 
@@ -179,7 +179,7 @@ def test_c12_after_close_no_callback_runs() -> None:
         closing = threading.Thread(target=session.close)
         closing.start()
         other = connection.session()
-        while not session.callbacks._pauses:  # until then it is not asked to close
+        while not session.callbacks._pauses:  # before, it is not asked to close
             round_trip(other)
         go_on.set()
         closing.join(LIMIT_S)

@@ -1,4 +1,4 @@
-"""Claims-based security: a token before each link, another before it ends, and the broker's words where it refuses."""
+"""Claims-based security: a token before each link, a new one before it ends, and the broker's reason for a refusal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_token_is_renewed_before_it_ends_in_the_midst_of_work(monkeypatch: pyt
     with ClaimsPeer() as peer, opened(peer, token_s=3) as connection:
         sender = connection.sender("orders")
         began = time.monotonic()
-        while time.monotonic() - began < 3.2:  # longer than the first token is good for
+        while time.monotonic() - began < 3.2:  # longer than the life of the first token
             sender.send([MESSAGE])
             sender.flush()
             connection.idle(0.05)

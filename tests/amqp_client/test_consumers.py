@@ -99,7 +99,7 @@ def test_c3_one_consumer_over_three_queues_is_fair_and_shares_its_prefetch() -> 
         messages = [consumer.receive(LIMIT_S) for _ in range(12)]
         assert [message.source for message in messages] == ["a", "b", "c"] * 4
         assert [message.body for message in messages if message.source == "b"] == [b"b0", b"b1", b"b2", b"b3"]
-        messages[-1].acknowledge()  # one acknowledgement for all of them, over all sources
+        messages[-1].acknowledge()  # one acknowledgement for all messages of all sources
         round_trip(session)
         assert {state for _, state in said(peer)} == {"Accepted"}
         assert len(peer.outcomes) == 12
@@ -130,8 +130,8 @@ def test_c5_with_prefetch_0_nothing_comes_but_what_is_asked_for() -> None:
         consumer = session.consumer("q", prefetch=0)
         round_trip(session)
         assert len(peer.queues["q"]) == 3
-        assert body(consumer, 0) == b"a"  # basicGet: credit 1, and a drain at once
-        assert body(consumer) == b"b"  # credit 1, as long as it takes
+        assert body(consumer, 0) == b"a"  # basicGet: credit 1, and a drain immediately
+        assert body(consumer) == b"b"  # credit 1, without a drain
         assert len(peer.queues["q"]) == 1
         assert body(consumer, 0) == b"c"
         assert body(consumer, 0) is None
@@ -153,7 +153,7 @@ def test_c5_an_empty_queue_is_drained_when_the_time_is_over_so_that_nothing_come
 
 def test_c5_what_comes_with_the_drain_is_returned_and_not_lost() -> None:
     def late(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
-        """The message arrives in the queue just when the drain does."""
+        """The message arrives in the queue together with the drain."""
         if isinstance(event, events.Flowed) and event.flow.drain and event.link is not None:
             peer.queues["q"] += bodies("late")
         return False
@@ -196,10 +196,10 @@ def test_c5_full_queues_are_pulled_in_turn() -> None:
         assert sorted(got[:3]) == sorted(got[3:6]) == sorted(got[6:]) == [b"a", b"b", b"c"]
         assert body(consumer, 0) is None
         round_trip(session)
-        assert {state for _, state in said(peer)} == {"Accepted"}  # nothing was fetched to be given back
+        assert {state for _, state in said(peer)} == {"Accepted"}  # no fetched message returned
 
 
-# --- what is asked of the source
+# --- options of the source
 
 
 def test_a_filter_that_the_broker_does_not_support_is_an_error() -> None:
@@ -224,7 +224,7 @@ def test_a_filter_that_the_broker_does_not_support_is_an_error() -> None:
 def test_credit_is_renewed_as_messages_are_taken_and_never_exceeds_the_prefetch() -> None:
     with Peer() as peer, connect(peer.url) as connection:
         peer.queues["q"] += bodies(*map(str, range(100)))
-        session = connection.session(AcknowledgeMode.CLIENT)  # nothing is acknowledged: that does not stall it
+        session = connection.session(AcknowledgeMode.CLIENT)  # unacknowledged messages do not stall it
         consumer = session.consumer("q", prefetch=10)
         for number in range(100):
             assert body(consumer) == str(number).encode()

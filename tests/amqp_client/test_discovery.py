@@ -42,7 +42,7 @@ def add_user(file: Path, name: str, password: str, *certificates: str) -> None:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Broker]:
-    """A broker on loopback that knows ann."""
+    """A broker on loopback with the user ann."""
     add_user(tmp_path / "users.json", "ann", "pencil")
     with Broker(tmp_path / "broker", fsync="never", users_file=tmp_path / "users.json") as running:
         yield running
@@ -94,7 +94,7 @@ def test_a_token_that_the_broker_forgot_is_replaced_for_every_kind_of_call(guard
         assert client.put({"op": "enqueue", "queue": "q"}, ROWS.schema, iter([ROWS] * 20), window=4)["messages"] == 40
         restarted()
         assert sum(b.num_rows for b in client.get(op="browse", queue="q", states=["available"], columns=["body"])) == 42
-    # What a task does with an endpoint that its planner found long ago.
+    # A task with an endpoint that its planner found long ago.
     with Client(guarded.amqp_url, ANN, known=old) as client:
         assert client.call("queue.stat", queue="q")["available"] == 42
 
@@ -119,7 +119,7 @@ def test_a_broker_that_came_back_on_another_flight_port_is_found_again(tmp_path:
 
 
 def test_a_token_that_cannot_be_replaced_early_is_used_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight_client, "TOKEN_FRESH_S", 0.0)  # each call would rather have a new one
+    monkeypatch.setattr(flight_client, "TOKEN_FRESH_S", 0.0)  # each call replaces the token
     with Broker(tmp_path / "broker", fsync="never") as broker, Client(broker.amqp_url) as client:
         exchange(client, "q")
         broker.stop()
@@ -170,7 +170,7 @@ def test_tls_on_both_planes_with_a_password_and_with_a_certificate(
             client.call("queue.list")
 
 
-# --- What is refused -------------------------------------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_plain_amqp_broker_is_refused_with_what_to_do() -> None:
@@ -238,9 +238,11 @@ from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.util import find_spec, spec_from_loader
 
 finder, sources, url = pickle.load(sys.stdin.buffer)
-assert find_spec("penstock") is None
+
+assert not find_spec("penstock")
 exec(finder)
 sys.meta_path.append(Finder(sources))
+
 from penstock_shipped.client.amqp import connect
 with connect(url) as connection:
     print(connection.remote_properties["product"])

@@ -1,6 +1,6 @@
-"""A reconnect goes on, or says that it has failed, whatever goes wrong in it: a process without descriptors, a mistake, slowness.
+"""A reconnect continues or reports its failure, in a process without descriptors, after a mistake, with a slow server.
 
-The faults are real, or come from the clocks and the randomness that a connection is given.
+The faults are real, or come from the clocks and the randomness of a connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..waiting import until
 from .applications import LIMIT_S, bodies, connect, round_trip
 from .peer import Peer
 
-#: Receives over a loss; the first attempt to connect again has one descriptor, for the socket, and none for the pump.
+#: Receives over a loss. The first attempt to reconnect has one descriptor, for the socket, and no descriptor for the pump.
 STARVED = """
     import os, resource, sys
     from penstock.broker_core.client.app.opening import Opener
@@ -30,9 +30,11 @@ STARVED = """
 
     def pause(seconds, closing):
         attempts.append(seconds)
+
         if len(attempts) == 1:
             free = os.dup(0)
             os.close(free)
+
             resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
         else:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -40,7 +42,9 @@ STARVED = """
     with Opener(Environment(pause=pause)).connect(sys.argv[1]) as connection:
         session = connection.session()
         consumer = session.consumer("q")
+
         session.consumer("other").close()  # a round trip: nothing is sent to this connection any more
+
         print("ready", flush=True)
         print(consumer.receive(30).body.decode(), len(attempts), flush=True)
 """
@@ -60,7 +64,7 @@ def test_c12_an_attempt_without_descriptors_is_followed_by_another() -> None:
 
 
 def test_c12_a_server_that_is_slow_after_a_loss_ends_nothing() -> None:
-    """No answer to an attach in time is a loss like any other; only a refusal ends a producer or consumer."""
+    """A missing answer to an attach is a loss. Only a refusal ends a producer or consumer."""
     silent = threading.Event()
 
     def say_nothing_once(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
@@ -75,7 +79,7 @@ def test_c12_a_server_that_is_slow_after_a_loss_ends_nothing() -> None:
     ):
         session = connection.session()
         producer, consumer = session.producer("out"), session.consumer("in")
-        round_trip(session)  # nothing is sent to this connection any more
+        round_trip(session)  # a round trip: no more frames for this connection
         silent.set()
         peer.cut()
         peer.queues["in"] += bodies("in")
@@ -98,4 +102,4 @@ def test_c12_a_mistake_in_the_reconnect_is_told_to_those_who_wait() -> None:
             consumer.receive(LIMIT_S)
         with pytest.raises(errors.PenstockError, match="a mistake"):
             connection.session()
-        until(lambda: len(told) == 2, "the loss, and what came of it, are told")
+        until(lambda: len(told) == 2, "the loss and its result are reported")

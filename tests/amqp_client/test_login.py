@@ -1,4 +1,4 @@
-"""Logins: each SASL mechanism, TLS with its certificates, and what is never said in the open (W2)."""
+"""Logins: each SASL mechanism, TLS with its certificates, and secrets that never cross the network in the open (W2)."""
 
 from __future__ import annotations
 
@@ -187,10 +187,10 @@ def test_nobody_there_and_somebody_else_there() -> None:
     ids=["nothing", "a header"],
 )
 def test_a_server_that_goes_during_the_login(said: bytes, says: str) -> None:
-    """As a broker does that is killed just then; it is called another kind of server only where it may be one."""
+    """As a broker that is killed just then. Only if it sent nothing may it be another kind of server."""
 
     def serve(listening: socket.socket) -> None:
-        for _ in range(2):  # and a look at what speaks there, where nothing was said
+        for _ in range(2):  # the second connection looks for the protocol of the port
             with contextlib.suppress(OSError):
                 accepted, _ = listening.accept()
                 with accepted:

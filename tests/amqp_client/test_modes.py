@@ -1,4 +1,4 @@
-"""Acknowledge modes of the application's client: who says that a message is done, and when the broker is told (C7)."""
+"""Acknowledge modes of the application's client: the side that acknowledges, and the time of the disposition (C7)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_c7_client_acknowledges_all_of_the_session_up_to_the_message() -> None:
         round_trip(session)
         assert said(peer) == []
         b.acknowledge()
-        c.acknowledge()  # it was among them
+        c.acknowledge()  # already acknowledged
         round_trip(session)
         assert sorted(said(peer)) == [(b"a", "Accepted"), (b"b", "Accepted"), (b"c", "Accepted")]
         d.acknowledge(Rejected())
@@ -57,9 +57,9 @@ def test_c7_individual_is_for_one_message() -> None:
             round_trip(session)
             assert said(peer) == [(b"c", "Accepted"), (b"b", "Released")]
         round_trip(connection.session())
-        # What is left goes back with the session, as delivered once in vain.
+        # The remaining messages return with the session, as failed deliveries.
         assert said(peer)[2:] == [(b"a", "Modified"), (b"d", "Modified")]
-        # Only once there is no credit: they would come again, to nobody, and that would count too.
+        # Only after the credit has ended: they would come again, to a closed session, and that would count.
         assert flows_of_the_first_link(peer) == [False, True]
 
 
@@ -90,7 +90,7 @@ def test_c7_dups_ok_tells_the_broker_in_one_frame() -> None:
         round_trip(session)
         assert [len(event.deliveries) for event in peer.seen if isinstance(event, events.Disposed)] == [7]
         consumer.receive(LIMIT_S)
-        session.close()  # the rest is not lost: what was handed out counts as done
+        session.close()  # sent at the close: the application has had them
         round_trip(connection.session())
         assert said(peer)[7:] == [(b"h", "Accepted"), (b"i", "Released"), (b"j", "Released")]
 
@@ -106,10 +106,10 @@ def test_c7_dups_ok_tells_the_broker_when_its_time_is_over_though_nobody_calls()
 
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
 def test_c7_what_expires_in_the_prefetch_is_settled_as_such_and_counts(mode: AcknowledgeMode) -> None:
-    """As modified and undeliverable here; AMQP has no word for it, and the broker then finds it expired."""
+    """As modified and undeliverable here. AMQP has no outcome for it, and the broker then sees that it has expired."""
     old = Message(properties=Properties(absolute_expiry_time=999_999), data=[b"old"]).encode()
     with Peer() as peer, connect(peer.url, clock=lambda: 0.0, wall=lambda: 1000.0) as connection:
-        # Twice as many as the window: a client that did not count them would wait for ever for the last one.
+        # Twice the window: a client that did not count them would wait forever for the last one.
         peer.queues["q"] += [old] * 20 + FOUR[:1]
         session = connection.session(mode)
         consumer = session.consumer("q", prefetch=10)
@@ -117,7 +117,7 @@ def test_c7_what_expires_in_the_prefetch_is_settled_as_such_and_counts(mode: Ack
         assert message is not None
         assert (message.body, consumer.expired) == (b"a", 20)
         round_trip(session)
-        # dups-ok tells it in batches of 7, the first above 65 % of 10; the others at once.
+        # dups-ok acknowledges batches of 7, the first above 65 % of 10; the other modes acknowledge each message.
         count = 14 if mode is AcknowledgeMode.DUPS_OK else 20
         assert [state for _, state in peer.outcomes[:count]] == [Modified(delivery_failed=False, undeliverable_here=True)] * count
 
@@ -145,9 +145,9 @@ def test_c7_recover_gives_back_in_order_and_begins_with_the_oldest(mode: Acknowl
         with pytest.raises(errors.PeerError, match="delivered again"):
             c.acknowledge()
         round_trip(session)
-        # b and c were handed out and count; d only waited here.
+        # The application had b and c, which count; d only waited here.
         assert said(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Modified"), (b"d", "Released")]
-        assert flows_of_the_first_link(peer) == [False, True, False]  # nothing overtakes them, and there is credit again
+        assert flows_of_the_first_link(peer) == [False, True, False]  # no later message overtakes them, and there is credit again
 
 
 def test_c7_a_transacted_session_is_rolled_back_not_recovered() -> None:

@@ -1,4 +1,4 @@
-"""Producers of the application's client: when a send is waited for, and how much may be unconfirmed (C9)."""
+"""Producers of the application's client: when a send waits, and the limit of unconfirmed octets (C9)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def never(session: amqp.Session, deliveries: list[Delivery]) -> None:
 
 
 class Withheld:
-    """Settles nothing until `release`, which must be called on the peer's thread: by sending a message with the body `now`."""
+    """Settles nothing until `release`, which must run on the peer's thread: send a message with the body `now`."""
 
     def __init__(self) -> None:
         self.held: list[Delivery] = []
@@ -90,7 +90,7 @@ def test_c9_a_full_window_is_waited_for_and_opens_with_the_confirmations() -> No
         producer.send(b"x" * 600, synchronous=False)
         with pytest.raises(errors.PeerError, match=r"was not sent: 6\d\d octets before it are not confirmed"):
             producer.send(b"x" * 600, synchronous=False, timeout_s=0.05)
-        assert len(producer._unconfirmed) == 1  # it was not sent, not even late
+        assert len(producer._unconfirmed) == 1  # never sent, not even late
         session.producer("q").send("", synchronous=False)
         sent = threading.Event()
 
@@ -125,7 +125,7 @@ def test_c9_a_refused_send_is_told_once_by_send_or_by_flush_or_by_the_callback()
         producer = connection.session().producer("q")
         with pytest.raises(errors.ResourceLimit, match="full"):
             producer.send("synchronous")
-        producer.flush()  # it was told already
+        producer.flush()  # already reported
         producer.send("asynchronous", synchronous=False)
         with pytest.raises(errors.ResourceLimit, match="full"):
             producer.flush()
@@ -152,7 +152,7 @@ def test_c9_closing_confirms_what_is_under_way_and_tells_a_refusal() -> None:
             connection.session().producer("q").send("asynchronous", synchronous=False)
         connection = connect(peer.url)
         connection.session().producer("q").send("asynchronous", synchronous=False)
-        connection.__exit__(KeyError, KeyError(), None)  # what was raised first is not hidden
+        connection.__exit__(KeyError, KeyError(), None)  # the first error is not hidden
 
 
 def test_c9_beyond_the_brokers_limit_nothing_is_sent_and_the_link_lives_on() -> None:

@@ -36,7 +36,7 @@ def test_messages_come_to_who_only_waits_for_the_socket() -> None:
     with Peer() as peer, connect(peer.url) as connection:
         peer.queues["orders"] += messages(3)
         receiver = connection.receiver("orders")
-        assert select.select([connection], [], [], 30)[0], "the broker was told of no credit"
+        assert select.select([connection], [], [], 30)[0], "the broker received no credit"
         assert receiver.receive(timeout_s=0)
 
 
@@ -49,7 +49,7 @@ def test_a_message_in_many_frames_is_one_delivery() -> None:
 
 
 def heedless(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
-    """Make a peer that takes no notice of how large a message we take."""
+    """The peer ignores the client's largest message size."""
     if isinstance(event, events.Attached):
         event.attach.max_message_size = None
     return False
@@ -68,11 +68,11 @@ def test_a_message_beyond_the_limit_ends_its_link_and_fills_no_memory(size: int)
                 errors.ResourceLimit, match=r"from 'orders', where this client takes 100,000 .* max_message_octets"
             ):
                 receiver.receive(1, timeout_s=30)
-        assert len(other.receive(1, timeout_s=30)) == 1  # the connection goes on
+        assert len(other.receive(1, timeout_s=30)) == 1  # the connection continues
 
 
 def test_a_message_without_an_end_is_cut_off() -> None:
-    """Look at what is kept of it: never more than the limit; the rest is dropped as it comes."""
+    """The client keeps no more than the limit of it, and drops the rest as it comes."""
     with Peer(hook=heedless) as peer, connect(peer.url, max_message_octets=100_000) as connection:
         peer.queues["orders"] += messages(1, size=20_000_000)
         receiver = connection.receiver("orders", credit=1)
@@ -105,14 +105,14 @@ def test_the_peer_is_told_how_large_a_message_may_be() -> None:
 
 
 def test_credit_that_is_lowered_is_taken_back() -> None:
-    """For whoever learns that messages are large: the broker stops at the new credit, not at the old one."""
+    """For a client that finds out that messages are large: the broker stops at the new credit."""
     with Peer() as peer, connect(peer.url) as connection:
         receiver = connection.receiver("orders", credit=1000)
         receiver.receive(timeout_s=0)
         receiver.credit = 10
         receiver.receive(timeout_s=0)
         assert receiver.link.link_credit == 10
-        receiver.drain()  # answered behind the flow
+        receiver.drain()  # the answer follows the flow
         assert receiver.receive(timeout_s=0) == []
 
 
@@ -123,7 +123,7 @@ def test_a_limit_never_asks_for_more() -> None:
         got = []
         while not receiver.exhausted or not got:
             got += receiver.receive(7, timeout_s=30)
-        while more := receiver.receive(7):  # no time limit: it knows that nothing comes
+        while more := receiver.receive(7):  # without a time limit: the limit is reached, so no message can come
             got += more
         assert len(got) == 20
         assert len(peer.queues["orders"]) == 30
@@ -162,7 +162,7 @@ def test_each_outcome_says_what_it_means() -> None:
         assert isinstance(states[3], Modified)
         assert (states[3].delivery_failed, states[3].undeliverable_here) == (True, True)
         assert dict(states[3].message_annotations) == {"x-opt-why": "busy"}
-        assert len(states) == 4  # the fifth is the broker's again
+        assert len(states) == 4  # the fifth has returned to the broker
 
 
 def test_neighbours_share_one_disposition() -> None:

@@ -1,6 +1,6 @@
-"""A connection that is lost is made anew, to the next server; what that means for messages (C12).
+"""A lost connection is replaced by one to the next server, with defined effects on messages (C12).
 
-No clock and no luck: the waits between attempts and the randomness are given.
+The tests set the waits between attempts and the randomness.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def at_once(seconds: float, closing: threading.Event) -> None:
 
 
 def lost(connection: Connection) -> None:
-    """Waits until the client has noticed, and found a server again."""
+    """Wait until the client has noticed the loss and found a server again."""
     with connection.changed:
         assert connection.changed.wait_for(lambda: has_reconnected(connection), LIMIT_S)
 
@@ -175,7 +175,7 @@ def test_c12_what_one_queue_refuses_on_the_new_server_fails_its_consumer_only() 
 
 def test_c12_unconfirmed_sends_are_sent_again_in_order_with_their_ids_and_before_new_ones() -> None:
     def never(session: amqp.Session, deliveries: list[Delivery]) -> None:
-        """Lose the confirmation of what the broker has."""
+        """Lose the confirmation of stored messages."""
 
     with Peer() as second, Peer(on_deliveries=never) as first:
         with connect([first.url, second.url], pause=at_once) as connection:
@@ -189,7 +189,7 @@ def test_c12_unconfirmed_sends_are_sent_again_in_order_with_their_ids_and_before
             assert [body_of(payload) for payload in second.received] == [b"%d" % number for number in range(50)] + [b"new"]
             assert all(confirmation.done and confirmation.error is None for confirmation in confirmations)
             assert producer.unconfirmed_octets == 0
-        assert second.received[:50] == first.received  # octet for octet: a broker that knows ids drops them
+        assert second.received[:50] == first.received  # byte for byte: a broker that compares ids drops them
 
 
 def test_c12_a_send_that_waits_is_confirmed_by_the_next_server() -> None:
@@ -212,14 +212,14 @@ def test_c12_what_is_sent_again_waits_for_the_credit_of_the_new_server() -> None
                 producer.send(str(number).encode(), synchronous=False)
             first.cut()
             lost(connection)
-            producer.send(b"new", synchronous=False)  # not with the credit that the others wait for
+            producer.send(b"new", synchronous=False)  # not with the credit for the other messages
         assert [body_of(payload) for payload in second.received] == [b"%d" % number for number in range(20)] + [b"new"]
 
 
 def test_c12_settling_what_came_on_a_lost_connection_is_an_error_and_it_comes_again() -> None:
     with Peer() as second, Peer() as first, connect([first.url, second.url], pause=at_once) as connection:
         first.queues["q"] += bodies("a", "b")
-        second.queues["q"] += bodies("a", "b")  # what a broker does: both are delivered again
+        second.queues["q"] += bodies("a", "b")  # a broker would deliver both again
         session = connection.session(AcknowledgeMode.CLIENT)
         consumer = session.consumer("q")
         a = consumer.receive(LIMIT_S)  # b waits here, and is dropped
@@ -285,7 +285,7 @@ def test_c5_a_pull_that_waits_goes_on_at_the_next_server() -> None:
         assert len(second.queues["q"]) == 1
 
 
-# --- what the pump does while nobody calls
+# --- the pump between calls
 
 
 def test_c12_heartbeats_are_sent_while_the_application_does_something_else() -> None:

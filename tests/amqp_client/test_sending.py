@@ -1,4 +1,4 @@
-"""Sending through the client: in order, confirmed, and with every refusal told."""
+"""Sending through the client: in order, confirmed, and with every refusal reported."""
 
 from __future__ import annotations
 

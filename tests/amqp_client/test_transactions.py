@@ -1,4 +1,4 @@
-"""Transactions of the application's client, against a coordinator as part 4 of the specification has it (C11, C7)."""
+"""Transactions of the application's client, with a coordinator of part 4 of the specification (C11, C7)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_c11_sends_to_several_queues_and_what_was_received_happen_together() -> 
         session.commit()
         assert hook.committed == [[("sent", b"1"), ("sent", b"2"), ("Accepted", b"a"), ("Rejected", b"b")]]
         round_trip(session)
-        assert said(peer) == [(b"a", "Accepted"), (b"b", "Rejected")]  # settled, once it is in force
+        assert said(peer) == [(b"a", "Accepted"), (b"b", "Rejected")]  # settled once it is committed
         source.receive(LIMIT_S)
         session.commit()
-        session.commit()  # nothing was done: nobody is asked
+        session.commit()  # an empty transaction sends no request
         assert hook.committed[1:] == [[("Accepted", b"c")]]
         assert hook.log == ["declare", "commit"] * 2
 
@@ -117,7 +117,7 @@ def test_c11_losing_the_control_link_rolls_back() -> None:
     hook = Transactions()
 
     def expire(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
-        """The coordinator ends its link while the transaction runs: its time is over."""
+        """The coordinator ends its link during the transaction, whose time is over."""
         if isinstance(event, events.Attached) and event.attach.source and event.attach.source.address == "expire":
             for link in event.link.session.links.values():
                 if isinstance(link.target, Coordinator):
@@ -186,7 +186,7 @@ def test_c11_a_connection_lost_during_the_commit_leaves_it_in_doubt_and_says_so(
         if isinstance(event, events.Delivered) and isinstance(event.link.target, Coordinator):
             value = amqp.composites.compose(amqp.decode_message(event.deliveries[0].payload).value)
             if isinstance(value, Discharge) and not hook.committed:
-                hook(peer, machine, event)  # it is done, and nobody hears of it
+                hook(peer, machine, event)  # committed, and the answer is lost
                 peer.cut()
                 return True
         return hook(peer, machine, event)
@@ -198,7 +198,7 @@ def test_c11_a_connection_lost_during_the_commit_leaves_it_in_doubt_and_says_so(
         with pytest.raises(InDoubt, match="it is unknown whether"):
             session.commit()
         producer.send(b"y")
-        session.commit()  # the session goes on, with a transaction of its own
+        session.commit()  # the session continues with a new transaction
         assert hook.committed == [[("sent", b"x")], [("sent", b"y")]]
 
 
@@ -251,7 +251,7 @@ def test_c11_a_connection_lost_before_the_commit_rolls_back_what_was_done_before
 
 
 class WithoutCredit(Transactions):
-    """A coordinator whose links to *scarce* get credit only when somebody attaches to *go*."""
+    """A coordinator whose links to *scarce* get credit only when a link to *go* is attached."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class WithoutCredit(Transactions):
 
 
 def test_c11_a_send_that_waits_over_a_loss_is_in_no_other_session_s_transaction() -> None:
-    """Both servers number their transactions alike; the transaction it began in was rolled back with the first."""
+    """Both servers number their transactions in the same way. The first transaction was rolled back with its server."""
     hooks = WithoutCredit(), WithoutCredit()
     with (
         Peer(hook=hooks[1]) as second,
@@ -293,7 +293,7 @@ def test_c11_a_send_that_waits_over_a_loss_is_in_no_other_session_s_transaction(
             one.commit()
         two.commit()
         assert hooks[1].committed == [[("sent", b"yours")]]
-        waiting.send(b"again")  # the producer and the session go on
+        waiting.send(b"again")  # the producer and the session continue
         one.commit()
         assert hooks[1].committed[1:] == [[("sent", b"again")]]
 

@@ -1,4 +1,4 @@
-"""Workers (U8): handlers that return, raise, settle, hang; several at once; a stop that waits for them."""
+"""Workers (U8): handlers that return, raise, settle or hang; several together; a stop that waits for them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_message_is_handled_once_and_so_many_at_a_time(broker: Broker, conn
             running[0] += 1
             most[0] = max(most[0], running[0])
         if first:
-            together.wait(LIMIT_S)  # four are in work at once, or this breaks
+            together.wait(LIMIT_S)  # four are in work together, or this breaks
         with lock:
             running[0] -= 1
             seen.append(message.json())
@@ -69,7 +69,7 @@ def test_each_message_is_handled_once_and_so_many_at_a_time(broker: Broker, conn
 
 
 def test_a_handler_that_raises_is_tried_again_and_then_rejected(broker: Broker, connection: Connection) -> None:
-    """Two further attempts, then a dead letter with the error as the reason; others go on meanwhile."""
+    """Two further attempts, then a dead letter with the error as the reason. Other messages continue meanwhile."""
     broker.declare("dead")
     fill(broker, connection, "poisoned", 3, deadLetterQueue="dead")
     done = threading.Event()
@@ -126,7 +126,7 @@ def test_what_a_wrapped_async_handler_returns_is_awaited(broker: Broker, connect
 
 
 def test_a_handler_that_hangs_holds_up_two_further_messages_at_most(broker: Broker, connection: Connection) -> None:
-    """Messages that wait at its thread are held up; the other threads go on."""
+    """Only messages that wait at its thread are delayed; the other threads continue."""
     fill(broker, connection, "one-hangs", 8)
     done, ends = threading.Event(), threading.Event()
     seen: list[int] = []
@@ -189,7 +189,7 @@ def test_a_worker_can_be_called_by_a_test() -> None:
 
 
 def test_the_worker_of_the_documents_works(repository: Path, tmp_path: Path, broker: Broker, connection: Connection) -> None:
-    """docs/clients.md: the function as it stands there."""
+    """docs/clients.md: the unchanged function."""
     (text,) = re.findall(
         r"```python\n(.*?)```", (repository / "docs" / "clients.md").read_text().partition("A **worker**")[2], re.S
     )[:1]
@@ -243,7 +243,7 @@ def test_penstock_work_handles_until_it_is_told_to_stop(tmp_path: Path, broker: 
 
 
 def test_a_handler_that_outlives_a_sigterm_is_left_behind(tmp_path: Path, broker: Broker, connection: Connection) -> None:
-    """The process ends all the same, says so, and the message comes again."""
+    """The process still ends and reports the handler, and the message comes again."""
     fill(broker, connection, "stuck", 1)
     begins = 'import threading\nimport penstock\n\n@penstock.worker("stuck")\ndef handle(message):\n'
     (tmp_path / "shop.py").write_text(f"{begins}    print('begun', flush=True)\n    threading.Event().wait()\n")

@@ -1,4 +1,4 @@
-"""`penstock.testing` (U8): a broker in the process of a user's tests, tried as a user's tests use it."""
+"""`penstock.testing` (U8): a broker in the process of a user's tests, used as they use it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def test_an_order_is_shipped(penstock_broker):
     with penstock_broker.connect() as connection:
         connection.send("orders", json={"id": 7})
         connection.send("orders", json={"id": 8})
+
         penstock_broker.work(handle)
         assert penstock_broker.counts("orders").settled == 2
         assert penstock_broker.counts("orders").dead_lettered == 1
@@ -40,7 +41,7 @@ def test_each_test_has_a_broker_of_its_own(penstock_broker):
 
 
 def test_a_user_s_tests_run_with_it(repository: Path, tmp_path: Path) -> None:
-    """The example of its documentation, in a folder that knows nothing of this repository's own tests."""
+    """The example of its documentation, in a folder without this repository's own tests."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_shop.py").write_text(TESTS)
     top = str(Path(penstock.__file__).parents[1])
