@@ -14,11 +14,11 @@
 Importing this package imports nothing else, because a Spark executor needs only a part of it. A name is imported at its first
 use. The parts:
 
-broker_core/   the broker, its planes and its clients.
-connector/     the data source and the sink for Spark.
-jobs/          jobs for spark-submit.
-testing        a broker in the process of a user's tests.
-extras         the extra that installs a missing package.
+broker_core    the broker, its planes and its clients
+connector      the data source and the sink for Spark
+jobs           jobs for spark-submit
+testing        a broker in the process of a user's tests
+extras         the extra that installs a missing package
 
 In the repository the three folders are at the top level, and this folder has links to them. A wheel has them in this folder.
 """

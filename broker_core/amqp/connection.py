@@ -61,10 +61,10 @@ class Connection:
         self.coordinated = Coordinated()
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
-        self._ended = Freed()  # channels of the peer's.
-        self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions.
-        self.unfinished_size = 0  # octets of incomplete deliveries.
-        self.credit_overrun = 0  # deliveries beyond credit that each link takes from a peer that miscounts.
+        self._ended = Freed()  # channels of the peer's
+        self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions
+        self.unfinished_size = 0  # octets of incomplete deliveries
+        self.credit_overrun = 0  # deliveries beyond credit that each link takes from a peer that miscounts
         #: Called with that number when it changes. Returns False if the number exceeds a limit over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self._out: list[bytes] = []

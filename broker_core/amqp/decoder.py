@@ -41,9 +41,9 @@ from .types import (
     Value,
 )
 
-MAX_DEPTH = 64  # levels of nesting; clients send a handful. Python limits a recursion to 1,000 frames.
-MAX_ITEMS = 1 << 18  # values in all, with nested ones. Each costs the sender two octets, the reader an object.
-WIDTHLESS = 64  # values that an array's element without octets counts as: it costs only the reader.
+MAX_DEPTH = 64  # levels of nesting; clients send a handful. Python limits a recursion to 1,000 frames
+MAX_ITEMS = 1 << 18  # values in all, with nested ones. Each costs the sender two octets, the reader an object
+WIDTHLESS = 64  # values that an array's element without octets counts as: it costs only the reader
 MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
 _SALTED = frozenset({str, Symbol, Char, bytes, Decimal32, Decimal64, Decimal128})
 """Types whose hashes are secret. A peer can choose many keys of the other types whose hashes all collide."""

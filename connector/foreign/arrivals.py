@@ -73,7 +73,7 @@ class ArrivalGroup(NamedTuple):
 
 
 def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[ArrivalGroup]:
-    """Make groups of up to `MOST_OCTETS`, or of one block, from the blocks (`amqp.deliveries.Block`) of one link.
+    """Make groups of up to `MOST_OCTETS`, or of one block, from the blocks (`amqp.deliveries.DeliveryBlock`) of one link.
 
     Raises OversizedMessage.
     """

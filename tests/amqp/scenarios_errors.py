@@ -1,4 +1,4 @@
-"""Scenarios of a peer that breaks a rule, each with the condition it is told; and of what looks so and breaks none."""
+"""Scenarios of a peer that breaks a rule, each with the condition of the answer, and of input that looks invalid and is valid."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def error_frame_type() -> Wire:
 def error_decode() -> Wire:
     w = Wire().opened()
     w.octets(raw_frame(b"\x00\x53\x11\xc0\x03\x01\x70\x00"), "a begin cut short inside")
-    w.note("what still comes is discarded until the close")
+    w.note("later input is discarded until the close")
     w.peer(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     w.peer(Close())
     return w
@@ -228,7 +228,7 @@ def error_begun_transfer_without_credit() -> Wire:
 
 def error_in_a_session_not_begun() -> Wire:
     w = Wire().opened()
-    w.note("the end waits for our begin; what the peer sends meanwhile is discarded, a second error too")
+    w.note("the end waits for our begin; the peer's input meanwhile is discarded, also a second error")
     begun, _ = w.peer(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), Detach(handle=7), Detach(handle=8))
     w.do("begin", begun.session.begin)  # type: ignore[union-attr]
     w.peer(End())
@@ -246,7 +246,7 @@ def error_in_a_connection_not_opened() -> Wire:
 
 def error_then_an_end() -> Wire:
     w = Wire().opened()
-    w.note("the peer ends the session behind its error: our end has the error all the same, and is the last frame")
+    w.note("the peer ends the session behind its error: our end still has the error, and is the last frame")
     begun, _ = w.peer(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), Detach(handle=7), End())
     w.do("begin", begun.session.begin)  # type: ignore[union-attr]
     return w
@@ -255,7 +255,7 @@ def error_then_an_end() -> Wire:
 def error_then_a_detach() -> Wire:
     w = Wire().opened()
     w.session()
-    w.note("the peer detaches behind its error: our detach has the error all the same")
+    w.note("the peer detaches behind its error: our detach still has the error")
     attach = Attach(name="in", handle=0, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0)
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0)
     attached, _ = w.peer(attach, transfer, Detach(handle=0, closed=True))
@@ -267,7 +267,7 @@ def error_answered_by_the_application() -> Wire:
     w = Wire(answers_violations=False).opened()
     session = w.session()
     w.receiver(credit=1)
-    w.note("the outcome of what came before the error leaves before the detach")
+    w.note("the outcome of the message before the error leaves before the detach")
     message, second = (Transfer(handle=0, delivery_id=n, delivery_tag=b"%d" % n, message_format=0) for n in range(2))
     delivered, violated = w.peer(message, second)
     w.do("accept", lambda: session.dispose(delivered.deliveries, Accepted()))  # type: ignore[union-attr]
@@ -317,7 +317,7 @@ def error_reattach_of_a_link_in_error() -> Wire:
     w.session()
     link = w.receiver()
     w.do("detach with an error", lambda: link.detach(error=Error(condition="amqp:resource-deleted")))
-    w.note("an attach that is no resume, sent before the peer has seen our detach")
+    w.note("an attach without a resume, sent before the peer has seen our detach")
     w.peer(Attach(name="in", handle=1, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0))
     return w
 

@@ -1,4 +1,4 @@
-"""Scenarios of SASL, from either side, and of what comes in its place."""
+"""Scenarios of SASL, from either side, and of other input in its place."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sasl_client() -> Wire:
 
 def sasl_skipped() -> Wire:
     w = Wire(sasl=SaslServer(["PLAIN"]))
-    w.note("a peer without SASL, where SASL is asked for: the header says so, and that is all")
+    w.note("a peer without SASL, where SASL is asked for: the answer is a SASL header alone")
     w.header(0)
     return w
 

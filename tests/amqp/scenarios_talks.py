@@ -1,4 +1,4 @@
-"""Scenarios of peers that keep to the text: links, transfers, outcomes, credit, windows, resuming, ends."""
+"""Scenarios of peers that follow the specification: links, transfers, outcomes, credit, windows, resuming, ends."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def receiver_settles_second() -> Wire:
     session = w.session()
     w.receiver(rcv_settle_mode=1)
     w.transfer(0, b"t0")
-    w.note("the receiver says its state, the sender settles, the receiver forgets")
+    w.note("the receiver sends its state, the sender settles, the receiver forgets")
     w.do("accepted, not settled", lambda: session.dispose(list(session.incoming.values()), Accepted(), settled=False))
     w.peer(Disposition(role=SENDER, first=0, settled=True, state=Accepted()))
     return w
@@ -136,7 +136,7 @@ def resume() -> Wire:
     w.session()
     known = {b"t1": Received(section_number=0, section_offset=3)}
     w.receiver(unsettled={b"t1": None, b"t2": None}, mode={"unsettled": known})
-    w.note("t1 is known here and goes on; t2 is not, and is ignored; a new delivery follows")
+    w.note("t1 is known here and continues; t2 is unknown, and is ignored; a new delivery follows")
     w.transfer(0, b"t1", b"rest", resume=True)
     w.transfer(1, b"t2", b"all", resume=True)
     w.transfer(2, b"t3", b"new")
@@ -181,7 +181,7 @@ def simultaneous_ends() -> Wire:
     w.do("end", session.end)
     w.peer(End())
     w.do("close", w.us.close)
-    w.note("what the peer had sent before it saw our close is dropped")
+    w.note("frames that the peer sent before it saw our close are dropped")
     w.peer(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     w.peer(Close())
     return w

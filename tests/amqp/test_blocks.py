@@ -1,4 +1,4 @@
-"""A receiving link in blocks: the same messages as one by one, settled by ranges of their ids."""
+"""A receiving link in blocks: the same messages as single deliveries, settled by ranges of their ids."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def attached(first_id: int, *, presettled: bool = False) -> tuple[Connection, Co
 
 
 def exchanged(client: Connection, server: Connection) -> tuple[list[Any], list[Any]]:
-    """Return the events at the client and at the server until neither has anything to say."""
+    """Return the events at the client and at the server until both have no output."""
     mine: list[Any] = []
     theirs: list[Any] = []
     while client.has_data_to_send or server.has_data_to_send:
@@ -74,7 +74,7 @@ def test_blocks_have_all_messages_and_are_settled_by_ranges(first: int) -> None:
     found, _ = exchanged(client, server)
     assert seen(found) == [((first + number) & LAST, payload) for number, payload in enumerate(payloads)]
     assert any(isinstance(event, events.Arrived) for event in found)
-    assert len(receiver.session.incoming) < COUNT  # those that came before a shape was known
+    assert len(receiver.session.incoming) < COUNT  # only those before a shape was learnt
 
     receiver.session.dispose_ids([(first, (first + COUNT - 1) & LAST)], Accepted())
     assert not receiver.session.incoming

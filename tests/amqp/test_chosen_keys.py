@@ -1,4 +1,4 @@
-"""Keys of maps that a peer has chosen so that Python's hashes of them collide, and values beyond the limit of a message."""
+"""Keys of maps whose Python hashes a peer has made collide, and values beyond the limit of a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = 6000
 
 
 def test_keys_that_collide_cost_no_more_than_others() -> None:
-    """By their hashes they cost seventy times as much."""
+    """With their hashes they would cost seventy times as much."""
     usual, bad = random(KEYS), chosen(KEYS)
     assert best(lambda: decode_all(bad)) < 8 * best(lambda: decode_all(usual))
 
@@ -89,7 +89,7 @@ def test_the_sections_around_it_have_a_limit_of_their_own() -> None:
 
 
 def keyed(levels: int, innermost: bytes, more: bytes = b"") -> bytes:
-    """Maps, each a key of the next one; `more` are entries beside it."""
+    """Maps, each a key of the next one. `more` are further entries."""
     octets = innermost
     for _ in range(levels):
         body = octets + b"\x40" + more
@@ -104,7 +104,7 @@ ALIKE_IN_PYTHON = b"\x54\1\x40" + b"\x52\1\x40"  # an int and a uint: the map be
 @pytest.mark.parametrize("more", [b"", ALIKE_IN_PYTHON])
 @pytest.mark.parametrize("innermost", [encode([True] * 2000), encode(Array("int", (1,) * 2000)), encode([b"x" * 2000])])
 def test_keys_in_keys_are_simple(innermost: bytes, more: bytes) -> None:
-    """Each level would hash and encode all that is below it once more."""
+    """Each level would hash and encode all lower levels again."""
     once = calls(lambda: decode_all(keyed(1, innermost, more)))
 
     def deep() -> None:

@@ -1,4 +1,4 @@
-"""Counts, handles and frames of a peer cost what they are worth, and give it nothing."""
+"""Counts, handles and frames of a peer cost little, and give the peer no advantage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import Pair, calls
 
 
 def claim(pair: Pair, sender: Any, count: int) -> None:
-    """Let the sender say that its delivery-count has moved by `count`, though it has not."""
+    """Let the sender claim that its delivery-count has moved by `count`."""
     known = sender.delivery_count
     sender.delivery_count = serial.add(known, count)
     sender.send_flow()
@@ -28,7 +28,7 @@ def claim(pair: Pair, sender: Any, count: int) -> None:
 @pytest.mark.parametrize("first", [0, 2**32 - 5])
 @pytest.mark.parametrize("steps", [(-(2**31) + 11,), (-1,), (-(2**31),), (2**31 - 1, -2), (2**30,) * 3, (4, -3)])
 def test_a_sender_gets_no_credit_by_its_delivery_count(steps: tuple[int, ...], first: int) -> None:
-    """The count goes back, or so far ahead that the numbers wrap."""
+    """The count moves back, or so far ahead that the numbers wrap."""
     pair = Pair().opened()
     sender, receiver = pair.link(credit=10, initial_delivery_count=first)
     at = 0
@@ -76,7 +76,7 @@ def test_no_count_of_a_receiver_makes_a_credit_that_cannot_be_told(ahead: int) -
 
 
 def test_an_answer_beyond_the_peers_limits_is_the_applications_error() -> None:
-    """A link is refused with the source that it came with, here larger than a frame that the peer takes."""
+    """A link is refused with the source that it came with, here larger than the peer's largest frame."""
     pair = Pair(client={"max_frame_size": 512}, server={"answers_violations": False}).opened()
     ours, _ = pair.session()
     link = ours.sender("link")
@@ -101,7 +101,7 @@ def test_a_frame_in_small_pieces_takes_its_own_size() -> None:
     gc.collect()
     tracemalloc.start()
     for piece in pieces[:-1]:
-        assert pair.server.receive_data(bytes(bytearray(piece))) == []  # a copy, as a socket makes it
+        assert pair.server.receive_data(bytes(bytearray(piece))) == []  # a copy, as a socket would make
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 2 * len(octets)

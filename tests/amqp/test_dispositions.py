@@ -1,4 +1,4 @@
-"""Dispositions that name many deliveries, and come again and again: what they change, and what they cost."""
+"""Dispositions that name many deliveries, repeatedly: their effects and their cost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def in_transaction(outcome: Any, txn_id: bytes = b"1") -> TransactionalState:
 
 
 def sending(count: int, first: int = 0) -> tuple[Any, Any]:
-    """A pair, and its sender with so many unsettled deliveries."""
+    """A pair, and its sender with `count` unsettled deliveries."""
     pair = Pair(incoming_window=MANY).opened()
     session = pair.session(first_outgoing_id=first)
     sender, receiver = pair.link(session=session)

@@ -1,4 +1,4 @@
-"""The fast path is the plain way, only faster: on generated frames, on mutated ones, cut anywhere."""
+"""The fast way returns the same as the plain way: for generated frames and mutated ones, cut anywhere."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ flows = st.builds(
 
 @st.composite
 def buffers(draw: st.DrawFn) -> bytes:
-    """Frames as clients send them, a few shapes many times over, in between something else; then some octets changed."""
+    """Frames of clients: a few shapes many times, other frames between them, then some octets changed."""
     shapes = draw(st.lists(st.one_of(plain_transfers, transfers, dispositions, flows), min_size=1, max_size=4))
     frames = []
     for _ in range(draw(st.integers(1, 12))):
@@ -87,7 +87,7 @@ def test_fast_is_plain(buffer: bytes) -> None:
     scanner = Scanner()
     plain = flat(scan_plainly(buffer, 0, LIMIT))
     assert flat(scanner.scan(buffer, 0, LIMIT)) == plain  # learning
-    assert flat(scanner.scan(buffer, 0, LIMIT)) == plain  # with all templates known
+    assert flat(scanner.scan(buffer, 0, LIMIT)) == plain  # with all templates learnt
 
 
 @given(st.lists(buffers(), min_size=2, max_size=3))
@@ -118,7 +118,7 @@ def test_transfers_of_one_shape_become_a_run(state: TransactionalState | None) -
     items, end, error = Scanner().scan(buffer, 0, LIMIT)
     assert error is None
     assert end == len(buffer)
-    assert len(items) == 2  # the one that was learnt from, and all others
+    assert len(items) == 2  # the frame of the template, and all others
     assert isinstance(items[1], TransferRun)
     assert items[1].ids == list(range(1001, 1100))
     assert items[1].transfer.state == state
@@ -133,7 +133,7 @@ def test_dispositions_of_one_shape_become_one_item(last: bool) -> None:
     items, end, error = Scanner().scan(buffer, 0, LIMIT)
     assert error is None
     assert end == len(buffer)
-    assert len(items) == 2  # the one that was learnt from, and all others
+    assert len(items) == 2  # the frame of the template, and all others
     assert isinstance(items[1], Dispositions)
     assert [frame.performative for frame in items[1].frames()] == said[1:]
 
@@ -161,7 +161,7 @@ def flow_of(value: Any) -> Flow:
 
 @pytest.mark.parametrize("make", [transfer_of, disposition_of, flow_of])
 def test_what_is_large_decoded_is_not_learnt(make: Callable[[Any], Composite]) -> None:
-    """A template keeps it: symbols that fill a frame, or a thousand nulls in ten octets."""
+    """A template would keep it: symbols that fill a frame, or a thousand nulls in ten octets."""
     stand_in, nulls = encode(b"\xff" * 8), b"\xf0" + struct.pack(">II", 5, 1000) + b"\x40"
     symbols = make(Array("symbol", (Symbol("a"),) * 1000)).encode()
     octets = make(b"x" * MAX_LEARNT).encode()
@@ -191,7 +191,7 @@ def test_what_clients_repeat_is_learnt(body: Composite) -> None:
 
 
 def test_it_is_fast_at_all() -> None:
-    """Not a benchmark: the fast path is several times faster than the plain way in the same breath."""
+    """Not a benchmark: the fast way is several times faster than the plain way, measured together."""
     buffer = b"".join(
         encode_frame(0, Transfer(handle=0, delivery_id=i, delivery_tag=b"%08d" % i, message_format=0).encode(), b"x" * 64)
         for i in range(1000, 2000)

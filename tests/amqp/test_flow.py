@@ -1,4 +1,4 @@
-"""Both ends of our own library: windows, credit, deliveries and dispositions, the wrap of every number included."""
+"""Both ends of our own library: windows, credit, deliveries and dispositions, with the wrap of every number."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_thousand_messages_across_the_wrap(first: int, fast: bool) -> None:
 @given(st.lists(st.sampled_from(["send", "many", "big", "grant", "drain", "accept", "pump", "settled", "abort"]), max_size=40))
 @settings(STEADY, max_examples=120)
 def test_conservation_over_random_histories(steps: list[str]) -> None:
-    """All that was sent is settled, unsettled on both sides, or under way; both ends agree about credit when they are silent."""
+    """Every sent delivery is settled, unsettled on both sides, or on its way. Silent ends agree about credit."""
     pair = Pair(client={"max_frame_size": 512}, server={"max_frame_size": 512, "incoming_window": 4}).opened()
     session = pair.session(first_outgoing_id=2**32 - 5)
     sender, receiver = pair.link(session=session, credit=3, initial_delivery_count=2**32 - 2)
@@ -205,7 +205,7 @@ def test_a_receiver_of_mode_second_does_not_settle_first() -> None:
     session = pair.session()
     sender, receiver = pair.link(session=session, credit=5, rcv_settle_mode=1)
     sender.send(b"1", b"m")
-    sender.send(b"2", b"m", rcv_settle_mode=0)  # this one may be settled by the receiver alone
+    sender.send(b"2", b"m", rcv_settle_mode=0)  # the receiver alone may settle this one
     pair.pump()
     first, second = session[1].incoming.values()
     with pytest.raises(LocalProtocolError, match="sender's to settle"):
@@ -262,7 +262,7 @@ def test_drained_says_nothing_unless_it_was_asked() -> None:
     receiver.grant(5, drain=True)
     pair.pump()
     open_delivery = sender.send(b"1", b"half", more=True)
-    sender.drained()  # not in the middle of a delivery
+    sender.drained()  # not during a delivery
     assert sender.link_credit == 5
     sender.send_more(open_delivery, b"rest")
     sender.drained()
@@ -314,7 +314,9 @@ def test_deliveries_of_a_link_that_was_only_detached_stay_alive() -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_what_is_under_way_when_we_detach_is_heard(closed: bool) -> None:
-    """2.6.4: by a link that is not closed, until its peer has detached it too; both go on with it when they attach again."""
+    """2.6.4: a link that is detached and not closed receives until its peer has also detached. Both continue when they attach
+    again.
+    """
     pair = Pair().opened()
     sender, receiver = pair.link()
     receiver.grant(2)
@@ -374,7 +376,9 @@ def test_what_waits_for_the_window_goes_with_its_link(who: str) -> None:
 
 
 def test_a_flow_behind_a_detach_is_the_sessions_alone() -> None:
-    """The link is gone, the session goes on, and its windows count: go-amqp sends it. One never attached ends the session."""
+    """The link has ended, the session continues, and its windows count: go-amqp sends it. A handle never attached ends the
+    session.
+    """
     w = Wire().opened()
     session = w.session()
     w.sender(credit=1)
@@ -438,14 +442,14 @@ def test_idle_time_out(role: str) -> None:
     pair = Pair(client={"idle_time_out": 4000}, server={"idle_time_out": 2000}).opened()
     now = 100.0
     assert pair.client.tick(now) == pair.server.tick(now) == []
-    assert pair.client.next_tick(now) == now + 1.0  # half of what the server asked for
+    assert pair.client.next_tick(now) == now + 1.0  # half of the server's time-out
     assert pair.server.next_tick(now) == now + 2.0
     assert pair.client.tick(now + 0.9) == []
     assert pair.client.data_to_send() == b""
     pair.client.tick(now + 1.0)
     assert pair.client.data_to_send() == bytes.fromhex("0000000802000000")
     silent, patience = (pair.client, 8.0) if role == "client" else (pair.server, 4.0)
-    silent.receive_data(bytes.fromhex("00000008020000"), now + 1)  # half a frame is no sign of life
+    silent.receive_data(bytes.fromhex("00000008020000"), now + 1)  # half a frame does not count
     assert silent.tick(now + patience - 0.01) == []
     assert silent.tick(now + patience) == [events.TimedOut()]
     assert b"idle time-out" in silent.data_to_send()

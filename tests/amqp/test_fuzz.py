@@ -1,8 +1,9 @@
-"""Hostile octets: whatever comes is valid or a named error, never another exception, in bounded memory; and how the octets
-are cut, or whether the fast path is taken, changes nothing.
+"""Hostile octets: all input is valid or a named error, without another exception, in bounded memory.
 
-Deterministic: a failure prints the seed of its round. `PENSTOCK_FUZZ_ROUNDS` sets the work (default 3) and `PENSTOCK_FUZZ_SEED`
-where the seeds begin (default 0), as `./dev fuzz` does.
+The cut of the octets, and the fast way, change nothing.
+
+The tests are deterministic: a failure prints the seed of its round. `PENSTOCK_FUZZ_ROUNDS` sets the work (default 3) and
+`PENSTOCK_FUZZ_SEED` the first seed (default 0), as `./dev fuzz` does.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def mutate(source: random.Random, octets: bytes) -> bytes:
 
 
 class Application:
-    """A server that answers everything at once, and takes no for an answer from its own library."""
+    """A server that answers everything immediately, and ignores errors of its own library."""
 
     def __init__(self, connection: Connection, lazy: random.Random | None = None) -> None:
         self.connection = connection
@@ -132,7 +133,7 @@ def frames(*bodies: Any, channel: int = 0, payload: bytes = b"") -> bytes:
 
 
 def a_conversation(source: random.Random) -> list[bytes]:
-    """Frames that a client might send, in pieces that an application may answer between."""
+    """Frames that a client might send, in pieces. An application may answer between pieces."""
     begin = Begin(next_outgoing_id=source.choice([0, 2**32 - 3]), incoming_window=100, outgoing_window=100)
     to_us = Attach(name="in", handle=0, role=False, source=Source(), target=Target(address="q"), initial_delivery_count=2**32 - 2)
     from_us = Attach(name="out", handle=1, role=True, source=Source(address="q"), target=Target())
@@ -167,7 +168,7 @@ def a_conversation(source: random.Random) -> list[bytes]:
 
 
 def run(pieces: list[bytes], size: int | None, source: random.Random) -> None:
-    """A server that forgets some answers, and may wait with all of them until a piece has been read."""
+    """A server that forgets some answers, and may answer only after a whole piece."""
     settings = Settings(container_id="s", max_frame_size=2048, incoming_window=16, max_message_size=4096)
     app = Application(Connection(Role.SERVER, settings), source if source.random() < 0.5 else None)
     if source.random() < 0.3:
@@ -182,7 +183,7 @@ def run(pieces: list[bytes], size: int | None, source: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_how_octets_are_cut_changes_nothing(seed: int) -> None:
-    """Whole or octet by octet, fast or plain: the same events and the same octets in answer, mutated or not."""
+    """Whole or octet by octet, fast or plain, mutated or not: the same events and the same answers."""
     for number in range(3 * ROUNDS):
         source = random.Random(SEED + seed * 1_000_003 + number)
         pieces = a_conversation(source)
@@ -195,7 +196,7 @@ def test_how_octets_are_cut_changes_nothing(seed: int) -> None:
 
 
 def converse(pieces: list[bytes], size: int | None, fast: bool) -> list[Any]:
-    """All events and answers of a server that is fed `size` octets at a time; it answers after each piece, not inside one."""
+    """All events and answers of a server that receives `size` octets at a time. It answers after each piece."""
     settings = Settings(container_id="s", max_frame_size=2048, incoming_window=16, max_message_size=4096)
     connection = Connection(Role.SERVER, settings, fast=fast)
     app, out = Application(connection), []
@@ -286,7 +287,7 @@ def test_values_and_sections_survive_anything() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Half frames, announced giants, bombs of values, and a message without end: never more than the limits together."""
+    """Half frames, announced giants, bombs of values and an endless message use no more memory than the limits together."""
     tracemalloc.start()
     settings = Settings(container_id="s", max_frame_size=65536, max_message_size=200_000)
     app = Application(Connection(Role.SERVER, settings))
@@ -300,7 +301,7 @@ def test_memory_is_bounded() -> None:
     for _ in range(50):
         app.feed(part)
     assert any("message-size-exceeded" in str(event) for event in app.seen)
-    nulls = b"\xf0\x00\x00\x00\x05\x00\x0f\xff\xff\x40"  # a million of them in ten octets
+    nulls = b"\xf0\x00\x00\x00\x05\x00\x0f\xff\xff\x40"  # a million nulls in ten octets
     bomb = b"\xd0" + (len(nulls) * 20000 + 4).to_bytes(4, "big") + (20000).to_bytes(4, "big") + nulls * 20000
     with pytest.raises(RemoteProtocolError):
         decode(bomb)

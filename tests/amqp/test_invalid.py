@@ -1,4 +1,4 @@
-"""Frames whose octets are sound, with a field that is not: each ends the link it names, else its session, else the connection."""
+"""Sound frames with an invalid field: each ends the link that it names, or its session, or the connection."""
 
 from __future__ import annotations
 
@@ -35,24 +35,28 @@ def transfer(*fields: Any) -> bytes:
     return frame(0x14, *fields, payload=b"m")
 
 
-#: The peer's handle 0 sends to us, handle 1 receives; deliveries 0 and 1 are with it.
+#: The peer's handle 0 sends to us, handle 1 receives. It has deliveries 0 and 1.
 CASES: dict[str, tuple[bytes, str | None]] = {
     "modified with texts as keys": (disposition(STRING_KEYS), "out"),
     "of two deliveries": (disposition(STRING_KEYS, last=UInt(1)), "out"),
     "in a transaction": (disposition(IN_TRANSACTION), "out"),
     "a rejected whose error is a text": (disposition(Described(ULong(0x25), ["no"])), "out"),
     "an accepted with a field": (disposition(Described(ULong(0x24), [True])), "out"),
+    # A disposition.
     "a state that is a text": (disposition("accepted"), "out"),
     "a settled that is a number": (frame(0x15, True, UInt(0), None, UInt(1)), "out"),
     "of deliveries that are not there": (disposition(STRING_KEYS, UInt(70), UInt(90)), ""),
+    # The range.
     "a range that goes back": (disposition(STRING_KEYS, UInt(1), UInt(0)), None),
     "a first that is a text": (disposition(Described(ULong(0x24), []), "0"), None),
     "a disposition with seven fields": (frame(0x15, True, UInt(0), None, True, None, False, 7), None),
+    # A transfer.
     "a delivery-tag that is a text": (transfer(UInt(0), UInt(0), "tag", UInt(0)), "in"),
     "a message-format that is a text": (transfer(UInt(0), UInt(0), b"tag", "0"), "in"),
     "the state of a message": (transfer(UInt(0), UInt(0), b"tag", UInt(0), False, False, None, STRING_KEYS), "in"),
     "a transfer for no handle": (transfer(UInt(7), UInt(0), "tag"), None),
     "a handle that is a text": (transfer("0", UInt(0), b"tag"), None),
+    # A flow.
     "a credit that is a text": (frame(0x13, *WINDOWS, UInt(1), UInt(0), "10"), "out"),
     "properties of a flow with texts as keys": (
         frame(0x13, *WINDOWS, UInt(1), UInt(0), UInt(9), None, False, False, {"a": 1}),
@@ -93,7 +97,7 @@ def answered(w: Wire, octets: bytes) -> list[events.Event]:
 
 
 def said(w: Wire) -> str:
-    """The last frame of ours."""
+    """Our last frame."""
     return [line for line in w.lines if line.startswith("  <- [")][-1]
 
 
@@ -112,12 +116,12 @@ def test_it_ends_what_it_names(wire: Wire, case: str) -> None:
     assert event.error.scope is (Scope.SESSION if name is None else Scope.LINK)
     assert said(wire).startswith(f"  <- [1] {'end' if name is None else 'detach'}(")
     assert event.error.condition in said(wire)
-    answered(wire, frame(0x13, *WINDOWS, None, None, None, None, False, True, channel=1))  # the other session goes on
+    answered(wire, frame(0x13, *WINDOWS, None, None, None, None, False, True, channel=1))  # the other session continues
     assert said(wire).startswith("  <- [0] flow(")
 
 
 def test_the_session_goes_on_with_its_numbers(wire: Wire) -> None:
-    """An invalid transfer has used the window, an invalid flow has set it, behind them the other links work."""
+    """An invalid transfer has used the window, and an invalid flow has set it. Behind them the other links work."""
     session = wire.us.sessions[1]
     answered(wire, transfer(UInt(0), UInt(0), "tag"))
     assert (session.next_incoming_id, session.incoming_window) == (1, 2047)
@@ -129,7 +133,7 @@ def test_the_session_goes_on_with_its_numbers(wire: Wire) -> None:
 
 
 def test_its_transaction_cannot_be_committed_in_part(wire: Wire) -> None:
-    """The state names its transaction though it is not valid: what is counted there is more than what is carried out."""
+    """An invalid state still names its transaction, so the count of mentions exceeds the count of applied states."""
     wire.us.coordinated.open(b"txn")
     found = answered(
         wire, disposition(IN_TRANSACTION) + transfer(UInt(0), UInt(0), b"t", UInt(0), False, False, None, IN_TRANSACTION)
@@ -141,7 +145,7 @@ def test_its_transaction_cannot_be_committed_in_part(wire: Wire) -> None:
 
 
 def test_repeated_it_costs_nothing(wire: Wire) -> None:
-    """The deliveries of a link in error are forgotten: the same again finds none."""
+    """The deliveries of a link in error are forgotten, so a repeated disposition changes nothing."""
     octets = disposition(STRING_KEYS, UInt(0), UInt(0x7FFFFFFF))
     assert len(answered(wire, octets * 50)) == 1
     assert not wire.us.sessions[1].outgoing

@@ -38,7 +38,7 @@ ID = b"\x00" * 31 + b"7"
 
 
 class Ends:
-    """A controller with its control link and one more, and their other ends."""
+    """A controller with its control link and another link, and their other ends."""
 
     def __init__(self) -> None:
         self.client = Connection(Role.CLIENT, Settings(container_id="c"))
@@ -64,7 +64,7 @@ class Ends:
         self.turn()
 
     def turn(self) -> tuple[list[Any], list[Any]]:
-        """Let the server hear what was said, then the client."""
+        """Move the octets to the server, then to the client."""
         heard = self.server.receive_data(self.client.data_to_send())
         return heard, self.client.receive_data(self.server.data_to_send())
 
@@ -115,7 +115,7 @@ def test_a_transaction_id_has_up_to_32_octets() -> None:
 
 
 def test_the_transfers_of_a_delivery_are_of_one_transaction() -> None:
-    """4.4.1: all frames of a delivery are of the same transaction; one that says nothing more says nothing else."""
+    """4.4.1: all frames of a delivery belong to one transaction. A frame without a state belongs to the same."""
     for second, good in ((TransactionalState(txn_id=ID), True), (None, True), (TransactionalState(txn_id=b"other"), False)):
         ends = Ends()
         ends.work.send(b"1", b"\x00\x53", state=TransactionalState(txn_id=ID), more=True)
@@ -176,7 +176,7 @@ def test_a_range_costs_no_more_where_much_was_lost() -> None:
 def test_all_that_names_an_open_transaction_is_counted_before_anything_comes_of_it(broken: bool) -> None:
     ends = Ends()
     ends.server.coordinated.open(ID)
-    if broken:  # a session error: what comes behind it is discarded
+    if broken:  # a session error: following input is discarded
         ends.work.session.send(Transfer(handle=77, delivery_id=100, delivery_tag=b"x"))
     for number in range(5):
         ends.work.send(b"%d" % number, b"", state=TransactionalState(txn_id=ID if number else b"other"))

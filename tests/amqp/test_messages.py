@@ -1,4 +1,4 @@
-"""Part 3, sections: what their order and number may be, and what is refused."""
+"""Part 3, sections: their order and number, and refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_sections_in_order(text: str, codes: list[int]) -> None:
         DATA + SEQUENCE,
         SEQUENCE + VALUE,
         "00537940",  # no such section
-        "00531040",  # an open is no section
+        "00531040",  # an open is not a section
         "40",  # not described
         "005375a1016100",  # trailing octet
         "005375a10161",  # data that is a string
@@ -71,7 +71,7 @@ def test_what_is_no_message(text: str) -> None:
 
 @pytest.mark.parametrize("section", [DATA, SEQUENCE])
 def test_the_sections_of_a_message_are_bounded(section: str) -> None:
-    """An empty one has five octets on the wire, and costs an object of some hundred."""
+    """An empty section has five octets on the wire, and costs an object of a few hundred."""
     octets = bytes.fromhex(section)
     assert len(scan(octets * MAX_SECTIONS)) == MAX_SECTIONS
     message = octets * (MAX_SECTIONS + 1)

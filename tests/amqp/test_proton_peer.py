@@ -302,7 +302,7 @@ def test_detach_end_and_refusal() -> None:
 def test_our_refusal_of_a_frame_reaches_them_by_its_condition() -> None:
     peer = pair()
     _, link, sender = their_sender(peer, credit=1)
-    link.delivery_count += 5  # as if we had counted messages that they have not sent
+    link.delivery_count += 5  # as if we had counted messages that were never sent
     sender.delivery("t")
     sender.send(b"x")
     sender.advance()

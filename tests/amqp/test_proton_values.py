@@ -1,4 +1,4 @@
-"""Differential: what python-qpid-proton encodes we decode, and back, on generated values of every type and on messages."""
+"""Differential: we decode python-qpid-proton's encodings and the reverse, for generated values of every type and for messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DATA_TYPES = {
 
 
 class NotSayable(Exception):
-    """A value that proton's Python binding cannot be given."""
+    """A value that proton's Python binding does not accept."""
 
 
 def to_proton(value: Any) -> Any:
@@ -74,7 +74,7 @@ def to_proton(value: Any) -> Any:
         return proton.Described(to_proton(value.descriptor), to_proton(value.value))
     if isinstance(value, t.Array):
         if value.kind in ("list", "array"):
-            raise NotSayable  # its binding has no place for elements that are compounds of several shapes
+            raise NotSayable  # its binding does not support compound elements of several shapes
         descriptor = to_proton(value.descriptors[0]) if value.descriptors else proton.UNDESCRIBED
         return proton.Array(descriptor, DATA_TYPES[value.kind], *map(to_proton, value.items))
     if isinstance(value, t.Pairs):

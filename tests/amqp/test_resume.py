@@ -1,4 +1,4 @@
-"""Deliveries that are resumed on a link that is attached again (2.6.13, 3.4.6)."""
+"""Deliveries of a resumed link (2.6.13, 3.4.6)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_resuming_by_the_example_of_the_text(tag: int, mine: Any, theirs: Any, a
 
 
 def test_a_position_behind_more_sections_than_a_message_may_have_is_its_begin() -> None:
-    """A position is found section by section, as often as the receiver likes. From the begin every receiver can go on."""
+    """A position is found section by section. From the beginning of the message every receiver can continue."""
     theirs = {
         b"in": R(section_number=MAX_SECTIONS, section_offset=7),
         b"out": R(section_number=MAX_SECTIONS + 1, section_offset=7),
@@ -57,7 +57,7 @@ def test_a_position_behind_more_sections_than_a_message_may_have_is_its_begin() 
     found = resolve({b"in": None, b"out": None}, theirs)
     assert found[b"in"] == (Action.RESUME, (MAX_SECTIONS, 7))
     assert found[b"out"] == (Action.RESUME, (0, 0))
-    mine = {b"out": R(section_number=1, section_offset=0)}  # what is before it is gone
+    mine = {b"out": R(section_number=1, section_offset=0)}  # earlier sections are lost
     assert resolve(mine, theirs)[b"out"].action is Action.ABORT_THEN_RESTART
 
 

@@ -1,4 +1,4 @@
-"""Runs of transfers into a connection: whatever is special about one of them, the fast path says what the plain way says."""
+"""Runs of transfers into a connection: with any special case among them, the fast way returns the same as the plain way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .wire import Wire
 
 
 def transfers(count: int = 40, first: int = 1000, size: int = 10, **fields: Any) -> list[tuple[Transfer, bytes]]:
-    """Of one shape; `fields` may be functions of the number."""
+    """Transfers of one shape. `fields` may be functions of the number."""
     result = []
     for number in range(count):
         said = {name: value(number) if callable(value) else value for name, value in fields.items()}
@@ -68,7 +68,7 @@ def run(
     theirs = Attach(
         **{"name": "l", "handle": 0, "role": False, "initial_delivery_count": 2**32 - 5, "source": Source(), **dict(attach)}
     )
-    if warm:  # the shape is known from an earlier link of the same handle, so that the very first transfer is part of a run
+    if warm:  # an earlier link of the same handle has taught the shape, so that the first transfer is part of a run
         feed(frame(Attach(name="w", handle=0, role=False, initial_delivery_count=0)))
         early = session.remote_links[0]
         early.attach(source=Source(), target=Target())
@@ -84,7 +84,7 @@ def run(
     link.grant(credit)
     connection.data_to_send()
     out = []
-    for begin in range(0, len(found), 20):  # a window of 32 is renewed inside, the peer sees it after
+    for begin in range(0, len(found), 20):  # a window of 32 is renewed inside, and the peer receives the flow afterwards
         feed(b"".join(encode_frame(0, t.encode(), payload) for t, payload in found[begin : begin + 20]))
         out.append(connection.data_to_send())
     numbers = (
@@ -108,20 +108,25 @@ CASES: dict[str, tuple[list[tuple[Transfer, bytes]], dict[str, Any]]] = {
     "ids out of order": (transfers(delivery_id=lambda n: 1000 + {10: 11, 11: 10}.get(n, n)), {}),
     "ids that go back": (transfers(delivery_id=lambda n: 1000 + n - 5 * (n > 30)), {}),
     "an id again in the next buffer": (transfers(delivery_id=lambda n: 1000 + n - (n > 19)), {}),
+    # Tags.
     "a tag again": (transfers(delivery_tag=lambda n: b"%06d" % (n % 30)), {}),
     "a tag again in one buffer": (transfers(delivery_tag=lambda n: b"%06d" % (n % 7)), {}),
     "a tag again within a run": (transfers(delivery_tag=lambda n: b"%06d" % (4 if n == 5 else n)), {}),
     "tags again, all settled": (transfers(settled=True, delivery_tag=lambda n: b"%06d" % (n % 7)), {}),
     "tags that are too long": (transfers(delivery_tag=lambda n: b"%033d" % n), {"warm": True}),
     "tags as long as they may be": (transfers(delivery_tag=lambda n: b"%032d" % n), {}),
+    # Messages.
     "one message too large": (with_size({17: 101}), {}),
     "one message as large as it may be": (with_size({17: 100}), {}),
+    # States and modes.
     "a state": (transfers(state=Accepted()), {}),
     "of a transaction": (transfers(state=TransactionalState(txn_id=b"t")), {}),
     "of several transactions": (transfers(state=lambda n: TransactionalState(txn_id=b"%d" % (n // 5))), {}),
     "resumed, and unknown here": (transfers(resume=True), {}),
+    # Settle modes.
     "a mode of its own": (transfers(rcv_settle_mode=1), {}),
     "a mode of its own, allowed": (transfers(rcv_settle_mode=0), {"attach": {"rcv_settle_mode": 1}}),
+    # Settlement.
     "unsettled where the sender settles": (transfers(), {"attach": {"snd_settle_mode": 1}, "warm": True}),
     "settled where the sender settles": (transfers(settled=True), {"attach": {"snd_settle_mode": 1}, "warm": True}),
     "settled where the sender does not": (transfers(settled=True), {"attach": {"snd_settle_mode": 0}, "warm": True}),
@@ -152,19 +157,23 @@ def test_fast_and_plain_agree(name: str) -> None:
         ("ids out of order", 11, "invalid-field"),
         ("ids that go back", 31, "invalid-field"),
         ("an id again in the next buffer", 20, "invalid-field"),
+        # Tags.
         ("a tag again", 30, "not-allowed"),
         ("a tag again in one buffer", 7, "not-allowed"),
         ("a tag again within a run", 5, "not-allowed"),
         ("tags again, all settled", 40, None),
         ("tags that are too long", 0, "invalid-field"),
         ("tags as long as they may be", 40, None),
+        # Messages.
         ("one message too large", 17, "message-size-exceeded"),
         ("one message as large as it may be", 40, None),
         ("resumed, and unknown here", 0, None),
         ("a mode of its own", 0, "invalid-field"),
         ("a mode of its own, allowed", 40, None),
+        # Settlement.
         ("unsettled where the sender settles", 0, "not-allowed"),
         ("settled where the sender does not", 0, "not-allowed"),
+        # Links.
         ("our map is incomplete", 0, "not-allowed"),
         ("in two frames each", 20, None),
         ("no such link", 0, "unattached-handle"),

@@ -1,4 +1,4 @@
-"""Part 5: every mechanism from both sides, what is refused, and that refusals look alike."""
+"""Part 5: every mechanism from both sides, and refusals that look alike."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def server(*mechanisms: str, **options: Any) -> SaslServer:
 
 
 def exchange(one: SaslServer, other: SaslClient) -> list[Any]:
-    """Runs both to the end; all frames that were sent."""
+    """Run both sides to the end. Return all frames."""
     frames, to_client = [], one.start()
     while to_client:
         frames += to_client
@@ -105,7 +105,7 @@ def test_a_known_exchange_of_scram_sha_512() -> None:
 
 
 def test_refusals_look_alike() -> None:
-    """Wrong password, unknown user: the same frames; a first SCRAM challenge tells nobody apart, and is the same again later."""
+    """A wrong password and an unknown user get the same frames. Also a first SCRAM challenge is the same, when repeated."""
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):
         wrong = exchange(server(mechanism), SaslClient("user", "wrong", random=octets))
         unknown = exchange(server(mechanism), SaslClient("nobody", "wrong", random=octets))
@@ -291,8 +291,8 @@ def test_any_name_and_password(name: str, password: str) -> None:
         ("n,,", "n,,", True),
         ("y,,", "y,,", True),
         ("n,a=user,", "n,a=user,", True),
-        ("n,,", "y,,", False),  # somebody has changed what the client could do
-        ("n,a=other,", "n,a=other,", False),  # the right password, for somebody else
+        ("n,,", "y,,", False),  # an attacker has changed the client's options
+        ("n,a=other,", "n,a=other,", False),  # the right password, for another user
     ],
 )
 def test_a_right_proof_is_not_all(header: str, binding: str, good: bool) -> None:
@@ -311,7 +311,7 @@ def test_a_right_proof_is_not_all(header: str, binding: str, good: bool) -> None
 
 
 def test_who_is_refused_since_the_first_step_is_not_let_in_by_the_last() -> None:
-    """A guesser that begins many exchanges, and goes on with all of them, is stopped like one that guesses one by one."""
+    """A guesser that begins many exchanges and continues all of them is stopped like one with single exchanges."""
     known = dict(USERS)
     one = SaslServer(["SCRAM-SHA-256"], known.get, random=octets, secret=b"secret")
     client = SaslClient("user", "pencil", random=octets)

@@ -1,4 +1,4 @@
-"""The tables: every entry leads to a state that exists, nothing is unreachable, what is missing is an error with a condition."""
+"""The tables: every entry leads to an existing state, every state is reachable, a missing entry is an error with a condition."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Golden transcripts: what passes on the wire in each scenario, frame by frame, in files that a person can read.
+"""Golden transcripts: the frames on the wire in each scenario, in readable files.
 
-`PENSTOCK_WRITE_TRANSCRIPTS=1 pytest tests/amqp/test_transcripts.py` writes them anew; read the diff before you commit it.
-Every scenario's input is also fed octet by octet where no application action stands between, and must mean the same.
+`PENSTOCK_WRITE_TRANSCRIPTS=1 pytest tests/amqp/test_transcripts.py` writes them again; read the diff before you commit it. Every
+scenario's input is also fed octet by octet between the application's actions, and must have the same meaning.
 """
 
 from __future__ import annotations

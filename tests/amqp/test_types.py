@@ -1,4 +1,4 @@
-"""Part 1: every type in every encoding, round trips of generated values, and what bounds a decoder."""
+"""Part 1: every type in every encoding, round trips of generated values, and the limits of a decoder."""
 
 from __future__ import annotations
 

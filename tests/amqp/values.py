@@ -37,7 +37,7 @@ from penstock.broker_core.amqp.types import (
     UShort,
 )
 
-# The same examples in every run: what is drawn depends on the test alone. PENSTOCK_HYPOTHESIS=random looks further.
+# The same examples in every run, chosen by the test alone. PENSTOCK_HYPOTHESIS=random tries others.
 STEADY = settings(derandomize=os.environ.get("PENSTOCK_HYPOTHESIS") != "random", deadline=None, database=None)
 
 #: Elements without octets that one value may have: 4,096.
@@ -100,7 +100,7 @@ def arrays(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Array]:
 
 
 def to_map(pairs: list[tuple[Any, Any]]) -> Any:
-    """A dict where it can hold them, else Pairs; equal keys are left out."""
+    """A dict if it can hold them, otherwise Pairs. Equal keys are left out."""
     distinct = {encode(key): (key, value) for key, value in pairs}
     mapping = dict(distinct.values())
     return mapping if len(mapping) == len(distinct) else Pairs(distinct.values())
@@ -119,7 +119,7 @@ values = st.recursive(scalar, compounds, max_leaves=12)
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal in type and value, all the way down: by the canonical octets."""
+    """Return True if the values have the same type and value at every level: the same canonical octets."""
     return type(left) is type(right) and encode(left) == encode(right)
 
 
@@ -127,7 +127,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def flatten(found: list[events.Event]) -> list[Any]:
-    """Events in a form that does not depend on how many deliveries or dispositions shared one, and that can be compared."""
+    """Return events in a comparable form that does not depend on the number of deliveries or dispositions in one event."""
     result: list[Any] = []
     for event in found:
         if isinstance(event, events.Delivered):
@@ -146,14 +146,14 @@ def flatten(found: list[events.Event]) -> list[Any]:
 
 
 class Pair:
-    """Two of our connections over a wire of memory; `log` keeps every event of each end."""
+    """Two of our connections over a wire of memory. `log` keeps every event of each end."""
 
     def __init__(self, client: Any = None, server: Any = None, **settings: Any) -> None:
         self.client = Connection(Role.CLIENT, Settings(**{"container_id": "client", **settings, **(client or {})}))
         self.server = Connection(Role.SERVER, Settings(**{"container_id": "server", **settings, **(server or {})}))
 
     def pump(self) -> tuple[list[events.Event], list[events.Event]]:
-        """Carries octets until both are silent; the new events of client and server."""
+        """Carry octets until both are silent. Return the new events of client and server."""
         at_client: list[events.Event] = []
         at_server: list[events.Event] = []
         for _ in itertools.count():
@@ -180,7 +180,7 @@ class Pair:
         return ours, theirs
 
     def link(self, name: str = "link", credit: int = 0, session: Any = None, **attach: Any) -> tuple[Any, Any]:
-        """A sender of the client, a receiver of the server, both attached."""
+        """A sender of the client and a receiver of the server, both attached."""
         from penstock.broker_core.amqp.performatives import Source, Target
 
         ours, _ = session or self.session()

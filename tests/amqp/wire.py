@@ -1,4 +1,4 @@
-"""One of our connections and a peer written by hand, and the transcript of what passes between them."""
+"""One of our connections, a peer written by hand, and the transcript of their frames."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show_event(event: events.Event) -> str:
 
 
 class Wire:
-    """`peer` sends as the peer, `do` acts as the application; every step is a line of `lines`."""
+    """`peer` sends as the peer, `do` acts as the application. Every step is a line of `lines`."""
 
     def __init__(self, role: Role = Role.SERVER, sasl: Any = None, **settings: Any) -> None:
         self.lines: list[str] = []
@@ -94,7 +94,7 @@ class Wire:
         self._show_octets("  <-", self.us.data_to_send())
 
     def octets(self, data: bytes, text: str | None = None) -> list[events.Event]:
-        """Octets from the peer as they are; `text` describes what no parser can show."""
+        """Octets from the peer, unchanged. `text` describes octets that a parser cannot show."""
         if text is None:
             self._show_octets("->", data)
         else:

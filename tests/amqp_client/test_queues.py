@@ -187,9 +187,12 @@ def test_a_slow_attach_holds_up_no_send_to_another_address() -> None:
     [
         ({"body": "a", "json": 1}, "a body or json, not both"),
         ({"body": {"id": 7}}, "a body of type dict cannot be sent: give octets or a text"),
+        # JSON.
         ({"json": object()}, "cannot be written as JSON"),
         ({"json": float("nan")}, "cannot be written as JSON"),
+        # A whole message.
         ({"body": Message(data=[b"x"]), "subject": "s"}, "set its fields in the Message"),
+        # Numbers.
         ({"body": "a", "priority": 10}, "0 to 9"),
         ({"body": "a", "delay": -1}, "delay is seconds from 0 to 316,223,999"),
         ({"body": "a", "delay": 316_224_000}, "delay is seconds from 0 to 316,223,999, not 316224000"),

@@ -1,6 +1,6 @@
-"""Makes the client programs of this folder ready to run, once for each version of their sources, in build/clients/.
+"""Builds the client programs of this folder in build/clients/, once for each version of their sources.
 
-Each tool chain fetches the pinned client from its own registry: npm, Go modules, Maven Central; proton is in the venv.
+Each tool chain fetches the pinned client from its own registry: npm, Go modules, Maven Central. proton is in the venv.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent.parent / "build" / "clients"
-#: Seconds. All three from an empty cache take one minute on two cores, most of it Go's own library.
+#: Limit of a build, seconds. All three take one minute from an empty cache on two cores, most of it for Go's own library.
 BUILD_LIMIT_S = 300
 STORE_LIMIT_S = 1200  # the S3 server has three hundred packages
 
 
 class MissingTool(Exception):
-    """Lack of a tool chain for that client on this machine."""
+    """Lack of a client's tool chain on this machine."""
 
 
 def command_of(name: str) -> list[str]:
-    """The command that starts the client program `name`, built if need be. Raises MissingTool, CalledProcessError."""
+    """Return the command that starts the client program `name`; build it if necessary. Raises MissingTool, CalledProcessError."""
     tools, make, command = CLIENTS[name]
     for tool, advice in tools.items():
         if shutil.which(tool) is None:
@@ -42,7 +42,7 @@ def _made(name: str, make: Callable[[Path], None]) -> Path:
             return folder
         for old in BUILD.glob(f"{name}-*"):
             shutil.rmtree(old, ignore_errors=True)
-        # Built under another name, so that what stands under the right one is always whole.
+        # Built under another name, so that the final name always has a complete build.
         half = BUILD / f"{name}.half"
         shutil.rmtree(half, ignore_errors=True)
         shutil.copytree(HERE / name, half)
@@ -61,7 +61,7 @@ def _hash(folder: Path) -> str:
 
 @contextmanager
 def _alone(name: str) -> Iterator[None]:
-    """Two test runs do not build the same thing at once."""
+    """Prevent two test runs from building the same program together."""
     BUILD.mkdir(parents=True, exist_ok=True)
     with open(BUILD / f"{name}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -69,7 +69,7 @@ def _alone(name: str) -> Iterator[None]:
 
 
 def run(folder: Path, *command: str) -> None:
-    """Its output goes to our stderr."""
+    """The output is written to our stderr."""
     environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
     subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True, timeout=BUILD_LIMIT_S
@@ -91,7 +91,7 @@ def _make_qpid_jms(folder: Path) -> None:
 
 def _make_versitygw(folder: Path) -> None:
     version = (folder / "version").read_text().strip()
-    environment = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"}  # no C compiler is needed
+    environment = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"}  # works without a C compiler
     command = ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@{version}"]
     subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True, timeout=STORE_LIMIT_S
@@ -102,7 +102,7 @@ def _make_proton(folder: Path) -> None:
     pass
 
 
-#: Client → tools it needs with what to do without them, how it is made, and how it is started.
+#: Client → tools that it needs with the remedy for a missing one, its build, and its start.
 CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path], list[str]]]] = {
     "rhea": (
         dict.fromkeys(("node", "npm"), "install Node 18 or newer"),
@@ -132,7 +132,7 @@ CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path]
 }
 
 
-if __name__ == "__main__":  # `./dev test` on the build machine, before there is a test; `./dev demo` names one
+if __name__ == "__main__":  # `./dev test` on the build machine builds before the tests; `./dev demo` names one
     if sys.argv[1:]:
         try:
             print(*command_of(sys.argv[1]))

@@ -1,7 +1,7 @@
 """A broker for each file of tests, a queue for each test, and foreign clients: unmodified, at their pinned versions.
 
-Their programs are built before the first test that needs them (see building.py). Without its tool chain a client is skipped on a
-laptop; on the build machine (CI is set) that is a failure.
+The first test that needs a program builds it (see building.py). Without its tool chain a client is skipped on a laptop, and fails
+on the build machine (CI is set).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Start = Callable[..., Program]
 
 @cache
 def _built(name: str) -> list[str] | Exception:
-    """The outcome is kept, a failure too: a registry that cannot be reached is not asked again for each test."""
+    """Keep the result, also a failure: an unreachable registry is not asked again for each test."""
     try:
         return command_of(name)
     except (MissingTool, subprocess.SubprocessError) as error:
@@ -50,7 +50,7 @@ def command_or_skip(name: str) -> list[str]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(tmp_path_factory.mktemp("broker") / "data", fsync="never") as running:
         yield running
-        # Whatever a client does, the broker has an answer; what it has not thought of it logs with a traceback.
+        # The broker has an answer for every input. An unforeseen error leaves a traceback in its log.
         assert "Traceback" not in running.log()
 
 
@@ -69,7 +69,7 @@ def queue(flight: Client) -> str:
 
 @pytest.fixture(scope="session")
 def idle() -> Iterator[list[Program]]:
-    """Programs of qpid-jms that a test has done with: a JVM takes a second to start, and opens any number of connections."""
+    """Idle programs of qpid-jms: a JVM takes a second to start, and opens any number of connections."""
     programs: list[Program] = []
     yield programs
     for program in programs:
@@ -78,14 +78,14 @@ def idle() -> Iterator[list[Program]]:
 
 @pytest.fixture
 def start(idle: list[Program]) -> Iterator[Start]:
-    """`start(name, url, …)`: a client program, connected; a test may start several. Their connections end with the test."""
+    """`start(name, url, …)` returns a connected client program. A test may start several. Their connections end with the test."""
     with_us: list[Program] = []
-    last: set[Program] = set()  # that end with the test as well
+    last: set[Program] = set()  # these end with the test
 
     def started(name: str, url: str | None = None, **options: Any) -> Program:
         program = idle.pop() if name == "qpid_jms" and idle else Program(command_or_skip(name))
         with_us.append(program)
-        if name != "qpid_jms" or (url or "").startswith("failover"):  # which would connect again before it closes
+        if name != "qpid_jms" or (url or "").startswith("failover"):  # which would reconnect before it closes
             last.add(program)
         if url is not None:
             program.do("open", url=url, **options)

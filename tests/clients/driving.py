@@ -1,6 +1,6 @@
-"""Drives a client program: a process with one connection, which is told what to do and says what came of it.
+"""Drives a client program: a process with one connection, which takes commands and returns their results.
 
-A command is one line of JSON with `do` and its arguments; the answer is one line of JSON:
+A command is one line of JSON with `do` and its arguments. The answer is one line of JSON:
 
 | do | arguments | answer |
 |---|---|---|
@@ -8,23 +8,22 @@ A command is one line of JSON with `do` and its arguments; the answer is one lin
 | send | to (null: the anonymous terminus), messages, session, settled | outcomes |
 | receive | from, count, credit, session, browse, selector, subscription, outcome, second (rhea, go_amqp) | messages |
 | dynamic | | address: of a node that is made for a receiver, to receive from |
-| transact (proton) | from, to, count, commit | said: committed, aborted |
-| drain | from, credit, outcome | messages: what came before the link was drained |
-| settle | from, outcome | what was held is settled, in order |
+| transact (proton) | from, to, count, commit | result: committed, aborted |
+| drain | from, credit, outcome | messages: those before the link was drained |
+| settle | from, outcome | held messages are settled, in order |
 | detach | from, to | |
 | close | | |
 | throughput (go_amqp) | url, address (or several), connections, count, size, window, way, wait | seconds |
 
 An open answers with the broker's properties. A `subscription` is the name of a durable one. With `second` the receiver settles
-second: the answer comes when the broker has settled each outcome.
-An outcome is `accept`, `reject`, `release`, `hold` (say nothing), `{"reject": {condition, description}}` or
-`{"modify": {failed, undeliverable, annotations}}`. An error is `{"error": {level, condition, description}}`, raised here
-as Refused.
+second: the answer comes when the broker has settled each outcome. An outcome is `accept`, `reject`, `release`, `hold` (no
+outcome), `{"reject": {condition, description}}` or `{"modify": {failed, undeliverable, annotations}}`. An error is `{"error":
+{level, condition, description}}`, raised here as Refused.
 
-A message has durable, priority, ttl (ms), annotations, properties (names of the specification; times in ms, user-id in
-hexadecimal), application, and a body: `{"data": hexadecimal}`, `{"value": V}` or `{"sequence": [V …]}`. V and the values of
-application, annotations, message-id and correlation-id name their AMQP type: `{"int": 3}`, `{"string": "x"}`,
-`{"list": [V …]}`, `{"map": [[V, V] …]}`. A received message shows the types as the client's language sees them.
+A message has durable, priority, ttl (ms), annotations, properties, application, and a body. The properties have the
+specification's names, times in ms and a hexadecimal user-id. The body is `{"data": hexadecimal}`, `{"value": V}` or `{"sequence":
+[V …]}`. V and the values of application, annotations, message-id and correlation-id name their AMQP type: `{"int": 3}`,
+`{"string": "x"}`, `{"list": [V …]}`, `{"map": [[V, V] …]}`. A received message shows the types as the client's language does.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ import tempfile
 import threading
 from typing import Any
 
-#: Seconds. More than any program waits by itself (30), so that its own words are what a failed test shows.
+#: Limit of an answer, seconds: more than any program's own limit (30), so that a failed test shows the program's error.
 ANSWER_LIMIT_S = 60
 
 
 class Refused(Exception):
-    """Refusal that the broker told the client program, or something that this could not do."""
+    """An error that the broker or the client program returned."""
 
     def __init__(self, error: dict[str, Any], said: str = "") -> None:
         super().__init__(f"{error}{said and f'; stderr: {said}'}")
@@ -57,7 +56,7 @@ class Program:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr)
         self._answers: queue.Queue[bytes] = queue.Queue()
-        self._under_way = 0  # commands that have not been answered
+        self._under_way = 0  # unanswered commands
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -67,7 +66,7 @@ class Program:
         return self.finish()
 
     def start(self, do: str, **arguments: Any) -> None:
-        """Hand over a command; `finish` gives its answer. (`from` is a word of Python: it is written from_.)"""
+        """Send a command. `finish` returns its answer. (`from` is a keyword of Python, so it is written from_.)"""
         assert self.process.stdin is not None
         self._under_way += 1
         command = {"do": do, **{name.rstrip("_"): value for name, value in arguments.items()}}
@@ -97,7 +96,7 @@ class Program:
         return messages
 
     def is_idle(self) -> bool:
-        """Say whether it has closed its connection in good order, and waits for the next."""
+        """Return whether it has closed its connection properly, and waits for the next one."""
         if self.process.poll() is not None or self._under_way:
             return False
         try:
@@ -107,12 +106,12 @@ class Program:
         return True
 
     def kill(self) -> None:
-        """The connection ends as it does when a machine loses its power, except that the peer's system says so."""
+        """End the process as if its machine lost power, except that the peer's system closes the connection."""
         self.process.kill()
         self.close()
 
     def close(self) -> None:
-        """The program ends with its stdin; whatever it does not close, its end does."""
+        """End the program by closing its stdin, which also ends its connection."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         try:

@@ -1,6 +1,6 @@
-"""A wire that remembers: a proxy between client and broker, and the messages that passed, octet for octet.
+"""A recording wire: a proxy between client and broker that keeps the passing messages, byte for byte.
 
-It parses what it saw afterwards, so that it delays nobody; TLS would be opaque to it, so it stands on plain connections.
+It parses them afterwards, so that it adds no delay. It needs plain connections, because TLS would be opaque.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Tap:
         self._broker = (host, int(port))
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"amqp://127.0.0.1:{self._server.getsockname()[1]}"
-        #: For each connection what went to the broker, and what came from it.
+        #: For each connection the octets to the broker and the octets from it.
         self._wires: list[tuple[bytearray, bytearray]] = []
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -65,7 +65,7 @@ def _pump(source: socket.socket, target: socket.socket, kept: bytearray) -> None
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # one of the two is gone, and the other will notice
+        pass  # one side has ended, and the other will notice
 
 
 def payloads(octets: bytes) -> Iterator[bytes]:
@@ -103,7 +103,7 @@ def bare(payload: bytes) -> bytes:
 
 
 def _section(payload: bytes, position: int) -> tuple[int, int]:
-    """The section's code and where it ends. Nobody here writes descriptors but as ulong."""
+    """Return the section's code and its end. All clients here write descriptors as ulong."""
     assert payload[position] == 0, payload[position : position + 12].hex()
     width = {0x53: 1, 0x80: 8}[payload[position + 1]]
     code = int.from_bytes(payload[position + 2 : position + 2 + width], "big")

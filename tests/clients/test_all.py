@@ -1,4 +1,4 @@
-"""W4: what each client sends, each other receives, and Spark's side reads: the same values, and the same octets."""
+"""W4: all other clients and Spark receive each client's messages with the same values and the same octets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_receives_what_each_other_sends(
         went, came = tap.sent(), tap.received()
     for one, other in zip(sent, received, strict=True):
         check(one, other, receiver)
-    # A bare message leaves exactly as it came in, to clients and to Spark.
+    # A bare message leaves unchanged, to clients and to Spark.
     assert len(went) == len(sent)
     assert came == went
     assert stored == went

@@ -1,4 +1,4 @@
-"""docs/clients.md runs as it stands: each program prints what it has sent and received."""
+"""The programs of docs/clients.md run unchanged: each prints its messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def page(repository: Path) -> str:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `penstock` is what these tests run against."""
+    """An environment in which `penstock` is the version under test."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
     (binaries / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock "$@"\n')
@@ -115,7 +115,7 @@ def test_tls_and_a_user(page: str, shell: dict[str, str], tmp_path: Path) -> Non
         broker.declare("orders")
     ran(["sh", "-ec", commands], tmp_path, shell)
     assert f"port = {TLS_PORT}" in config
-    # A free port, and nobody but this machine.
+    # A free port, reachable from this machine only.
     config = config.replace(TLS_PORT, "0").replace("0.0.0.0", "127.0.0.1")
     (tmp_path / "penstock.toml").write_text(config)
     with Broker(tmp_path / "data", config=tmp_path / "penstock.toml") as broker:

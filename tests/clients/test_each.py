@@ -1,4 +1,4 @@
-"""Promises to every foreign client (W4): the same questions, put to each in its own words."""
+"""Promises to every foreign client (W4): the same questions, in each client's own terms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import Start
 from .driving import Program, Refused
 
 NAMES = ("rhea", "go_amqp", "qpid_jms", "proton")
-#: JMS knows neither annotations nor reasons nor settled sends, and a closed consumer's link stays until all is acknowledged.
+#: JMS has no annotations, reasons or settled sends, and a closed consumer's link stays until all is acknowledged.
 OTHERS = tuple(name for name in NAMES if name != "qpid_jms")
 
 
@@ -32,7 +32,7 @@ def said(messages: list[dict[str, object]]) -> list[str]:
 
 
 def await_counts(flight: Client, queue: str, available: int, acquired: int, within_s: float = 20) -> None:
-    """An outcome is on its way when a client has said it: look until the queue has so many messages in the two states."""
+    """Wait until the queue has these numbers of messages in the two states: a client's outcome may still be on its way."""
 
     def counts() -> tuple[int, int]:
         stat = flight.call("queue.stat", queue=queue)
@@ -47,7 +47,7 @@ def await_counts(flight: Client, queue: str, available: int, acquired: int, with
 
 @pytest.fixture(params=NAMES)
 def client(request: pytest.FixtureRequest, start: Start, broker: Broker) -> Program:
-    # A prefetch of JMS would take everything at once, which other tests want and these do not.
+    # A prefetch of JMS would take all messages, which other tests want and these do not.
     return start(request.param, broker.amqp_url, **({"prefetch": 0} if request.param == "qpid_jms" else {}))
 
 
@@ -66,10 +66,11 @@ def test_messages_come_in_the_order_they_were_sent(client: Program, queue: str, 
 def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
     client: Program, queue: str, flight: Client, start: Start, broker: Broker, request: pytest.FixtureRequest
 ) -> None:
-    """W5, C8: a client ends without settling; what it held is back at its place, first, counted by the table of returns.
+    """W5, C8: a client ends without settling. Its held messages return to their places at the front, counted by the table of
+    returns.
 
-    Its link is lost. Without a default outcome, the messages up to the one behind the last that it settled count. qpid-jms names
-    modified with delivery-failed, which raises the delivery count of all that it held.
+    Its link is lost. Without a default outcome, the messages up to the one after the last settled message count. qpid-jms uses
+    modified with delivery-failed, which raises the delivery count of all held messages.
     """
     client.send(queue, *texts("a", "b", "c", "d"))
     client.receive(queue, 1)
@@ -122,7 +123,7 @@ def test_modified_annotations_are_merged(client: Program, queue: str) -> None:
 
 @named(*OTHERS)
 def test_Q23_modified_says_when_the_message_comes_again(client: Program, queue: str, flight: Client) -> None:
-    """Asked for in an hour it is delayed; without that it is there at once."""
+    """With a delay of an hour it is delayed; without a delay it is available immediately."""
     client.send(queue, *texts("a", "b"))
     later = {"x-opt-delivery-delay": {"int": 3_600_000}}
     client.receive(queue, 1, outcome={"modify": {"failed": True, "annotations": later}})
@@ -249,22 +250,22 @@ def test_header_fields_arrive(client: Program, queue: str) -> None:
     assert (first["durable"], first["priority"]) == (True, 7)
     assert second["durable"] is False
     if "ttl" in first:
-        assert 0 < first["ttl"] <= 60_000  # what is left of it (Q9)
-    else:  # JMS says when, not how long
+        assert 0 < first["ttl"] <= 60_000  # the remaining time (Q9)
+    else:  # JMS shows the time of expiry instead
         assert first["expiration"] > 0
 
 
 def test_who_is_idle_stays_connected(start: Start, tmp_path: Path) -> None:
-    """Heartbeats, both ways: each end would give up a silent other after a second or two, and neither does.
+    """Heartbeats, both ways: each end would give up a silent peer after a second or two, and does not.
 
-    proton's blocking connection cannot send any while its program waits for something else.
+    proton's blocking connection cannot send heartbeats while its program waits for something else.
     """
     with Broker(tmp_path, fsync="never", amqp_idle_timeout_s=1) as broker:
         clients = {name: start(name, broker.amqp_url, idle=2) for name in ("rhea", "go_amqp", "qpid_jms")}
         for name, client in clients.items():
             broker.declare(name)
             client.send(name, text("before"))
-        time.sleep(5)  # the silence itself: more than twice what either end bears
+        time.sleep(5)  # more than twice the limit of either end
         for name, client in clients.items():
             client.send(name, text("after"))
             assert said(client.receive(name, 2)) == ["before", "after"]

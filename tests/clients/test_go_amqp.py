@@ -1,4 +1,4 @@
-"""go-amqp in haste: the way the benchmark drives it."""
+"""go-amqp as the benchmark uses it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_several_connections_divide_one_queue_or_several(start: Start, broker: B
 
 
 def test_a_client_that_dies_in_haste_loses_nothing(start: Start, broker: Broker, queue: str, flight: Client) -> None:
-    """C8: whatever its connection held is back, and everything comes out once, in order."""
+    """C8: all messages of its connection return, and every message comes out once, in order."""
     program = start("go_amqp", broker.amqp_url)
     program.send(queue, *({"durable": True, "body": {"data": number.to_bytes(4, "big").hex()}} for number in range(500)))
     taken = program.receive(queue, 100)

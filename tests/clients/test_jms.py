@@ -1,6 +1,6 @@
-"""W4: qpid-jms, unmodified, with every feature of JMS 2.0, as the OASIS *AMQP binding and mapping for JMS* has them.
+"""W4: qpid-jms, unmodified, with every feature of JMS 2.0 of the OASIS *AMQP binding and mapping for JMS*.
 
-One start of the Java program `Questions` (qpid_jms/) asks them all; each of its answers is a test here.
+One start of the Java program `Questions` (qpid_jms/) asks all questions. Each of its answers is a test here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.broker_core.client.flight import Client
 
 from .conftest import command_or_skip
 
-#: Seconds for all questions; they take ten.
+#: Limit for all questions, seconds; they take ten.
 LIMIT_S = 300
-#: Queues that are not plain, by question: type and options. Every question has a queue or a topic of its name.
+#: Queues that are not plain, by question: type and options. Every question has a queue or a topic with its name.
 QUEUES: dict[str, tuple[str, dict[str, Any]]] = {
     "higher_priorities_first": ("priority", {"levels": 10}),
     "a_group_has_one_consumer_at_a_time": ("fifo", {"groups": "held"}),

@@ -1,4 +1,4 @@
-"""Selectors, dynamic nodes, and subscriptions that outlive their links, in the words of clients that are not JMS (W4)."""
+"""Selectors, dynamic nodes, and subscriptions that outlive their links, for clients without JMS (W4)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_selector_takes_what_matches(name: str, start: Start, broker: Broker, 
 
 
 def test_a_reply_comes_to_a_node_that_was_made_for_it(name: str, start: Start, broker: Broker, flight: Client) -> None:
-    """E2: a plain node, from which whoever may receives; JMS's temporary ones are asked for in test_jms.py."""
+    """E2: a plain node, from which every permitted user may receive. test_jms.py covers JMS's temporary nodes."""
     client, service = start(name, broker.amqp_url), start(name, broker.amqp_url)
     address = client.do("dynamic")["address"]
     assert address in queues(flight)
@@ -48,13 +48,13 @@ def test_a_reply_comes_to_a_node_that_was_made_for_it(name: str, start: Start, b
 
 
 def test_a_durable_subscription_outlives_its_connection(name: str, start: Start, broker: Broker, flight: Client) -> None:
-    """E1: by its link's name and its container's; a pattern says what it is about."""
+    """E1: by its link's name and its container's name. A pattern selects its messages."""
     exchange = f"news-{name}"
     flight.call("exchange.declare", exchange=exchange, type="topic", options={"unroutable": "drop"})
     client = start(name, broker.amqp_url, container=f"reader-{name}")
     about = {"from_": f"{exchange}/sport.#", "subscription": "sport"}
     sender = start(name, broker.amqp_url)
-    assert client.do("drain", **about, credit=1)["messages"] == []  # it is there now
+    assert client.do("drain", **about, credit=1)["messages"] == []  # it exists now
     sender.send(f"{exchange}/sport.football", text("a"))
     sender.send(f"{exchange}/weather", text("rain"))
     assert said(client.receive(**about, count=1)) == ["a"]

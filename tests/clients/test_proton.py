@@ -1,4 +1,4 @@
-"""python-qpid-proton shows each message as it came: the exotic types, the ids, and the octets around the bare message."""
+"""python-qpid-proton shows each message unchanged: the exotic types, the ids, and the octets around the bare message."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_messages_are_moved_in_a_transaction(start: Start, broker: Broker, queue
     client, other = start("proton", broker.amqp_url), f"{queue}-other"
     flight.call("queue.declare", queue=other)
     client.send(queue, *(text(one) for one in "abcd"))
-    assert client.do("transact", from_=queue, to=other, count=2, commit=True) == {"said": "committed"}
+    assert client.do("transact", from_=queue, to=other, count=2, commit=True) == {"result": "committed"}
     await_counts(flight, queue, 2, 0)
-    assert client.do("transact", from_=queue, to=other, count=1, commit=False) == {"said": "aborted"}
+    assert client.do("transact", from_=queue, to=other, count=1, commit=False) == {"result": "aborted"}
     await_counts(flight, queue, 2, 0)
     assert said(client.receive(other, 2)) == ["a", "b"]
     assert said(client.receive(queue, 2)) == ["c", "d"]

@@ -83,7 +83,7 @@ def test_two_consumers_share_a_queue(start: Start, broker: Broker, queue: str, f
 
 
 def test_it_connects_again_and_goes_on(start: Start, tmp_path: Path) -> None:
-    """U7: qpid-jms's failover, over a stop and a start of the broker: its links are attached again by themselves."""
+    """U7: qpid-jms's failover, over a stop and a start of the broker. Its links are attached again automatically."""
     with Broker(tmp_path / "data", fsync="never") as broker:
         broker.declare("q")
         client = start("qpid_jms", f"failover:({broker.amqp_url})", prefetch=10)

@@ -1,4 +1,4 @@
-"""Settlement in the mode second, which only rhea and go-amqp can do."""
+"""Settlement in the mode second, which only rhea and go-amqp support."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("name", ["rhea", "go_amqp"])
 def test_the_receiver_settles_second(
     name: str, outcome: str | dict[str, object], start: Start, broker: Broker, queue: str, flight: Client
 ) -> None:
-    """The client keeps a delivery until the broker has settled it, which it does when the outcome is on the disk."""
+    """The client keeps a delivery until the broker has settled it, which happens when the outcome is on the disk."""
     client = start(name, broker.amqp_url)
     client.send(queue, text("a"), text("b"))
     assert said(client.receive(queue, 1, second=True, outcome=outcome)) == ["a"]

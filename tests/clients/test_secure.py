@@ -1,4 +1,6 @@
-"""W2, W3: every client logs in over TLS with a password, by SCRAM or by certificate; who may not is told so, and harms nobody."""
+"""W2, W3: every client logs in over TLS with a password, by SCRAM or by certificate. A refused client gets a reason, and harms no
+other.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ websocket = true
 
 @dataclass
 class Site:
-    """A broker with users, and what its users have: `urls` by scheme, the authority's certificate, their own."""
+    """A broker with users, and their files: `urls` by scheme, the authority's certificate, their own certificates."""
 
     folder: Path
     broker: Broker
@@ -75,7 +77,7 @@ def write_pair(folder: Path, name: str, certificate: trustme.LeafCert) -> None:
 
 
 def urls_of(broker: Broker) -> dict[str, str]:
-    """Of all its listeners, by scheme, from the line in its log that follows the one on stdout."""
+    """URLs of all its listeners, by scheme, from the line in its log that follows the one on stdout."""
     ready = until(lambda: re.search(r"ready at (.*)", broker.log()), lambda: f"the broker is ready: {broker.log()}")
     assert ready is not None
     return {url.partition(":")[0]: url.replace("127.0.0.1", "localhost") for url in ready[1].split(", ")}
@@ -124,7 +126,7 @@ def test_a_client_s_certificate(name: str, site: Site, start: Start, queue: str)
 
 
 def test_scram(site: Site, start: Start, queue: str) -> None:
-    """qpid-jms is the one of them that knows it."""
+    """Of these clients only qpid-jms supports it."""
     login = {"user": "alice", "password": PASSWORD, "mechanism": "SCRAM-SHA-256"}
     for url in (site.urls["amqp"], site.urls["amqps"]):
         client = start("qpid_jms", url, ca=site.file("ca.pem"), **login)
@@ -152,7 +154,7 @@ def test_a_wrong_login_is_refused_and_harms_nobody(
 ) -> None:
     with pytest.raises(Refused) as refused:
         start(name, site.urls["amqps"], **site.login(**login))
-    assert refused.value.level in ("connection", "client")  # a Go error of the login has no type of its own
+    assert refused.value.level in ("connection", "client")  # a Go error of the login does not have its own type
     start(name, site.urls["amqps"], **site.login())
     assert PASSWORD not in site.broker.log()
 

@@ -1,10 +1,10 @@
-"""Views of a value of one AMQP type in each client's language, and what each client can say."""
+"""Views of a value of one AMQP type in each client's language, and the values that each client can send."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: What JMS has names for; all clients can send and read these.
+#: Types with names in JMS; all clients can send and read these.
 JMS_VALUES: dict[str, dict[str, Any]] = {
     "yes": {"boolean": True},
     "no": {"boolean": False},
@@ -57,7 +57,7 @@ def values_between(sender: str, receiver: str) -> dict[str, dict[str, Any]]:
 def bodies_between(sender: str, receiver: str) -> list[dict[str, Any]]:
     bodies: list[dict[str, Any]] = [{"data": "00010203fdfeff"}, {"value": {"string": "grüße"}}]
     if receiver == "qpid_jms" and sender != "qpid_jms":
-        return bodies  # other bodies are objects to JMS, unless an annotation of its own says what they are
+        return bodies  # other bodies are objects to JMS, unless its own annotation names their type
     items = [{"int": 1}, {"string": "two"}, {"double": 3.0}]
     bodies += [{"sequence": items}, {"value": {"map": [[{"string": "key"}, {"long": 2**40}]]}}]
     if sender != "qpid_jms":

@@ -102,9 +102,9 @@ class Transaction:
                 if server is not None:
                     server.abandon(error)  # the broker's state is unknown: both sides begin again
                 self._session.ledger.lost()
-                self._rollback_cause = None  # the loss belongs to this transaction, not to the next one.
+                self._rollback_cause = None  # the loss belongs to this transaction, not to the next one
                 raise InDoubt(f"it is unknown whether the transaction was committed: {error}") from error
-            reason = error  # A coordinator may also refuse by ending the link (4.4.3).
+            reason = error  # A coordinator may also refuse by ending the link (4.4.3)
         else:
             if isinstance(answer, Accepted):
                 return

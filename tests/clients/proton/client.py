@@ -1,6 +1,6 @@
-"""python-qpid-proton as a client that takes orders: one JSON command a line on stdin, one JSON answer a line on stdout.
+"""python-qpid-proton as a client that takes commands: one line of JSON on stdin, one line of JSON as an answer on stdout.
 
-The commands and the form of messages are in ../driving.py; the programs in the folders beside this one understand the same.
+../driving.py describes the commands and the form of messages, which the other programs also understand.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MAKERS: dict[str, Any] = {
 NAMES: dict[type, str] = {ubyte: "ubyte", ushort: "ushort", uint: "uint", ulong: "ulong", byte: "byte", short: "short"}
 NAMES |= {int32: "int", int: "long", float32: "float", float: "double", char: "char", timestamp: "timestamp"}
 NAMES |= {str: "string", symbol: "symbol", bool: "boolean"}
-#: Of a message's properties: our name → proton's attribute.
+#: Properties of a message: our name → proton's attribute.
 PROPERTIES = {
     "to": "address",
     "subject": "subject",
@@ -118,11 +118,11 @@ def shown(octets: bytes) -> dict[str, Any]:
     message = Message()
     message.decode(octets)
     properties: dict[str, Any] = {name: getattr(message, attribute) for name, attribute in PROPERTIES.items()}
-    # proton says symbol(None), which is the text "None", of a symbol that is not there.
+    # proton shows a missing symbol as symbol(None), which is the text "None".
     properties = {name: value for name, value in properties.items() if value and value != "None"}
     for name, value in (("message-id", message.id), ("correlation-id", message.correlation_id)):
         if value is not None:
-            # Of a number proton forgets the type; among ids there is only one with numbers.
+            # proton forgets the type of a number; ids have only one type with numbers.
             properties[name] = typed(ulong(value) if isinstance(value, int) else value)
     if message.user_id:
         properties["user-id"] = message.user_id.hex()
@@ -153,7 +153,7 @@ def refused(condition: Condition | None, level: str) -> dict[str, Any]:
 
 
 class Link(Handler):
-    """Notes what the other end does with a link."""
+    """Notes the other end's actions on a link."""
 
     def __init__(self) -> None:
         self.arrived: deque[tuple[bytes, Delivery]] = deque()
@@ -176,7 +176,7 @@ class Link(Handler):
 
 
 def kind_of(option: Any) -> str:
-    """Equal for options that say the same."""
+    """Return a value that is equal for options with the same meaning."""
     return f"{type(option).__name__} {vars(option)}"
 
 
@@ -244,7 +244,7 @@ class Client:
                 self.sessions[session].open()
             handler = Link()
             create = getattr(self.connection.container, make)
-            # By itself proton names links after the address: the second of that name would take the first one's place.
+            # proton names links after the address, so the second link with that name would take over the first one's place.
             name = name or str(uuid.uuid4())
             link = create(self.sessions.get(session, conn), address, name=name, handler=handler, options=list(options), **more)
             self.connection.wait(lambda: bool(link.state & Endpoint.REMOTE_ACTIVE) or handler.closed, timeout=20)
@@ -288,7 +288,7 @@ class Client:
         return {"address": address}
 
     def transact(self, count: int, to: str, commit: bool, **where: Any) -> dict[str, Any]:
-        """Move so many messages in one transaction."""
+        """Move this number of messages in one transaction."""
         ending = Ending()
         self.connection.container.declare_transaction(self.connection.conn, handler=ending)
         self._until(lambda: ending.transaction or ending.said, 20)
@@ -303,9 +303,9 @@ class Client:
             ending.transaction.accept(delivery)
         (ending.transaction.commit if commit else ending.transaction.abort)()
         self._until(lambda: ending.said, 20)
-        # After a rollback it releases what it has received: that has to leave.
+        # After a rollback it releases the received messages: the release has to leave.
         self.connection.wait(lambda: self.connection.conn.transport.pending() <= 0, timeout=20)
-        return {"said": ending.said}
+        return {"result": ending.said}
 
     def drain(self, credit: int, outcome: Any = "accept", **where: Any) -> dict[str, Any]:
         link, handler = self._receiver(**where)
@@ -329,12 +329,12 @@ class Client:
             settle(delivery, outcome)
             if outcome == "hold":
                 handler.held.append(delivery)
-        # What was said must have left before the answer does.
+        # All frames must have left before the answer does.
         self.connection.wait(lambda: self.connection.conn.transport.pending() <= 0, timeout=20)
         return {"messages": [shown(octets) for octets, _ in taken]}
 
     def settle(self, outcome: Any = "accept", session: int = 0, browse: bool = False, **where: str) -> dict[str, Any]:
-        """Settle what was held, in order."""
+        """Settle held messages, in order."""
         _, handler = self._receiver(session, browse, **where)
         for delivery in handler.held:
             settle(delivery, outcome)

@@ -15,7 +15,7 @@ class Failed extends Error {
     }
 }
 
-// Whoever waits looks again after each event.
+// A waiting command looks again after each event.
 const waiting = new Set();
 const wake = () => waiting.forEach((look) => look());
 
@@ -51,7 +51,7 @@ container.on('disconnected', (context) => { gone = gone || context.error || { de
 container.on('session_error', (context) => { gone = context.session.error; wake(); });
 container.on('error', (error) => { gone = error; wake(); });
 for (const kind of ['sender', 'receiver']) {
-    container.on(`${kind}_error`, () => {}); // what follows says it too
+    container.on(`${kind}_error`, () => {}); // the close follows
     container.on(`${kind}_close`, (context) => {
         context[kind].failure = context[kind].error || { description: 'detached without an error' };
         wake();
@@ -221,7 +221,7 @@ async function main() {
         let answer;
         try {
             answer = await commands[command.do](command);
-            await new Promise(setImmediate); // what was said leaves before the answer does
+            await new Promise(setImmediate); // all frames leave before the answer does
         } catch (error) {
             answer = { error: error.answer || { level: 'client', condition: null, description: String(error) } };
         }

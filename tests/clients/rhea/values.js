@@ -1,5 +1,5 @@
 'use strict';
-// Between the JSON form of messages (../driving.py) and rhea's. A received value shows what JavaScript sees: every number is "number".
+// Between the JSON form of messages (../driving.py) and rhea's. A received value shows JavaScript's types: every number is "number".
 
 const rhea = require('rhea');
 const types = rhea.types;
