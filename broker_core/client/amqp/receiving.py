@@ -106,7 +106,7 @@ class ReceivingLink(ClientLink):
 
     @property
     def selects(self) -> bool:
-        """Whether the broker has confirmed the selector. Otherwise it may send every message."""
+        """True if the broker has confirmed the selector. Otherwise it may send every message."""
         source = self.link.source
         return source is not None and _SELECTOR in (getattr(source, "filter", None) or {})
 
