@@ -1,7 +1,7 @@
-"""Attributes of messages that a queue asks for: columns of numbers, read from payloads before the engine is asked.
+"""Attributes: the values that a queue needs from its messages, as columns of numbers.
 
-Each column is there only where some message says something else than the default. Journaled with the messages' arrival, so that
-recovery never looks into a payload.
+They are read from the payloads before a command reaches the engine. A column exists only if a message differs from the default.
+Attributes are journaled with the arrival of the messages, so recovery reads no payload.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from .series import Ints, narrowed
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of names: each distinct name once, and by row its index among them plus one; 0 is no name."""
+    """A column of names. `names` contains each name once, and `codes` the index of each row's name plus one; 0: no name."""
 
     names: list[str]
     codes: Ints
 
     def take(self, rows: Any) -> Coded:
-        """Of some rows, with all the names."""
+        """Select rows. All names are kept."""
         return Coded(self.names, self.codes[rows])
 
     def used(self) -> Ints:
-        """The codes of the names that some row has, ascending."""
+        """Return the codes that occur, ascending."""
         return np.flatnonzero(np.bincount(self.codes, minlength=1)[1:]) + 1
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """By message, all columns of one length. None: every message has the default."""
+    """Columns of one length, by message. None: every message has the default."""
 
-    priority: Ints | None = None  # 0: not said, else the priority plus one
+    priority: Ints | None = None  # the priority plus one; 0: not set
     expiry: Ints | None = None  # milliseconds since 1970; 0: never
-    due: Ints | None = None  # milliseconds since 1970; 0: at once
+    due: Ints | None = None  # milliseconds since 1970; 0: immediately
     group: Coded | None = None
     closes: Ints | None = None  # 1: the last of its group (group-sequence -1)
-    key: Coded | None = None  # what a last-value queue replaces by
-    ids: Ints | None = None  # dtype S16: digests of typed message ids; all zero: has none
+    key: Coded | None = None  # of a last-value queue
+    ids: Ints | None = None  # dtype S16: digests of typed message ids; zeros: no id
 
     def __bool__(self) -> bool:
         return any(value is not None for value in self.__dict__.values())
 
     def take(self, rows: Any) -> Attributes:
-        """Of some rows: a slice, or row numbers."""
+        """Select rows: a slice, or row numbers."""
         taken: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -57,7 +57,7 @@ class Attributes:
         return Attributes(**taken)
 
     def journaled(self) -> dict[str, Any] | None:
-        """For an event; None when there is nothing to say."""
+        """Return the form of events; None if every message has the defaults."""
         if self is NO_ATTRIBUTES:
             return None
         said: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class Attributes:
 
     @classmethod
     def of_journal(cls, said: dict[str, Any] | None) -> Attributes:
-        """Read attributes as an event has them; None stands for none."""
+        """Read the form of events."""
         if said is None:
             return NO_ATTRIBUTES
         values = dict(said)

@@ -1,4 +1,4 @@
-"""A block: 64 Ki messages of one queue, as columns. What changes is in memory; payloads are reached through runs."""
+"""Blocks: 64 Ki messages of one queue as columns. Values that change are in memory; payloads are reached through runs."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
 from .waiting import RetriesOfBlock
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
-_SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on
+_SCAN_ROWS = 1024  # rows that `_raise_low` examines in one step
 
 
 class Columns:
-    """Columns by row that are persisted, 0 where never set. A new one is appended here, and nothing else is needed."""
+    """Persisted columns by row, 0 where never set. To add a column, append it here and raise the version in `packing`."""
 
     attempts: Column  # unsuccessful deliveries
-    holder: Column  # who holds an ACQUIRED row
-    returned: Column  # 1 once the row came back: the next acquirer is not the first
+    holder: Column  # of an ACQUIRED row
+    returned: Column  # 1: the row has returned at least once
     outcome: Column
     settled: Column  # milliseconds after the block's first arrival, plus one; 0: not settled
-    priority: Column  # as sent, plus one; 0: not said
+    priority: Column  # as sent, plus one; 0: not set
     expiry: Column  # milliseconds after the block's first arrival, plus one; 0: never
-    due: Column  # the same: not delivered before, as its sender said or, later, until its retry; 0: at once
+    due: Column  # in the same unit: no delivery before, by the sender's delay or for a retry; 0: immediately
     group: Column  # code in the queue's dictionary of groups; 0: none
     closes: Column  # 1: the last of its group
     key: Column  # code in the queue's dictionary of keys
-    origin: Column  # index plus one, in the queue's list of origins, of the queue that a dead letter comes from; 0: sent here
-    came_from: Column  # the sequence number that a dead letter had there, plus one
-    reason: Column  # why it is a dead letter
+    origin: Column  # queue that a dead letter came from: index in the queue's origins, plus one; 0: sent here
+    came_from: Column  # sequence number that a dead letter had there, plus one
+    reason: Column  # `Reason` of a dead letter
     stayed: Column  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
-    defaulted: Column  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
-    recorded: Column  # number of the pass that put the row into the archive's table, plus one; see `model.recordings`
-    leased: Column  # unsuccessful deliveries in batches of leases: some of `attempts`
-    taker: Column  # who had the row when it ended: code in the queue's list of takers; 0: nobody, or nobody with a name
+    defaulted: Column  # the part of `attempts` that a default outcome ended, with the link
+    recorded: Column  # number of the recording that stored the row in the archive, plus one; see `model.recordings`
+    leased: Column  # the part of `attempts` in batches of leases
+    taker: Column  # holder's name when the row ended: code in the queue's takers; 0: no name
 
     __slots__ = tuple(__annotations__)
 
@@ -51,31 +51,31 @@ COLUMNS = Columns.__slots__
 
 
 class Block(Columns):
-    """Columns of up to `BLOCK_ROWS` messages with the sequence numbers from `number << BLOCK_BITS`."""
+    """Columns of up to `BLOCK_ROWS` messages, with the sequence numbers from `number << BLOCK_BITS` on."""
 
-    # persisted, beside COLUMNS
+    # persisted, together with COLUMNS
     number: int
-    filled: int  # rows in use: a block is filled from 0 upwards
+    filled: int  # rows in use, from 0 on
     state: npt.NDArray[np.uint8]
-    errors: dict[int, str]  # row → what the one who rejected it said
-    overlays: Overlays  # row → what was added to its annotations
+    errors: dict[int, str]  # row → error of the consumer that rejected it
+    overlays: Overlays  # row → added annotations
     sizes: Sizes
     runs: Runs
     # derived
     counts: list[int]  # rows by State
     unrecorded: int  # ARCHIVED rows of which `recorded` is 0
     low: int  # no row before this one is AVAILABLE
-    level: npt.NDArray[np.uint8] | None  # of a queue with more than one
-    by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows in the order of their levels, and where each level begins
-    next_expiry: int  # milliseconds since 1970: no row that waits expires before
-    next_due: int  # and none that is DELAYED is due before
-    lock: Column  # milliseconds of uptime, plus one, until which who acquired the row may hold it; 0: as long as he likes
-    next_lock: int  # milliseconds of uptime: no lock of an ACQUIRED row ends before
-    noted_due: int  # what of these stands in the timetables
+    level: npt.NDArray[np.uint8] | None  # of a queue with several levels
+    by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows sorted by level, and the begin of each level
+    next_expiry: int  # milliseconds since 1970: no waiting row expires earlier
+    next_due: int  # milliseconds since 1970: no DELAYED row is due earlier
+    lock: Column  # milliseconds of uptime, plus one, at which the lock of an ACQUIRED row ends; 0: no lock
+    next_lock: int  # milliseconds of uptime: no lock ends earlier
+    noted_due: int  # the times of this block in the timetables
     noted_expiry: int
     noted_lock: int
-    texts: dict[str, str]  # those of `errors`, each once: many messages are rejected for one reason
-    retries: RetriesOfBlock | None  # None: not looked for since rows became DELAYED, or are it no more
+    texts: dict[str, str]  # the texts of `errors`, each once: many messages share one
+    retries: RetriesOfBlock | None  # None: they have changed since they were found
 
     __slots__ = tuple(__annotations__)
 
@@ -104,20 +104,20 @@ class Block(Columns):
 
     @property
     def full(self) -> bool:
-        """True when every row is taken."""
+        """True if every row is in use."""
         return self.filled == BLOCK_ROWS
 
     @property
     def live(self) -> int:
-        """Rows that are not yet archived."""
+        """Number of rows that are not archived."""
         return self.filled - self.counts[ARCHIVED]
 
     def fill(
         self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES
     ) -> Ints | None:
-        """Add `count` rows whose payloads lie where `runs` say; AVAILABLE, or DELAYED where they are not yet due at `time`.
+        """Add `count` rows, whose payloads lie in `runs`. They are AVAILABLE, or DELAYED if they are not due at `time`.
 
-        Returns which of them are DELAYED, or None when none is. The codes of `attributes` are of the queue's dictionaries.
+        Returns which rows are DELAYED; None: no row. The codes of `attributes` are those of the queue's dictionaries.
         """
         start, stop = self.filled, self.filled + count
         if stop > len(self.state):
@@ -148,7 +148,7 @@ class Block(Columns):
         return delayed
 
     def _take_in(self, rows: slice, attributes: Attributes, time: int) -> Ints | None:
-        """Note what the messages say of themselves, each where it says something; return which of them are not yet due."""
+        """Store attributes. Returns which rows are not due yet; None: no row."""
         capacity, base, now = len(self.state), self.base_ms, time // 1000
         for name in ("priority", "closes"):
             if (values := getattr(attributes, name)) is not None:
@@ -172,11 +172,11 @@ class Block(Columns):
         return self.runs.time[0] // 1000
 
     def expired(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
-        """By row, whether its time has passed at `now`, milliseconds since 1970."""
+        """Return by row whether it has expired at `now`, milliseconds since 1970."""
         return self._passed(self.expiry, rows, now)
 
     def is_due(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
-        """Say which rows may be delivered at `now`, milliseconds since 1970."""
+        """Return by row whether it may be delivered at `now`, milliseconds since 1970."""
         return self._passed(self.due, rows, now)
 
     def _passed(self, column: Column, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
@@ -187,32 +187,32 @@ class Block(Columns):
         return passed
 
     def times(self, column: Column, rows: Rows) -> npt.NDArray[np.int64] | None:
-        """`expiry` or `due` of the rows in milliseconds since 1970, 0 where there is none; None where no row ever had one."""
+        """Return `expiry` or `due` of the rows in milliseconds since 1970, 0: not set. None: no row ever had one."""
         values = column.get(rows)
         if isinstance(values, int):
             return None
         return np.where(values > 0, values.astype(np.int64) - 1 + self.base_ms, 0)
 
     def delay_until(self, rows: Rows, time: int) -> None:
-        """Set when rows are due: `time`, milliseconds since 1970."""
+        """Set when rows are due: `time`, in milliseconds since 1970."""
         self.due.set(rows, max(time - self.base_ms, 0) + 1, len(self.state))
         self.next_due = min(self.next_due, time)
 
     def lock_until(self, rows: Rows, time: int) -> None:
-        """Lock rows that were acquired just now until `time`, milliseconds of uptime."""
+        """Lock rows until `time`, in milliseconds of uptime."""
         self.lock.set(rows, time + 1, len(self.state))
         self.next_lock = min(self.next_lock, time)
 
     def unlocked(self, now: int) -> Ints:
-        """The ACQUIRED rows whose locks have ended at `now`, milliseconds of uptime."""
+        """Return the ACQUIRED rows whose locks have ended at `now`, milliseconds of uptime."""
         values = self.lock.get(slice(0, self.filled))
         if isinstance(values, int):
             return np.zeros(0, np.int64)
         return np.flatnonzero((self.state[: self.filled] == ACQUIRED) & (values > 0) & (values <= now + 1))
 
     def look_ahead(self, now: int = 0) -> None:
-        """Derive anew when the next row expires, is due, and when the next lock ends. What has expired at `now`, milliseconds
-        since 1970, is never due: it waits for its turn to be put away."""
+        """Find when the next row expires, the next row is due, and the next lock ends. A row that has expired at `now`,
+        milliseconds since 1970, is never due: `expired` messages are archived later."""
         state = self.state[: self.filled]
         self.next_expiry = self.next_due = self.next_lock = NEVER
         if self.expiry.values is not None:
@@ -229,7 +229,7 @@ class Block(Columns):
         return int(waiting.min()) - 1 if len(waiting) else NEVER
 
     def move(self, rows: Rows, count: int, source: int, target: int) -> None:
-        """Change the state of rows that are all in `source`."""
+        """Change the state of rows. All of them are in `source`."""
         self.state[rows] = target
         self.counts[source] -= count
         self.counts[target] += count
@@ -241,22 +241,24 @@ class Block(Columns):
             self._raise_low()
 
     def archive(self, rows: Rows, outcome: int, time: int, taker: int = 0) -> None:
-        """Note outcome and time of rows that end, and who had them."""
+        """Store the outcome, the time and the taker of rows that end."""
         capacity = len(self.state)
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
         self.taker.set(rows, taker, capacity)
 
     def note_errors(self, errors: Mapping[int, str]) -> None:
-        """Note by row what was said of it."""
+        """Store errors by row."""
         once = self.texts.setdefault
         self.errors.update({row: once(text, text) for row, text in errors.items()})
-        if len(self.texts) > 2 * len(self.errors) + _FIRST_ROWS:  # rows had others before
+        if len(self.texts) > 2 * len(self.errors) + _FIRST_ROWS:  # texts of rows that have another error now
             self.texts = {text: text for text in self.errors.values()}
 
     def of_level(self, level: int) -> npt.NDArray[np.uint16] | None:
-        """The rows of this level, ascending; None: all. Of a full block, whose levels change no more: they are sorted once, when
-        somebody looks for the first time."""
+        """Return the rows of this level, ascending; None: all rows.
+
+        Only for a full block, whose levels no longer change: its rows are sorted at the first call.
+        """
         if self.by_level is None:
             assert self.level is not None
             counts = np.bincount(self.level, minlength=level + 1)
@@ -269,7 +271,7 @@ class Block(Columns):
         return None if end - begin == BLOCK_ROWS else order[begin:end]
 
     def _raise_low(self) -> None:
-        """Move the mark past rows that are no longer AVAILABLE; each row is passed once, so this costs little in all."""
+        """Move `low` past rows that are not AVAILABLE. Each row is passed once, so the total cost is small."""
         if not self.counts[AVAILABLE]:
             self.low = self.filled
             return
@@ -305,8 +307,8 @@ class Block(Columns):
         return Locations(start, counts, runs.position.take(run) << 3, payload_row, runs.time.take(run), scattered)
 
     def _by_run(self, rows: Ints) -> tuple[Ints, Ints]:
-        """The runs that have some of the rows, and where among the rows those of each begin, and the last one's end. Looked up
-        are the runs or the rows, whichever are fewer."""
+        """Return the runs that contain some of the rows, and the index among the rows at which each run begins, with the end of
+        the last one. If there are fewer runs than rows, the runs are searched, otherwise the rows."""
         first, last = self.runs.row.run_of(int(rows[0])), self.runs.row.run_of(int(rows[-1]))
         if last - first < len(rows):
             run = np.arange(first, last + 1)
@@ -319,7 +321,7 @@ class Block(Columns):
         return np.concatenate([[0], begins, [len(rows)]]), of[np.concatenate([[0], begins])]
 
     def _location(self, rows: slice, run: int) -> Locations:
-        """Return where rows of one run lie, as a single message always does."""
+        """Return where rows of one run lie. This is always the case for a single message."""
         runs = self.runs
         payload_row = rows.start - runs.row[run] + runs.skip[run]
         numbers = (rows.start, rows.stop - rows.start, runs.position[run] << 3, payload_row, runs.time[run])
@@ -330,35 +332,34 @@ class Block(Columns):
         return positions_of(self.runs, as_array(rows))
 
     def relocate(self, rows: Rows, position: int | Ints, taken: Ints) -> None:
-        """Set where the payloads of some rows are: each is a row of the record at `position`, or at its own one of them, the one
-        in `taken`."""
+        """Set the payloads of rows: `taken` is by row the row of the record at `position`, which is one position or one for
+        each row."""
         self.runs = relocated(self.runs, self.filled, as_array(rows), position, taken)
 
     def lowest_live_position(self) -> int | None:
-        """The log position of the oldest payload that a row not yet archived needs."""
+        """Return the log position of the oldest payload of a row that is not archived."""
         live = np.flatnonzero(self.state[: self.filled] != ARCHIVED)
         return int(self.positions(live).min()) if len(live) else None
 
     def unrecorded_rows(self) -> Ints:
-        """The settled rows that are wanted in the archive's table and are not there."""
+        """Return the archived rows that are wanted in the archive and not stored there yet."""
         recorded, archived = self.recorded.get(slice(0, self.filled)), self.state[: self.filled] == ARCHIVED
         return np.flatnonzero(archived if isinstance(recorded, int) else archived & (recorded == 0))
 
     def waiting(self) -> Ints:
-        """The rows that are AVAILABLE, or DELAYED until they are."""
+        """Return the rows that are AVAILABLE or DELAYED."""
         if not self.counts[AVAILABLE] and not self.counts[DELAYED]:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.state[: self.filled] <= State.AVAILABLE)
 
     def rows_between(self, first: int, last: int) -> slice:
-        """The rows with sequence numbers from `first` to `last`, both included."""
+        """Return the rows with sequence numbers from `first` to `last`, both included."""
         start = min(max(0, first - self.base), self.filled)
         return slice(start, max(start, min(self.filled, last - self.base + 1)))
 
-    # The persisted form: used by snapshots and by the archive. To change it: raise the version in `packing`, and keep
-    # reading the old names.
+    # The persisted form, in snapshots and packed blocks. To change it, see `packing`.
     def persisted(self) -> dict[str, Any]:
-        """Copy all columns, as a snapshot or a packed block has them."""
+        """Copy all columns, for a snapshot or a packed block."""
         columns: dict[str, Any] = {"number": self.number, "filled": self.filled, "state": self.state[: self.filled].copy()}
         for name in COLUMNS:
             values = getattr(self, name).values
@@ -378,7 +379,7 @@ class Block(Columns):
 
     @classmethod
     def restored(cls, columns: dict[str, Any]) -> Block:
-        """Make a block of what `persisted` gave."""
+        """Make a block from the columns that `persisted` returned."""
         block = cls(columns["number"])
         block.filled = columns["filled"]
         block.state = columns["state"].copy()
@@ -401,7 +402,7 @@ class Block(Columns):
 
 
 def _relative(times: Ints, base: int) -> Ints:
-    """Absolute milliseconds as a column keeps them; what is earlier than the block counts as its begin."""
+    """Return absolute milliseconds as a column stores them. A time before the block's first arrival counts as that arrival."""
     return np.where(times > 0, np.maximum(times - base, 0) + 1, 0)
 
 

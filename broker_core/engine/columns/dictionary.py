@@ -1,7 +1,7 @@
-"""Names that rows carry as numbers.
+"""Names that rows store as codes.
 
-`Dictionary` has message groups and last values' keys: a name is kept while a row that is not settled has it. `Names` has those of
-who took messages: a name stays, since settled rows have it that may have left memory.
+`Dictionary` is for message groups and keys: a name is kept while a live row has it. `Names` is for takers: a name is kept
+forever, because settled rows that have left memory still refer to it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy.typing as npt
 from .attributes import Coded
 from .series import Ints
 
-# Codes are counted where there are so many of them, and their numbers are at most so many times their count.
+# Codes are counted instead of sorted if there are at least so many, and the highest is at most so many times their number.
 _COUNTED_ROWS, _COUNTED_CODES = 64, 4
 
 
 class Dictionary:
-    """Name ↔ code, from 1 on; 0 is no name. A code whose last row has ended is given to the next new name."""
+    """Names and their codes, from 1 on; 0: no name. A code whose last row has ended is reused for the next new name."""
 
     __slots__ = ("_codes", "_free", "_hashes", "_live", "_names")
 
@@ -34,20 +34,19 @@ class Dictionary:
             self._hashes[code] = _hash(name)
 
     def __len__(self) -> int:
-        """Count the names."""
         return len(self._codes)
 
     @property
     def size(self) -> int:
-        """One more than the highest code that was ever given."""
+        """Highest code that was ever used, plus one."""
         return len(self._names)
 
     def persisted(self) -> list[str | None]:
-        """The names by code; None where a code is free. The counts follow from the rows."""
+        """Return the names by code; None: a free code. The counts follow from the rows."""
         return self._names[1:]
 
     def name(self, code: int) -> str | None:
-        """Return the name of a code; None where it was forgotten."""
+        """Return the name of a code; None: it was forgotten."""
         return self._names[code]
 
     def names(self) -> Iterator[tuple[str, int]]:
@@ -55,11 +54,12 @@ class Dictionary:
         return iter(self._codes.items())
 
     def get(self, name: str) -> int:
-        """The code of a name; 0 if nothing has it."""
+        """Return the code of a name; 0: no row has it."""
         return self._codes.get(name, 0)
 
     def codes_of(self, coded: Coded) -> Ints:
-        """The codes of rows' names, new ones where they have none. A name that no row has gets none: no row would ever end it."""
+        """Return the codes of the rows' names. A new name gets a code only if a row has it, because the end of its last row
+        frees the code."""
         if len(coded.codes) == 1:
             code = int(coded.codes[0])
             return np.array([self._code(coded.names[code - 1]) if code else 0])
@@ -87,16 +87,18 @@ class Dictionary:
         return code
 
     def hashes(self, codes: Ints) -> Ints:
-        """Of the names, which are the same in every life of the broker, as codes are not; any number for names that it forgot."""
+        """Return hashes of the names, which are the same after a restart; codes are not. A forgotten name has an arbitrary
+        hash."""
         found: Ints = self._hashes[np.minimum(codes, len(self._hashes) - 1)]
         return found
 
     def came(self, codes: Ints) -> None:
-        """Rows with these codes are there, not settled."""
+        """Count live rows that have these codes."""
         np.add.at(self._live, codes, 1)
 
     def went(self, codes: Ints) -> Ints:
-        """Rows with these codes are settled. Which codes no row has any more: `forget` them when nothing else needs them."""
+        """Count settled rows off these codes. Returns the codes that no live row has; the caller calls `forget` if it needs
+        them no longer."""
         np.subtract.at(self._live, codes, 1)
         mine = distinct(codes)
         gone: Ints = mine[(self._live[mine] <= 0) & (mine > 0)]
@@ -108,7 +110,7 @@ class Dictionary:
         return found
 
     def forget(self, codes: Ints) -> None:
-        """Forget these codes' names; the codes are given again."""
+        """Forget the names of these codes, which become free."""
         for code in codes.tolist():
             name = self._names[code]
             if name is not None:
@@ -118,17 +120,17 @@ class Dictionary:
 
 
 class Names:
-    """Name ↔ code, from 1 on; 0 is no name. A code keeps its name for ever; beyond `most` names a new one gets none."""
+    """Names and their codes, from 1 on; 0: no name. A code keeps its name forever. After `most` names a new name gets no code."""
 
     __slots__ = ("_codes", "_most", "names")
 
     def __init__(self, most: int, names: Iterable[str] = ()) -> None:
-        self.names = list(names)  # by code, from 1 on; grows at its end, so that who has codes may look without the lock
+        self.names = list(names)  # by code, from 1 on; it only grows, so reading it needs no lock
         self._most = most
         self._codes = {name: code for code, name in enumerate(self.names, 1)}
 
     def code(self, name: str | None) -> int:
-        """Return the code of a name, which gets one if it has none; 0 for None."""
+        """Return the code of a name, and add the name if it is new; 0 for None."""
         if not name:
             return 0
         code = self._codes.get(name)
@@ -141,7 +143,7 @@ class Names:
 
 
 def distinct(codes: Ints) -> Ints:
-    """Return the codes that occur, ascending. Codes are small numbers: counting them is several times quicker than sorting."""
+    """Return the codes that occur, ascending. Codes are small numbers, so counting is several times faster than sorting."""
     if len(codes) < _COUNTED_ROWS or int(codes.max()) > _COUNTED_CODES * len(codes):
         return np.unique(codes)
     return np.flatnonzero(np.bincount(codes))

@@ -1,4 +1,4 @@
-"""Intervals of log positions, as the parts of the log whose payloads are gone."""
+"""Intervals of log positions, for example the parts of the log whose payloads were dropped."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from .series import Ints
 
 
 class Intervals:
-    """Disjoint half-open intervals of log positions, in order, of which no two touch."""
+    """Disjoint half-open intervals of log positions, in order. No two of them touch."""
 
     __slots__ = ("_edges",)
 
     def __init__(self, intervals: Iterable[Sequence[int]] = ()) -> None:
-        """Make it of intervals (begin, end), in any order, that may overlap; empty ones are left out."""
+        """Join intervals (begin, end), which may overlap and be in any order. Empty ones are left out."""
         edges: list[int] = []
         for begin, end in sorted((begin, end) for begin, end in intervals if begin < end):
             if edges and begin <= edges[-1]:
                 edges[-1] = max(edges[-1], end)
             else:
                 edges += (begin, end)
-        self._edges: npt.NDArray[np.int64] = np.array(edges, np.int64)  # begin and end by turns, so it rises
+        self._edges: npt.NDArray[np.int64] = np.array(edges, np.int64)  # begin and end alternate, so the array ascends
 
     @classmethod
     def apart(cls, intervals: Iterable[Sequence[int]]) -> Intervals:
-        """Make it of disjoint intervals in order; those that touch stay apart, so that `index` tells them apart."""
+        """Make intervals that are disjoint and in order. Intervals that touch are not joined, so that `index` distinguishes
+        them."""
         found = cls()
         found._edges = np.array([edge for begin, end in intervals for edge in (begin, end)], np.int64)
         return found
@@ -42,12 +43,12 @@ class Intervals:
         return hash(self._edges.tobytes())
 
     def contains(self, positions: Ints) -> npt.NDArray[np.bool_]:
-        """Say which of the positions lie in one of the intervals."""
+        """Return which of the positions lie in an interval."""
         found: npt.NDArray[np.bool_] = np.searchsorted(self._edges, positions, side="right") & 1 == 1
         return found
 
     def index(self, positions: Ints) -> npt.NDArray[np.int64]:
-        """By position, the number of the interval that it lies in; -1 for none."""
+        """Return by position the number of its interval; -1: in no interval."""
         at = np.searchsorted(self._edges, positions, side="right")
         found: npt.NDArray[np.int64] = np.where(at & 1 == 1, at >> 1, -1)
         return found
@@ -58,21 +59,21 @@ class Intervals:
         return bool(first != last or first & 1)
 
     def overlapping(self, low: int, high: int) -> npt.NDArray[np.int64]:
-        """The numbers of the intervals that have a position from `low` to `high`, both included."""
+        """Return the numbers of the intervals that have a position from `low` to `high`, both included."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return np.arange(first >> 1, (last + 1) >> 1)
 
     def covers(self, low: int, high: int) -> bool:
-        """Return True if one interval has all positions from `low` to `high`, both included."""
+        """Return True if one interval contains all positions from `low` to `high`, both included."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return bool(first == last and first & 1)
 
     def plus(self, intervals: Iterable[Sequence[int]]) -> Intervals:
-        """Return these intervals and others."""
+        """Return the union with other intervals."""
         return Intervals([*self.pairs(), *intervals])
 
     def pairs(self) -> list[list[int]]:
-        """Return the intervals as pairs (begin, end), in order: the persisted form."""
+        """Return the persisted form: pairs (begin, end), in order."""
         found: list[list[int]] = self._edges.reshape(-1, 2).tolist()
         return found
 

@@ -1,8 +1,8 @@
-"""Annotations that were added to messages after they arrived: *modified* says them, and whoever gets the message next sees them.
+"""Overlays: annotations that *modified* or a dead-lettering added to messages after they arrived.
 
-Sparse: most messages never have any. An entry is an encoded AMQP map, opaque in here. Entries of a message are merged in order by
-whoever sends it, the later one wins; so an entry that is said again replaces its equal, and a client that says the same at every
-attempt fills nothing.
+Most messages have none. An entry is an encoded AMQP map, which the engine does not decode. The plane that sends the message
+merges its entries in order; the later entry wins. An equal entry replaces the earlier one, so a client that repeats it uses no
+more space.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from .series import Rows
 
-ROW_BYTES = 64  # what an entry costs beside its octets, roughly
+ROW_BYTES = 64  # memory of an entry besides its bytes, roughly
 
 
 class Overlays:
-    """Of one block: row → entries."""
+    """The overlays of one block: row → entries."""
 
     __slots__ = ("_rows", "bytes")
 
@@ -29,17 +29,17 @@ class Overlays:
         return bool(self._rows)
 
     def get(self, row: int) -> tuple[bytes, ...]:
-        """Return the entries that were added to a row's annotations."""
+        """Return the entries of a row."""
         return self._rows.get(row, ())
 
     def most(self, rows: Rows, entry: bytes) -> int:
-        """The largest number of entries that one of the rows would have with `entry`."""
+        """Return the largest number of entries that one of the rows would have with `entry`."""
         if not self._rows:
             return 1
         return 1 + max((len(self.get(row)) - (entry in self.get(row)) for row in _numbers(rows)), default=0)
 
     def add(self, rows: Rows, entry: bytes) -> int:
-        """Append `entry` to the rows; by how much `bytes` grew."""
+        """Append `entry` to the rows. Returns by how much `bytes` grew."""
         before = self.bytes
         for row in _numbers(rows):
             known = self._rows.get(row, ())
@@ -51,7 +51,7 @@ class Overlays:
         return self.bytes - before
 
     def among(self, rows: Rows) -> dict[int, list[bytes]]:
-        """Index within `rows` → entries."""
+        """Return index within `rows` → entries."""
         if not self._rows:
             return {}
         if isinstance(rows, slice) and rows.stop - rows.start > len(self._rows):
@@ -59,14 +59,14 @@ class Overlays:
         return {i: list(self._rows[row]) for i, row in enumerate(_numbers(rows)) if row in self._rows}
 
     def persisted(self) -> dict[str, Any]:
-        """JSON-able: every distinct entry once, and by row which of them, in order."""
+        """Return the form of snapshots: each distinct entry once, and the numbers of each row's entries, in order."""
         texts: dict[bytes, int] = {}
         rows = {str(row): [texts.setdefault(entry, len(texts)) for entry in entries] for row, entries in self._rows.items()}
         return {"entries": [base64.b64encode(entry).decode() for entry in texts], "rows": rows}
 
     @classmethod
     def restored(cls, data: dict[str, Any]) -> Overlays:
-        """Make overlays of their JSON."""
+        """Read the form of snapshots."""
         overlays = cls()
         entries = [base64.b64decode(text) for text in data["entries"]]
         for row, numbers in data["rows"].items():

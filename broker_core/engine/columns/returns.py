@@ -1,17 +1,17 @@
-"""Returns to a queue, and how far back each sends those who look at it."""
+"""The return log of a queue: how far back each return moves the consumers."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
-RETURN_LOG_ENTRIES = 4096  # beyond this the two oldest entries become one: a little more to search, never less
+RETURN_LOG_ENTRIES = 4096  # beyond this the two oldest entries are joined: consumers search a little more, never less
 
 
 class ReturnLog:
-    """Epoch → lowest sequence number returned, as a suffix minimum: what came back since an epoch is one bisection away.
+    """Epoch → lowest returned sequence number, as a suffix minimum: the lowest one since an epoch is found by bisection.
 
-    Both lists rise: an entry is dropped as soon as a later one names one that is not higher. So a return costs the same
-    with one subscription and with a thousand: each looks here at its own next turn.
+    Both lists ascend: an entry is dropped as soon as a later one has a number that is not higher. A return costs the same for
+    one subscription and for a thousand, because each reads the log at its next search.
     """
 
     __slots__ = ("_epochs", "_sequences", "epoch")
@@ -22,7 +22,7 @@ class ReturnLog:
         self._sequences: list[int] = []
 
     def add(self, sequence: int) -> None:
-        """Note that a message with this sequence number came back."""
+        """Add the return of a message."""
         self.epoch += 1
         while self._sequences and self._sequences[-1] >= sequence:
             self._sequences.pop()
@@ -33,6 +33,6 @@ class ReturnLog:
             del self._epochs[0], self._sequences[1]  # the lower one at the later epoch
 
     def lowest_since(self, epoch: int) -> int | None:
-        """The lowest sequence number returned after `epoch`."""
+        """Return the lowest sequence number that returned after `epoch`."""
         at = bisect_right(self._epochs, epoch)
         return self._sequences[at] if at < len(self._sequences) else None

@@ -1,9 +1,9 @@
-"""Row sets: which messages of one queue an event, a reply or a lease batch speaks of.
+"""Row sets: the messages of one queue that an event, a reply or a batch contains.
 
-Per block of 64 Ki sequence numbers either ranges or a bitmap, whichever is smaller: holes, selectors and priorities make
-ranges explode, and whole blocks make bitmaps a waste. A bitmap covers the rows from its first to its last, so that what a
-thousand scattered messages cost does not depend on where in the block they lie. While scattered rows are held they stay numbers
-(`Listed`), since who works with them wants those; what is written, or remembered for long, is the short form.
+Each block of 64 Ki sequence numbers has ranges or a bitmap: the smaller form. Holes, selectors and priorities would produce
+many ranges, and whole blocks would waste a bitmap. A bitmap covers the rows from its first to its last, so the size of a
+thousand scattered rows does not depend on their place in the block. Scattered rows that are held stay numbers (`Listed`),
+because the code that works with them needs numbers. The short form is used for the journal and for sets that are remembered.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ import numpy.typing as npt
 from .series import Rows
 
 BLOCK_BITS = 16
-BLOCK_ROWS = 1 << BLOCK_BITS  # rows a block; a persisted constant: sequence → (block, row) depends on it
-_RANGE_BYTES = 4  # a range costs two 16-bit numbers, a bitmap one bit a row from the first to the last
+BLOCK_ROWS = 1 << BLOCK_BITS  # persisted: the place of a sequence number depends on it
+_RANGE_BYTES = 4  # a range is two 16-bit numbers; a bitmap is one bit for each row from the first to the last
 
 Ranges = npt.NDArray[np.int32]  # [[start, stop), …] of rows
 Ints = npt.NDArray[Any]
 
 
 class Bitmap(NamedTuple):
-    """Rows of a block, as bits."""
+    """Rows of a block as bits."""
 
     start: int  # the row of the first bit
     bits: npt.NDArray[np.uint8]  # packed, one bit a row
 
 
 class Listed:
-    """Rows one by one, as whoever works with them wants them, and their short form as soon as somebody has asked for it.
+    """Rows as numbers, and their short form once it was needed.
 
-    Few take no more than the largest bitmap and stay as they came; of more the numbers are kept in two bytes each. That is for
-    what is held now, and each message has one holder: what is remembered longer is `packed`.
+    A few rows take no more than the largest bitmap, and are stored as they came. More are stored in two bytes each. This is for
+    rows that are held now, each by one holder; sets that are remembered longer are `packed`.
     """
 
     __slots__ = ("_packed", "_rows")
@@ -53,7 +53,7 @@ class Listed:
         return int(self._rows[index])
 
     def rows(self) -> Ints:
-        """Row numbers, ascending."""
+        """Return the row numbers, ascending."""
         return self._rows.astype(np.int64, copy=False)
 
     def packed(self) -> Ranges | Bitmap:
@@ -69,7 +69,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def _part(rows: Rows) -> Part:
-    """Choose the form in which a row set keeps rows, at least one."""
+    """Choose the form of rows, at least one, in a row set."""
     if isinstance(rows, slice):
         return rows
     if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
@@ -78,7 +78,7 @@ def _part(rows: Rows) -> Part:
 
 
 def _compress(rows: Ints) -> Ranges | Bitmap:
-    apart = rows[1:] - rows[:-1] != 1  # of small integers as they are, which is quicker
+    apart = rows[1:] - rows[:-1] != 1  # in their own small type, which is faster
     start = int(rows[0])
     width = int(rows[-1]) - start + 1
     if (np.count_nonzero(apart) + 1) * _RANGE_BYTES <= -(-width // 8):
@@ -86,7 +86,7 @@ def _compress(rows: Ints) -> Ranges | Bitmap:
         ranges = np.empty((len(breaks) + 1, 2), np.int32)
         ranges[0, 0], ranges[1:, 0] = rows[0], rows[breaks + 1]
         ranges[:-1, 1], ranges[-1, 1] = rows[breaks], rows[-1]
-        ranges[:, 1] += 1  # not before, in the rows' own type
+        ranges[:, 1] += 1  # in the wider type: the rows' own type could overflow
         return ranges
     mask = np.zeros(width, np.uint8)
     mask[(rows - rows[0]).astype(np.intp, copy=False)] = 1
@@ -118,7 +118,6 @@ def _count(part: Part) -> int:
 
 
 def _at(part: Part, index: int) -> int:
-    """The row at this index of the part."""
     if isinstance(part, slice):
         return int(part.start) + index
     return part[index] if isinstance(part, Listed) else int(as_array(_expand(part))[index])
@@ -137,12 +136,12 @@ class RowSet:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[int, Rows]]) -> RowSet:
-        """From (block, rows) pairs in ascending order; empty ones are left out."""
+        """Make a set of (block, rows) pairs in ascending order. Empty ones are left out."""
         return cls({b: _part(rows) for b, rows in parts if row_count(rows)})
 
     @classmethod
     def of_sequences(cls, sequences: npt.NDArray[np.int64]) -> RowSet:
-        """From sequence numbers in strictly ascending order, as a link's settlements name them."""
+        """Make a set of sequence numbers in strictly ascending order."""
         if len(sequences) < 2:
             return cls.single(int(sequences[0])) if len(sequences) else cls()
         numbers = sequences >> BLOCK_BITS
@@ -154,7 +153,7 @@ class RowSet:
 
     @classmethod
     def range(cls, first: int, stop: int) -> RowSet:
-        """All sequence numbers from `first` up to, not including, `stop`."""
+        """Make a set of all sequence numbers from `first` up to, not including, `stop`."""
         parts: list[tuple[int, Rows]] = []
         while first < stop:
             block, row = first >> BLOCK_BITS, first & (BLOCK_ROWS - 1)
@@ -195,34 +194,34 @@ class RowSet:
 
     @property
     def blocks(self) -> list[int]:
-        """Numbers of the blocks that have some of the rows, ascending."""
+        """Return the numbers of the blocks that contain rows, ascending."""
         return sorted(self._parts)
 
     def rows(self, block: int) -> Rows | None:
-        """Return the rows of a block; None where there are none."""
+        """Return the rows of a block; None: no rows."""
         part = self._parts.get(block)
         return None if part is None else _expand(part)
 
     def sequences(self) -> npt.NDArray[np.int64]:
-        """Every member, as int64: for tests and small sets."""
+        """Return all members as int64: for tests and small sets."""
         parts = [as_array(rows) + (block << BLOCK_BITS) for block, rows in self.items()]
         return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
     @property
     def first(self) -> int:
-        """Lowest sequence number. Not for an empty set."""
+        """Lowest sequence number of a set that is not empty."""
         block = min(self._parts)
         return (block << BLOCK_BITS) + _at(self._parts[block], 0)
 
     @property
     def last(self) -> int:
-        """Highest sequence number. Not for an empty set."""
+        """Highest sequence number of a set that is not empty."""
         block = max(self._parts)
         part = self._parts[block]
         return (block << BLOCK_BITS) + _at(part, _count(part) - 1)
 
     def between(self, first: int, last: int) -> RowSet:
-        """The members from `first` to `last`, both included. Only the blocks at the edges are looked into."""
+        """Return the members from `first` to `last`, both included. Only the blocks at the edges are examined."""
         parts: dict[int, Part] = {}
         for block in sorted(self._parts):
             base = block << BLOCK_BITS
@@ -252,9 +251,9 @@ class RowSet:
         return RowSet(parts)
 
     def split(self, parts: int) -> list[tuple[int, int, int]]:
-        """Cut into at most `parts` ranges of equal count, in order: (first, last, count) each.
+        """Cut the set into at most `parts` ranges of equal count, in order: (first, last, count) each.
 
-        Pure: the same set and number always give the same ranges, so that a batch planned twice has the same tasks.
+        The same set and number always give the same ranges, so a batch that is planned twice has the same tasks.
         """
         if not self.count:
             return []
@@ -271,15 +270,15 @@ class RowSet:
         return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)]
 
     def packed(self) -> RowSet:
-        """Return the set in its short form, for what is remembered for long."""
+        """Return the set in its short form, for sets that are remembered."""
         return RowSet({block: part.packed() if isinstance(part, Listed) else part for block, part in self._parts.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """Ranges as a flat list of row numbers, a bitmap as `start:base64`: a journal that a person can read."""
+        """Return ranges as a flat list of row numbers, and a bitmap as `start:base64`, so that the journal is readable."""
         return {str(block): _json(part) for block, part in self._parts.items()}
 
     def to_text(self) -> str:
-        """`to_json` as JSON, without the encoder's price for the one range that most commands name, and for long bitmaps."""
+        """Return `to_json` as text. The general encoder is slow for long bitmaps, and for the single range of most commands."""
         parts = (f'"{block}":{_text(part)}' for block, part in self._parts.items())
         return f"{{{','.join(parts)}}}"
 
@@ -317,17 +316,17 @@ def _text(part: Part) -> str:
 
 
 def as_array(rows: Rows) -> Ints:
-    """The row numbers, one by one."""
+    """Return rows as numbers."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
 def row_count(rows: Rows) -> int:
-    """Count rows, given as a slice or as numbers."""
+    """Count rows: a slice, or numbers."""
     return max(0, rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
 
 
 def clip(rows: Rows, start: int, stop: int) -> Rows:
-    """The rows from `start` up to, not including, `stop`."""
+    """Return the rows from `start` up to, not including, `stop`."""
     if isinstance(rows, slice):
         return slice(max(rows.start, start), max(max(rows.start, start), min(rows.stop, stop)))
     low, high = np.searchsorted(rows, [start, stop])
@@ -335,7 +334,7 @@ def clip(rows: Rows, start: int, stop: int) -> Rows:
 
 
 def exclude(rows: Rows, gone: Rows) -> Rows:
-    """The rows without those of `gone`."""
+    """Return the rows without those of `gone`."""
     others = as_array(clip(gone, *_span(rows)))
     if not len(others):
         return rows
@@ -346,12 +345,12 @@ def exclude(rows: Rows, gone: Rows) -> Rows:
 
 
 def _span(rows: Rows) -> tuple[int, int]:
-    """The first of the rows, and one after the last."""
+    """Return the first row, and the last one plus one."""
     if isinstance(rows, slice):
         return rows.start, rows.stop
     return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
 
 
 def head(rows: Rows, count: int) -> Rows:
-    """The first `count` rows."""
+    """Return the first `count` rows."""
     return slice(rows.start, min(rows.stop, rows.start + count)) if isinstance(rows, slice) else rows[:count]

@@ -1,4 +1,4 @@
-"""The run table of a block: where the payloads of its rows lie in the journal."""
+"""The run table of a block: the places of its payloads in the journal."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ NOWHERE = 1 << 62  # above any log position
 
 
 class Runs:
-    """The run table: which journal record holds the payload of which rows. One run per journaled batch."""
+    """Records of the journal, and the rows whose payloads they contain. A journaled batch is one run."""
 
     __slots__ = ("high", "low", "position", "row", "skip", "time")
 
     def __init__(self, row: Series, position: Series, skip: Series, time: Series) -> None:
         self.row = row  # first row of the run in this block
-        self.position = position  # log position of the record, in units of 8 bytes (records are so aligned)
-        self.skip = skip  # row of the record's payload that the first row is
-        self.time = time  # microseconds since 1970: when the messages were enqueued
+        self.position = position  # log position of the record, in units of 8 bytes, to which records are aligned
+        self.skip = skip  # the first row's number in the record's payload
+        self.time = time  # microseconds since 1970 at which the messages arrived
         # derived: the lowest and the highest log position of a record, in bytes
         at = position.array() << 3
         self.low = int(at.min(initial=NOWHERE))
@@ -34,7 +34,7 @@ class Runs:
         return cls(Series(), Series(), Series(), Series())
 
     def append(self, row: int, position: int, skip: int, time: int) -> None:
-        """Add a run: its first row in the block, its record's position, the rows to skip there, its time of arrival."""
+        """Add a run: its first row in the block, its record, its first row in the record's payload, and its time of arrival."""
         self.row.append(row)
         self.low, self.high = min(self.low, position), max(self.high, position)
         self.position.append(position >> 3)
@@ -42,7 +42,7 @@ class Runs:
         self.time.append(time)
 
     def trim(self) -> None:
-        """Give back the memory beyond the last run."""
+        """Free the memory beyond the last run."""
         for series in (self.row, self.position, self.skip, self.time):
             series.trim()
 
@@ -55,8 +55,8 @@ def positions_of(runs: Runs, rows: Ints) -> npt.NDArray[np.int64]:
 def relocated(runs: Runs, filled: int, rows: Ints, position: int | Ints, taken: Ints) -> Runs:
     """Return the run table of a block with `filled` rows after the payloads of `rows`, ascending, were copied.
 
-    Each is now a row of the record at `position`, or at its own one of them, the one in `taken`. Times of arrival stay. Rows that
-    are consecutive in a record too, and arrived together, become one run.
+    `taken` is by row its row in the record at `position`, which is one position or one for each row. Times of arrival do not
+    change. Rows that are consecutive in a record and arrived together become one run.
     """
     numbers = np.arange(filled)
     run = runs.row.runs_of(numbers)
@@ -73,31 +73,31 @@ class Run(NamedTuple):
 
     rows: int
     position: int  # log position of the record
-    skip: int  # row of its payload that the first one is
+    skip: int  # the first row's number in its payload
 
 
 class Extent(NamedTuple):
-    """Rows of one record, each once and in the record's order, enqueued at one time, among the rows of `Locations`."""
+    """Rows of `Locations` in one record, in the record's order, each once, with one time of arrival."""
 
     position: int  # log position of the record
     time: int  # microseconds since 1970
-    indexes: slice  # of these rows among all rows of the locations
-    first: int | None  # the first row in the record, the others follow it; None: scattered, see `Locations.payload_rows`
+    indexes: slice  # of the rows among all rows of the locations
+    first: int | None  # first row in the record, if the rows are consecutive; None: see `Locations.payload_rows`
 
 
 class Locations(NamedTuple):
-    """Locations of a block's rows in the journal: parallel arrays, one entry for each run that has some of the rows."""
+    """Locations of a block's rows in the journal: parallel arrays, with an entry for each run that contains some of the rows."""
 
-    row: npt.NDArray[np.int64]  # the first one in the block
-    rows: npt.NDArray[np.int64]  # how many
+    row: npt.NDArray[np.int64]  # the first row in the block
+    rows: npt.NDArray[np.int64]  # number of rows
     position: npt.NDArray[np.int64]  # log position of the record
-    payload_row: npt.NDArray[np.int64]  # the first one in the record
-    time: npt.NDArray[np.int64]  # microseconds since 1970: when they were enqueued
-    scattered: npt.NDArray[np.int64] | None = None  # each row in its record; None: the rows of each entry are consecutive
+    payload_row: npt.NDArray[np.int64]  # the first row in the record
+    time: npt.NDArray[np.int64]  # microseconds since 1970 at which they arrived
+    scattered: npt.NDArray[np.int64] | None = None  # by row, its row in the record; None: the rows of each entry are consecutive
 
     @classmethod
     def of(cls, positions: Ints, payload_rows: Ints) -> Locations:
-        """Make them of the record of each row, and of its row there; times are not told."""
+        """Make locations without times from the record of each row and its row there."""
         apart = (positions[1:] != positions[:-1]) | (payload_rows[1:] != payload_rows[:-1] + 1)
         first = np.flatnonzero(np.concatenate([[True], apart]))
         counts = np.diff(first, append=len(positions))
@@ -116,7 +116,7 @@ class Locations(NamedTuple):
         return found
 
     def extents(self) -> Iterator[Extent]:
-        """Yield the rows record by record, in order: no extent has a row of its record twice, or rows with different times."""
+        """Yield the rows record by record, in order. No extent has a row of its record twice, or two times of arrival."""
         if not len(self.row):
             return
         ends = np.cumsum(self.rows)
@@ -134,7 +134,7 @@ class Locations(NamedTuple):
             yield Extent(position, time, slice(start, stop), first if neighbours else None)
 
     def runs(self) -> list[Run]:
-        """Return the rows as runs, to be appended to another block."""
+        """Return the rows as runs, which can be appended to another block."""
         if self.scattered is None:
             return list(map(Run, self.rows.tolist(), self.position.tolist(), self.payload_row.tolist()))
         rows, entry = self.scattered, np.repeat(np.arange(len(self.rows)), self.rows)

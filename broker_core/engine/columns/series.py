@@ -1,4 +1,4 @@
-"""Columns that cost what they hold: integers that widen when they must, and vanish while they are all alike."""
+"""Compact columns: integers whose type widens when necessary, and that take no memory while all of them are equal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[Any]
-Rows = slice | Ints  # rows of one block: a contiguous slice, or sorted row numbers
+Rows = slice | Ints  # of one block: a slice, or sorted row numbers
 
 _SIGNED = (np.int8, np.int16, np.int32, np.int64)
 _UNSIGNED = (np.uint8, np.uint16, np.uint32, np.uint64)
@@ -27,14 +27,14 @@ _SIGNED_RANGE = {np.dtype(dtype): (int(np.iinfo(dtype).min), int(np.iinfo(dtype)
 
 
 def narrowed(values: Ints) -> Ints:
-    """Return the same numbers, none below zero, in the narrowest type that holds them."""
+    """Return the same numbers, which are not negative, in the narrowest type."""
     top = int(values.max(initial=0))
     return values.astype(next(d for d in _UNSIGNED if top <= _UNSIGNED_MAX[np.dtype(d)]), copy=False)
 
 
 class Series:
-    """An append-only list of integers. While they rise evenly, only the step is stored; from then on the differences from the
-    first, in the narrowest type that holds them."""
+    """An append-only list of integers. While the numbers ascend evenly, only the step is stored. After that, the differences
+    from the first number are stored, in the narrowest type."""
 
     __slots__ = ("_base", "_length", "_step", "_values")
 
@@ -95,24 +95,24 @@ class Series:
         return self._deltas().astype(np.int64) + self._base
 
     def take(self, indices: Ints) -> npt.NDArray[np.int64]:
-        """The numbers at these indices, without looking at the others."""
+        """Return the numbers at these indexes."""
         if self._step is not None:
             return indices.astype(np.int64) * self._step + self._base
         return self._values[indices].astype(np.int64) + self._base
 
     def runs_of(self, numbers: Ints | int) -> Any:
-        """Of a rising series: by number, the index of the last entry that is not above it."""
+        """Return by number the index of the last entry that is not above it. For an ascending series."""
         if self._step is not None:
             if not self._step:
                 return np.zeros_like(numbers)
             return np.minimum((numbers - self._base) // self._step, self._length - 1)
         values = self._values[: self._length]
-        # In the type of the values, else numpy would copy them all: what is above that is above each of them.
+        # Numbers get the type of the values, or numpy would copy all values. A number above that type is above all of them.
         wanted = np.minimum(numbers - self._base, _SIGNED_RANGE[values.dtype][1]).astype(values.dtype)
         return np.searchsorted(values, wanted, side="right") - 1
 
     def run_of(self, number: int) -> int:
-        """`runs_of` one number; it is nearly always in the last run, which has just come, or of a series that rises evenly."""
+        """Return `runs_of` for one number, which is nearly always in the last run, or in a series that ascends evenly."""
         if self._length and number >= self[-1]:
             return self._length - 1
         return int(self.runs_of(number))
@@ -123,17 +123,17 @@ class Series:
         return int(self._values[: self._length][index]) + self._base
 
     def trim(self) -> None:
-        """Give back what was allocated ahead: the series has reached its end."""
+        """Free the memory that was allocated ahead."""
         if self._step is None:
             self._values = self._deltas().copy()
 
     def persisted(self) -> tuple[int, Ints]:
-        """Return base and differences, as a snapshot has them."""
+        """Return the form of snapshots: base and differences."""
         return self._base, self._deltas().copy()
 
 
 class Column:
-    """Unsigned integers by row, zero where never set: nothing is allocated before the first that is not zero."""
+    """Unsigned integers by row, 0 where never set. Memory is allocated for the first other value."""
 
     __slots__ = ("values",)
 
@@ -141,30 +141,30 @@ class Column:
         self.values = values
 
     def set(self, rows: Rows, value: int, capacity: int) -> None:
-        """Set rows to a value; the column is not allocated as long as all values are 0."""
+        """Set rows to a value."""
         if self.values is None and value == 0:
             return
         self._room(value, capacity)[rows] = value
 
     def put(self, rows: Rows, values: Ints, capacity: int) -> None:
-        """Set each row to a value of its own."""
+        """Set each row to its value."""
         top = int(values.max(initial=0))
         if self.values is not None or top:
             self._room(top, capacity)[rows] = values
 
     def increment(self, rows: Rows, capacity: int) -> None:
-        """Add 1 to each of the rows."""
+        """Add 1 to each row."""
         values = self._room(1, capacity)
         top = int(values[rows].max(initial=0))
         self._room(top + 1, capacity)[rows] += 1
 
     def grow(self, capacity: int) -> None:
-        """The block has become larger."""
+        """Make room for `capacity` rows."""
         if self.values is not None:
             self._room(0, capacity)
 
     def get(self, rows: Rows) -> Ints | int:
-        """The values of the rows, or the plain number 0 when no row ever had another."""
+        """Return the values of the rows, or the number 0 if no row ever had another value."""
         return 0 if self.values is None else self.values[rows]
 
     def _room(self, value: int, capacity: int) -> Ints:
@@ -180,16 +180,16 @@ class Column:
 
 
 class Sizes:
-    """Stored bytes by row: one number while all rows are alike, which they often are."""
+    """Stored bytes by row. Equal sizes, which are frequent, are stored as one number."""
 
     __slots__ = ("_column", "uniform")
 
     def __init__(self, uniform: int | None = None, values: Ints | None = None) -> None:
-        self.uniform = uniform  # None as soon as two rows differ
+        self.uniform = uniform  # None: two rows differ
         self._column = Column(values)
 
     def fill(self, start: int, sizes: int | Ints, stop: int, capacity: int) -> None:
-        """Set the sizes of the rows from `start` to `stop`: one for all, or one each."""
+        """Set the sizes of the rows from `start` to `stop`: one for all rows, or one for each."""
         if isinstance(sizes, int) and (start == 0 or sizes == self.uniform):
             self.uniform = sizes
             return
@@ -201,15 +201,15 @@ class Sizes:
             self._column.values[start:stop] = sizes
 
     def get(self, rows: Rows) -> Ints | int:
-        """Return the size of each row, or one number where all have the same."""
+        """Return the size of each row, or one number if all rows have the same size."""
         return self.uniform if self.uniform is not None else self._column.get(rows)
 
     def total(self, rows: Rows, count: int) -> int:
-        """Add up the sizes of `count` rows."""
+        """Return the sum of the sizes of `count` rows."""
         sizes = self.get(rows)
         return sizes * count if isinstance(sizes, int) else int(sizes.sum(dtype=np.int64))
 
     def persisted(self, filled: int) -> Ints | int:
-        """Return the sizes of the first `filled` rows, as a snapshot has them."""
+        """Return the form of snapshots for the first `filled` rows."""
         sizes = self.get(slice(0, filled))
         return sizes if isinstance(sizes, int) else sizes.copy()

@@ -1,4 +1,4 @@
-"""The states of a message and every transition between them: one table, and a missing entry is an error.
+"""The states of a message, and every transition between them. A transition that is not in the table is an error.
 
 DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
         ◀─delay─ ▲ ▲  └──purge, expire, replace, drop────▶ │
@@ -6,8 +6,9 @@ DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settl
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 
-A failed attempt that waits for its retry returns, and is delayed in the same event. Purge, expire, replace and move concern what
-is DELAYED too. From each of the first three a message can be dead-lettered: it is ARCHIVED, and goes on in another queue.
+A failed attempt that waits for its retry returns, and is delayed in the same event. Purge, expire, replace and move also apply
+to DELAYED messages. A message can be dead-lettered from each of the first three states: it is ARCHIVED, and continues in
+another queue.
 """
 
 from __future__ import annotations
@@ -19,37 +20,37 @@ from .rowset import BLOCK_ROWS
 
 
 class State(IntEnum):
-    """Persisted as one byte a message; never renumber."""
+    """State of a message. Persisted as one byte: never renumber."""
 
-    DELAYED = 0  # what nobody has taken is DELAYED or AVAILABLE: `Block.waiting` goes by these numbers
+    DELAYED = 0  # `Block.waiting` relies on the numbers of DELAYED and AVAILABLE
     AVAILABLE = 1
     ACQUIRED = 2
     ARCHIVED = 3
 
 
-#: The same as plain numbers, for columns: numpy takes four times as long for a member of an enumeration.
+#: Plain numbers for columns: numpy is four times slower with members of an enumeration.
 DELAYED, AVAILABLE, ACQUIRED, ARCHIVED = (state.value for state in State)
 
 
 class Verb(IntEnum):
-    """Event in the life of a message, after it arrived."""
+    """Cause of a transition."""
 
-    DUE = 0  # a delay ends, a transaction commits
+    DUE = 0  # a delay ends
     ACQUIRE = 1
     SETTLE = 2  # accepted, rejected
     RETURN = 3  # released, modified, timed out, holder lost
     PURGE = 4
     EXPIRE = 5
-    REPLACE = 6  # last-value queue: a newer value came
+    REPLACE = 6  # by a newer value in a last-value queue
     REDRIVE = 7
     MOVE = 8  # to another queue
     DEAD_LETTER = 9
-    DROP = 10  # the oldest of a ring that is full
-    DELAY = 11  # it came back, and waits for its retry
+    DROP = 10  # one of the oldest in a full ring
+    DELAY = 11  # until its retry, after a return
 
 
 class Outcome(IntEnum):
-    """Why a message is ARCHIVED. Persisted as one byte; never renumber, append only."""
+    """Final state of an ARCHIVED message. Persisted as one byte: never renumber, only append."""
 
     NONE = 0
     ACCEPTED = 1
@@ -62,11 +63,11 @@ class Outcome(IntEnum):
     DROPPED = 8  # one of the oldest in a full ring
 
 
-OUTCOME_CODES = max(Outcome) + 1  # entries of a table by outcome
+OUTCOME_CODES = max(Outcome) + 1  # length of a table by outcome
 
 
 class Cause(IntEnum):
-    """Why a message comes back. Persisted in events; append only."""
+    """Reason for the return of a message. Persisted in events: never renumber, only append."""
 
     RELEASED = 0
     MODIFIED = 1
@@ -77,17 +78,17 @@ class Cause(IntEnum):
     LEASE_UNREAD = 6
     LEASE_READ = 7
     MODIFIED_UNCOUNTED = 8  # modified, without delivery-failed
-    REJECTED = 9  # where the queue's policy is to deliver it again
+    REJECTED = 9  # if the queue's policy is to deliver it again
     MODIFIED_BY_DEFAULT = 10  # MODIFIED, by the source's default outcome when the link ended
     REJECTED_BY_DEFAULT = 11  # REJECTED, by the source's default outcome when the link ended
-    PREFETCHED = 12  # the link was lost, and its client had not begun to work on the message
-    LINK_CLOSED = 13  # the broker ended the link for a reason of its own: an operator closed it, or withdrew its rights
+    PREFETCHED = 12  # the link was lost before its client began to work on the message
+    LINK_CLOSED = 13  # the broker closed the link: an operator closed it, or withdrew its rights
 
 
 class Reason(IntEnum):
-    """Why a message is a dead letter. Persisted as one byte; never renumber, append only.
+    """Reason why a message is a dead letter. Persisted as one byte: never renumber, only append.
 
-    A member's name is public: in lower case it is the annotation `x-opt-death-reason`, so never rename one.
+    The names are public: in lower case they are the annotation `x-opt-death-reason`. Never rename one.
     """
 
     NONE = 0
@@ -119,9 +120,9 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.ARCHIVED, Verb.REDRIVE): State.AVAILABLE,
 }
 
-# How a message comes back: does the attempt count as unsuccessful? Queue policies (below) refine these rows, they add none.
-# An attempt counts if a consumer had begun to work on the message and did not report that it had not. BROKER_LOST never counts:
-# after a crash the broker cannot tell which deliveries were only prefetched, and its own end is no failure of any message.
+# Whether a return counts as a failed attempt. The options of the queue (below) refine these rows.
+# An attempt counts if a consumer had begun to work on the message and did not report otherwise. BROKER_LOST never counts:
+# after a crash the broker cannot distinguish deliveries that were only prefetched, and no message caused the crash.
 RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.RELEASED: False,
     Cause.MODIFIED: True,
@@ -138,18 +139,18 @@ RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.PREFETCHED: False,
     Cause.LINK_CLOSED: False,
 }
-COUNTS_BY_RULE: dict[Cause, str] = {  # the rule of the queue that decides instead
+COUNTS_BY_RULE: dict[Cause, str] = {  # the option of the queue that decides instead
     Cause.LOCK_TIMED_OUT: "lock_counts",
     Cause.LINK_LOST: "lost_counts",
 }
-# After an unsuccessful attempt a message waits for its retry, and the attempt counts towards the queue's limit; for these causes
-# only where a rule of the queue says so: a default outcome speaks of what nobody has looked at, as well as of what made its
-# consumer fail.
+# After a failed attempt a message waits for its retry, and the attempt counts towards the queue's limit. For these causes this
+# depends on an option of the queue: a default outcome applies to messages that the consumer has not seen, and to messages that
+# made it fail.
 LIMITED_BY_RULE: dict[Cause, str] = {
     Cause.MODIFIED_BY_DEFAULT: "default_outcome_counts",
     Cause.REJECTED_BY_DEFAULT: "default_outcome_counts",
 }
-# Never towards the limit: a batch fails as a whole, often for a reason that is none of its messages. It waits, though.
+# These never count towards the limit, because a batch fails as a whole, often for another reason than its messages. They do wait.
 UNLIMITED = frozenset({Cause.LEASE_READ})
 
 
@@ -158,7 +159,7 @@ class Step(NamedTuple):
 
     source: int
     target: int
-    alike: bytes  # the states of a whole block of rows that are all in `source`
+    alike: bytes  # the states of a whole block whose rows are all in `source`
 
 
 STEPS: dict[Verb, tuple[Step, ...]] = {
@@ -169,4 +170,6 @@ STEPS: dict[Verb, tuple[Step, ...]] = {
     )
     for verb in Verb
 }
-LEGAL = {verb: bytes(step.source for step in steps) for verb, steps in STEPS.items()}  # the states a verb may begin from
+LEGAL = {
+    verb: bytes(step.source for step in steps) for verb, steps in STEPS.items()
+}  # by verb, the states from which it is allowed

@@ -1,7 +1,7 @@
-"""Totals: what has happened to the messages of a queue since the broker started. Derived, and never less than before.
+"""Totals: counts of a queue since the broker started. They never decrease.
 
-What arrived and what ended is told by numbers that the queue has anyway, less what they were at the start; so only deliveries
-and redrives are counted as they happen.
+Arrived and ended messages follow from numbers that the queue has anyway, minus their values at the start. Only deliveries and
+redrives are counted as they happen.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _REMOVED = (Outcome.PURGED, Outcome.REPLACED, Outcome.MOVED, Outcome.DROPPED)
 
 
 class Totals:
-    """The totals of one queue. `enqueued + redriven` less all that ended is how many more live messages there are."""
+    """The totals of one queue. `enqueued + redriven` minus all ended messages is the growth of its live messages."""
 
     __slots__ = ("_ended", "_live", "_next_sequence", "delivered", "redelivered", "redriven", "unlocked")
 
     def __init__(self) -> None:
-        self.delivered = 0  # to a link, or in a batch to a lease; each time counts
-        self.redelivered = 0  # of these, not for the first time
+        self.delivered = 0  # each delivery to a link or in a batch of a lease
+        self.redelivered = 0  # deliveries after the first one of a message
         self.unlocked = 0  # returned by a link's lock timeout
-        self.redriven = 0  # dead letters of this queue's own that are AVAILABLE again, at their places
-        self._next_sequence = self._live = 0  # of the queue when the broker started
+        self.redriven = 0  # dead letters that had stayed here and are AVAILABLE again
+        self._next_sequence = self._live = 0  # at the start of the broker
         self._ended = [0] * OUTCOME_CODES
 
     def begin(self, next_sequence: int, live: int, ended: Sequence[int]) -> None:
-        """Begin at 0: the broker starts, with these numbers of the queue."""
+        """Begin at 0, at the start of the broker."""
         self.delivered = self.redelivered = self.redriven = self.unlocked = 0
         self._next_sequence, self._live, self._ended = next_sequence, live, list(ended)
 
     def acquired(self, block: Block, rows: Rows) -> None:
-        """Count a delivery of each of the rows."""
+        """Count a delivery of each row."""
         self.delivered += row_count(rows)
         if block.returned.values is not None:
             self.redelivered += int(np.count_nonzero(block.returned.values[rows]))
 
     def row(self, next_sequence: int, ended: Sequence[int]) -> list[int]:
-        """Return the totals, in the order of `TOTALS`; `ended`: messages of the queue that have ended, by outcome."""
+        """Return the totals, in the order of `TOTALS`. `ended`: the ended messages of the queue, by outcome."""
         ended = [now - before for now, before in zip(ended, self._ended, strict=True)]
         return [
             next_sequence - self._next_sequence,
@@ -53,12 +53,12 @@ class Totals:
             self.redriven,
             ended[Outcome.ACCEPTED],
             ended[Outcome.REJECTED],
-            ended[Outcome.DEAD_LETTERED] + self.redriven,  # a redrive takes them off what has ended
+            ended[Outcome.DEAD_LETTERED] + self.redriven,  # a redrive reduces the count of ended messages
             ended[Outcome.EXPIRED],
             sum(ended[outcome] for outcome in _REMOVED),
         ]
 
     def conserved(self, next_sequence: int, live: int, ended: Sequence[int]) -> bool:
-        """Say whether the totals account for every live message."""
+        """Return True if the totals account for every live message."""
         enqueued, _, _, redriven, *gone = self.row(next_sequence, ended)
         return self._live + enqueued + redriven - sum(gone) == live

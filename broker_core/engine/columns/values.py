@@ -1,4 +1,4 @@
-"""Values as JSON has them, in events and snapshots: row sets, arrays, octets, and objects of these."""
+"""Values in the JSON of events and snapshots: row sets, arrays, bytes, and objects of these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIMPLE = (str, int, bool, list)
 
 
 def to_json(value: Any) -> Any:
-    """The form that `from_json` knows. What JSON has itself stays."""
+    """Return the form that `from_json` reads. JSON's own types do not change."""
     if isinstance(value, _SIMPLE):
         return value
     if isinstance(value, RowSet):
@@ -30,7 +30,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The value that `to_json` wrote so."""
+    """Read the form that `to_json` returned."""
     if not isinstance(value, dict):
         return value
     if "rows" in value:

@@ -1,5 +1,4 @@
-"""Counts of AVAILABLE messages: how many per level and block, so that a search looks at blocks first and at rows second. And the
-first messages that wait for their retry."""
+"""Indexes of waiting messages: the AVAILABLE messages by level and block, and the first messages that wait for their retry."""
 
 from __future__ import annotations
 
@@ -13,31 +12,31 @@ from .series import Ints
 
 
 class FirstRetries(NamedTuple):
-    """Lowest sequence numbers of the messages that wait for their retry."""
+    """Lowest sequence numbers of the messages of a queue that wait for their retry."""
 
-    levels: list[int]  # by level; NEVER: none waits
-    groups: Ints  # codes of groups of which some wait, ascending
-    of_groups: Ints  # the lowest of each of these
+    levels: list[int]  # by level; NEVER: no message waits
+    groups: Ints  # codes of groups with waiting messages, ascending
+    of_groups: Ints  # the lowest number of each
 
 
 class RetriesOfBlock(NamedTuple):
-    """Lowest sequence numbers of such messages in one block."""
+    """Lowest sequence numbers of the messages of one block that wait for their retry."""
 
-    levels: Ints  # of which some wait, ascending
-    of_levels: Ints  # the lowest of each of these
+    levels: Ints  # levels with waiting messages, ascending
+    of_levels: Ints  # the lowest number of each
     groups: Ints
     of_groups: Ints
 
 
 class Waiting:
-    """Counts of one level. Blocks are numbered from 0; the first ones empty for good, the last one fills."""
+    """Counts of the AVAILABLE messages of one level by block. The first blocks become empty and stay so; the last one fills."""
 
     __slots__ = ("_counts", "_low", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self._counts: npt.NDArray[np.int32] = np.zeros(4, np.int32)  # by block number
-        self._low = 0  # no block before this one has any
+        self._low = 0  # no block before this one has AVAILABLE messages
 
     def add(self, number: int, change: int) -> None:
         """Change the count of a block."""
@@ -52,7 +51,7 @@ class Waiting:
 
     @property
     def first(self) -> int | None:
-        """The number of the first block that has some."""
+        """Number of the first block with AVAILABLE messages."""
         counts = self._counts
         while self._low < len(counts) and not counts[self._low]:
             step = int((counts[self._low :] > 0).argmax())
@@ -60,13 +59,13 @@ class Waiting:
         return self._low if self._low < len(counts) else None
 
     def blocks(self, first: int) -> Iterator[int]:
-        """The numbers of the blocks from `first` on that have some."""
+        """Return the numbers of the blocks from `first` on that have AVAILABLE messages."""
         lowest, counts = self.first, self._counts
         if lowest is None:
             return
         number, left = max(first, lowest), self.total
         while left > 0 and number < len(counts):
-            if not counts[number]:  # nearly always the next one has some
+            if not counts[number]:  # nearly always the next block has AVAILABLE messages
                 number += int((counts[number:] > 0).argmax())
                 if not counts[number]:
                     return

@@ -1,4 +1,4 @@
-"""Commands of the cleaner, which copies payloads ahead in the log and drops what nobody needs. See `queues`."""
+"""Commands of the cleaner, which copies needed payloads to the end of the log and drops the parts that nothing needs."""
 
 from __future__ import annotations
 
@@ -17,42 +17,45 @@ class Copied(NamedTuple):
 
     queue_id: int
     rows: RowSet
-    positions: Ints  # by row, in order: the log position of the record that its payload was copied from
-    payload_rows: Ints  # which row of that record it is
+    positions: Ints  # by row: log position of the record from which its payload was copied
+    payload_rows: Ints  # by row: its row in that record
     copy_rows: Ints | None = None  # by row, its row in the copy; None: in order
 
 
 @dataclass(frozen=True)
 class Relocate(Command[int | None]):
-    """A copy of payloads, each once, whoever holds it. Reply: of how many messages it has the payload from here on; None where
-    it was not stored, since nobody has anything of it.
+    """A copy of payloads, each stored once. Reply: the number of messages that have their payload there now; None if nothing
+    needs the copy, which is not stored then.
 
-    Messages whose payload is no longer where it was when it was copied are left out: their queue is gone, their block has left
-    memory, or they were copied before.
+    A message is left out if its payload is no longer in the place from which it was copied: its queue was deleted, its block
+    has left memory, or it was copied before.
     """
 
     messages: Sequence[Copied]
     payload: Any  # a buffer, or several
-    packed: Sequence[int] = ()  # ids of queues with blocks out of memory that are to have payloads there: see `Repack`
+    packed: Sequence[int] = ()  # ids of queues whose packed blocks use the copy: see `Repack`
 
 
 @dataclass(frozen=True)
 class Repack(Command[bool]):
-    """The columns of a block that left memory, written anew since payloads of its rows were copied. Reply: whether they replace
-    those of the record at `position`, which they are made of; not where these were replaced before, or are gone."""
+    """The columns of a packed block, written again because payloads of its rows were copied.
+
+    Reply: whether they replace the columns at `position`, from which they were made. They do not if those were replaced before,
+    or the block is gone.
+    """
 
     queue_id: int
     number: int
     position: int
-    lowest_payload: int  # the lowest and the highest log position of what is needed of its rows
+    lowest_payload: int  # lowest and highest log position of the payloads that its rows need
     highest_payload: int
     payload: Any  # the packed columns
 
 
 @dataclass(frozen=True)
 class RelocateStaged(Command[int]):
-    """A copy of the payload of the record at `position`, whole, for all stages that wait with it. Reply: how many parts of stages
-    it is the payload of from here on."""
+    """A copy of the whole payload of the record at `position`, for the stages that contain it. Reply: the number of parts of
+    stages that use the copy now."""
 
     position: int
     payload: Any
@@ -60,11 +63,11 @@ class RelocateStaged(Command[int]):
 
 @dataclass(frozen=True)
 class Drop(Command[list[list[int]]]):
-    """Disjoint parts of the log (begin, end) that are to go. Reply: those in which nobody needs anything, as `keeping` has
-    it; from here on nobody finds anything there.
+    """Disjoint parts of the log (begin, end) to drop. Reply: the parts that `keeping` does not need; their payloads can no
+    longer be read.
 
-    `packed`: of blocks that left memory, by the log position of their columns: a log position in each of the parts in which
-    something is needed of them, these columns too. Without it, all between the first and the last payload counts as needed.
+    `packed`: by the log position of a packed block's columns, one log position in each part that the block needs. Without an
+    entry, everything between its first and last payload counts as needed.
     """
 
     intervals: list[list[int]]

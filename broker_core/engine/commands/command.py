@@ -1,4 +1,4 @@
-"""The type of a command: a request to the engine, with the type of its reply."""
+"""The base class of commands."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 
 class Now(NamedTuple):
-    """Time is an argument. `wall` is microseconds since 1970; `up` is monotonic, in microseconds, anew after each start, without
-    the time in which the broker stood still; `resumed` is the `up` at which it last went on after that, 0 where it never did."""
+    """Times of a command, in microseconds. `wall` counts from 1970. `up` is monotonic: it counts from the start, without
+    standstills of the broker. `resumed` is the `up` at the end of the last standstill, or 0."""
 
     wall: int
     up: int
@@ -24,7 +24,7 @@ class Command(Generic[R]):
 
 
 class Maker(NamedTuple):
-    """The user who makes queues and exchanges by links or first uses, or publish keys, and how many that user may have."""
+    """The user whose link or first use makes a queue or an exchange, or whose write adds a publish key, and the user's limit."""
 
     user: str
     most: int

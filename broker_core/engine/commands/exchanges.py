@@ -15,36 +15,36 @@ from .command import Command, Maker
 
 @dataclass(frozen=True)
 class DeclareExchange(Command[bool]):
-    """The declaration of an exchange; the same again changes nothing. Reply: whether it is new."""
+    """The declaration of an exchange. Repeating it changes nothing. Reply: whether the exchange is new."""
 
     exchange: str
     type: str = "direct"
     options: dict[str, Any] = field(default_factory=dict)
-    maker: Maker | None = None  # as of DeclareQueue
+    maker: Maker | None = None  # as in `DeclareQueue`
 
 
 @dataclass(frozen=True)
 class DeleteExchange(Command[None]):
-    """The deletion of an exchange and its bindings; its queues stay."""
+    """The deletion of an exchange and its bindings. Its queues stay."""
 
     exchange: str
 
 
 @dataclass(frozen=True)
 class Bind(Command[bool]):
-    """A binding to an exchange; `key` is a routing key, or a topic exchange's pattern. Reply: whether it is new."""
+    """A binding to an exchange. `key` is a routing key, or the pattern of a topic exchange. Reply: whether the binding is new."""
 
     exchange: str
     queue: str
     key: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)  # what a headers exchange looks for
-    selector: str | None = None  # parsed before, as its normalised text
-    no_local: str | None = None  # the container whose own messages are not meant
+    arguments: dict[str, Any] = field(default_factory=dict)  # headers that a headers exchange compares
+    selector: str | None = None  # its canonical text
+    no_local: str | None = None  # AMQP container whose own messages are left out
 
 
 @dataclass(frozen=True)
 class Unbind(Command[int]):
-    """Take away the bindings of a queue: those with this key, or all. Reply: how many."""
+    """The end of a queue's bindings: those with this key, or all. Reply: how many."""
 
     exchange: str
     queue: str
@@ -53,38 +53,37 @@ class Unbind(Command[int]):
 
 @dataclass(frozen=True)
 class ListExchanges(Command[list[dict[str, Any]]]):
-    """The descriptions of one exchange, or of all. Reply: one JSON-able object each."""
+    """Descriptions of one exchange, or of all, as JSON objects."""
 
     exchange: str | None = None  # None: all
 
 
 class Sent(NamedTuple):
-    """Results of routing, as indices within the block."""
+    """Results of routing, as indexes within the block."""
 
-    unroutable: Rows = slice(0, 0)  # no queue is for them, and the exchange refuses such
-    refused: Rows = slice(0, 0)  # queues are, and none of them took them; `error` says why
+    unroutable: Rows = slice(0, 0)  # no binding matches, and the exchange refuses them
+    refused: Rows = slice(0, 0)  # every queue that they reach has refused them, by `error`
     error: PenstockError | None = None
-    dropped: int = 0  # no queue is for them, and the exchange drops such
-    stale: bool = False  # nothing was done: bindings or queues have changed since the payload was read, so read it again
+    dropped: int = 0  # no binding matches, and the exchange drops them
+    stale: bool = False  # nothing was stored: bindings or queues changed after the payload was read; read it again
 
 
 @dataclass(frozen=True)
 class Route(Command[Sent]):
-    """Send a block of messages through an exchange. Their payload is stored once, whatever the number of queues that get them.
-    Reply: `Sent`."""
+    """A block of messages for an exchange. Its payload is stored once for all queues."""
 
     exchange: str
     count: int
-    sizes: int | Ints  # as of Enqueue
+    sizes: int | Ints  # as in `Enqueue`
     payload: Any = None
-    keys: str | Coded = ""  # routing keys: one for all, or one each
+    keys: str | Coded = ""  # routing keys: one for all messages, or one for each
     durable: bool = True
-    # What was read of the payload before: by exchange (this one, and its alternates) what its bindings let through; and by what
-    # queues ask of messages, the attributes of all of them. `routes.plan` says what is needed.
+    # Read from the payload before the command, as `routes.plan` requires. By exchange: the matches of its bindings. By the
+    # needs of queues: the attributes of all messages.
     examined: Mapping[str, Examined] = field(default_factory=dict)
     attributes: Mapping[Asks, Attributes] = field(default_factory=dict)
-    container: str | None = None  # who sends
-    whole: bool = False  # if a message is unroutable or refused, refuse all with an error
-    # They wait, in a stage of this name or of this transaction. Then all is done or none, and the queues of this moment get them.
+    container: str | None = None  # AMQP container of the sender
+    whole: bool = False  # if one message is unroutable or refused, raise an error and store nothing
+    # If set, the messages wait in this stage or transaction. All of them are stored, or an error is raised.
     stage: str | None = None
     transaction: int | None = None

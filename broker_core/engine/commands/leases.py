@@ -1,7 +1,7 @@
-"""Commands of Spark's leases, and of operators about them.
+"""Commands about Spark's leases, of planners, tasks and operators.
 
-A planner's request comes in parts: `EnterLease`, then `FinishBatches` and `AcquireBatch`, or `PlanBatches`; each is decided on
-the state that the one before left.
+A planner's request has several parts: `EnterLease`, then `FinishBatches` and `AcquireBatch`, or `PlanBatches`. Each part is
+decided on the state that the previous one left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EnterLease(Command[int | None]):
-    """First part of every planner's request: may this planner speak for the lease? See docs/protocols/flight.md."""
+    """First part of each planner's request: checks that this planner may use the lease. See docs/protocols/flight.md."""
 
     queue: str
     lease: str
@@ -27,39 +27,37 @@ class EnterLease(Command[int | None]):
     epoch: int | None
     fresh: bool = False
     timeout: int | None = None  # microseconds
-    keep_timeout: bool = False  # the request says nothing of it, nor of the selector
+    keep_timeout: bool = False  # the request contains neither a timeout nor a selector
     selector: str | None = None  # the canonical text
-    signs: tuple[tuple[int, str], ...] = ()  # batches that the checkpoint names, with the signs it has of them
-    head: tuple[str, int] | None = None  # of a planner with several leases: the one it took up first, and its epoch of that
-    waiting: bool = False  # it has asked before, when there was no such lease
+    signs: tuple[tuple[int, str], ...] = ()  # batches that the checkpoint names, with their signs
+    head: tuple[str, int] | None = None  # of a planner with several leases: the first one that it took up, and its epoch
+    waiting: bool = False  # the planner has asked before, and the lease did not exist
 
 
 @dataclass(frozen=True)
 class FinishBatches(Command[tuple[int | None, int, int]]):
-    """Spark has finished every batch up to `finished`: settle what was read, give back what was not."""
+    """The end of all batches up to `finished`: read batches are settled, unread ones return."""
 
     lease: str
     finished: int
-    strict: bool = True  # refuse a number lower than what the lease has finished
+    strict: bool = True  # refuse a lower number than the lease has finished
     exclude: bool = False
     fail_on_data_loss: bool = True
 
 
 class LeasedBatch(NamedTuple):
-    """Reply of AcquireBatch: the lease's epoch, None where there is no lease yet; the batch that it holds, or the finished one
-    where it holds none; this batch's sign, None where the lease remembers none; and how many batches in a row its query has
-    finished without reading them."""
+    """Reply of `AcquireBatch`."""
 
-    epoch: int | None
-    batch: int
-    sign: str | None = None
-    unread: int = 0
-    unevaluated: int | None = None  # as of `Taken`
+    epoch: int | None  # of the lease; None: it does not exist yet
+    batch: int  # number of the batch that the lease holds, or of the finished one if it holds none
+    sign: str | None = None  # of this batch; None: not remembered
+    unread: int = 0  # consecutive batches that the query has finished unread
+    unevaluated: int | None = None  # as in `Taken`
 
 
 @dataclass(frozen=True)
 class AcquireBatch(Command[LeasedBatch]):
-    """The next batch for a lease: at most `messages` and `max_bytes`, before `until`; `timeout` in microseconds."""
+    """The next batch for a lease: at most `messages` and `max_bytes`, before `until`. `timeout` is in microseconds."""
 
     queue: str
     lease: str
@@ -73,12 +71,12 @@ class AcquireBatch(Command[LeasedBatch]):
     fail_on_data_loss: bool = True
     selector: str | None = None
     matching: Matching | None = None  # of the selector
-    alone: bool = True  # one message larger than `max_bytes` is taken alone; else nothing is
+    alone: bool = True  # True: a message larger than `max_bytes` is a batch of its own; False: it is not acquired
 
 
 @dataclass(frozen=True)
 class MeasureBatch(Command[tuple[int, int]]):
-    """The size of a batch that a lease holds. Reply: messages and bytes, 0 and 0 where it holds no such batch."""
+    """Size of a batch that a lease holds. Reply: messages and bytes; (0, 0) if it holds no such batch."""
 
     lease: str
     batch: int
@@ -94,12 +92,12 @@ class PlanBatches(Command[tuple[int, list[list[int]]]]):
     min_partitions: int = 1
     max_messages: int | None = None
     fail_on_data_loss: bool = True
-    written: bool = False  # Spark asks for tasks now, and has written the offset of `batch` before
+    written: bool = False  # Spark has written the offset of `batch`, and asks for tasks now
 
 
 @dataclass(frozen=True)
 class ReadBatch(Command[tuple[str, RowSet]]):
-    """The read of a part of a batch, sequence numbers `first` to `last`. Reply: the queue and the rows."""
+    """The read of a part of a batch: sequence numbers `first` to `last`. Reply: the queue and the rows."""
 
     lease: str
     run: str
@@ -108,12 +106,12 @@ class ReadBatch(Command[tuple[str, RowSet]]):
     first: int
     last: int
     fail_on_data_loss: bool = True
-    reader: SparkBatch | None = None  # the batch of Spark's that it is read for
+    reader: SparkBatch | None = None  # the micro-batch of Spark that needs it
 
 
 @dataclass(frozen=True)
 class RenewLease(Command[None]):
-    """A sign of life of the planner or task with this epoch: the lease's timeout starts anew."""
+    """A sign of life of the planner or task with this epoch: the timeout of the lease begins again."""
 
     lease: str
     epoch: int
@@ -122,12 +120,12 @@ class RenewLease(Command[None]):
 
 @dataclass(frozen=True)
 class ListLeases(Command[list[dict[str, Any]]]):
-    """The descriptions of all leases."""
+    """Descriptions of all leases."""
 
 
 @dataclass(frozen=True)
 class ReleaseLease(Command[int]):
-    """An operator ends the batch that a lease holds."""
+    """The end of the batch that a lease holds, by an operator."""
 
     lease: str
     settle: bool
@@ -135,7 +133,8 @@ class ReleaseLease(Command[int]):
 
 @dataclass(frozen=True)
 class SettleRow(Command[None]):
-    """An operator ends one poisonous message of a lease; the running query is fenced and plans again without it."""
+    """The end of one message of a lease's batch, by an operator. The running query is fenced, and plans again without the
+    message."""
 
     lease: str
     sequence: int

@@ -1,4 +1,4 @@
-"""Commands on which the lifetime of a queue or an exchange depends: who uses it, and whether it ends by itself."""
+"""Commands that the lifetime of a queue or an exchange depends on."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from .command import Command
 
 @dataclass(frozen=True)
 class OpenLink(Command[int]):
-    """A link to a queue or an exchange begins. Reply: its number. Needed where the node's lifetime depends on links; a queue's
-    subscriptions count besides."""
+    """A new link to a queue or an exchange whose lifetime depends on links, in addition to subscriptions. Reply: its number."""
 
     node: str
     makes: bool = False  # the node was made for this link
     receives: bool = False
-    owner: str | None = None  # whose link it is. With `makes`: this connection alone may receive from the node
+    owner: str | None = None  # connection of the link; with `makes` it alone may receive from the node
 
 
 @dataclass(frozen=True)
 class CloseLink(Command[None]):
-    """The end of a link. One that is not known, or whose node is gone, changes nothing."""
+    """The end of a link. Nothing happens if the link or its node is gone."""
 
     node: str
     link: int
@@ -28,6 +27,6 @@ class CloseLink(Command[None]):
 
 @dataclass(frozen=True)
 class EndNode(Command[bool]):
-    """End a queue or an exchange if its time has come: see `decide.lifetimes`. Reply: whether it had."""
+    """The end of a queue or an exchange if its lifetime is over: see `decide.lifetimes`. Reply: whether it was."""
 
     node: str

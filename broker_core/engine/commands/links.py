@@ -1,4 +1,4 @@
-"""Commands of links: holders that end with their connection. A link takes three messages as a lease takes a million."""
+"""Commands of links: holders that end with their connection."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subscribe(Command[int]):
-    """Open a holder that ends with its link, or with the broker. InUse where it may not consume beside others: `consumers`."""
+    """A subscription, which ends with its link or with the broker. Reply: its holder number."""
 
     queue: str
-    priority: int = 0  # among the queue's consumers; a higher one goes first
+    priority: int = 0  # among the queue's consumers; the highest comes first
     exclusive: bool = False
-    selector: str | None = None  # the canonical text; `Acquire` then brings what is known of it
-    user: str | None = None  # who has the link, for the archive; None: nobody with a name
+    selector: str | None = None  # its canonical text; `Acquire` brings the known matches
+    user: str | None = None  # of the link, for the archive; None: it has no name
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,14 @@ class Unsubscribe(Command[RowSet]):
 
     queue: str
     holder: int
-    cause: Cause = Cause.LINK_LOST  # how what the link still holds comes back, unless
-    outcome: Outcome | None = None  # the source's default outcome ends it: ACCEPTED or REJECTED
-    begun: RowSet | None = None  # of LINK_LOST: the other messages come back as PREFETCHED; None: there are no others
+    cause: Cause = Cause.LINK_LOST  # of the return of messages that the link holds, if `outcome` is not set
+    outcome: Outcome | None = None  # the source's default outcome ends these messages: ACCEPTED or REJECTED
+    begun: RowSet | None = None  # messages that the client had begun to work on; the others return as PREFETCHED; None: all
 
 
 class Taken(NamedTuple):
-    """Messages that a link got. If there are none, `unevaluated` is the block for which its selector must be evaluated first."""
+    """Messages that a link acquired. If it acquired nothing, `unevaluated` is the block for which its selector must be
+    evaluated."""
 
     rows: RowSet
     unevaluated: int | None = None
@@ -45,18 +46,18 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Acquire(Command[Taken]):
-    """The next messages for a link, at most up to the first that nobody has evaluated its selector for: see `Matching`."""
+    """The next messages for a link, at most up to the first one for which its selector is not evaluated: see `Matching`."""
 
     queue: str
     holder: int
     messages: int  # the link's credit
     max_bytes: int | None = None
     matching: Matching | None = None
-    behind: tuple[int, ...] = ()  # holders of links that go first: what they have not passed is left to them
+    behind: tuple[int, ...] = ()  # holders of links with precedence: messages that they have not passed are left to them
 
 
 class Browsed(NamedTuple):
-    """Messages found, and the sequence number to go on from; `unevaluated` as of `Taken`."""
+    """Messages, and the sequence number to continue from. `unevaluated` is as in `Taken`."""
 
     rows: RowSet
     next: int
@@ -65,7 +66,7 @@ class Browsed(NamedTuple):
 
 @dataclass(frozen=True)
 class Browse(Command[Browsed]):
-    """Messages that are AVAILABLE from sequence number `first` on. They stay so. Reply: the rows, and where to go on."""
+    """AVAILABLE messages from sequence number `first` on, which stay AVAILABLE."""
 
     queue: str
     first: int
@@ -76,7 +77,7 @@ class Browse(Command[Browsed]):
 
 @dataclass(frozen=True)
 class Settle(Command[None]):
-    """The end of messages that a link holds, with an outcome; `error` says why they are rejected."""
+    """The end of messages that a link holds, with an outcome. `error` is the reason of a rejection."""
 
     queue: str
     holder: int
@@ -98,8 +99,8 @@ class Release(Command[None]):
     holder: int
     rows: RowSet
     cause: Cause = Cause.RELEASED
-    exclude: bool = False  # undeliverable here: do not offer them to this link again
-    annotations: bytes | None = None  # an encoded map, to be merged into the messages' annotations
+    exclude: bool = False  # undeliverable here: not offered to this link again
+    annotations: bytes | None = None  # an encoded map that is merged into the messages' annotations
     retry: Retry | None = None  # time of the next delivery; None: by the queue's options
 
     @property
@@ -109,7 +110,7 @@ class Release(Command[None]):
 
 
 def command_of(disposition: Disposition, queue: str, holder: int, rows: RowSet) -> Settle | Release:
-    """The command that ends the delivery of messages that `holder` has, in this way."""
+    """Return the command that ends the delivery of messages of `holder` by a disposition."""
     if disposition.outcome is not None:
         return Settle(queue, holder, rows, disposition.outcome, disposition.error)
     assert disposition.cause is not None

@@ -10,17 +10,17 @@ from .command import Command
 
 
 class Shifted(NamedTuple):
-    """The reply to `Move`, `Copy` and `Redrive`, with the sequence number to go on from."""
+    """Reply of `Move`, `Copy` and `Redrive`."""
 
-    messages: int  # so many were moved, copied or redriven
-    next: int | None  # the sequence number to go on from; None: there are no more
-    stayed: int = 0  # so many cannot go: the target is full; for dead letters also: their queue is gone, or has a newer value
+    messages: int  # messages that were moved, copied or redriven
+    next: int | None  # sequence number to continue from; None: there are no more
+    stayed: int = 0  # messages that cannot go: the target is full, or the queue of a dead letter is gone or has a newer value
 
 
 @dataclass(frozen=True)
 class Move(Command[Shifted]):
-    """Messages that nobody has taken (AVAILABLE or DELAYED), in order, from `first` to `last`; DELAYED ones keep their time.
-    Reply: `Shifted`. One command moves at most MAX_MOVED."""
+    """AVAILABLE or DELAYED messages from `first` to `last`, moved in order. DELAYED ones keep their time. One command moves at
+    most MAX_MOVED messages."""
 
     queue: str
     target: str
@@ -31,7 +31,7 @@ class Move(Command[Shifted]):
 
 @dataclass(frozen=True)
 class Copy(Command[Shifted]):
-    """Copies of messages, selected as by `Move`; the originals stay."""
+    """Copies of messages, selected as by `Move`."""
 
     queue: str
     target: str
@@ -42,8 +42,8 @@ class Copy(Command[Shifted]):
 
 @dataclass(frozen=True)
 class DiscardMessages(Command[int]):
-    """An operator ends messages from `first` to `last`, whoever holds them: they are damaged, or nobody can use them. A query
-    whose lease holds one is fenced. Reply: how many have ended."""
+    """The end of messages from `first` to `last`, by an operator, because they are damaged or useless. A query whose lease
+    holds one is fenced. Reply: the number of ended messages."""
 
     queue: str
     first: int
@@ -53,12 +53,12 @@ class DiscardMessages(Command[int]):
 
 @dataclass(frozen=True)
 class Redrive(Command[Shifted]):
-    """Dead letters from `first` to `last` go back to where they came from: those that are AVAILABLE in this queue to the tail of
-    the queue that each was sent to, those of this queue that its dead-letter queue could not take to their sequence numbers.
-    Reply: `Shifted`. One command looks at no more than MAX_MOVED of each kind."""
+    """The return of dead letters from `first` to `last`. AVAILABLE dead letters move to the tail of the queue that they came
+    from. Dead letters that had stayed become AVAILABLE at their sequence numbers. One command examines at most MAX_MOVED of
+    each kind."""
 
     queue: str
     messages: int = MAX_MOVED
     first: int = 0
     last: int | None = None
-    ranges: tuple[int, ...] | None = None  # only these: first, last, first, last …, in any order, both included
+    ranges: tuple[int, ...] | None = None  # only these ranges: first, last, first, last …, in any order, both included

@@ -1,4 +1,4 @@
-"""Commands about queues and the messages that come into them."""
+"""Commands about queues, and messages that arrive."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeclareQueue(Command[bool]):
-    """The declaration of a queue; the same again changes nothing. Reply: whether it is new."""
+    """The declaration of a queue. Repeating it changes nothing. Reply: whether the queue is new."""
 
     queue: str
     type: str = "fifo"
     options: dict[str, Any] = field(default_factory=dict)
-    maker: Maker | None = None  # None: a user asked for this queue by name, and may ask for it again
+    maker: Maker | None = None  # None: the queue is declared by name, and does not count towards a user's limit
 
 
 @dataclass(frozen=True)
 class DeleteQueue(Command[int]):
-    """The deletion of a queue with its messages. Reply: how many messages were not settled, and are lost."""
+    """The deletion of a queue with its messages. Reply: the number of messages that were not settled."""
 
     queue: str
-    force: bool = False  # also while consumers hold some of them
-    if_empty: bool = False  # only when every message is settled
-    if_unused: bool = False  # only when nobody consumes from it, and no lease is on it
+    force: bool = False  # also if consumers hold messages
+    if_empty: bool = False  # only if every message is settled
+    if_unused: bool = False  # only if it has no consumers and no leases
 
 
 @dataclass(frozen=True)
 class AlterQueue(Command[bool]):
-    """New values of a queue's options. Reply: whether anything was changed."""
+    """New values of a queue's options. Reply: whether an option changed."""
 
     queue: str
-    options: dict[str, Any] = field(default_factory=dict)  # those to be changed; None: back to the default
+    options: dict[str, Any] = field(default_factory=dict)  # options to change; None: the default
 
 
 @dataclass(frozen=True)
 class PauseQueue(Command[bool]):
-    """A stop of delivery until the queue is resumed; what is sent still comes in. Reply: whether anything was changed."""
+    """The pause of a queue's deliveries. Messages still arrive. Reply: whether it was not paused."""
 
     queue: str
 
 
 @dataclass(frozen=True)
 class ResumeQueue(Command[bool]):
-    """The end of a queue's pause. Reply: whether anything was changed."""
+    """The end of a queue's pause. Reply: whether it was paused."""
 
     queue: str
 
 
 class Appended(NamedTuple):
-    """Results of enqueueing: the messages that were stored, and those that were not."""
+    """Reply of `Enqueue`: the stored messages, and the others."""
 
-    next: int  # the sequence number that the next message will get
-    refused: Sequence[int] = ()  # which of them the queue's limits keep out
-    duplicates: int = 0  # how many had come before: they are in the queue, or were
-    kept: Sequence[int] | None = None  # which of them were stored, in order, at the sequence numbers before `next`; None: all
+    next: int  # sequence number of the next message
+    refused: Sequence[int] = ()  # indexes of messages that the queue's limits refuse
+    duplicates: int = 0  # number of messages that had arrived before
+    kept: Sequence[int] | None = None  # indexes of the stored messages, which have the sequence numbers before `next`; None: all
 
 
 class Stores(Command[R]):
-    """Messages that a queue has to have capacity for."""
+    """Messages that need capacity of a queue."""
 
     queue: str
     count: int
@@ -78,27 +78,27 @@ class Stores(Command[R]):
 
     @property
     def candidates(self) -> Candidates:
-        """The messages, as the check of the queue's limits sees them."""
+        """The messages, for the check of the queue's limits."""
         return Candidates(self.count, self.sizes, self.attributes)
 
 
 @dataclass(frozen=True)
 class Enqueue(Stores[Appended]):
-    """One block of messages; its payload is stored with the event. Reply: `Appended`."""
+    """One block of messages. Its payload is stored with the event."""
 
     queue: str
     count: int
-    sizes: int | Ints  # stored bytes of each message, or of all alike
+    sizes: int | Ints  # as in `Stores`
     payload: Any = None  # a buffer, or several
-    durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
-    attributes: Attributes = NO_ATTRIBUTES  # what of the messages' insides the queue wants to know
-    whole: bool = False  # all of them or none: QueueFull where some would be refused. Else an overflow *block* refuses none
+    durable: bool = True  # a message asks for it; only for a queue with durability=header
+    attributes: Attributes = NO_ATTRIBUTES  # see `Attributes`
+    whole: bool = False  # raise QueueFull instead of refusing some; otherwise the overflow *block* refuses none
 
 
 @dataclass(frozen=True)
 class Purge(Command[int]):
-    """Messages that nobody has taken (AVAILABLE or DELAYED) before `until`, from the first on. Reply: how many; if so many as
-    `messages`, there may be more."""
+    """The end of AVAILABLE and DELAYED messages before `until`, the oldest first. Reply: how many. If it is `messages`, there
+    may be more."""
 
     queue: str
     messages: int = MAX_PURGED
@@ -109,39 +109,38 @@ class Offer(NamedTuple):
     """A link that can take arriving messages immediately."""
 
     holder: int
-    messages: int  # at most so many
+    messages: int  # the link's capacity
     budgets: tuple[int, ...] = ()  # indexes into the command's `budgets`: limits that the link shares with other links
-    matching: Matching | None = None  # what its selector is known to match in the queue; None: it has no selector
+    matching: Matching | None = None  # the known matches of its selector in the queue; None: it has no selector
     matches: Ints | None = None  # by arriving message, whether its selector matches (bool); None: it has no selector
 
 
 class Delivered(NamedTuple):
-    """Result of `EnqueueImmediate`: indexes among its messages, ascending. The remaining messages were taken, or are duplicates
-    of messages that the queue has or had."""
+    """Reply of `EnqueueImmediate`: indexes of its messages, ascending. The remaining messages were taken, or are duplicates."""
 
-    taken: Sequence[tuple[int, RowSet]]  # holder and what it acquired, in the order in which it has to leave
+    taken: Sequence[tuple[int, RowSet]]  # each holder and its messages, in the order of delivery
     undelivered: Sequence[int]  # no link could take them
-    refused: Sequence[int]  # the queue's limits keep them out
+    refused: Sequence[int]  # the queue's limits refuse them
 
 
 @dataclass(frozen=True)
 class EnqueueImmediate(Stores[Delivered]):
-    """*Immediate* messages: each is stored and acquired in one step, or leaves no trace. The links of `offers` take them in this
-    order; a link may have several offers."""
+    """*Immediate* messages: each is stored and acquired in one step, or leaves no trace. The links of `offers` take messages in
+    this order. A link may have several offers."""
 
     queue: str
     count: int
-    sizes: int | Ints  # stored bytes of each message, or of all alike
-    payload: Any = None  # as of `Enqueue`
+    sizes: int | Ints  # as in `Stores`
+    payload: Any = None  # as in `Enqueue`
     durable: bool = True
     attributes: Attributes = NO_ATTRIBUTES
     offers: Sequence[Offer] = ()
-    budgets: Sequence[int] = ()  # messages that the offers naming an index may take together
+    budgets: Sequence[int] = ()  # by index: messages that the offers with this index may take together
 
 
 @dataclass(frozen=True)
 class Stat(Command[list[dict[str, Any]]]):
-    """The descriptions of one queue, or of all: counts, bytes, options, leases."""
+    """Descriptions of one queue, or of all: counts, bytes, options, leases."""
 
     queue: str | None = None  # None: all queues
 

@@ -1,4 +1,4 @@
-"""Commands about the archive's table: what goes to it, in passes (see `model.recordings`)."""
+"""Commands about recordings: settled messages that are written to the archive (see `model.recordings`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .command import Command
 
 @dataclass(frozen=True)
 class BeginRecording(Command[Recording | None]):
-    """The begin of a queue's next pass, of at most about so many rows and stored bytes. Reply: the pass, or the one that has
-    begun and not ended; None where nothing is to be recorded, or the queue is gone."""
+    """The next recording of a queue, of about this many rows and stored bytes. Reply: the recording, or the current one; None
+    if the queue is gone, or has nothing to record."""
 
     queue_id: int
     rows: int
@@ -20,7 +20,7 @@ class BeginRecording(Command[Recording | None]):
 
 @dataclass(frozen=True)
 class EndRecording(Command[bool]):
-    """The end of a pass: its rows are in the table of this version. Reply: whether it had not ended yet."""
+    """The end of a recording: its rows are in this version of the table. Reply: whether it had not ended before."""
 
     queue_id: int
     number: int
@@ -29,4 +29,4 @@ class EndRecording(Command[bool]):
 
 @dataclass(frozen=True)
 class ListBacklogs(Command[list[Backlog]]):
-    """The queues, deleted ones too, that have something to be recorded."""
+    """The queues that have something to record, also deleted ones."""

@@ -16,9 +16,9 @@ from .queues import Stores
 
 @dataclass(frozen=True)
 class StageMessages(Stores[None]):
-    """Messages that wait in a stage, unseen, until it is published. The fields are as of `Enqueue`."""
+    """Messages that wait in a stage. The fields are as in `Enqueue`."""
 
-    stage: str  # a name, or `stages.attempt_name`
+    stage: str  # a name; of a write: `stages.attempt_name`
     queue: str
     count: int
     sizes: int | Ints
@@ -28,27 +28,30 @@ class StageMessages(Stores[None]):
 
 @dataclass(frozen=True)
 class Publish(Command[tuple[int, bool]]):
-    """Stages by name, or these attempts of a write. Reply: how many messages, and whether it was done before."""
+    """The publish of stages by name, or of attempts of a write. Reply: the number of messages, and whether it repeats an
+    earlier publish."""
 
     stages: list[str]
     key: PublishKey | None = None
     write: str | None = None
     attempts: Sequence[int] = ()
-    reader: SparkBatch | None = None  # the batch of Spark's that is written
-    maker: Maker | None = None  # whose key it is, and how many that user may have
-    elsewhere: str | None = None  # of a write over several brokers: kept with the key, for a repetition that finishes the others
+    reader: SparkBatch | None = None  # the micro-batch of Spark that is written
+    maker: Maker | None = None  # owner of the key
+    elsewhere: str | None = (
+        None  # of a write to several brokers: stored with the key, for a repetition that finishes the other parts
+    )
 
 
 @dataclass(frozen=True)
 class IsPublished(Command[tuple[bool, str | None]]):
-    """A question: would a publish with this key be a repetition? Reply: with the `elsewhere` of the publish with this number."""
+    """The question whether a publish with this key was done. Reply: also the `elsewhere` of the publish with this number."""
 
     key: PublishKey
 
 
 @dataclass(frozen=True)
 class Discard(Command[int]):
-    """Stages by name, or all attempts of a write, those too that come later. Reply: how many there were."""
+    """The end of stages by name, or of all attempts of a write, also later ones. Reply: the number of stages."""
 
     stages: list[str]
     write: str | None = None
@@ -56,4 +59,4 @@ class Discard(Command[int]):
 
 @dataclass(frozen=True)
 class ListStages(Command[list[dict[str, Any]]]):
-    """The descriptions, by write, of the stages that wait for a publish."""
+    """Descriptions, by write, of the stages that wait for a publish."""

@@ -1,4 +1,4 @@
-"""Commands that say that time has passed, or that the broker has started."""
+"""Commands for the passing of time and the start of the broker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .command import Command
 
 @dataclass(frozen=True)
 class Tick(Command[None]):
-    """Time has passed."""
+    """The passing of time."""
 
 
 @dataclass(frozen=True)
 class Recovered(Command[dict[str, int]]):
-    """The broker has started: links of the last life have ended, leases count time anew."""
+    """The start of the broker: links of its last run have ended, and leases count time from here."""
 
-    nonce: str = ""  # drawn for this start; without one batches have no sign
+    nonce: str = ""  # random, for this start; without it batches have no sign

@@ -1,4 +1,4 @@
-"""Commands about transactions. Part 4 of AMQP 1.0 calls them declaring, posting, retiring and discharging."""
+"""Commands about transactions. Part 4 of AMQP 1.0 uses the words *declare*, *post*, *retire* and *discharge*."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .command import Command
 
 @dataclass(frozen=True)
 class BeginTransaction(Command[int]):
-    """A new transaction of `owner`, a connection of `user`; each with too many is refused. Reply: its number."""
+    """A new transaction of `owner`, a connection of `user`. Reply: its number."""
 
     owner: int
     user: str | None = None
@@ -24,7 +24,7 @@ class BeginTransaction(Command[int]):
 
 @dataclass(frozen=True)
 class Post(Command[None]):
-    """Messages that are in the queue if the transaction commits. As `Enqueue`, but they have no sequence numbers before."""
+    """Messages that the commit adds to the queue. The fields are as in `Enqueue`."""
 
     transaction: int
     queue: str
@@ -36,11 +36,12 @@ class Post(Command[None]):
 
 @dataclass(frozen=True)
 class Retire(Command[None]):
-    """Outcome of messages that a link holds, if the transaction commits; until then they stay ACQUIRED by it. Of several for the
-    same messages, the last one counts.
+    """The outcome that messages of a link get at the commit. Until then they stay ACQUIRED. The last outcome of a message
+    counts.
 
-    After a rollback the link holds them as before, but for those that it has `settled`, or whose link is gone: these end with
-    `default`."""
+    After a rollback the link still holds them, except for messages that it has `settled`, or whose link has ended: these end by
+    `default`.
+    """
 
     transaction: int
     queue: str
@@ -53,7 +54,7 @@ class Retire(Command[None]):
 
 @dataclass(frozen=True)
 class FailTransaction(Command[None]):
-    """Failure of a part of a transaction, so that all of it can only be rolled back."""
+    """The failure of a part of a transaction, which can only be rolled back then."""
 
     transaction: int
     why: str
@@ -61,14 +62,14 @@ class FailTransaction(Command[None]):
 
 @dataclass(frozen=True)
 class Discharge(Command[PenstockError | None]):
-    """The end of a transaction. Reply: None, or why what was to be committed was rolled back instead."""
+    """The end of a transaction. Reply: None, or the reason why a commit became a rollback."""
 
     transaction: int
     fail: bool = False
-    cause: Cause = Cause.ROLLBACK  # of a rollback that the broker causes itself: how messages that no link can settle come back
+    cause: Cause = Cause.ROLLBACK  # of a rollback by the broker: the cause for messages that no link can settle
 
 
 @dataclass(frozen=True)
 class TimeOutTransactions(Command[None]):
-    """Undo those whose work has taken too long; who goes on with one is told. A command of its own, before `Tick`: what both
-    would give back comes back once."""
+    """The rollback of transactions that have worked too long. It comes before `Tick`, so that a message that both would return
+    returns once."""

@@ -1,4 +1,4 @@
-"""Decisions of the cleaner: copies and drops, by what is needed at that moment, since queues change while it works."""
+"""Decisions of the cleaner. They depend on what is needed at that moment, because queues change while the cleaner works."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .decision import Decision, decides
 
 @decides(c.Relocate)
 def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[int | None]:
-    """Give messages another payload, as far as theirs is where it was copied from.
+    """Give messages another payload, unless their payload is no longer in the place from which it was copied.
 
-    A log position belongs to one record for ever, so rows that have it, and the same row of it, have the same payload.
+    A log position belongs to one record forever, so an equal position and row in the record mean the same payload.
     """
     events = [event for copied in command.messages if (event := _relocated(state, copied)) is not None]
     if not events:  # the payload may still belong to packed blocks: it is stored with the first queue that exists
@@ -34,7 +34,7 @@ def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[in
 
 
 def _relocated(state: BrokerState, copied: c.Copied) -> e.Relocated | None:
-    """The event for those of the messages whose payload is where it was copied from; None where there are none."""
+    """Return the event for the messages whose payload is still in its place; None: there are none."""
     queue = state.by_id.get(copied.queue_id)
     if queue is None:
         return None
@@ -57,7 +57,7 @@ def _relocated(state: BrokerState, copied: c.Copied) -> e.Relocated | None:
 
 
 def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_rows: Ints) -> Ints | None:
-    """By row, whether its payload is still that row of the record at that position; None where none is."""
+    """Return by row whether its payload is still that row of the record at that position; None: no row's is."""
     block = queue.blocks.get(number)
     if block is None or int(rows[-1]) >= block.filled:
         return None
@@ -69,7 +69,7 @@ def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_r
 
 @decides(c.Repack)
 def repack(state: BrokerState, command: c.Repack, now: c.Now) -> Decision[bool]:
-    """Give a block that left memory other columns, made of those that it has."""
+    """Replace the columns of a packed block, unless they have changed."""
     queue = state.by_id.get(command.queue_id)
     entry = None if queue is None else queue.packed.get(command.number)
     if entry is None or entry.position != command.position:
@@ -89,7 +89,7 @@ def relocate_staged(state: BrokerState, command: c.RelocateStaged, now: c.Now) -
 
 @decides(c.Drop)
 def drop(state: BrokerState, command: c.Drop, now: c.Now) -> Decision[list[list[int]]]:
-    """Drop those of the intervals that hold nothing needed."""
+    """Drop the intervals that nothing needs."""
     asked = sorted(interval for interval in command.intervals if not state.dropped.covers(interval[0], interval[1] - 1))
     if not asked:
         return Decision([], [])
@@ -99,7 +99,7 @@ def drop(state: BrokerState, command: c.Drop, now: c.Now) -> Decision[list[list[
 
 
 def _needed(state: BrokerState, asked: Intervals, command: c.Drop) -> Iterator[Ints]:
-    """Yield the numbers of the intervals that hold something needed, with -1 for what lies elsewhere."""
+    """Yield the numbers of intervals that something needs; -1: a place outside of them."""
     keeping, packed = command.keeping, command.packed
     yield asked.index(np.array([part.position for stage in state.stages.values() for part in stage.parts], np.int64))
     for queue in state.by_id.values():

@@ -1,4 +1,4 @@
-"""Decisions about dead letters and retries: messages that were rejected, failed too often, expired, or refused by every link.
+"""Decisions about the end of deliveries, dead letters and retries.
 
 A function returns events that are decided on the state before them. Events of one cause belong together: `as_one` joins them.
 
@@ -40,7 +40,7 @@ NOT_HELD = Holding()
 
 
 def as_one(events: Sequence[e.Event]) -> e.Event:
-    """Join events into one, so that all of them happen or none. There is at least one event, and all are journaled."""
+    """Join events, all of them journaled, so that all happen or none."""
     return events[0] if len(events) == 1 else e.Together(tuple(events))
 
 
@@ -72,7 +72,8 @@ def end(
 def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, error: str | None) -> list[e.Event]:
     """End ACQUIRED messages that their reader cannot decode.
 
-    They move to the dead-letter queue whatever the policy for rejected messages is: the next reader could not decode them either.
+    They move to the dead-letter queue under every policy for rejected messages, because the next reader could not decode them
+    either.
     """
     if queue.rules.dead_letter_queue is not None:
         return dead_letter(basis, queue, rows, Reason.MALFORMED, holding, error)
@@ -83,8 +84,11 @@ def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, er
 def after_return(
     basis: Basis, queue: Queue, rows: RowSet, cause: Cause, taker: str | None = None, retry: Retry | None = None
 ) -> list[e.Event]:
-    """Decide what follows the return of ACQUIRED messages: without an attempt left they become dead letters, and the others may
-    wait for their retry, by the queue's options or by `retry`, which their consumer asked for. `taker`: their former holder."""
+    """Decide what follows the return of ACQUIRED messages.
+
+    Messages without an attempt left become dead letters. The others may wait for their retry, by the queue's options or by the
+    consumer's `retry`. `taker`: the former holder's name.
+    """
     last = last_attempts(queue, rows, cause)
     events = dead_letter(basis, queue, last, Reason.DELIVERY_LIMIT, Holding(taker=taker)) if last else []
     wall = basis.now.wall // 1000
@@ -116,7 +120,7 @@ def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
 
 
 def expire(basis: Basis, queue: Queue, rows: RowSet) -> list[e.Event]:
-    """End expired messages, AVAILABLE or DELAYED, by the queue's policy."""
+    """End expired messages by the queue's policy."""
     if queue.rules.expired == "deadLetter" and queue.rules.dead_letter_queue is not None:
         return dead_letter(basis, queue, rows, Reason.EXPIRED)
     return [e.Expired(queue.name, rows, basis.now.wall)]
@@ -131,7 +135,7 @@ def refuse(basis: Basis, queue: Queue, holder: int, rows: RowSet) -> list[e.Even
 
 
 def leave(basis: Basis, queue: Queue, holder: int, back: RowSet) -> list[e.Event]:
-    """Apply the queue's policy at the end of a link that returns `back`: all other links may have refused a message."""
+    """Apply the queue's policy at the end of a link that returns `back`. All other links may have refused a message."""
     if queue.rules.refused_by_all != "deadLetter" or len(queue.consumers.subscriptions) < 2:
         return []
     others = _exclusions_of_others(queue, holder)
@@ -146,8 +150,11 @@ def _exclusions_of_others(queue: Queue, holder: int) -> list[Exclusions]:
 def dead_letter(
     basis: Basis, queue: Queue, rows: RowSet, reason: Reason, holding: Holding = NOT_HELD, error: str | None = None
 ) -> list[e.Event]:
-    """Move DELAYED, AVAILABLE or ACQUIRED messages to the dead-letter queue. Messages that it cannot take stay here, ARCHIVED, so
-    that nothing is lost and no one waits for capacity. The caller has applied the queue's policies."""
+    """Move messages to the dead-letter queue.
+
+    Messages that it cannot take stay here, ARCHIVED: none is lost, and none waits for capacity. The caller has applied the
+    queue's policies.
+    """
     target = basis.state.queues.get(queue.rules.dead_letter_queue or "")
     going = RowSet()
     if (
@@ -189,9 +196,9 @@ def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> Row
 
 
 def _expires_into(state: BrokerState, queue: Queue) -> bool:
-    """Return True if messages that expire here would return here without a consumer, by the dead-letter queues of others.
+    """Return True if messages that expire here would return on their own, by the dead-letter queues of others.
 
-    Messages that circulate for other reasons need a consumer that rejects them, or fails, each time.
+    For other reasons, messages circulate only if a consumer rejects them, or fails, each time.
     """
     seen: set[str] = set()
     following: Queue | None = queue

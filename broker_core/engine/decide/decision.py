@@ -1,4 +1,4 @@
-"""Decisions: their type, the register of the functions that decide commands, and checks that most of them begin with."""
+"""Decisions: their type, the register of functions that decide commands, and checks that most of them begin with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ C = TypeVar("C", bound=c.Command[Any])
 
 
 class Effects(NamedTuple):
-    """Consequences of a decision for others. Names, each once, in the order of the events that are their reasons."""
+    """Names of queues and nodes that a decision concerns, each once, in the order of the events."""
 
     wakes: tuple[str, ...] = ()  # queues in which waiting consumers may find messages now, and deleted queues
     may_end: tuple[str, ...] = ()  # queues and exchanges whose lifetime may be over: `EndNode` decides
@@ -50,7 +50,7 @@ class Decision(Generic[R]):
 class Basis:
     """Basis of a decision: the state, the time, and the messages that the decision has brought to queues so far.
 
-    A decision of several parts passes one basis to all of them, because each part is decided on the state before all of them.
+    All parts of one decision share a basis, because each part is decided on the state before all of them.
     """
 
     state: BrokerState

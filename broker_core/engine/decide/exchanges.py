@@ -1,6 +1,6 @@
 """Decisions about exchanges and their bindings.
 
-An exchange and a queue never share a name: an address says one thing. A queue that is deleted takes its bindings with it.
+An exchange and a queue never have the same name, so an address is unambiguous. The end of a queue ends its bindings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..model import headers
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
 from ..model.exchange_options import OPTIONS, checked
-from ..model.names import check_new_name, check_node_name
+from ..model.names import check_node_name
 from ..model.state import BrokerState
 from ..model.topics import words_of
 from .decision import Decision, decides, need_queue
@@ -35,17 +35,16 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
 
 @decides(c.DeclareExchange)
 def declare_exchange(state: BrokerState, command: c.DeclareExchange, now: c.Now) -> Decision[bool]:
-    """Add an exchange; False if the same is there. AlreadyExists, InvalidRequest, ResourceLimit, NotFound of an alternate."""
+    """Add an exchange; False if it exists. Raises AlreadyExists, InvalidRequest, ResourceLimit, NotFound for the alternate."""
     check_node_name("exchange", command.exchange)
     policy = state.policies.options_of(command.exchange, command.type)
     options = checked(command.type, {**policy, **command.options})
     exchange = state.exchanges.by_name.get(command.exchange)
     if exchange is not None:
-        # What a policy says is its own business: it may have changed since.
+        # A policy may have changed since: only the other options must be the same.
         asked = [name for name in OPTIONS if name in command.options or name not in policy]
         _check_alike(exchange, command.type, options, asked)
         return Decision([], False)
-    check_new_name("exchange", command.exchange)
     if command.exchange in state.queues:
         raise errors.AlreadyExists(f"{command.exchange!r} is a queue: an exchange needs a name that no queue has")
     alternate = options.get("alternate")
@@ -77,7 +76,7 @@ def delete_exchange(state: BrokerState, command: c.DeleteExchange, now: c.Now) -
 
 @decides(c.Bind)
 def bind(state: BrokerState, command: c.Bind, now: c.Now) -> Decision[bool]:
-    """Add a binding of a queue; False if it is there. Raises NotFound, InvalidRequest, ResourceLimit."""
+    """Add a binding of a queue; False if it exists. Raises NotFound, InvalidRequest, ResourceLimit."""
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
     binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
     _check_binding(exchange, binding)
@@ -108,7 +107,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
 
 @decides(c.Unbind)
 def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
-    """Remove the bindings of a queue, all or those with one key. Raises NotFound where there is none."""
+    """Remove the bindings of a queue: all, or those with one key. Raises NotFound if there are none."""
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
     if not numbers:

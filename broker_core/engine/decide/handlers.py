@@ -1,4 +1,4 @@
-"""`decide(state, command, now)`: state and command to events, a reply and effects. It reads the state and changes nothing."""
+"""`decide(state, command, now)`: the entry to all decisions. It reads the state and changes nothing."""
 
 from __future__ import annotations
 

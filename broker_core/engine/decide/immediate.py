@@ -1,12 +1,12 @@
 """*Immediate* messages: a consumer acquires the message in the step that stores it, or the message is not stored.
 
-The decision precedes the storing. It assigns messages to the links of the offers, and one event stores the assigned messages as
-held by these links. A message that no link can take leaves no trace: it has no sequence number, no entry in the duplicate window,
-no name of a group or key and no row in the archive. No ring drops a message for it, and it replaces no value.
+Messages are first assigned to the links of the offers. One event then stores the assigned messages as held by these links. A
+message that no link can take leaves no trace: it gets no sequence number, it is not remembered as a duplicate, and no ring
+drops a message for it.
 
 A link takes an immediate message under the rules of any acquisition (see `search`). The message is due and not expired, the
-link's selector matches, the group is free or belongs to the link, and no earlier message waits for a retry that the message must
-not pass. Messages that wait in the queue for the link have precedence.
+link's selector matches, and the group is free or belongs to the link. No earlier message waits for a retry that the message
+must not pass. Messages that wait in the queue for the link come first.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
 
 
 def _deliverable(attributes: Attributes, count: int, wall: int) -> Ints:
-    """By message, whether it may be delivered now: due, and not expired."""
+    """Return by message whether it may be delivered now: due, and not expired."""
     may = np.ones(count, np.bool_)
     if attributes.due is not None:
         may &= attributes.due <= wall
@@ -98,7 +98,7 @@ def _enqueued(queue: Queue, command: c.EnqueueImmediate, now: c.Now, rows: Ints,
 
 
 class _Assignment:
-    """Distribution of arriving messages among the links that are offered. `free`: by message, whether it is not assigned yet."""
+    """Assignment of arriving messages to links. `free`: by message, whether it is not assigned yet."""
 
     def __init__(self, queue: Queue, attributes: Attributes, free: Ints) -> None:
         self._queue = queue
@@ -107,11 +107,11 @@ class _Assignment:
         self._groups = attributes.group if queue.grouping is not None else None
         self._owners = np.zeros(0, np.int64) if self._groups is None else self._look_up(self._groups)
         stopped = [level for level in range(queue.rules.levels) if barrier(queue, level) != NEVER]
-        if stopped:  # a message waits for its retry, and everything behind it waits with it
+        if stopped:  # a message waits for its retry, and so do all messages behind it
             self._free = free & (self._levels > max(stopped))
 
     def _look_up(self, groups: Coded) -> Ints:
-        """Return the owner of each group by its code among the arriving messages, and keep back those that wait for a retry."""
+        """Return the owner of each group by its code among the arriving messages. Groups that wait for a retry are not free."""
         assert self._queue.grouping is not None
         codes = np.array([0, *map(self._queue.groups.get, groups.names)])
         for waiting in in_turn(self._queue):
@@ -119,8 +119,10 @@ class _Assignment:
         return np.where(codes > 0, self._queue.grouping.owners(codes), 0)
 
     def by(self, command: c.EnqueueImmediate, now: c.Now) -> list[tuple[int, Ints]]:
-        """Let the links take messages in the order of the offers. Returns holders and the messages of one level that each takes,
-        ascending; higher levels first."""
+        """Let the links take messages in the order of the offers.
+
+        Returns each holder with the messages of one level that it takes, ascending; higher levels first.
+        """
         found: dict[tuple[int, int], list[Ints]] = {}
         budgets, ready = list(command.budgets), {}
         for offer in command.offers:
@@ -142,7 +144,7 @@ class _Assignment:
         return [(holder, np.sort(np.concatenate(found[level, holder]))) for level, holder in order]
 
     def _is_ready(self, offer: c.Offer, now: c.Now) -> bool:
-        """Say whether it is the link's turn, and nothing in the queue waits for it."""
+        """Return True if the link may take messages, and none in the queue waits for it."""
         subscription = self._queue.consumers.subscriptions.get(offer.holder)
         if subscription is None or self._queue.paused or not self._queue.consumers.may_take(offer.holder):
             return False

@@ -43,7 +43,7 @@ def need_lease(state: BrokerState, name: str) -> Lease:
 
 
 def check_epoch(lease: Lease, epoch: int) -> None:
-    """Raise Fenced unless `epoch` is the lease's: the planner or task that asks is not the latest."""
+    """Raise Fenced unless `epoch` is the lease's: the planner or task is not the latest."""
     if epoch != lease.epoch:
         raise errors.Fenced(
             f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}), or an operator "
@@ -54,7 +54,7 @@ def check_epoch(lease: Lease, epoch: int) -> None:
 
 
 def check_run(lease: Lease, run: str | None) -> None:
-    """Raise Fenced where the lease is another run's. None: the request does not say whose it is."""
+    """Raise Fenced if the lease belongs to another run. None: the request contains no run."""
     if run is not None and lease.run != run:
         raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
 
@@ -87,7 +87,7 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
     if lease is None:
         _check_head(state, command)
         if command.fresh and command.epoch is None:
-            return Decision([], None)  # made by the first acquisition: an idle query leaves nothing behind
+            return Decision([], None)  # the first acquisition makes the lease, so an idle query leaves nothing behind
         raise errors.WrongOffset(
             f"queue {command.queue!r} has no lease {command.lease!r}, which the query's checkpoint names: the queue was deleted "
             "and declared again, or an operator deleted the lease, or the data directory is another or was restored. Start the "
@@ -122,8 +122,8 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
 
 
 def _check_head(state: BrokerState, command: c.EnterLease) -> None:
-    """Raise Fenced where another planner has taken up the first of this one's leases: so all leases of a query are taken up
-    together, also those that it has not begun yet."""
+    """Raise Fenced if another planner has taken up the first of this planner's leases. So all leases of a query are taken up
+    together, also those that do not exist yet."""
     if command.head is None:
         return
     name, epoch = command.head
@@ -152,10 +152,10 @@ def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
 
 
 def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
-    """A fresh checkpoint on a name that an earlier run used.
+    """Begin a lease again for a query without a checkpoint, under a name that an earlier run used.
 
-    While no checkpoint is known to name a batch of that run, its query may be this one, started again: it had no time to write an
-    offset. It is another one if this planner has waited since before that run began.
+    If no checkpoint is known to name a batch of that run, it may be the same query, restarted before it wrote an offset. A
+    planner that has waited since before that run is another query.
     """
     batch = lease.current
     if lease.checkpointed or command.waiting:
@@ -175,7 +175,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
 
 
 def _check_silent(lease: Lease, now: c.Now) -> None:
-    """Raise LeaseInUse if the lease's planner lives, with a batch or without."""
+    """Raise LeaseInUse if a planner renews the lease."""
     silent = None if lease.renewed is None else now.up - max(lease.renewed, now.resumed)
     if silent is None or silent > ALIVE:
         return
@@ -191,7 +191,7 @@ def _check_silent(lease: Lease, now: c.Now) -> None:
 
 @decides(c.FinishBatches)
 def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision[tuple[int | None, int, int]]:
-    """Settle the read batches up to `finished`, and give the unread ones back. Raises DataLoss, WrongOffset."""
+    """Settle the read batches up to `finished`, and return the unread ones. Raises DataLoss, WrongOffset."""
     lease = state.leases.get(command.lease)
     if lease is None:
         return Decision([], (None, 0, 0))
@@ -215,7 +215,7 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
         if batch.state is BatchState.READ and not batch.reads.lost:
             events.append(settle_batch(basis, lease, batch, exclude=command.exclude))
             settled += batch.rows.count
-        elif batch.state in HOLDING:  # unread, or what was read was dropped: as if nobody had seen it
+        elif batch.state in HOLDING:  # unread, or read and dropped
             events.append(_end(lease, batch, BatchState.VOID, now, exclude=command.exclude))
             unread += batch.rows.count
         elif batch.state is BatchState.LOST and command.fail_on_data_loss:
@@ -229,13 +229,13 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
 
 
 def _pause(times: int) -> int:
-    """Return the microseconds that a query waits after so many unread batches in a row, so that it does not spin on them."""
+    """Return the microseconds that a query waits after this number of consecutive unread batches."""
     return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
 
 
 @decides(c.AcquireBatch)
 def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision[c.LeasedBatch]:
-    """Acquire the next batch, or return the one that is held. Raises NotFound, InUse, DataLoss, InvalidRequest, ResourceLimit."""
+    """Acquire the next batch, or return the current one. Raises NotFound, InUse, DataLoss, InvalidRequest, ResourceLimit."""
     queue = need_queue(state, command.queue)
     lease = state.leases.get(command.lease)
     if lease is not None:
@@ -244,7 +244,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
         last = next(reversed(lease.batches.values()), None)
         if last is not None and last.number > lease.finished and last.state is BatchState.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
-        if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same ones again
+        if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same messages again
             return Decision([], _leased(lease, max(command.finished, lease.finished)))
     queue.consumers.check_lease()
     if command.selector is not None and command.matching is None:
@@ -255,10 +255,10 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     if queue.grouping is not None:
         filters += [FreeGroup(queue.grouping, state.next_holder), *in_turn(queue)]
     most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
-    # What nobody has evaluated the selector for has not come yet, for a lease.
+    # Messages for which the selector is not evaluated are invisible to a lease.
     rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))
     if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
-        rows = RowSet()  # a larger message: for a batch that has nothing else in it
+        rows = RowSet()  # a larger message, which needs a batch of its own
     if not rows or not queue.consumers.may_take(0):
         if lease is None:
             return Decision([], c.LeasedBatch(None, command.finished, unevaluated=unevaluated))
@@ -280,13 +280,12 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
 
 
 def _leased(lease: Lease, number: int) -> c.LeasedBatch:
-    """The reply about a batch that was there before."""
     return c.LeasedBatch(lease.epoch, number, lease.sign_of(number), lease.unread)
 
 
 @decides(c.MeasureBatch)
 def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision[tuple[int, int]]:
-    """Count the messages and bytes of the batch that a lease holds; (0, 0) if it holds no batch of this number."""
+    """Count messages and bytes of the batch that a lease holds; (0, 0) if it holds no batch of this number."""
     lease = state.leases.get(command.lease)
     batch = None if lease is None else lease.current
     if lease is None or batch is None or batch.number != command.batch:
@@ -300,7 +299,8 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
 
 @decides(c.PlanBatches)
 def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision[tuple[int, list[list[int]]]]:
-    """Split batches into parts for tasks, with a lease's epoch. Raises NotFound, WrongOffset, DataLoss, ResourceLimit."""
+    """Split batches into parts for tasks. Reply: the lease's epoch, and the parts. Raises NotFound, WrongOffset, DataLoss,
+    ResourceLimit."""
     lease = need_lease(state, command.lease)
     if command.batch > lease.last_number:
         raise errors.WrongOffset(
@@ -309,7 +309,7 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
         )
     first, remembered = max(command.after, 0) + 1, next(iter(lease.batches), lease.last_number + 1)
     if first < remembered and first <= command.batch:
-        _readable(lease, first, command.fail_on_data_loss)  # of the forgotten ones, the first speaks for all
+        _readable(lease, first, command.fail_on_data_loss)  # if one forgotten batch reads as lost, all do
     parts: list[list[int]] = []
     grouped = need_queue(state, lease.queue).grouping is not None
     for number in range(max(first, remembered), command.batch + 1):
@@ -324,7 +324,7 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
                 "maxMessagesPerTrigger"
             )
         if grouped:
-            # The groups of settled messages are forgotten, and their codes given away: one task reads them all.
+            # The groups of settled messages are forgotten, and their codes reused, so one task reads them all.
             wanted, rows = min(wanted, count) if batch.state in HOLDING else 1, batch.rows
             parts += [[number, rows.first, rows.last, count, bucket, wanted] for bucket in range(wanted)]
         else:
@@ -336,7 +336,7 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
 
 
 def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:
-    """The batch, or None where it reads as empty."""
+    """Return the batch; None: it reads as empty."""
     batch = lease.batches.get(number)
     if batch is not None and batch.state is BatchState.VOID:
         return None
@@ -365,7 +365,7 @@ def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision
 
 @decides(c.RenewLease)
 def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision[None]:
-    """Start a lease's timeout anew. Raises NotFound, Fenced."""
+    """Begin the timeout of a lease again. Raises NotFound, Fenced."""
     lease = need_lease(state, command.lease)
     check_run(lease, command.run)
     check_epoch(lease, command.epoch)
@@ -374,7 +374,7 @@ def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decisi
 
 @decides(c.ListLeases)
 def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision[list[dict[str, Any]]]:
-    """Describe all leases, each with the batch that it holds."""
+    """Describe all leases."""
     return Decision([], [_describe(state, lease, now) for lease in state.leases.values()])
 
 
@@ -405,7 +405,7 @@ def _need_batch(lease: Lease) -> Batch:
 
 @decides(c.ReleaseLease)
 def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision[int]:
-    """Settle a lease's batch, or give it back, for an operator. Raises NotFound, InvalidRequest if it holds none."""
+    """Settle or return the batch of a lease, for an operator. Raises NotFound, InvalidRequest if it holds none."""
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     decision = Decision([], batch.rows.count)
@@ -434,7 +434,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     disposition = DISPOSITIONS[command.outcome]._replace(error=command.error)
     holding = Holding(batch.holder, lease.name, lease.name)
     events = dead_letters.end(Basis(state, now), queue, rows, holding, disposition)
-    # Fenced first: a crash may come between the two, and then the query only plans again.
+    # Fenced first: after a crash between the two events, the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
 
 
@@ -451,7 +451,7 @@ def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Deci
 
 
 def overdue(basis: Basis) -> list[e.Event]:
-    """The ends of batches that nobody renews."""
+    """Return the ends of batches whose lease is not renewed."""
     now, events = basis.now, list[e.Event]()
     for lease in basis.state.leases.values():
         batch = lease.current
@@ -466,7 +466,7 @@ def overdue(basis: Basis) -> list[e.Event]:
 
 
 def _give_back(basis: Basis, lease: Lease, batch: Batch) -> e.Event:
-    """End a batch that nobody will finish: what was read may have been worked on."""
+    """End a batch whose query will not finish it. A sink may have used messages of a batch that was read."""
     if batch.state is not BatchState.READ:
         return _end(lease, batch, BatchState.VOID, basis.now)
     queue, event = need_queue(basis.state, lease.queue), _end(lease, batch, BatchState.LOST, basis.now)

@@ -1,13 +1,13 @@
-"""Ends of queues and exchanges by themselves: the lifetime policies of AMQP 1.0 (3.5.10 to 3.5.13), and a restart.
+"""Lifetimes: the end of queues and exchanges by the policies of AMQP 1.0 (3.5.10 to 3.5.13), and by a restart.
 
 | option `lifetime` | AMQP | ends |
 |---|---|---|
 | link | delete-on-close | with the link that made it |
-| unused | delete-on-no-links | when no link uses it any more, and no lease; an exchange also waits for its last binding |
-| empty | delete-on-no-messages | when the link that made it is gone, and all its messages are archived |
-| unusedOrEmpty | delete-on-no-links-or-messages | when neither is left |
+| unused | delete-on-no-links | without links and leases; an exchange also without bindings |
+| empty | delete-on-no-messages | after the link that made it, when all its messages are archived |
+| unusedOrEmpty | delete-on-no-links-or-messages | without links and leases, when all its messages are archived |
 
-A restart ends every link: what lives by links alone ends there.
+A restart ends every link, and so the nodes that only links keep alive.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .decision import Decision, decides, need_queue
 
 
 def departure(state: BrokerState, queue: Queue) -> e.QueueDeleted:
-    """The event that ends a queue. What it has settled and not recorded goes to its table all the same."""
+    """Return the event that ends a queue. Its settled messages are still recorded."""
     departs = state.records and (queue.recordings.rows > 0 or queue.recordings.current is not None)
     return e.QueueDeleted(queue.name, departs)
 
 
 def what_ends(state: BrokerState, name: str) -> e.Event | None:
-    """The event that ends a queue or an exchange, if its time has come."""
+    """Return the event that ends a queue or an exchange, if its lifetime is over."""
     links = state.links.get(name, {})
     queue, exchange = state.queues.get(name), state.exchanges.by_name.get(name)
     if queue is not None and _queue_is_over(state, queue, links):
@@ -60,12 +60,12 @@ def _exchange_is_over(exchange: Exchange, links: Mapping[int, Link]) -> bool:
 
 
 def maker_of(links: Mapping[int, Link]) -> Link | None:
-    """The link that a queue or an exchange was made for, while it is there."""
+    """Return the link that a queue or an exchange was made for, while it exists."""
     return next((link for link in links.values() if link.makes), None)
 
 
 def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
-    """Raise InUse if one connection alone may receive from a queue or an exchange, and it is not `owner`."""
+    """Raise InUse if another connection than `owner` alone may receive from a queue or an exchange."""
     maker = maker_of(state.links.get(node, {}))
     if maker is not None and maker.owner not in (None, owner):
         kind = "queue" if node in state.queues else "exchange"
@@ -73,8 +73,11 @@ def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
 
 
 def gone_at_start(state: BrokerState, returning: Container[str]) -> list[e.Event]:
-    """List the ends of queues and exchanges that lived by links: a restart leaves no links. Queues to which messages are
-    `returning` end after that, by `EndNode`: some of these messages may be settled then, and have to be recorded."""
+    """Return the ends of queues and exchanges that only links kept alive.
+
+    Queues to which messages are `returning` end after that, by `EndNode`: some of these messages may be settled, and have to be
+    recorded.
+    """
     queues = [queue for queue in state.queues.values() if queue.name not in returning and _queue_is_over(state, queue, {})]
     gone = {queue.name for queue in queues}
     events: list[e.Event] = [departure(state, state.queues[name]) for name in sorted(gone)]
@@ -107,6 +110,6 @@ def open_link(state: BrokerState, command: c.OpenLink, now: c.Now) -> Decision[i
 
 @decides(c.CloseLink)
 def close_link(state: BrokerState, command: c.CloseLink, now: c.Now) -> Decision[None]:
-    """Remove a link; nothing if it is not known."""
+    """Remove a link if it is known."""
     known = command.link in state.links.get(command.node, ())
     return Decision([(e.LinkGone(command.node, command.link), None)] if known else [], None)

@@ -1,7 +1,7 @@
-"""Decisions about links: holders that end with their connection, and acquire, settle and give back as they please.
+"""Decisions about links: holders that end with their connection.
 
-A queue that is deleted under its links (force) takes their subscriptions with it: every command of theirs is then refused with
-NotFound, and nothing else is touched. Declared again under the same name it is another queue: their holders are not known there.
+The forced deletion of a queue removes the subscriptions of its links. Their commands are then refused with NotFound. A new
+queue of the same name does not know their holders.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
 
 @decides(c.Acquire)
 def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Taken]:
-    """Take the next messages for a link, of one priority level. Raises NotFound, InvalidRequest if `matching` is missing."""
+    """Acquire the next messages for a link, all of one level. Raises NotFound, InvalidRequest if `matching` is missing."""
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0 or not queue.consumers.may_take(command.holder):
@@ -67,7 +67,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
     filters = _filters(queue, subscription, now)
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
-    # All of one level, so that they leave in the order of their sequence numbers.
+    # All of one level, so that they are delivered in the order of their sequence numbers.
     rows, unevaluated = RowSet(), None
     positions, epochs = subscription.positions.copy(), subscription.epochs.copy()
     for level in reversed(range(queue.rules.levels)):
@@ -76,10 +76,10 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
         if rows and command.behind:
             rows = rows.between(0, _lowest_position_of(queue, command.behind, level) - 1)
             if not rows:
-                break  # it is offered them again
-        # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not
-        # have is not looked at again and again. Where its selector is not evaluated yet, or where it has to wait for a retry, it
-        # goes on later, from there.
+                break  # they are offered to it again
+        # If nothing was found, no message before the next arrival is for this link, until the return log names an earlier place.
+        # So excluded messages are not examined again. If the selector is not evaluated yet, or a message waits for its retry, the
+        # search continues there.
         nothing = min(queue.next_sequence, max(position, stop)) if unknown is None else unknown
         positions[level] = rows.last + 1 if rows else nothing
         epochs[level] = queue.returns[level].epoch
@@ -105,7 +105,7 @@ def _filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[Filte
 
 
 def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | None, now: c.Now) -> bool:
-    """Say whether messages wait in the queue that the link can take, or might take once its selector is evaluated."""
+    """Return True if messages wait in the queue that the link can take, or might take once its selector is evaluated."""
     if not queue.counts[AVAILABLE]:
         return False
     search = Search(1, filters=_filters(queue, subscription, now), matching=matching)
@@ -131,7 +131,7 @@ def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Brow
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     rows, _, unevaluated = find(queue, max(0, command.first), search, level=None)
-    # Nothing found: the position stays, and what comes back after it is still seen.
+    # If nothing was found, the position stays, so that messages that return after it are still found.
     return Decision([], c.Browsed(rows, rows.last + 1 if rows else command.first, unevaluated))
 
 
@@ -190,12 +190,13 @@ def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
             )
 
 
-_ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # a source's default outcome that settles
+_ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # default outcomes of a source that settle
 
 
 @decides(c.Unsubscribe)
 def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision[RowSet]:
-    """End a subscription with the messages it holds, and reply with these. Raises NotFound, InvalidRequest."""
+    """End a subscription, and the deliveries of the messages that it holds. Reply: these messages. Raises NotFound,
+    InvalidRequest."""
     if command.outcome is not None and command.outcome not in _ENDS:
         raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
     queue = need_queue(state, command.queue)
@@ -222,7 +223,7 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
 
 
 def _by_cause(rows: RowSet, command: c.Unsubscribe) -> Iterator[tuple[Cause, RowSet]]:
-    """Yield the messages that an ended link gives back, by the cause of their return."""
+    """Yield the messages that an ended link returns, by cause."""
     ahead = RowSet() if command.begun is None else rows.minus(command.begun)
     for cause, part in ((command.cause, rows.minus(ahead)), (Cause.PREFETCHED, ahead)):
         if part:

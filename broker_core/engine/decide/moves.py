@@ -1,7 +1,5 @@
-"""Messages that an operator sends to another queue: moved, copied, or as dead letters back to where they came from (Q13 Q20).
-
-One command is one look at a range of the queue, and bounded: who wants more goes on from `Shifted.next`.
-"""
+"""Messages that an operator moves, copies or redrives. One command examines a limited range of a queue, and `Shifted.next`
+continues it."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def copy(state: BrokerState, command: c.Copy, now: c.Now) -> Decision[c.Shifted]
 
 @decides(c.DiscardMessages)
 def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now) -> Decision[int]:
-    """Archive a range of messages as purged, held ones too, and fence their leases. Raises NotFound, ResourceLimit."""
+    """Archive a range of messages as purged, also held ones, and fence their leases. Raises NotFound, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if not 0 <= command.first <= command.last < queue.next_sequence:
         raise errors.MessageNotFound(
@@ -67,7 +65,7 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
     decision = Decision([], waiting.count + held.count)
     for holder in _holders(queue, held):
         rows, lease = queue.held_by(holder, held), leases.get(holder)
-        if lease is not None:  # fenced first: a crash may come between the two, and then the query only plans again
+        if lease is not None:  # fenced first: after a crash between the two events, the query only plans again
             decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
         name = None if lease is None else lease.name
         taker = name or state.user_of(queue, holder)
@@ -97,7 +95,7 @@ def _two(state: BrokerState, command: c.Move | c.Copy, verb: str) -> tuple[Queue
 
 
 def _to_shift(source: Queue, target: Queue, command: c.Move | c.Copy, now: c.Now) -> tuple[RowSet, c.Shifted]:
-    """The messages, and what to answer."""
+    """Return the messages to move or copy, and the reply."""
     wall = now.wall // 1000
 
     def waiting(block: Block) -> Ints:
@@ -115,7 +113,7 @@ def _to_shift(source: Queue, target: Queue, command: c.Move | c.Copy, now: c.Now
 
 
 def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -> tuple[RowSet, bool]:
-    """The first messages, from `first` to `last`, that `wanted` picks of each block; whether there may be more."""
+    """Return the first messages from `first` to `last` that `wanted` selects, and whether there may be more."""
     limit, stop = min(limit, MAX_MOVED), queue.next_sequence - 1 if last is None else last
     parts, left = [], limit
     for number in sorted(queue.blocks):
@@ -131,7 +129,7 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
 
 @decides(c.Redrive)
 def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Shifted]:
-    """Send dead letters back to the queues that they came from, as far as these have capacity. Raises NotFound."""
+    """Return dead letters to the queues that they came from, if these have capacity. Raises NotFound."""
     queue = need_queue(state, command.queue)
     events: list[e.Event] = []
     coming: Coming = {}
@@ -159,14 +157,14 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
 
 
 def _sorted(ranges: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """The first of each range, ascending, and how far those up to it reach."""
+    """Return the begins of the ranges, ascending, and for each the highest end up to it."""
     firsts, lasts = np.array(ranges, np.int64).reshape(-1, 2).T
     order = np.argsort(firsts)
     return firsts[order], np.maximum.accumulate(lasts[order])
 
 
 def _within(sequences: Ints, firsts: Ints, reach: Ints) -> npt.NDArray[np.bool_]:
-    """By sequence number: is it in one of the ranges?"""
+    """Return by sequence number whether it is in a range."""
     before = np.searchsorted(firsts, sequences, side="right")
     return sequences <= np.concatenate([[-1], reach])[before]
 
@@ -177,7 +175,7 @@ def _among(rows: Any, others: Ints) -> Ints:
 
 
 def _away_from_home(block: Block) -> Ints:
-    """Dead letters of other queues, AVAILABLE."""
+    """Return AVAILABLE dead letters of other queues."""
     if block.origin.values is None:
         return np.zeros(0, np.int64)
     return np.flatnonzero((block.state[: block.filled] == AVAILABLE) & (block.origin.values[: block.filled] > 0))
@@ -194,7 +192,7 @@ def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:
 
 
 def _latest(queue: Queue) -> npt.NDArray[np.int64]:
-    """Return by key the sequence number of its newest message plus one; here messages that are delayed count."""
+    """Return by key the sequence number of its newest message plus one, delayed messages included."""
     latest = queue.newest()
     for block in queue.blocks.values() if queue.counts[DELAYED] else ():
         codes = block.key.get(slice(0, block.filled))
@@ -206,7 +204,7 @@ def _latest(queue: Queue) -> npt.NDArray[np.int64]:
 
 
 def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
-    """Of dead letters of a last-value queue those that are still the last of their keys; of another queue all of them."""
+    """Keep the dead letters of a last-value queue that are still the last of their keys; of another queue, all."""
     keys, came_from = column(queue, rows, "key"), column(queue, rows, "came_from")
     if origin.rules.key is None or keys is None or came_from is None:
         return rows

@@ -1,4 +1,4 @@
-"""Checks before outcomes of single messages: whether a lease's batch may still get them."""
+"""Checks whether the messages of a lease's batch may still get outcomes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from ..model.state import BrokerState
 
 
 def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: int, run: str | None = None) -> Batch:
-    """Return the batch if its messages may get outcomes now; raise NotFound, Fenced or DataLoss. A settled batch passes too: a
-    write that Spark repeats sends the same outcomes again. `run`: that of the request, where it says so."""
+    """Return the batch if its messages may get outcomes. Raises NotFound, Fenced, DataLoss.
+
+    A settled batch is accepted, because a write that Spark repeats sends the same outcomes again.
+    """
     lease = state.leases.get(name)
     if lease is None:
         raise errors.LeaseNotFound(f"there is no lease {name!r}: see `penstock lease list`")
@@ -28,7 +30,7 @@ def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: i
 
 
 def check_outcomes(state: BrokerState, stages: list[str]) -> None:
-    """Raise NotFound, Fenced or DataLoss, before a publish, if outcomes in the stages are no longer allowed."""
+    """Raise NotFound, Fenced or DataLoss if outcomes in these stages are no longer allowed."""
     for name in stages:
         for waiting in state.stages[name].outcomes:
             need_batch_for_outcomes(state, waiting.lease, waiting.batch, waiting.epoch)

@@ -1,4 +1,4 @@
-"""Decisions about outcomes of single messages of a batch: their check, and their effect when the batch ends."""
+"""Decisions about outcomes of single messages of a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .stages import check_not_ended, too_many_stages
 
 @decides(c.StageOutcomes)
 def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> Decision[None]:
-    """Put outcomes of a batch's messages into a stage. NotFound, Fenced, DataLoss, InvalidRequest, ResourceLimit."""
+    """Add outcomes of a batch's messages to a stage. Raises NotFound, Fenced, DataLoss, InvalidRequest, ResourceLimit."""
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
@@ -48,9 +48,9 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
 
 @decides(c.SetAside)
 def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
-    """Note messages of a batch that its reader cannot decode. Reply: how many are new. NotFound, Fenced, DataLoss."""
+    """Note messages of a batch that its reader cannot decode. Reply: how many are new. Raises NotFound, Fenced, DataLoss."""
     batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch, command.run)
-    if batch.state is not BatchState.READ:  # it is read again after its end: what became of its messages stays
+    if batch.state is not BatchState.READ:  # it is read again after its end, which does not change its messages
         return Decision([], 0)
     earlier = [outcome for outcome in batch.outcomes if outcome.outcome == MALFORMED]
     known = {outcome.error for outcome in earlier}

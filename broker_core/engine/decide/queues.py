@@ -15,7 +15,7 @@ from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..columns.states import Outcome, State
 from ..model.admission import admit
-from ..model.names import check_new_name, check_node_name
+from ..model.names import check_node_name
 from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
@@ -25,7 +25,7 @@ from .lifetimes import departure
 
 @decides(c.DeclareQueue)
 def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision[bool]:
-    """Add a queue; False if the same is there. Raises AlreadyExists, InvalidRequest, ResourceLimit."""
+    """Add a queue; False if it exists. Raises AlreadyExists, InvalidRequest, ResourceLimit."""
     check_node_name("queue", command.queue)
     policy = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
@@ -43,7 +43,6 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
                 f"{command.type!r} and {_said(options)}: declare it as it is, alter it (`penstock queue alter`), or delete it"
             )
         return Decision([], False)
-    check_new_name("queue", command.queue)
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
     user = user_of(state, command.maker)
@@ -51,7 +50,7 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
 
 
 def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
-    """Return the user who makes one more queue or exchange; raise ResourceLimit if that is one too many."""
+    """Return the user who makes a queue or an exchange. Raises ResourceLimit if the user has too many."""
     if maker is None:
         return None
     if state.made[maker.user] >= maker.most:
@@ -68,7 +67,7 @@ def _said(options: dict[str, Any]) -> str:
 
 @decides(c.DeleteQueue)
 def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision[int]:
-    """End a queue. Raises NotFound; InUse while messages are held, unless forced, or where a condition is not met."""
+    """End a queue. Raises NotFound, InUse if messages are held, unless forced, or if a condition is not met."""
     queue = need_queue(state, command.queue)
     if command.if_empty and queue.live + queue.staged.messages:
         raise errors.InUse(
@@ -89,7 +88,7 @@ def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Deci
 
 @decides(c.AlterQueue)
 def alter_queue(state: BrokerState, command: c.AlterQueue, now: c.Now) -> Decision[bool]:
-    """Change alterable options; nothing where none differs. Raises NotFound, InvalidRequest for one that is fixed."""
+    """Change options. Raises NotFound, InvalidRequest for an option that is fixed."""
     queue = need_queue(state, command.queue)
     check_names(command.options)
     options = checked(queue.kind, {**queue.options, **command.options})
@@ -111,13 +110,13 @@ def _check_alterable(queue: Queue, name: str) -> None:
 
 @decides(c.PauseQueue)
 def pause_queue(state: BrokerState, command: c.PauseQueue, now: c.Now) -> Decision[bool]:
-    """Stop delivery from a queue; nothing where it is paused already. Raises NotFound."""
+    """Pause a queue. Raises NotFound."""
     return _set_paused(state, command.queue, True)
 
 
 @decides(c.ResumeQueue)
 def resume_queue(state: BrokerState, command: c.ResumeQueue, now: c.Now) -> Decision[bool]:
-    """Start delivery from a paused queue again; nothing where it is not paused. Raises NotFound."""
+    """Resume a paused queue. Raises NotFound."""
     return _set_paused(state, command.queue, False)
 
 
@@ -130,7 +129,7 @@ def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision[bool]:
 
 @decides(c.Enqueue)
 def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Appended]:
-    """Append messages that the queue's limits admit, without duplicates. Raises NotFound, QueueFull with `whole`."""
+    """Append the messages that the queue's limits admit, without duplicates. Raises NotFound, QueueFull with `whole`."""
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision([], c.Appended(queue.next_sequence))
@@ -159,7 +158,7 @@ def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
 
 
 def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
-    """The first that are AVAILABLE or DELAYED, before the sequence number `until`."""
+    """Return the first AVAILABLE and DELAYED messages before sequence number `until`."""
     parts: list[tuple[int, Ints]] = []
     for number in sorted(queue.blocks):
         block = queue.blocks[number]
@@ -213,7 +212,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
 
 @decides(c.PackBlock)
 def pack_block(state: BrokerState, command: c.PackBlock, now: c.Now) -> Decision[None]:
-    """Pack a full block without live messages, to leave memory; nothing for any other block."""
+    """Pack a full block without live messages. Nothing happens to any other block."""
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
     if queue is None or block is None or not block.full or block.live or queue.recordings.is_recording(block.number):

@@ -1,8 +1,8 @@
-"""Decisions about messages that go through an exchange: one event, whatever the number of queues.
+"""Decisions about messages that go through an exchange: one event for all queues.
 
-Each queue decides as if its part had been sent to it alone: it may know some as duplicates, drop older ones to make space, or
-refuse some; one that would block takes all of its part, or none, since nobody can be made to wait for one of many. A message is
-refused only when every queue that it reaches has refused it; else it is accepted, and stands where it was taken.
+Each queue decides as if its messages had been sent to it alone: it may drop duplicates, drop older messages, or refuse some. A
+queue that would block takes all of its messages or refuses all, because a sender cannot wait for one of many queues. A message
+is refused if every queue that it reaches refuses it, and accepted otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from .transactions import post
 
 @decides(c.Route)
 def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision[c.Sent]:
-    """Send messages to the queues that an exchange leads to, as one event. Unroutable; with `whole`, any refusal raises."""
+    """Send messages to the queues to which an exchange leads, as one event. Raises Unroutable, and with `whole` for any
+    refusal."""
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
     try:
@@ -70,19 +71,19 @@ def _key_of(keys: str | Coded, row: int) -> str:
 
 @dataclass
 class _Distribution:
-    """One block on its way into queues."""
+    """The distribution of one block to queues."""
 
     state: BrokerState
     command: c.Route
     now: c.Now
     error: PenstockError | None = None
     _events: list[e.Event] = field(default_factory=list)
-    _after: list[e.Event] = field(default_factory=list)  # those that are not journaled
-    _refused: list[tuple[str, Rows]] = field(default_factory=list)  # by queue, of its part
+    _after: list[e.Event] = field(default_factory=list)  # events that are not journaled
+    _refused: list[tuple[str, Rows]] = field(default_factory=list)  # by queue, rows of its part
     _waits: bool = False
 
     def add(self, part: Part) -> None:
-        """Enqueue messages in queues."""
+        """Add the messages of one part to its queues."""
         rows = None if isinstance(part.rows, slice) and part.rows == slice(0, self.command.count) else as_array(part.rows)
         count = row_count(part.rows)
         sizes = self.command.sizes if rows is None or isinstance(self.command.sizes, int) else self.command.sizes[rows]
@@ -92,7 +93,7 @@ class _Distribution:
             about = asks(queue.rules)
             if about not in self.command.attributes:
                 raise Stale(name)
-            if self._at_once and queue.rules.unrestricted:  # nothing to decide, so many are told in one go
+            if self._at_once and queue.rules.unrestricted:  # nothing to decide, so one event is enough for many queues
                 alike.setdefault(about, []).append(name)
                 self._waits |= self.command.durable or queue.rules.durability == "all"
             else:
@@ -104,7 +105,7 @@ class _Distribution:
             self._events.append(e.Routed(names, count, sizes, self.now.wall, taken, rows))
 
     def _add_to_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, attributes: Attributes) -> None:
-        """Let the queue decide for itself."""
+        """Add messages to one queue, by its own decision."""
         try:
             decision = self._alone(queue, count, sizes, attributes)
         except PenstockError as error:
@@ -138,13 +139,13 @@ class _Distribution:
         if self.command.stage is not None:
             staged = c.StageMessages(self.command.stage, queue.name, count, sizes, None, attributes)
             return stage_messages(self.state, staged, self.now)
-        # Nobody can be made to wait for one of many queues: one that would block takes all of its part, or none.
+        # A sender cannot wait for one of many queues: a queue that would block takes all of its part, or refuses it.
         blocks = queue.rules.overflow == "block"
         alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, attributes, blocks)
         return enqueue(self.state, alone, self.now)
 
     def refused(self, parts: list[Part]) -> Rows:
-        """The messages that queues were for, and that none of them has taken."""
+        """Return the messages that every one of their queues has refused."""
         if not self._refused:
             return NO_ROWS
         kept_out = dict(self._refused)
@@ -157,7 +158,7 @@ class _Distribution:
         return np.flatnonzero(placed & ~taken)
 
     def decision(self, reply: c.Sent) -> Decision[c.Sent]:
-        """One event with the payload, if any queue took something."""
+        """Return the decision: one event with the payload, if a queue took messages."""
         decision = Decision([], reply, waits=self._waits or not self._events)
         if self._events:
             whole = self._events[0] if len(self._events) == 1 else e.Together(tuple(self._events))

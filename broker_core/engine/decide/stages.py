@@ -24,14 +24,14 @@ from .outcome_checks import check_outcomes
 
 @decides(c.StageMessages)
 def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
-    """Put messages into a stage. Raises NotFound, Fenced if the write has ended, QueueFull, ResourceLimit."""
+    """Add messages to a stage. Raises NotFound, Fenced if the write has ended, QueueFull, ResourceLimit."""
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     return stage(state, command, now)
 
 
 def check_not_ended(state: BrokerState, stage: str) -> None:
-    """Raise Fenced for a task's attempt whose write has ended: nobody would publish its messages, or discard them."""
+    """Raise Fenced for an attempt of a task whose write has ended: its messages would never be published or discarded."""
     write = write_of(stage)
     if is_attempt(stage) and write in state.ended_writes:
         how = "discarded" if state.ended_writes[write] == DISCARDED else "published"
@@ -42,7 +42,7 @@ def check_not_ended(state: BrokerState, stage: str) -> None:
 
 
 def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
-    """Put messages into a stage of the sink or of a transaction. Raises NotFound, QueueFull, ResourceLimit."""
+    """Add messages to a stage of the sink or of a transaction. Raises NotFound, QueueFull, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
         raise too_many_stages()
@@ -60,7 +60,7 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[
 
 
 def too_many_stages() -> errors.ResourceLimit:
-    """Make the error for one stage more than MAX_STAGES."""
+    """Return the error for a stage beyond MAX_STAGES."""
     return errors.ResourceLimit(
         f"{MAX_STAGES} stages wait for a publish, which is the limit, and a write has one for each task: end the jobs that left "
         "them (`penstock stage list`, `penstock stage discard`), or write with fewer tasks (coalesce)"
@@ -69,7 +69,8 @@ def too_many_stages() -> errors.ResourceLimit:
 
 @decides(c.Publish)
 def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
-    """Publish stages once per key. Reply: messages, and whether it repeats. NotFound, Fenced, DataLoss, ResourceLimit."""
+    """Publish stages once for a key. Reply: the messages, and whether it is a repetition. Raises NotFound, Fenced, DataLoss,
+    ResourceLimit."""
     key = command.key
     if command.write is not None:
         check_name("write", command.write)
@@ -91,7 +92,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tupl
 
 
 def _check_elsewhere(command: c.Publish) -> None:
-    """Raise InvalidRequest for a text about other brokers without a key, or one that is too long."""
+    """Raise InvalidRequest for a text about other brokers without a key, and for one that is too long."""
     if command.elsewhere is not None and command.key is None:
         raise errors.InvalidRequest("field 'elsewhere' is kept with a publish key: name the key, too")
     if command.elsewhere is not None and len(command.elsewhere) > MAX_ELSEWHERE:
@@ -102,7 +103,7 @@ def _check_elsewhere(command: c.Publish) -> None:
 
 
 def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
-    """Raise ResourceLimit where another key is one too many."""
+    """Raise ResourceLimit if there are too many keys for a new one."""
     way_out = "write under a known one, or without txnAppId; a key is forgotten a year after its last write"
     if maker is not None and state.publish_keys.count(maker.user) >= maker.most:
         raise errors.ResourceLimit(
@@ -114,17 +115,18 @@ def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
 
 
 def _done_before(state: BrokerState, command: c.Publish) -> int | None:
-    """Return how many messages this same publish has published already, if it is remembered; its answer was lost."""
+    """Return the number of messages if this publish was done before and is remembered: its reply was lost."""
     present = any(name in state.stages for name in command.stages)
     if command.write is None and (command.key is not None or not command.stages or present):
         return None  # the checks of `publish` that follow decide
-    # A write is looked up by its name. Stages without one are all gone here: the first is looked up.
+    # A write is found by its name. Single stages do not exist any more, so the first one is looked up.
     published = state.ended_writes.get(command.stages[0] if command.write is None else command.write, DISCARDED)
     return None if published == DISCARDED else published
 
 
 def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Decision[tuple[int, bool]]:
-    """Another write has published this key. Batches of leases that were read for this write, and never sent, come back."""
+    """Reply that another write was published with this key. Batches of leases that were read for this write, and never sent,
+    return."""
     decision, series = Decision([], (0, True)), series_of(key.kind, key.id)
     again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
     if again or command.write is not None:
@@ -136,7 +138,7 @@ def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Deci
 
 
 def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch]]:
-    """Return the unsettled lease batches that the Spark batch behind this write has read."""
+    """Return the unsettled batches of leases that the micro-batch behind this write has read."""
     key, reader = command.key, command.reader
     if reader is None and key is not None and key.kind == "stream":
         reader = SparkBatch(key.id, key.number)
@@ -145,7 +147,7 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
 
 @decides(c.IsPublished)
 def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[tuple[bool, str | None]]:
-    """Reply whether a publish with this key has been done, and what it said of its parts at other brokers."""
+    """Reply whether a publish with this key was done, with its `elsewhere`."""
     check_name("publish key", command.key.id)
     known = state.last_published(command.key, now.wall)
     published = known is not None and command.key.number <= known
@@ -154,7 +156,7 @@ def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Deci
 
 def _check_stages(state: BrokerState, stages: list[str], write: str | None) -> None:
     missing = [stage for stage in stages if stage not in state.stages or is_transactional(stage)]
-    late = write is not None and write in state.ended_writes  # also where it has no stages here: its key would count as done
+    late = write is not None and write in state.ended_writes  # also without stages here: its key would count as published
     if missing or late or len(set(stages)) != len(stages):
         write = write_of((missing or stages)[0]) if write is None else write
         published = state.ended_writes.get(write)
@@ -175,7 +177,7 @@ def _check_stages(state: BrokerState, stages: list[str], write: str | None) -> N
 
 
 def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
-    """Publish stages that exist, of the sink or of a transaction. Raises NotFound, Fenced, DataLoss."""
+    """Publish existing stages, of the sink or of a transaction. Raises NotFound, Fenced, DataLoss."""
     check_outcomes(state, command.stages)
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:
@@ -197,7 +199,7 @@ def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decisi
 
 @decides(c.Discard)
 def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]:
-    """Drop stages, or a write with all its attempts; a published write stays. Reply: how many stages."""
+    """Discard stages, or a write with all its attempts. A published write does not change. Reply: the number of stages."""
     if command.write is not None:
         check_name("write", command.write)
         if state.ended_writes.get(command.write, DISCARDED) != DISCARDED:
@@ -209,7 +211,7 @@ def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]
 
 @decides(c.ListStages)
 def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision[list[dict[str, Any]]]:
-    """Describe the writes that wait for a publish, without transactions."""
+    """Describe the writes that wait for a publish, except transactions."""
     return Decision([], [_describe(state, name, now) for name in state.writes if not is_transactional(name)])
 
 

@@ -1,7 +1,7 @@
-"""Decisions by time alone: messages expire, delays and locks end, leases and stages that nobody cares for are let go.
+"""Decisions by time: messages expire, delays and locks end, and abandoned leases and stages end.
 
-A tick looks at what the timetables say is due, and at nothing else. What waits is never delivered after its time, whether or not
-a tick has come in between: whoever searches passes it over (`search.Unexpired`).
+A tick examines only the blocks that the timetables name. A message is never delivered after its expiry, with or without a tick,
+because each search skips it (`search.Unexpired`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .lifetimes import gone_at_start
 
 @decides(c.Tick)
 def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
-    """End overdue batches and abandoned writes; expire, release from delay and unlock messages that are due."""
+    """End overdue batches and abandoned writes. Expire, release and unlock messages that are due."""
     decision, basis = Decision([], None), Basis(state, now)
     for event in overdue(basis):
         decision.add(event)
     for event in _abandoned(state, now):
         decision.add(event)
     wall, up, clocks = now.wall // 1000, state.uptime(now.up), state.clocks
-    # Nobody waits for what has expired: it is seen to in larger portions.
+    # Expired messages are not urgent: they are archived in larger portions.
     expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
     left = MAX_EXPIRED
     for queue, blocks in _by_queue(state, clocks.expiry.due(expiry)):
@@ -52,7 +52,7 @@ def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
 
 
 def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
-    """Yield the end of each write that nobody has published or added to for STAGE_AGE. Transactions have an age of their own."""
+    """Yield the end of each write that was neither published nor extended for STAGE_AGE. Transactions have their own limit."""
     if now.up - max(state.started, now.resumed) <= STAGE_GRACE:
         return
     for name, write in state.writes.items():
@@ -61,7 +61,6 @@ def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
 
 
 def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tuple[Queue, list[Block]]]:
-    """The blocks that are still there, in order."""
     count: dict[str, list[int]] = {}
     for name, number in due:
         count.setdefault(name, []).append(number)
@@ -79,7 +78,7 @@ def _expire(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
     for block in blocks:
         if travel and count >= most:
             break
-        waits = block.state[: block.filled] <= State.AVAILABLE  # or DELAYED
+        waits = block.state[: block.filled] <= State.AVAILABLE  # AVAILABLE or DELAYED
         parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), wall))))
         count += len(parts[-1][1])
     rows = first_of(RowSet.of(parts), most) if travel else RowSet.of(parts)
@@ -100,7 +99,7 @@ def _come_due(decision: Decision[None], queue: Queue, blocks: list[Block], now: 
 
 
 def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[Block]) -> None:
-    """Give back what links hold beyond its lock time, one event for each link."""
+    """Return messages that links hold beyond their lock, one event for each link."""
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:
         rows = block.unlocked(basis.state.uptime(basis.now.up))
@@ -115,7 +114,7 @@ def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
 
 @decides(c.Recovered)
 def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
-    """End what a restart ends: messages held by links come back, transactions roll back, link-bound nodes go."""
+    """End what a restart ends: messages held by links return, transactions roll back, and nodes that only links kept alive end."""
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():
         if not queue.counts[State.ACQUIRED]:
@@ -125,7 +124,7 @@ def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[
         if rows:
             lost[queue.name] = rows
     decision = Decision([], {name: rows.count for name, rows in lost.items()})
-    if lost:  # for this cause no attempt counts, so nothing follows from the return
+    if lost:  # no attempt counts for this cause, so nothing follows from the return
         decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
     left = [name for name in state.stages if is_transactional(name)]
     if left:

@@ -1,8 +1,8 @@
 """Decisions about transactions (part 4 of AMQP 1.0).
 
-What is posted is a stage; a commit publishes it and ends what was retired, as one event. Everything that a commit does is
-decided on the state before it: first how deliveries end, each part knowing what those before it bring to queues with limits
-(what is posted counts there as staged), then what is published.
+Posted messages are a stage. A commit publishes it and ends the retired messages, in one event. All of it is decided on the
+state before: first the ends of deliveries, where each part takes into account what earlier parts brought to queues with limits;
+then the publish, whose messages already count as staged.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.No
 
 @decides(c.Post)
 def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:
-    """Stage messages until the commit. UnknownTransaction, NotFound, QueueFull, ResourceLimit, or why the transaction failed."""
+    """Stage messages until the commit. Raises UnknownTransaction, NotFound, QueueFull, ResourceLimit, or the transaction's
+    failure."""
     transaction = _need_working(state, command.transaction)
     sizes = command.sizes
     size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
@@ -87,8 +88,8 @@ def _check_capacity(transaction: Transaction, messages: int, size: int) -> None:
 
 @decides(c.Retire)
 def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
-    """Note the outcome of held messages for the commit. UnknownTransaction, TransactionRolledBack, or what `Settle` or `Release`
-    would raise now."""
+    """Note the outcome of held messages for the commit. Raises UnknownTransaction, TransactionRolledBack, or the errors of
+    `Settle` and `Release`."""
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
         return Decision([], None, waits=False)
@@ -106,7 +107,7 @@ def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
 
 @decides(c.FailTransaction)
 def fail_transaction(state: BrokerState, command: c.FailTransaction, now: c.Now) -> Decision[None]:
-    """Mark a transaction so that it can only be rolled back. Raises UnknownTransaction."""
+    """Mark a transaction as failed: it can only be rolled back. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     if transaction.failed is not None:
         return Decision([], None, waits=False)
@@ -135,7 +136,7 @@ def _commit(basis: Basis, transaction: Transaction) -> Parts:
         for outcome, rows in outcomes:
             disposition = outcome.disposition
             if holder not in queue.consumers.subscriptions:
-                disposition = disposition._replace(exclude=False)  # nobody is there to be kept from it
+                disposition = disposition._replace(exclude=False)  # the link has ended
             parts += end_delivery(basis, c.command_of(disposition, outcomes.queue, holder, rows))
     name = stage_of(transaction.number)
     if name in state.stages:
@@ -144,10 +145,8 @@ def _commit(basis: Basis, transaction: Transaction) -> Parts:
 
 
 def _roll_back(basis: Basis, transaction: Transaction, cause: Cause = Cause.ROLLBACK) -> Parts:
-    """Drop the posted messages, and forget the outcomes. Messages that no link can settle any longer end by their default.
-
-    A rollback that the client did not ask for has another cause, and these messages return for it.
-    """
+    """Drop the posted messages, and forget the outcomes. Messages that no link can settle any longer end by their default, or
+    return for the cause of a rollback by the broker."""
     parts: Parts = []
     if (name := stage_of(transaction.number)) in basis.state.stages:
         parts.append((e.Discarded([name]), None))
@@ -174,7 +173,7 @@ def _end_by_default(basis: Basis, queue: str, holder: int, rows: RowSet, default
 
 
 def _together(parts: Parts) -> Parts:
-    """Join the journaled events into one; the others follow it."""
+    """Join the journaled events into one. The others follow it."""
     journaled = tuple(event for event, _ in parts if event.journaled)
     rest = [(event, payload) for event, payload in parts if not event.journaled]
     if not journaled:
@@ -184,7 +183,7 @@ def _together(parts: Parts) -> Parts:
 
 @decides(c.TimeOutTransactions)
 def time_out_transactions(state: BrokerState, command: c.TimeOutTransactions, now: c.Now) -> Decision[None]:
-    """Roll back the transactions whose work has taken longer than TRANSACTION_AGE."""
+    """Roll back the transactions whose work takes longer than TRANSACTION_AGE."""
     basis, parts = Basis(state, now), Parts()
     for transaction in state.transactions.open.values():
         if transaction.began is None or now.up - transaction.began <= TRANSACTION_AGE:

@@ -14,7 +14,7 @@ UNTIL_UNUSED = ("unused", "unusedOrEmpty")  # with its last link or lease
 
 
 def with_lifetime(state: BrokerState, queue: str, lifetimes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the name of the queue if it exists and has one of these lifetimes, else nothing."""
+    """Return the name of the queue if it exists and has one of these lifetimes, as a tuple."""
     known = state.queues.get(queue)
     return (queue,) if known is not None and known.rules.lifetime in lifetimes else ()
 

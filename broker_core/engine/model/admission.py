@@ -1,6 +1,6 @@
-"""Checks of arriving messages: drops duplicates, and refuses what exceeds the queue's limits.
+"""Admission of arriving messages: duplicates are dropped, and messages beyond the queue's limits are refused.
 
-What a *ring* drops for them, and which older values they replace, is decided once they are there: see `apply.transitions.append`.
+A ring drops older messages, and a key replaces an older value, after the new messages are stored: see `events.transitions`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NONE: Ints = np.zeros(0, np.int64)
 
 
 class NamesFull(errors.QueueFull):
-    """There are as many keys or groups as the queue keeps apart: capacity for messages changes nothing about that."""
+    """The queue has its maximum of keys or groups. Capacity for messages does not change that."""
 
 
 class Candidates(NamedTuple):
@@ -87,10 +87,10 @@ def admit_stage(queue: Queue, candidates: Candidates) -> None:
 
 
 def capacity_left(queue: Queue, usual: int = 0) -> int | None:
-    """Count how many more messages a queue whose overflow is *block* has capacity for; None: as many as come.
+    """Return the number of messages for which a queue with overflow *block* has capacity; None: no limit.
 
-    A limit of bytes is divided by the mean size of the queue's messages, and rounded up. For an empty queue, `usual` bytes are
-    taken as the mean; if that is 0, the answer is 1.
+    A limit of bytes is divided by the mean size of the queue's messages, and rounded up. `usual` is the mean for an empty
+    queue; if it is 0, the result is 1.
     """
     rules = queue.rules
     if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
@@ -106,14 +106,14 @@ def capacity_left(queue: Queue, usual: int = 0) -> int | None:
 
 
 def may_wait(queue: Queue, messages: int, size: int) -> bool:
-    """Say whether waiting can help so many messages, of so many bytes together: the queue blocks, and is large enough."""
+    """Return True if the queue blocks, and could ever hold messages of this number and total size."""
     rules = queue.rules
     fits = messages <= (rules.max_messages or messages) and size <= (rules.max_bytes or size)
     return rules.overflow == "block" and fits
 
 
 def must_wait(queue: Queue, messages: int, size: int) -> bool:
-    """Say whether so many messages, of so many bytes together, have to wait now."""
+    """Return True if messages of this number and total size have to wait now."""
     rules = queue.rules
     full = rules.max_messages and queue.live + queue.staged.messages + messages > rules.max_messages
     full = full or (rules.max_bytes and queue.bytes + queue.staged.bytes + size > rules.max_bytes)
@@ -121,13 +121,13 @@ def must_wait(queue: Queue, messages: int, size: int) -> bool:
 
 
 def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
-    """By message, whether it did not come before."""
+    """Return by message whether it did not arrive before."""
     age = queue.rules.duplicate_time
-    return queue.remembered.fresh(ids, max(0, now - age) if age else 0)  # a clock may stand at 1970
+    return queue.remembered.fresh(ids, max(0, now - age) if age else 0)  # a clock may be set to 1970
 
 
 def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull) -> errors.QueueFull:
-    """Make the error for `count` messages that find the queue full."""
+    """Return the error for `count` messages that do not fit."""
     rules = queue.rules
     limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
     names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
@@ -139,12 +139,13 @@ def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFu
 
 
 def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
-    """By message, whether there is capacity for it. `stays`: 1 where it frees none for those that come after it.
+    """Return by message whether there is capacity for it. `stays`: 1 if the message uses capacity that the next ones cannot
+    have.
 
-    A message that would not fit alone takes nothing from those that came with it.
+    A message that would not fit alone takes no capacity from the others.
     """
     rules, taken, taken_bytes = queue.rules, queue.live + queue.staged.messages, queue.bytes + queue.staged.bytes
-    if rules.overflow == "ring":  # what is AVAILABLE gives way
+    if rules.overflow == "ring":  # AVAILABLE messages are dropped
         taken -= queue.counts[State.AVAILABLE]
         taken_bytes -= queue.available_bytes
     each = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
@@ -158,14 +159,15 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
 
 def _stays(queue: Queue, attributes: Attributes, rows: Ints, now: int) -> Ints:
-    """Return 1 for each message that frees no capacity for the next, else 0: in a ring only those that are not yet due."""
+    """Return by message 1 if it uses capacity that the next ones cannot have, else 0. In a ring, only messages that are not due
+    do."""
     if queue.rules.overflow != "ring":
         return np.ones(len(rows), np.int64)
     return np.zeros(len(rows), np.int64) if attributes.due is None else (attributes.due[rows] > now).astype(np.int64)
 
 
 def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
-    """By message, whether its group or key is known, or there is capacity for one more."""
+    """Return by message whether its group or key is known, or there is capacity for one more."""
     fits = np.ones(len(rows), np.bool_)
     if attributes.group is not None:
         fits &= _known(attributes.group, queue.groups, {}, MAX_GROUPS)[rows]
@@ -175,12 +177,12 @@ def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
 
 
 def within_keys(queue: Queue, keys: Coded) -> Ints:
-    """By message, whether a last-value queue knows its key, or has capacity for one more."""
+    """Return by message whether a last-value queue has its key, or has capacity for one more."""
     return _known(keys, queue.keys, queue.staged.keys, queue.rules.max_keys)
 
 
 def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: int) -> Ints:
-    """By message, whether its name is known, or among the first that are new for which there is capacity."""
+    """Return by message whether its name is known, or is among the first new names for which there is capacity."""
     allowed = np.ones(len(coded.names) + 1, np.bool_)
     if len(dictionary) + len(staged) + len(coded.names) > most:
         names = [(code, coded.names[code - 1]) for code in coded.used().tolist()]

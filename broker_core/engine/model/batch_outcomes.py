@@ -1,7 +1,8 @@
-"""Outcomes of single messages of a lease's batch (`operation=settle`), given while the batch is read, applied when it is settled.
+"""Outcomes of single messages of a lease's batch (`operation=settle`). They are given while the batch is read, and applied when
+it is settled.
 
-A write stages its outcomes, and its commit publishes them, as it does messages: all of them or none. The last outcome of a
-message counts. A message without one is accepted with the batch.
+A write stages its outcomes, and its commit publishes all of them together, like messages. The last outcome of a message counts.
+A message without an outcome is accepted with the batch.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome
 from .dispositions import Disposition
 
-#: Error text of messages whose own one is not kept, because a batch or a write has too many different ones.
-NOT_KEPT = f"(not kept: more than {MAX_OUTCOMES:,} different errors were said at once)"
+#: Error text of messages whose own text is not stored, because a batch or a write has too many different ones.
+NOT_KEPT = f"(not kept: more than {MAX_OUTCOMES:,} different errors)"
 
 #: Outcomes that a write may give, by name.
 DISPOSITIONS = {
@@ -28,13 +29,13 @@ DISPOSITIONS = {
     "modified": Disposition(cause=Cause.MODIFIED),  # the attempt counts as failed
 }
 
-#: Outcome of messages that the reader could not decode. A write cannot give it: it is not among DISPOSITIONS.
+#: Outcome of messages that the reader could not decode. A write cannot give it.
 MALFORMED = "malformed"
 
 
 @dataclass(frozen=True)
 class RowsOutcome:
-    """One outcome (a name of DISPOSITIONS, or MALFORMED), its error text, and the messages that have it."""
+    """One outcome (a name of DISPOSITIONS, or MALFORMED) with its error text, and its messages."""
 
     outcome: str
     error: str | None
@@ -42,7 +43,7 @@ class RowsOutcome:
 
     @property
     def disposition(self) -> Disposition:
-        """Disposition of the deliveries, with the error text."""
+        """The disposition, with the error text."""
         return DISPOSITIONS[self.outcome]._replace(error=self.error)
 
     def to_json(self) -> list[Any]:
@@ -77,7 +78,7 @@ class StagedOutcomes:
 
 
 class BatchOutcomes:
-    """Outcomes of a batch's messages. Each message is in one entry at most."""
+    """Outcomes of a batch's messages. A message is in at most one entry."""
 
     def __init__(self, entries: Sequence[RowsOutcome] = ()) -> None:
         self._entries = list(entries)
@@ -89,8 +90,7 @@ class BatchOutcomes:
         return len(self._entries)
 
     def add(self, newer: Sequence[RowsOutcome]) -> None:
-        """Add outcomes, each of which replaces an earlier one of the same messages. Error texts beyond `MAX_OUTCOMES` are not
-        kept."""
+        """Add outcomes, which replace earlier ones of the same messages. Error texts beyond `MAX_OUTCOMES` are not stored."""
         entries = [*self._entries, *newer]
         kinds = dict.fromkeys((entry.outcome, entry.error) for entry in entries)
         codes = {kind: code for code, kind in enumerate(kinds)}
@@ -109,10 +109,10 @@ class BatchOutcomes:
 
 
 def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:
-    """Merge rejected messages so that about `most` entries remain: the first errors keep their texts."""
+    """Merge rejected messages so that about `most` entries remain. The first errors keep their texts."""
     if len(outcomes) <= most:
         return outcomes
-    # Entries without a text are few. Malformed messages keep theirs, because their outcome is another one.
+    # There are few entries without a text. Malformed messages keep theirs, because they have another outcome.
     may_stay = [number < most or each.error is None or each.outcome == MALFORMED for number, each in enumerate(outcomes)]
     kept = [each for each, stays in zip(outcomes, may_stay, strict=True) if stays]
     rest = [each.rows.sequences() for each, stays in zip(outcomes, may_stay, strict=True) if not stays]

@@ -1,7 +1,7 @@
-"""Bindings: what leads from an exchange to a queue, and how the ones that match a routing key are found.
+"""Bindings, which lead from an exchange to a queue, and the search for matches of a routing key.
 
-*direct* matches the key as it is, *topic* by patterns, *headers* by application properties, *fanout* always. A binding may ask
-for more: a selector, and that the message is not from one container (no-local).
+A *direct* exchange compares keys, *topic* matches patterns, *headers* compares application properties, and *fanout* matches
+every message. A binding may also have a selector, and leave out messages of one container (no-local).
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from .topics import Trie
 
 @dataclass(frozen=True)
 class Binding:
-    """One way into a queue. Two that differ in anything are two bindings."""
+    """A binding. Two bindings that differ in any field are two bindings."""
 
     queue: str
     key: str = ""  # of a direct exchange; the pattern of a topic exchange
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # what a headers exchange looks for
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # headers that a headers exchange compares
     selector: str | None = None
-    no_local: str | None = None  # the container whose own messages are not meant
+    no_local: str | None = None  # AMQP container whose own messages are left out
 
     @property
     def looks_inside(self) -> bool:
-        """True where a message's content decides."""
+        """True if the binding depends on the content of a message."""
         return self.selector is not None or bool(self.arguments)
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Equal where two bindings say the same: 1 and "1" are not the same here, though they match the same."""
+        """Equal for equal bindings. 1 and "1" are different here, although they match the same header."""
         arguments = tuple(sorted((name, type(value).__name__, value) for name, value in self.arguments.items()))
         return self.queue, self.key, arguments, self.selector, self.no_local
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of snapshots: what is not the default."""
+        """Return the form of events and snapshots: the fields that are not the default."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
 class Targets(NamedTuple):
-    """Queues and exchanges to which one routing key leads."""
+    """The queues to which a routing key leads."""
 
-    queues: tuple[str, ...]  # whatever the message says: each queue once
-    particular: tuple[int, ...]  # bindings that ask for more, to other queues than those
+    queues: tuple[str, ...]  # independent of the message's content; each queue once
+    particular: tuple[int, ...]  # numbers of bindings to other queues that depend on the content
 
 
 NOWHERE = Targets((), ())
 
 
 class Matcher(Protocol):
-    """Numbered keys or patterns, and which of them match a key."""
+    """Numbered keys or patterns, and the search for matches of a key."""
 
     def add(self, key: str, number: int) -> None:
         """Add a binding by its number."""
@@ -59,11 +59,11 @@ class Matcher(Protocol):
         """Remove a binding."""
 
     def match(self, key: str) -> Iterable[int]:
-        """Return the numbers of the bindings that this key matches."""
+        """Return the numbers of the bindings that match this key."""
 
 
 class _All:
-    """Every binding, whatever the key."""
+    """All bindings, for every key."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, None] = {}
@@ -79,7 +79,7 @@ class _All:
 
 
 class _Equal:
-    """The bindings of exactly this key."""
+    """The bindings with exactly this key."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[int, None]] = {}

@@ -1,4 +1,4 @@
-"""Capacity of a queue for messages of another one."""
+"""Capacity of a queue for messages of another queue."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from .admission import within_keys
 from .queue import Queue
 from .transfer import keys_of
 
-#: Messages and bytes that one decision brings to queues with limits. Its parts are each decided on the state before all of them:
-#: whoever decides several hands the same to each.
+#: By queue with limits, the messages and bytes that one decision has brought to it so far. Each part of a decision is decided on
+#: the state before all parts, so it needs the effect of the earlier parts.
 Coming = dict[str, tuple[int, int]]
 
 
 def accepts(queue: Queue, source: str) -> bool:
-    """Say whether dead letters of queue `source` may come in at all. A last-value queue takes none: it would replace them."""
+    """Return True if dead letters of queue `source` may arrive here. A last-value queue takes none, because it would replace
+    them."""
     if queue.name == source or queue.kind == "lastvalue":
         return False
     return source in queue.origins or len(queue.origins) < MAX_ORIGINS
 
 
 def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
-    """Return the first rows for which there is capacity: all of them, unless the queue has limits. A full ring counts as full: it
-    drops nothing of its own for them. What is larger than all that the queue may hold stays behind, and so do, for a last-value
-    queue, rows that would exceed `maxKeys`. Of a queue with limits, the accepted rows are added to `coming`."""
+    """Return the first rows for which a queue has capacity. A full ring has none: it drops nothing for them.
+
+    Rows that are larger than the queue's limit are left out, and so are rows that would exceed `maxKeys`. If the queue has
+    limits, the rows are added to `coming`.
+    """
     if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
         rows = _without_overlays(source, rows)
     rules = queue.rules
@@ -35,7 +38,7 @@ def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet
     if not rules.max_messages and not rules.max_bytes:
         return rows
     if rules.max_bytes:
-        rows = _not_larger(source, rows, rules.max_bytes)  # else it would keep back those behind it for ever
+        rows = _not_larger(source, rows, rules.max_bytes)  # otherwise they would keep back all later rows forever
     messages, size = coming.get(queue.name, (0, 0))
     if rules.max_messages:
         rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged.messages - messages))
@@ -79,13 +82,13 @@ def _within(source: Queue, rows: RowSet, max_bytes: int) -> RowSet:
 
 
 def _within_keys(queue: Queue, source: Queue, rows: RowSet) -> RowSet:
-    """Keep the rows without a key, or with one that the queue knows or has capacity for."""
+    """Keep the rows without a key, and with a key that the queue has or has capacity for."""
     keys = keys_of(source, rows)
     return rows if keys is None else RowSet.of_sequences(rows.sequences()[within_keys(queue, keys)])
 
 
 def _without_overlays(source: Queue, rows: RowSet) -> RowSet:
-    """Keep the rows with nothing added to their annotations: for what was added to the others there may be no capacity."""
+    """Keep the rows without added annotations: there may be no capacity for more of them."""
     parts: list[tuple[int, Rows]] = []
     for number, part in rows.items():
         added = np.array(list(source.blocks[number].overlays.among(part)), np.int64)

@@ -1,6 +1,5 @@
-"""Dispositions of deliveries: a message is settled with an outcome, or comes back for a cause. Which of them are failed attempts,
-and when the message is tried again.
-"""
+"""Dispositions: a delivery ends by an outcome, or by a return for a cause. This module decides which returns are failed
+attempts, and when the message is tried again."""
 
 from __future__ import annotations
 
@@ -21,47 +20,47 @@ if TYPE_CHECKING:
 
 
 class Retry(NamedTuple):
-    """Time of a message's next delivery, as its consumer asks for it: a time, or else so long after its return."""
+    """Time of the next delivery, requested by the consumer: `time`, or `after` the return."""
 
     after: int = 0  # milliseconds
     time: int | None = None  # milliseconds since 1970
-    gives_way: bool = False  # a queue with a delay of its own has its way
+    gives_way: bool = False  # the queue's own delay, if it has one, comes first
 
     def at(self, now: int) -> int:
-        """Return the time, in milliseconds since 1970 as `now`, which is that of the return."""
+        """Return the time in milliseconds since 1970. `now` is the time of the return."""
         return now + self.after if self.time is None else self.time
 
 
 class Disposition(NamedTuple):
-    """The end of a delivery: either `outcome` or `cause` is set. `error` belongs to REJECTED, the other fields to a `cause`."""
+    """End of a delivery: `outcome` or `cause` is set. `error` belongs to REJECTED, the other fields to a cause."""
 
     outcome: Outcome | None = None
     cause: Cause | None = None
     error: str | None = None
     exclude: bool = False  # undeliverable here: not offered to this link again
     annotations: bytes | None = None
-    retry: Retry | None = None  # None: as the queue's options say
+    retry: Retry | None = None  # None: by the queue's options
 
 
 ROLLED_BACK = Disposition(cause=Cause.ROLLBACK)
 
-_GROWS = MAX_MILLISECONDS.bit_length()  # so often a delay doubles, at most, until it is longer than any
+_GROWS = MAX_MILLISECONDS.bit_length()  # a delay that doubles so often is longer than any allowed one
 
 
 def counts_attempt(queue: Queue, cause: Cause) -> bool:
-    """Say whether a delivery that ends for this cause raises the delivery count: the table, and the queue's own rules."""
+    """Return True if the cause raises the delivery count, by the table and the queue's options."""
     rule = COUNTS_BY_RULE.get(cause)
     return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(queue.rules, rule))
 
 
 def is_failure(queue: Queue, cause: Cause) -> bool:
-    """Say whether such a delivery is a failed attempt, after which a message waits for its retry."""
+    """Return True if the cause is a failed attempt, after which the message waits for its retry."""
     rule = LIMITED_BY_RULE.get(cause)
     return counts_attempt(queue, cause) and (rule is None or bool(getattr(queue.rules, rule)))
 
 
 def counts_towards_limit(queue: Queue, cause: Cause) -> bool:
-    """Say whether such a delivery counts towards the queue's limit of attempts."""
+    """Return True if the cause counts towards the queue's limit of attempts."""
     return is_failure(queue, cause) and cause not in UNLIMITED
 
 
@@ -80,8 +79,10 @@ def _less(counts: Ints | int, some: Ints | int) -> Ints | int:
 
 
 def retry_times(queue: Queue, rows: RowSet, now: int) -> Iterator[tuple[int, RowSet]]:
-    """Yield when ACQUIRED messages may be tried again that come back after a failed attempt, in milliseconds since 1970 as `now`:
-    each time once, with its messages. Those that may at once are left out."""
+    """Yield each time at which ACQUIRED messages that return after a failed attempt may be tried again, with its messages.
+
+    Times are milliseconds since 1970. Messages that need not wait are left out.
+    """
     parts: dict[int, list[tuple[int, Rows]]] = {}
     for number, part in rows.items():
         before = failures(queue, queue.blocks[number], part)
@@ -98,11 +99,11 @@ def retry_times(queue: Queue, rows: RowSet, now: int) -> Iterator[tuple[int, Row
 
 
 def _delay(rules: Rules, before: int) -> int:
-    """Return the milliseconds that a message waits which has failed so often before it failed now."""
+    """Return the milliseconds that a message waits that had failed `before` times before."""
     grown: int = rules.retry_delay * rules.retry_backoff ** min(before, _GROWS)
     return min(grown, longest_delay(rules))
 
 
 def longest_delay(rules: Rules) -> int:
-    """Return the most milliseconds that a message waits for its retry."""
+    """Return the longest wait for a retry, in milliseconds."""
     return rules.max_retry_delay or MAX_MILLISECONDS

@@ -1,7 +1,7 @@
-"""Exchanges: by which rule a message finds its queues.
+"""Exchanges: the rules by which a message finds its queues.
 
-An exchange keeps nothing: a message that goes through it lands in the queues whose bindings match it, once in each. The default
-exchange is the queues' names, and is not in here.
+An exchange stores no messages. A message is appended once to each queue whose bindings match it. The default exchange is the
+names of queues, and not part of this module.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from .bindings import MATCHERS, NOWHERE, Binding, Targets
 
 
 class Exchange:
-    """Exchange with its bindings."""
+    """An exchange with its bindings."""
 
     def __init__(self, name: str, kind: str, options: dict[str, Any], user: str | None = None) -> None:
         # persisted
         self.name = name
         self.kind = kind
-        self.options = options  # those that say something else than their default
-        self.user = user  # whose link has made it; None: nobody's
+        self.options = options  # options that differ from their defaults
+        self.user = user  # owner of the link that made it; None: it was declared by name
         self.bindings: dict[int, Binding] = {}
         self.next_number = 0
         # derived
-        self.version = 0  # of the bindings: no two states of one life of the broker, of whatever exchange, have the same
+        self.version = 0  # of the bindings; unique among all exchanges until the broker ends
         self._matcher = MATCHERS[kind]()
-        self._no_local = 0  # bindings that ask who has sent a message
-        self._numbers: dict[tuple[Any, ...], int] = {}  # by what a binding says
+        self._no_local = 0  # number of bindings with `no_local`
+        self._numbers: dict[tuple[Any, ...], int] = {}  # by `Binding.identity`
         self._known: dict[str, Targets] = {}
 
     @property
     def unroutable(self) -> str:
-        """Treatment of a message that no binding takes: `refuse`, `drop` or `alternate`."""
+        """Treatment of a message without a matching binding: `refuse`, `drop` or `alternate`."""
         default = "alternate" if self.alternate else "refuse"
         return str(self.options.get("unroutable", default))
 
     @property
     def alternate(self) -> str | None:
-        """Name of the exchange or queue for messages that no binding takes."""
+        """Exchange or queue for messages without a matching binding."""
         return self.options.get("alternate")
 
     @property
@@ -49,12 +49,12 @@ class Exchange:
 
     @property
     def by_key(self) -> bool:
-        """True where the exchange looks at a message's routing key."""
+        """True if the exchange uses routing keys."""
         return self.kind in ("direct", "topic")
 
     @property
     def minds_senders(self) -> bool:
-        """True where a binding asks who has sent a message."""
+        """True if a binding depends on the sender of a message."""
         return self._no_local > 0
 
     def bind(self, binding: Binding, number: int) -> None:
@@ -76,19 +76,19 @@ class Exchange:
         self._known = {}
 
     def number_of(self, binding: Binding) -> int | None:
-        """Of the binding that says the same, if there is one."""
+        """Return the number of an equal binding, if there is one."""
         return self._numbers.get(binding.identity)
 
     def numbers_of(self, queue: str, key: str | None) -> list[int]:
-        """Of the bindings of a queue, with this key or with any."""
+        """Return the numbers of the bindings of a queue, with this key or with any."""
         found = self.bindings.items()
         return [number for number, each in found if each.queue == queue and (key is None or each.key == key)]
 
     def targets(self, key: str) -> Targets:
-        """Return where a message with this routing key goes."""
+        """Return the targets of a routing key."""
         if not self.by_key:
             key = ""
-        elif len(key) > MAX_KEY:  # no binding can say so much; that not even `#` matches bounds what a key costs
+        elif len(key) > MAX_KEY:  # longer than any binding; not even `#` matches, which bounds the cost of a key
             return NOWHERE
         found = self._known.get(key)
         if found is None:
@@ -104,7 +104,7 @@ class Exchange:
         return Targets(tuple(plain), tuple(n for n, b in matched if b.queue not in plain))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything persisted."""
+        """Return the form of snapshots."""
         bindings = [[number, binding.to_json()] for number, binding in self.bindings.items()]
         user = {} if self.user is None else {"user": self.user}
         fields = {"name": self.name, "type": self.kind, "options": self.options, **user}
@@ -121,7 +121,7 @@ class Exchange:
 
 
 def chain(exchanges: Mapping[str, Exchange], name: str) -> Iterator[Exchange]:
-    """The exchange, and the alternates behind it, each once."""
+    """Yield the exchange and its alternates, each once."""
     seen: set[str] = set()
     following: str | None = name
     while following in exchanges and following not in seen:
@@ -132,20 +132,20 @@ def chain(exchanges: Mapping[str, Exchange], name: str) -> Iterator[Exchange]:
 
 
 class Link(NamedTuple):
-    """User of a queue or an exchange, as far as its lifetime depends on that."""
+    """A link that the lifetime of a queue or an exchange depends on."""
 
-    makes: bool  # it was made for this link
-    owner: str | None  # the connection that alone may receive from it, if it was made so
+    makes: bool  # the node was made for this link
+    owner: str | None  # the connection that alone may receive from the node
 
 
 class Exchanges:
-    """All of a broker's, and which of them lead to which queue."""
+    """The exchanges of a broker."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Exchange] = {}  # persisted
         # derived
         self._changes = 0  # of bindings
-        self._bound: dict[str, dict[str, int]] = {}  # queue → exchange → how many bindings
+        self._bound: dict[str, dict[str, int]] = {}  # queue → exchange → number of bindings
 
     def add(self, exchange: Exchange) -> None:
         """Add an exchange with its bindings."""
@@ -176,11 +176,11 @@ class Exchanges:
         self._changed(exchange)
 
     def leading_to(self, queue: str) -> Collection[str]:
-        """The exchanges with a binding to the queue."""
+        """Return the exchanges with a binding to the queue."""
         return self._bound.get(queue, {}).keys()
 
     def forget_queue(self, queue: str) -> None:
-        """The queue is deleted, and its bindings with it."""
+        """Remove the bindings of a deleted queue."""
         for name in list(self.leading_to(queue)):
             self.unbind(name, self.by_name[name].numbers_of(queue, None))
 
@@ -197,7 +197,7 @@ class Exchanges:
             del self._bound[queue]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Everything persisted."""
+        """Return the form of snapshots."""
         return [exchange.to_json() for exchange in self.by_name.values()]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Types and options that an exchange can be declared with. An option's value that equals its default is not kept."""
+"""Types and options of exchanges. An option whose value equals its default is not stored."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .names import NODE_NAME, is_node_name
 TYPES = ("direct", "fanout", "topic", "headers")
 #: name → allowed values, the default first; None: the name of a queue or an exchange.
 OPTIONS: dict[str, tuple[str, ...] | None] = {
-    "unroutable": ("refuse", "drop", "alternate"),  # what becomes of a message that no queue is for
-    "alternate": None,  # who gets it then
+    "unroutable": ("refuse", "drop", "alternate"),  # treatment of a message without a matching binding
+    "alternate": None,  # target of these messages
     "lifetime": ("permanent", "link", "unused"),
 }
 
 
 def checked(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that say something else than their default; InvalidRequest names what is wrong."""
+    """Return the options that differ from their defaults. Raises InvalidRequest."""
     if kind not in TYPES:
         raise InvalidRequest(f"type {kind!r:.80} is not known of exchanges; known are {', '.join(TYPES)}")
     found = {}

@@ -1,7 +1,7 @@
-"""Message groups: one holder of a group at a time, so that its messages are worked on in order.
+"""Message groups: one holder at a time, so that the messages of a group are processed in order.
 
-A group is free when its holder has nothing of it unsettled; a *sticky* one stays with its link until the link ends or a message
-closes it (group-sequence -1). All of it is derived: from the codes of the rows, and who holds them.
+A group is free when its holder has settled all of its messages. A *sticky* group stays with its link until the link ends or a
+message closes the group (group-sequence -1). All of this is derived from the codes and holders of rows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ..columns.blocks import Block
     from .queue import Queue
 
-_RANGE_BITS = 12  # messages without a group are dealt out in ranges of so many bits
+_RANGE_BITS = 12  # messages without a group go to tasks in ranges of 2^12 sequence numbers
 
 
 class Groups:
-    """The groups of one queue, by code: the holder of each, how many rows it holds, and the first that others may wait for."""
+    """The groups of one queue by code: the holder of each, the rows that it holds, and the first row that others may wait for."""
 
     __slots__ = ("_closed", "_first", "_held", "_owner", "_sticky", "names")
 
@@ -39,13 +39,13 @@ class Groups:
         self._closed: npt.NDArray[np.bool_] = np.zeros(8, np.bool_)
 
     def owners(self, codes: Ints) -> npt.NDArray[np.int64]:
-        """Return the holder of each group; 0: nobody. No group (code 0) is never held."""
+        """Return the holder of each group; 0: no holder. Code 0 is never held."""
         self._grow()
         found: npt.NDArray[np.int64] = self._owner[codes]
         return found
 
     def acquired(self, block: Block, rows: Rows, holder: int, behind: int = NEVER) -> None:
-        """`behind`: where the first lies that the holder may have passed over, which others of the same groups wait behind."""
+        """Count rows for a holder. It may have passed over earlier rows of their groups, from sequence number `behind` on."""
         codes = block.group.get(rows)
         if isinstance(codes, int):
             return
@@ -62,14 +62,15 @@ class Groups:
             self._closed[codes[closing > 0]] = True
 
     def came_back(self, block: Block, rows: Rows) -> None:
-        """These are AVAILABLE (again). Who looks while somebody holds their group passes them."""
+        """Note rows that are AVAILABLE again: other consumers pass them while their group is held."""
         codes = block.group.get(rows)
         if not isinstance(codes, int):
             held = self.owners(codes) != 0
             np.minimum.at(self._first, codes[held], as_array(rows)[held] + block.base)
 
     def let_go(self, block: Block, rows: Rows) -> int | None:
-        """Count rows off their holder. Returns the sequence number of the first message that others may take now, or None."""
+        """Remove rows from their holder's count. Returns the sequence number of the first message that others may take now, or
+        None."""
         codes = block.group.get(rows)
         if isinstance(codes, int):
             return None
@@ -77,13 +78,13 @@ class Groups:
         self._held[mine] -= counts
         free = mine[self._held[mine] <= 0]
         if self._sticky:
-            free = free[self._closed[free] | (self._owner[free] & 1 == 0)]  # a lease, whose next batch has another number
+            free = free[self._closed[free] | (self._owner[free] & 1 == 0)]  # held by a lease: its next batch is another holder
         return self._release(free)
 
     def left(self, holder: int) -> int | None:
-        """A link has ended, and what it held has gone back: its sticky groups are free. As `let_go`.
+        """Free the sticky groups of a link that has ended. Returns as `let_go`.
 
-        What it said in a transaction is still held until that is discharged, and keeps its group so long.
+        Groups of messages that the link still holds, by open transactions, are freed with these.
         """
         mine = np.flatnonzero(self._owner == holder)
         held = self._held[mine] > 0
@@ -91,7 +92,7 @@ class Groups:
         return self._release(mine[~held])
 
     def restarted(self) -> None:
-        """The broker has: what stuck to a link of the last life is free, and names are given away that only that kept."""
+        """Free the sticky groups of links that ended with the broker, and their names."""
         self._grow()
         self._release(np.flatnonzero((self._owner != 0) & (self._held <= 0)))
         self.forget(np.arange(1, self.names.size))
@@ -105,16 +106,16 @@ class Groups:
         return first
 
     def forget(self, codes: Ints) -> None:
-        """Give the codes away of those that no row has, and nobody."""
+        """Forget the names of groups without rows and holder."""
         self._grow()
         self.names.forget(codes[(self.names.live(codes) <= 0) & (self._owner[codes] == 0)])
 
     def held_by(self, holder: int) -> list[str]:
-        """The groups of a holder, by name."""
+        """Return the names of a holder's groups."""
         return [name for code in np.flatnonzero(self._owner == holder).tolist() if (name := self.names.name(code)) is not None]
 
     def by_holder(self) -> dict[int, list[str]]:
-        """The first groups of each holder, by name; of very many groups not all are looked at."""
+        """Return the names of the first groups of each holder. Of very many groups, only the first are examined."""
         held = np.flatnonzero(self._owner)[:LOOKED_AT_GROUPS]
         held = held[np.argsort(self._owner[held], kind="stable")]
         holders, starts = np.unique(self._owner[held], return_index=True)
@@ -135,9 +136,11 @@ class Groups:
 
 
 def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
-    """Keep the rows of one of so many tasks: a group's all go to the same one, those without a group by ranges. It
-    is the same one after a restart, between two tasks of a batch: so it goes by the groups' names. Raises Fenced where the batch
-    holds a row no longer: then its name may be forgotten, and its code be another group's."""
+    """Keep the rows of one of several tasks. Rows of a group go to one task, rows without a group by ranges.
+
+    The choice depends on the groups' names, so it is the same for all tasks of a batch, also after a restart. Raises Fenced if
+    the batch no longer holds a row: its code may belong to another group then.
+    """
     numbers = as_array(rows)
     if (block.state[numbers] != ACQUIRED).any():
         raise not_held(queue.name)
@@ -147,7 +150,7 @@ def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int)
 
 
 def not_held(queue: str) -> Fenced:
-    """Make the error for a task that shall pick its groups out of a batch that is not held any longer."""
+    """Return the error for a task that would select its groups from a batch that is no longer held."""
     return Fenced(
         f"messages of {queue!r} that this task shall read were settled or given back since it was planned (`penstock lease "
         "release`, or the query has gone on without it): which of their message groups are this task's is not known any longer, "
@@ -156,17 +159,17 @@ def not_held(queue: str) -> Fenced:
 
 
 class FreeGroup(NamedTuple):
-    """A search's filter: not what belongs to a group that somebody else holds."""
+    """A filter of a search: messages of groups that no other consumer holds."""
 
     groups: Groups
     taker: int
 
     def concerns(self, block: Block) -> bool:
-        """Say whether any message of the block has a group."""
+        """Return True if a message of the block has a group."""
         return block.group.values is not None
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep rows whose group nobody else holds."""
+        """Keep the rows whose group no other consumer holds."""
         numbers = as_array(rows)
         codes = block.group.get(numbers)
         assert not isinstance(codes, int)

@@ -1,8 +1,8 @@
-"""Matches of the bindings of a headers exchange: counted per batch, not asked per message.
+"""Bindings of headers exchanges: matches are counted for a whole batch.
 
-A binding names headers (application properties) and the values that it wants; no value means any. `x-match` says how many of them
-must be there: `all` (the default) or `any` of those whose names do not begin with `x-`; with `all-with-x` and `any-with-x` these
-count too. Values are compared as texts, in the form that the column `properties` has: 42 equals "42".
+A binding names headers (application properties) and their values; no value means any. `x-match` is `all` (the default) or `any`
+of the names that do not begin with `x-`. With `all-with-x` and `any-with-x` these names count too. Values are compared as
+texts, in the form of the column `properties`: 42 equals "42".
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from ..columns.series import Ints
 
 X_MATCH = "x-match"
 MODES = ("all", "any", "all-with-x", "any-with-x")
-PLAIN = -6, 10  # powers of ten of a first digit that Arrow writes without an exponent, from and until
-CELLS = 1 << 22  # of one table of counts, messages by bindings: a few MiB
+PLAIN = -6, 10  # Arrow writes no exponent if the power of ten of the first digit is in this range
+CELLS = 1 << 22  # of one table of counts (messages by bindings): a few MiB
 
-Term = tuple[str, str | None]  # a header's name, and its text; None: whatever it says
+Term = tuple[str, str | None]  # name and text of a header; None: any text
 Arguments = Mapping[str, Any]
 
 
 def check(arguments: Arguments) -> None:
-    """Raise InvalidRequest, naming the argument, unless this is what a headers exchange understands."""
+    """Raise InvalidRequest unless a headers exchange understands these arguments."""
     mode = arguments.get(X_MATCH, MODES[0])
     if mode not in MODES:
         raise InvalidRequest(f"argument {X_MATCH!r}: {mode!r:.80} is not one of {', '.join(MODES)}")
     for name, value in arguments.items():
         if value is not None and not isinstance(value, (str, bool, int, float)):
             raise InvalidRequest(f"argument {name!r:.80}: {value!r:.80} is no text, number or truth value")
-        if isinstance(value, float) and not math.isfinite(value):  # no JSON could tell of it
+        if isinstance(value, float) and not math.isfinite(value):  # JSON has no form for NaN and infinity
             raise InvalidRequest(f"argument {name!r:.80} must be finite, or a text: {_digits(value)!r} matches such a header")
 
 
 def terms(arguments: Arguments) -> list[Term]:
-    """Return what the binding looks for."""
+    """Return the terms that a binding requires."""
     with_x = str(arguments.get(X_MATCH, "")).endswith("-with-x")
     names = [name for name in arguments if name != X_MATCH and (with_x or not name.startswith("x-"))]
     return [(name, _text(arguments[name])) for name in names]
@@ -54,7 +54,7 @@ def _text(value: Any) -> str | None:
 
 
 def _digits(value: float) -> str:
-    """As the column has them, which Arrow writes: the shortest that read back the same, without a point where none is needed."""
+    """Return a number as the column has it: the shortest text that reads back equal, without a needless point."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
@@ -68,10 +68,11 @@ def _digits(value: float) -> str:
     return f"-{text}" if sign else text
 
 
-def matching(bindings: Iterable[tuple[int, Arguments]], found: Mapping[Term, Ints], count: int) -> dict[int, Ints]:
-    """Of `count` messages, by a binding's number, the indices that it matches, ascending; a binding without any is left out.
+def matching(bindings: Iterable[tuple[int, Arguments]], having: Mapping[Term, Ints], count: int) -> dict[int, Ints]:
+    """Return by number of a binding the indexes of the messages that it matches, ascending, out of `count` messages. Bindings
+    without a match are left out.
 
-    `found` says which messages have a header, and which have it with a value: ascending indices by term.
+    `having`: by term, the ascending indexes of messages that have this header, or this header and value.
     """
     numbered = list(bindings)
     wanted: dict[Term, list[int]] = {}  # → indexes in `numbered`
@@ -81,7 +82,7 @@ def matching(bindings: Iterable[tuple[int, Arguments]], found: Mapping[Term, Int
         need[index] = 1 if str(arguments.get(X_MATCH, "")).startswith("any") else len(looked_for)
         for term in looked_for:
             wanted.setdefault(term, []).append(index)
-    present = [(found[term], np.array(indexes)) for term, indexes in wanted.items() if term in found]
+    present = [(having[term], np.array(indexes)) for term, indexes in wanted.items() if term in having]
     parts: dict[int, list[Ints]] = {}
     step = max(1, CELLS // max(1, len(numbered)))
     for first in range(0, count, step):
@@ -92,7 +93,7 @@ def matching(bindings: Iterable[tuple[int, Arguments]], found: Mapping[Term, Int
 
 
 def _hits(present: list[tuple[Ints, Ints]], first: int, stop: int, bindings: int) -> Ints:
-    """By message from `first` to `stop` and binding, how many of its terms the message has."""
+    """Count by message from `first` to `stop`, and by binding, how many of its terms the message has."""
     counts = np.zeros((stop - first, bindings), np.int32)
     for rows, indexes in present:
         begin, end = np.searchsorted(rows, (first, stop))

@@ -1,9 +1,8 @@
-"""Consequences of messages that become AVAILABLE: older values that give way, and messages that a full ring drops.
+"""Consequences of AVAILABLE messages: older values that are replaced, and messages that a full ring drops.
 
-Of the messages of a key that have ever been AVAILABLE, the one that arrived last is the value. A message that its sender delayed
-becomes a candidate when it is due, by its arrival: it takes its old place in the queue.
-
-It follows from the queue's state alone, live as at recovery, whatever brought the messages: a send, a publish, a route, a move.
+Of all messages of a key that have been AVAILABLE, the last arrival is the value. A delayed message takes part when it is due,
+at the place of its arrival. All of this follows from the state of the queue, live and at recovery, for messages from any
+source.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from .queue import Queue
 
 
 def replaced(queue: Queue, rows: RowSet) -> RowSet:
-    """Note messages of a last-value queue that became AVAILABLE, or that links acquired with their arrival. Such messages arrived
-    without a delay, came due, came back or were redriven. Returns the messages that give way: all but the last arrival of a key.
+    """Note messages of a last-value queue that became AVAILABLE, or that links acquired as they arrived. Returns the messages
+    that they replace: of each key all but the last arrival.
 
-    A message that its sender delayed neither counts nor gives way before it is due. The messages returned may include some that a
-    consumer holds: these give way when they come back.
+    The replaced messages may include some that a consumer holds; these are archived when they return. A delayed message neither
+    replaces nor is replaced before it is due.
     """
     codes, sequences = _keyed(queue, rows)
     if not len(codes):
         return RowSet()
     newest, places, keys = queue.newest(), sequences + 1, distinct(codes)
     before = newest[keys]
-    arrivals = before.max() < places[0]  # as nearly always: all of them are newer than anything else
-    newest[codes] = places if arrivals else np.maximum(newest[codes], places)  # they ascend: of equal codes the last one counts
+    arrivals = before.max() < places[0]  # nearly always: all of them are newer than every known value
+    newest[codes] = places if arrivals else np.maximum(newest[codes], places)  # ascending, so the last one of equal codes counts
     older = sequences[newest[codes] != places]
     earlier = before[(before > 0) & (before < newest[keys])] - 1
     return RowSet.of_sequences(np.concatenate([np.sort(earlier), older]) if arrivals else np.union1d(earlier, older))
@@ -46,7 +45,7 @@ def arrived(queue: Queue, first: int) -> RowSet:
 
 
 def surplus(queue: Queue) -> RowSet:
-    """Of a ring, the oldest AVAILABLE messages that have to go so that the rest keeps within its limits."""
+    """Return the oldest AVAILABLE messages of a ring that exceed its limits."""
     rules = queue.rules
     messages = queue.live + queue.staged.messages - rules.max_messages if rules.max_messages else 0
     size = queue.bytes + queue.staged.bytes - rules.max_bytes if rules.max_bytes else 0
@@ -66,7 +65,7 @@ def surplus(queue: Queue) -> RowSet:
 
 
 def _keyed(queue: Queue, rows: RowSet) -> tuple[Ints, Ints]:
-    """Codes and sequence numbers of those of the rows that have a key."""
+    """Return codes and sequence numbers of the rows that have a key."""
     codes, sequences = [], []
     for number, part in rows.items():
         block = queue.blocks[number]

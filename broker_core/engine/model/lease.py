@@ -1,4 +1,4 @@
-"""Leases: durable, fenced consumers. A lease holds numbered batches; an offset of a Spark checkpoint names one of them."""
+"""Leases: durable, fenced consumers. A lease holds numbered batches. An offset in a Spark checkpoint names one of them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from ..columns.rowset import RowSet
 from .batch_outcomes import BatchOutcomes, RowsOutcome
 from .reads import Reads
 
-SIGN_BYTES = 8  # of a batch's sign: two of the same number differ by accident once in 10^19
-REMEMBERED_BATCHES = 100  # a settled batch of these can still be read again (a lost commit file, a kept DataFrame)
+SIGN_BYTES = 8  # of a batch's sign: two signs are equal by accident once in 10^19
+REMEMBERED_BATCHES = 100  # can be read again after they were settled (a lost commit file, a repeated DataFrame)
 
 
 class BatchState(str, Enum):
-    """The state of a batch. One that is ACQUIRED or READ holds messages; the others have ended. Snapshots, events and
-    `penstock lease list` call it `stage`."""
+    """State of a batch. ACQUIRED and READ batches hold messages; the others have ended. `penstock lease list` calls it `stage`."""
 
-    ACQUIRED = "acquired"  # no task has read it: given back when nobody renews for `UNREAD_TIMEOUT`
-    READ = "read"  # a sink may hold it: waits for its query however long that is down
+    ACQUIRED = "acquired"  # no task has read it; it returns if its lease is not renewed for `UNREAD_TIMEOUT`
+    READ = "read"  # a sink may have the messages; it waits for its query without a limit
     SETTLED = "settled"
-    VOID = "void"  # given back unread: reads as empty for ever, and nobody ever saw its rows
-    LOST = "lost"  # given back after a read (leaseTimeout, operator): what was read may be delivered again
+    VOID = "void"  # returned unread: it reads as empty forever
+    LOST = "lost"  # returned after a read (leaseTimeout, operator): its messages may be delivered again
 
 
 HOLDING = (BatchState.ACQUIRED, BatchState.READ)
@@ -32,15 +31,15 @@ HOLDING = (BatchState.ACQUIRED, BatchState.READ)
 
 @dataclass
 class Batch:
-    """Messages that a lease has acquired together, numbered."""
+    """Messages that a lease has acquired together."""
 
     number: int
     holder: int
     rows: RowSet
     state: BatchState = BatchState.ACQUIRED
-    outcomes: BatchOutcomes = field(default_factory=BatchOutcomes)  # of single messages, to be done when the batch is settled
-    sign: str | None = None  # None: acquired by a version that gave none
-    reads: Reads = field(default_factory=Reads)  # for what it was read, while it holds messages
+    outcomes: BatchOutcomes = field(default_factory=BatchOutcomes)  # of single messages, applied when the batch is settled
+    sign: str | None = None  # see `signed`
+    reads: Reads = field(default_factory=Reads)  # while it holds messages
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of snapshots."""
@@ -63,8 +62,10 @@ class Batch:
 
 
 def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:
-    """The sign of a batch that is acquired now: a hash that no other data directory gives to a batch of this lease and number,
-    also where one is a copy of the other: each start of a broker has a nonce of its own. None without a nonce."""
+    """Return the sign of a batch that is acquired now; None without a nonce.
+
+    The sign distinguishes batches of one number in copies of a data directory: each start of a broker has its own nonce.
+    """
     if not nonce:
         return None
     signed_text = json.dumps([nonce, lease, run, number, rows.first, rows.last, rows.count, wall])
@@ -73,27 +74,27 @@ def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: in
 
 @dataclass
 class Lease:
-    """Durable claim of a Spark query on batches of one queue."""
+    """Durable claim of a Spark query to batches of one queue."""
 
     # persisted
     name: str
     queue: str
-    run: str  # given when a query without a checkpoint first acquires
-    epoch: int = 1  # raised by every planner that takes the lease up; what an older one asks is refused
+    run: str  # chosen when a query without a checkpoint first acquires
+    epoch: int = 1  # raised by each planner that takes up the lease; requests of earlier planners are refused
     finished: int = 0  # Spark has finished every batch up to this number
-    timeout: int | None = None  # microseconds after which a READ batch nobody renews is given back too
-    selector: str | None = None  # the canonical text of the one that all its batches go by
+    timeout: int | None = None  # microseconds without renewal after which a READ batch returns
+    selector: str | None = None  # canonical text
     batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
-    excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`: not taken again
-    planned: bool = False  # `lease.plan` was asked for a batch of this run: Spark has written its offset
+    excluded: RowSet = field(default_factory=RowSet)  # messages that this epoch does not take again, by `exclude`
+    planned: bool = False  # tasks of a batch of this run were planned, so Spark has written its offset
     # derived
     renewed: int | None = None  # broker uptime in microseconds
-    unread: int = 0  # batches in a row that this epoch finished without reading them
-    waits_until: int = 0  # broker uptime before which it gets no other one for that
+    unread: int = 0  # consecutive batches that this epoch finished unread
+    waits_until: int = 0  # broker uptime in microseconds; no other batch before
 
     @property
     def current(self) -> Batch | None:
-        """The batch that holds messages. There is at most one."""
+        """The batch that holds messages, if there is one."""
         batch = next(reversed(self.batches.values()), None)
         return batch if batch is not None and batch.state in HOLDING else None
 
@@ -104,7 +105,7 @@ class Lease:
         return self.planned or self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
 
     def sign_of(self, number: int) -> str | None:
-        """The sign of a batch, None where it has none or is not remembered any longer."""
+        """Return the sign of a batch; None: not remembered."""
         batch = self.batches.get(number)
         return None if batch is None else batch.sign
 
@@ -114,7 +115,7 @@ class Lease:
         return max(self.finished, next(reversed(self.batches), 0))
 
     def remember(self, batch: Batch) -> None:
-        """Keep a batch; forget the oldest beyond `REMEMBERED_BATCHES`."""
+        """Add a batch, and forget the oldest beyond `REMEMBERED_BATCHES`."""
         self.batches[batch.number] = batch
         while len(self.batches) > REMEMBERED_BATCHES:
             del self.batches[next(iter(self.batches))]

@@ -1,4 +1,4 @@
-"""Names that a queue, an exchange, a lease or a stage may have."""
+"""Names of queues, exchanges, leases and stages."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ from ... import notations
 from ...errors import InvalidRequest
 from ..columns.limits import MAX_NAME
 
-NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, behind what it should be the name of
+NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, after the thing that has the name
 
 
 def is_name(name: object) -> bool:
-    """Say whether people can tell a name apart: no controls, no marks that turn the direction of text (U+202E), nothing
-    invisible. The names of users and permissions hold to the same rule."""
+    """Return True if a name is readable: no control characters, no marks of text direction (U+202E), nothing invisible. Names
+    of users and permissions follow the same rule."""
     return isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
 
 
 def is_node_name(name: object) -> bool:
-    """Of a queue or an exchange: what an address can say."""
+    """Return True if a queue or an exchange may have the name, so that an address can contain it."""
     return is_name(name) and "/" not in str(name)
 
 
-def check_name(what: str, name: str) -> None:
-    """Raise InvalidRequest for a name that is empty, too long or not printable; `what` says whose it is."""
+def check_name(subject: str, name: str) -> None:
+    """Raise InvalidRequest for a name that is empty, not printable, or longer than MAX_NAME. `subject` is the thing with this
+    name."""
     if not is_name(name):
-        raise InvalidRequest(f"{what}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
+        raise InvalidRequest(f"{subject}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
 
 
-def check_node_name(what: str, name: str) -> None:
+def check_node_name(subject: str, name: str) -> None:
     """Raise InvalidRequest for a name that no queue or exchange can have."""
-    check_name(what, name)
+    check_name(subject, name)
     if not is_node_name(name):
         advice = notations.advice(name)
         remedy = "" if advice is None else f"; {advice}"
-        raise InvalidRequest(f"{what} {name!r}: '/' separates an exchange from its routing key and cannot be in a name{remedy}")
-
-
-def check_new_name(what: str, name: str) -> None:
-    """Raise InvalidRequest for a name that no new queue or exchange can have; those of an older version may."""
+        raise InvalidRequest(
+            f"{subject} {name!r}: '/' separates an exchange from its routing key and cannot be in a name{remedy}"
+        )
     if "*" in name:
-        raise InvalidRequest(f"{what} {name!r}: '*' stands for any text in permissions and policies and cannot be in a name")
+        raise InvalidRequest(f"{subject} {name!r}: '*' stands for any text in permissions and policies and cannot be in a name")

@@ -1,6 +1,6 @@
-"""Declaration of a queue: types, options, and the rules that follow from them. docs/queues.md says each in words.
+"""Declaration of a queue: types, options, and the rules that follow from them. docs/queues.md describes each option.
 
-An option's value that equals its default is not kept, so that the same declaration is the same however it was written.
+A value that equals its default is not stored, so equal declarations are equal in any form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TYPES = ("fifo", "priority", "lastvalue")
 QUEUE_NAME = "the name of a queue"
 PRIORITIES = 10  # of AMQP and JMS: 0 to 9
 DEFAULT_PRIORITY = 4
-DEFAULT_ATTEMPTS = 20  # as many as a quorum queue of RabbitMQ's allows
+DEFAULT_ATTEMPTS = 20  # as in RabbitMQ's quorum queues
 # To change a default that existing queues are to keep: store a version of the defaults with each queue (in `QueueDeclared` and in
 # the snapshot), and let `rules` use the earlier default for the earlier version.
 MAX_BACKOFF = 100
@@ -32,14 +32,14 @@ _KEY = re.compile(r"groupId|subject|messageId|correlationId|properties\..{1,200}
 
 
 class Option(NamedTuple):
-    """One option, as `option` declares it."""
+    """An option, as `option` declares it."""
 
     default: Any
-    allowed: tuple[str, ...] | range | str  # values, or the range of a number, or words for a person
-    alterable: bool  # can a living queue change it?
-    on_arrival: bool  # may a value other than the default refuse or leave out a message that arrives?
+    allowed: tuple[str, ...] | range | str  # values, the range of a number, or a description
+    alterable: bool  # an existing queue can change it
+    on_arrival: bool  # another value than the default may refuse or drop arriving messages
     help: str  # one sentence for `--help`
-    type: str | None  # the type of queue that it belongs to; None: any
+    type: str | None  # type of queue that it belongs to; None: any
 
 
 def option(
@@ -51,10 +51,11 @@ def option(
     on_arrival: bool,
     type: str | None = None,
 ) -> Any:
-    """Declare an option as a field of `Rules`. All else follows from there: its name, how a value is parsed and refused, what
-    `queue stat` shows, what a policy may say, what `queue alter` may change, what `--help` says, and whether the queue is
-    *unrestricted* (see `Rules.unrestricted`). tests/engine/test_queue_options.py holds each option to each of these,
-    tests/tools/test_queues.py to docs/queues.md."""
+    """Declare an option as a field of `Rules`. Its public name, the check of its values, `queue stat`, `queue alter`, policies
+    and `--help` follow from the declaration, and so does `Rules.unrestricted`.
+
+    tests/engine/test_queue_options.py checks this for each option, and tests/tools/test_queues.py checks docs/queues.md.
+    """
     return field(metadata={"option": Option(default, allowed, alterable, on_arrival, help, type)})
 
 
@@ -63,7 +64,7 @@ _NO_YES = ("true", "false")
 
 
 class Wants(NamedTuple):
-    """Parts of a message's inside that the queue has to know on arrival, beside priority, expiry and delay."""
+    """Values of a message that the queue needs on arrival, in addition to priority, expiry and delay."""
 
     group: bool = False
     key: str | None = None
@@ -72,13 +73,12 @@ class Wants(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """The options of one queue, each with its value: an option is declared here. Outside Python its name is in camel case.
-    Times are milliseconds."""
+    """The options of one queue with their values. Times are milliseconds. The public name of an option is in camel case."""
 
     durability: str = option(
         "all",
         ("all", "header"),
-        "Messages that must be on disk before their sender is told accepted: all, or those whose header says durable.",
+        "Messages that must be on disk before their sender is told *accepted*: all, or the durable ones.",
         alterable=True,
         on_arrival=False,
     )
@@ -192,7 +192,7 @@ class Rules:
         ("block", "reject", "ring"),
         "A full queue lets senders wait (block), refuses messages (reject), or drops the oldest ones (ring).",
         alterable=True,
-        on_arrival=False,  # without a limit it says nothing
+        on_arrival=False,  # no effect without a limit
     )
     groups: str = option(
         "none",
@@ -220,7 +220,7 @@ class Rules:
         _TIME,
         "Milliseconds for which a message id is remembered; 0: while it is in the window.",
         alterable=True,
-        on_arrival=False,  # without a window it says nothing
+        on_arrival=False,  # no effect without a window
     )
     archive: bool = option(
         None,
@@ -258,13 +258,13 @@ class Rules:
         range(1, MAX_KEYS + 1),
         "Most keys of the queue; a message with one more is refused.",
         alterable=True,
-        on_arrival=False,  # without a key it says nothing
+        on_arrival=False,  # no effect without a key
         type="lastvalue",
     )
 
     @cached_property
     def wants(self) -> Wants:
-        """Return the parts of messages that these rules need to know on arrival."""
+        """Values of messages that these rules need on arrival."""
         return Wants(self.groups != "none", self.key, self.duplicate_window > 0)
 
     @cached_property
@@ -275,12 +275,12 @@ class Rules:
 
 _BY_FIELD: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(Rules)}
 _SNAKE = {re.sub("_([a-z])", lambda letter: letter[1].upper(), name): name for name in _BY_FIELD}
-#: By the name that AMQP policies, JSON and the command line use.
+#: By public name, for AMQP, JSON and the command line.
 OPTIONS: dict[str, Option] = {name: _BY_FIELD[field_name] for name, field_name in _SNAKE.items()}
 
 
 def described() -> str:
-    """Return the descriptions of all options, as `--help` shows them."""
+    """Return the descriptions of all options for `--help`."""
     lines = []
     for name, each in OPTIONS.items():
         values = each.allowed
@@ -297,7 +297,7 @@ def described() -> str:
 
 
 def checked(type_: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, with values of their own types. Raises InvalidRequest."""
+    """Return the options that differ from their defaults, with typed values. Raises InvalidRequest."""
     if type_ not in TYPES:
         raise InvalidRequest(f"type {type_!r:.80} is not known; known are {', '.join(TYPES)}")
     known = [name for name, option in OPTIONS.items() if option.type in (None, type_)]
@@ -314,7 +314,7 @@ def checked(type_: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(name: str, option: Option, value: Any) -> Any:
-    """Parse a value, also from text, as a command line has it."""
+    """Parse a value, which may be text from a command line."""
     if value is None:
         return option.default
     if isinstance(option.allowed, range):
@@ -334,8 +334,8 @@ def _value(name: str, option: Option, value: Any) -> Any:
 
 
 def check_names(given: Mapping[str, Any]) -> None:
-    """Raise InvalidRequest where one of the options names a queue that nobody can declare. Not a part of `checked`, which reads
-    old journals too: those may have such."""
+    """Raise InvalidRequest if an option names a queue that cannot exist. A declaration calls it; `checked` also reads the
+    journal."""
     for name, value in given.items():
         if name in OPTIONS and OPTIONS[name].allowed == QUEUE_NAME and value is not None and not is_node_name(value):
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, {NODE_NAME}")
@@ -352,10 +352,11 @@ def rules(type_: str, options: Mapping[str, Any]) -> Rules:
 
 
 def level_of_priority(levels: int) -> npt.NDArray[np.uint8]:
-    """By stored priority (0: not said, else the priority plus one) the level, 0 the lowest: the mapping of AMQP 0-10.
+    """Return by stored priority the level, 0 the lowest: the mapping of AMQP 0-10. A stored priority is the priority plus one;
+    0: not set.
 
-    With N levels the priorities up to 5 - ceil(N/2) are the lowest, those from 4 + floor(N/2) on the highest, and each between
-    has a level of its own.
+    The priorities up to 5 - ceil(N/2) are the lowest of N levels. Those from 4 + floor(N/2) on are the highest. Each priority
+    in between has its own level.
     """
     if levels == 1:
         return np.zeros(PRIORITIES + 1, np.uint8)

@@ -1,7 +1,6 @@
-"""Policies by pattern: what is declared of queues and exchanges by their names, in `conf/`, and which their first use makes.
+"""Policies: options of queues and exchanges by name pattern, from `conf/`, and the nodes that a first use makes.
 
-Not journaled: what a declaration or a first use makes of them is. The first policy whose pattern names a queue or an exchange is
-its policy, if it is for that type.
+Policies are not journaled; the resulting declarations are. The first policy that matches the name and the type applies.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from . import exchange_options, options
 
 @dataclass(frozen=True)
 class Policy:
-    """`pattern`: of names, in which each `*` stands for any text. `create`: the first use of a name makes a queue of this `type`,
-    or an exchange if it is one of theirs. `options`: those that a declaration does not name itself. Without a type they are for
-    queues of every type, and a first use makes a fifo queue."""
+    """In `pattern`, each `*` stands for any text. `create`: the first use of a name makes a queue of this `type`, or an
+    exchange if it is a type of exchanges. `options` are defaults of a declaration. Without a type, the options are for queues
+    of every type, and a first use makes a fifo queue."""
 
     pattern: str
     create: bool = False
@@ -28,12 +27,12 @@ class Policy:
 
     @property
     def makes(self) -> str:
-        """The type of what a first use makes."""
+        """The type of the node that a first use makes."""
         return self.type or options.TYPES[0]
 
     @property
     def of_exchanges(self) -> bool:
-        """True where the policy makes exchanges."""
+        """True if the policy makes exchanges."""
         return self.makes in exchange_options.TYPES
 
     def check(self) -> None:
@@ -45,27 +44,27 @@ class Policy:
         (exchange_options if self.of_exchanges else options).checked(self.makes, self.options)
 
     def is_for(self, kind: str) -> bool:
-        """Say whether the policy is for queues or exchanges of this type."""
+        """Return True if the policy is for queues or exchanges of this type."""
         return kind == self.type or (self.type is None and kind in options.TYPES)
 
 
 class Policies:
-    """All of a broker's, in their order."""
+    """The policies of a broker, in order."""
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self._policies = tuple(policies)
 
     def of(self, name: str) -> Policy | None:
-        """Return the first policy whose pattern matches a name; None where none does."""
+        """Return the first policy whose pattern matches a name; None: none matches."""
         return next((policy for policy in self._policies if matches(policy.pattern, name)), None)
 
     def options_of(self, name: str, kind: str) -> Mapping[str, Any]:
-        """Return what policies declare of a queue or an exchange of this name and type beside its declaration."""
+        """Return the default options of a queue or an exchange of this name and type."""
         policy = self.of(name)
         return policy.options if policy is not None and policy.is_for(kind) else {}
 
     def maker_of(self, name: str) -> Policy | None:
-        """The policy by which the first use of this name makes something."""
+        """Return the policy by which the first use of this name makes a node."""
         policy = self.of(name)
         return policy if policy is not None and policy.create else None
 

@@ -1,8 +1,7 @@
-"""The keys under which writes were published, each with its highest number: what makes a repeated write a no-op.
+"""Publish keys: each with the highest number that was published under it, so that a repeated write has no effect.
 
-A lower number stays a no-op while its key is known: a key is forgotten `PUBLISH_KEY_AGE` after its last publish. That is
-in a time of their own, which leaves out what the wall clock went on at once, beyond a day (`skipped`): it jumped, or the broker
-was off. Its user is whoever published under it last; the keys of one user are limited, so that one leaves room for others.
+A key is forgotten `PUBLISH_KEY_AGE` after its last publish. Steps of the wall clock beyond a day do not count (`skipped`): the
+clock was set, or the broker was off. A key belongs to the user of its last publish, and the keys of a user are limited.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ..columns.limits import PUBLISH_KEY_AGE
 
 
 class PublishKey(NamedTuple):
-    """Makes a publish idempotent: a number that is not higher than the last one of (kind, id) is a no-op."""
+    """Key of an idempotent publish: it has no effect if its number is not higher than the last one of (kind, id)."""
 
     kind: str  # "stream" (query id, batch id) or "txn" (txnAppId, txnVersion)
     id: str
@@ -23,19 +22,19 @@ class PublishKey(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Last publish under one key."""
+    """The last publish under a key."""
 
     number: int
-    time: int  # of its last publish, microseconds since 1970 without what was skipped until then
+    time: int  # microseconds since 1970, minus the time skipped until then
     user: str
-    elsewhere: str | None = None  # of a write over several brokers: what belongs to it elsewhere, as its writer says
+    elsewhere: str | None = None  # the writer's text about the parts of the write at other brokers
 
 
 class PublishKeys:
-    """By kind and id, in the order of their last publish."""
+    """The known keys by kind and id, in the order of their last publish."""
 
     def __init__(self) -> None:
-        self.skipped = 0  # microseconds of the wall clock that make no key older
+        self.skipped = 0  # microseconds of the wall clock that do not count for the age of keys
         self._known: dict[tuple[str, str], Known] = {}
         self._counts: Counter[str] = Counter()  # derived: keys by user
 
@@ -43,12 +42,12 @@ class PublishKeys:
         return len(self._known)
 
     def last(self, key: PublishKey, now: int) -> int | None:
-        """The highest number published under the key; None where it is not known, or forgotten by the time `now`."""
+        """Return the highest number published under the key; None: it is not known, or forgotten at the time `now`."""
         known = self._known.get((key.kind, key.id))
         return None if known is None or known.time < now - self.skipped - PUBLISH_KEY_AGE else known.number
 
     def elsewhere(self, key: PublishKey) -> str | None:
-        """Return what the publish with this very number said of its parts at other brokers."""
+        """Return the `elsewhere` of the publish with exactly this number."""
         known = self._known.get((key.kind, key.id))
         return known.elsewhere if known is not None and known.number == key.number else None
 
@@ -57,7 +56,7 @@ class PublishKeys:
         return self._counts[user]
 
     def note(self, key: PublishKey, time: int, user: str, elsewhere: str | None = None) -> None:
-        """A publish under the key at this time; forgets those of too long ago."""
+        """Note a publish at this time, and forget old keys."""
         self._drop((key.kind, key.id))
         time -= self.skipped
         self._known[key.kind, key.id] = Known(key.number, time, user, elsewhere)

@@ -44,11 +44,11 @@ from .recordings import QueueRecordings
 
 
 class Clocks(NamedTuple):
-    """The broker's timetables, which its queues share."""
+    """The timetables of the broker, which its queues share."""
 
     due: Timetable  # when delayed messages become AVAILABLE: milliseconds since 1970
-    expiry: Timetable  # when messages expire, which nobody waits for
-    lock: Timetable  # when links have to give back what they hold: milliseconds of uptime
+    expiry: Timetable  # when messages expire: milliseconds since 1970
+    lock: Timetable  # when locks of links end: milliseconds of uptime
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Queue:
         self.id = 0  # unique in the data directory, also among deleted queues
         self.name = name
         self.kind = kind
-        self.options = options  # those that differ from their defaults
+        self.options = options  # options that differ from their defaults
         self.user = user  # whose link made the queue; None: it was declared by name
         self.paused = False
         # Persisted: the messages
@@ -149,12 +149,12 @@ class Queue:
 
     @property
     def archived(self) -> int:
-        """Number of archived messages, in memory and out of it."""
+        """Number of archived messages, in memory and packed."""
         return self.counts[ARCHIVED] + self.packed_rows
 
     @property
     def live(self) -> int:
-        """Messages that are not archived."""
+        """Number of messages that are not archived."""
         return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
 
     def alter(self, options: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ class Queue:
         return self.grouping is not None or self.consumers.outlasts(holder)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
-        """Give the messages of `runs`, in order, the next sequence numbers, and their names codes of this queue."""
+        """Add the messages of `runs`, in order, at the next sequence numbers."""
         self.changes += 1
         count = sum(run.rows for run in runs)
         attributes = attributes if attributes is NO_ATTRIBUTES else self._coded(attributes)
@@ -203,20 +203,20 @@ class Queue:
         return None if self.rules.groups == "none" else Groups(self.groups, self.rules.groups == "sticky")
 
     def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None], newest: Sequence[int]) -> None:
-        """Restore the names behind the codes of rows, and the newest value of each key; before a row is adopted."""
+        """Restore the names of codes, and the newest value of each key, before the first block is adopted."""
         self.groups, self.keys = Dictionary(groups), Dictionary(keys)
         self._newest = np.array([0, *newest], np.int64)
         self.grouping = self._grouping()
 
     def newest(self) -> npt.NDArray[np.int64]:
-        """Return by key the sequence number of its newest message plus one; 0: not known."""
+        """Return by key the sequence number of its newest message plus one; 0: unknown."""
         if len(self._newest) < self.keys.size:
             more = max(self.keys.size, 2 * len(self._newest)) - len(self._newest)
             self._newest = np.concatenate([self._newest, np.zeros(more, np.int64)])
         return self._newest
 
     def note_times(self, block: Block) -> None:
-        """Have the broker look at the block when the next of its rows is due for something."""
+        """Add the times at which rows of the block are due to the timetables."""
         for clock, next_time, noted in (
             (self._clocks.due, block.next_due, "noted_due"),
             (self._clocks.expiry, block.next_expiry, "noted_expiry"),
@@ -227,7 +227,6 @@ class Queue:
                 setattr(block, noted, next_time)
 
     def _coded(self, attributes: Attributes) -> Attributes:
-        """Return the attributes with the codes of this queue's dictionaries."""
         changed: dict[str, Any] = {}
         for name, dictionary in (("group", self.groups), ("key", self.keys)):
             coded: Coded | None = getattr(attributes, name)
@@ -248,13 +247,13 @@ class Queue:
         block.level[rows] = self.level_of(block.priority.get(rows))
 
     def level_of(self, priority: Ints | int) -> npt.NDArray[np.uint8]:
-        """Return the levels of messages by their priorities as `Attributes` have them."""
+        """Return the levels of messages by their priorities in `Attributes`."""
         levels: npt.NDArray[np.uint8] = self._level_of[priority]
         return levels
 
     def move(self, block: Block, rows: Rows, verb: Verb) -> None:
-        """Change the state of rows of one block as the table of transitions says. IllegalTransition where it lacks one of them:
-        then nothing has changed. Nothing else changes the state of a message that has arrived."""
+        """Change the state of rows of one block by the table of transitions. No other function does. Raises IllegalTransition,
+        before any change, if the table lacks a transition."""
         count, states = row_count(rows), block.state[rows].tobytes()
         for step in STEPS[verb]:
             if states == step.alike[:count]:
@@ -269,12 +268,12 @@ class Queue:
                 self._step(block, some, len(some), step)
 
     def illegal(self, verb: Verb, states: npt.NDArray[np.uint8]) -> IllegalTransition:
-        """The error for rows in these states, of which the table lacks one for `verb`."""
+        """Return the error for rows of which at least one has a state that does not allow `verb`."""
         found = ", ".join(State(state).name for state in np.unique(states)) or "nothing"
         return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {found}")
 
     def allowed(self, rows: RowSet, verb: Verb) -> RowSet:
-        """Keep the rows that are in a state from which the table allows `verb`; of blocks in memory."""
+        """Keep the rows of blocks in memory whose state allows `verb`."""
         legal = np.frombuffer(LEGAL[verb], np.uint8)
         parts: list[tuple[int, Rows]] = []
         for number, part in rows.items():
@@ -285,7 +284,7 @@ class Queue:
         return RowSet.of(parts)
 
     def _step(self, block: Block, rows: Rows, count: int, step: Step) -> None:
-        """Change rows that are all in the step's source, and every count that follows from it."""
+        """Change rows that are all in the step's source, and every count that depends on their state."""
         self.changes += 1
         source, target = step.source, step.target
         block.move(rows, count, source, target)
@@ -298,7 +297,7 @@ class Queue:
             self.available_bytes -= size
             self._count_available(block, rows, -count)
         elif source == DELAYED and self.grouping is not None:
-            self._freed(block.base + int(as_array(rows)[0]))  # later ones of its group may have waited for its retry
+            self._freed(block.base + int(as_array(rows)[0]))  # later messages of its group may have waited for its retry
         elif source == ACQUIRED and self.grouping is not None:
             self._freed(self.grouping.let_go(block, rows))
         if target == AVAILABLE:
@@ -309,20 +308,20 @@ class Queue:
             self._forget_names(block, rows)
 
     def _freed(self, first: int | None) -> None:
-        """Let others look for messages of a freed group, from sequence number `first` on."""
+        """Make consumers search again from sequence number `first` on, where a group was freed."""
         if first is not None:
             for log in self.returns:
                 log.add(first)
 
     def acquired(self, block: Block, rows: Rows, holder: int, *, chose: bool) -> None:
-        """Set the holder of rows. `chose`: not in order alone, so it may have left earlier ones of their groups."""
+        """Set the holder of rows. `chose`: it may have passed over earlier rows of the same groups."""
         block.holder.set(rows, holder, len(block.state))
         if self.grouping is not None:
             chose = chose or len(self.waiting) > 1
             self.grouping.acquired(block, rows, holder, self._first_available() if chose else NEVER)
 
     def _first_available(self) -> int:
-        """Return a sequence number before which nothing is AVAILABLE."""
+        """Return a sequence number before which no message is AVAILABLE."""
         blocks = [number for waiting in self.waiting if (number := waiting.first) is not None]
         return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
 
@@ -348,7 +347,7 @@ class Queue:
             self.keys.forget(gone)
 
     def held_by(self, holder: int, rows: RowSet) -> RowSet:
-        """Keep the rows that this holder has."""
+        """Keep the rows that this holder has acquired."""
         parts = []
         for number, part in rows.items():
             block = self.blocks.get(number)
@@ -359,7 +358,7 @@ class Queue:
         return RowSet.of(parts)
 
     def came_back(self, rows: RowSet) -> None:
-        """These are AVAILABLE again, or for the first time since they were delayed: who has passed them looks again."""
+        """Note rows that became AVAILABLE by a return or at the end of a delay: consumers that have passed them search again."""
         if self.grouping is not None:
             for number, part in rows.items():
                 self.grouping.came_back(self.blocks[number], part)
@@ -378,7 +377,7 @@ class Queue:
             self.returns[level].add(sequence)
 
     def adopt(self, block: Block) -> None:
-        """Take in a restored block and derive what follows from it."""
+        """Add a restored block, and derive the counts and indexes from it."""
         self.blocks[block.number] = block
         for state in State:
             self.counts[state] += block.counts[state]
@@ -412,14 +411,14 @@ class Queue:
                 dictionary.came(codes)
 
     def keep_dead_letter(self, block: Block, rows: Rows, reason: int) -> None:
-        """Dead letters that stay, and are about to be ARCHIVED: since they may be redriven, their names are kept."""
+        """Note dead letters that stay here and are archived next. Their names are kept, because they may be redriven."""
         block.stayed.set(rows, 1, len(block.state))
         block.reason.set(rows, reason, len(block.state))
         self.stayed += row_count(rows)
         self._keep_names(block, rows)
 
     def take_up(self, block: Block, rows: Rows) -> None:
-        """Make rows AVAILABLE at their sequence numbers again, as if nobody had tried them."""
+        """Make archived rows AVAILABLE at their sequence numbers, without attempts."""
         self.recordings.revived(block, rows)
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
@@ -436,7 +435,7 @@ class Queue:
         self.note_times(block)
 
     def drop(self, block: Block) -> None:
-        """Let a block without a live row leave memory."""
+        """Remove a block without a live row from memory."""
         self.changes += 1
         if block.stayed.values is not None:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
@@ -448,27 +447,27 @@ class Queue:
         del self.blocks[block.number]
 
     def position_of(self, subscription: Subscription, level: int = 0) -> int:
-        """Return where a subscription goes on: its own position, or an earlier one to which something returned since."""
+        """Return where a subscription continues: its own position, or an earlier one to which a message has returned since."""
         lowest = self.returns[level].lowest_since(subscription.epochs[level])
         position = subscription.positions[level]
         return position if lowest is None else min(position, lowest)
 
     def blocks_with_available(self, level: int | None, first: int) -> Iterator[int]:
-        """The numbers of the blocks from `first` on that have AVAILABLE messages, of one level or of any."""
+        """Yield the numbers of the blocks from `first` on that have AVAILABLE messages of one level; None: of any level."""
         if level is None and len(self.waiting) > 1:
             numbers = heapq.merge(*(waiting.blocks(first) for waiting in self.waiting))
             return (number for number, _ in itertools.groupby(numbers))
         return self.waiting[level or 0].blocks(first)
 
     def _count_available(self, block: Block, rows: Rows, change: int) -> None:
-        """`change` is the number of the rows, less than zero when they are no longer AVAILABLE."""
+        """Change the count of AVAILABLE rows by `change`, the number of rows, which is negative if they no longer are."""
         if not change:
             return
         if block.level is None:
             self.waiting[0].add(block.number, change)
             return
         sign, levels = 1 if change > 0 else -1, block.level[rows]
-        if (levels == levels[0]).all():  # as who takes from the highest one finds them
+        if (levels == levels[0]).all():  # nearly always: a consumer takes from one level
             self.waiting[levels[0]].add(block.number, change)
             return
         for level, count in enumerate(np.bincount(levels, minlength=len(self.waiting)).tolist()):
@@ -477,7 +476,7 @@ class Queue:
 
 
 def _first_runs(runs: deque[Run], count: int) -> list[Run]:
-    """Take the runs of the first `count` rows away."""
+    """Remove the first `count` rows from the runs."""
     found = []
     while count:
         run = runs.popleft()

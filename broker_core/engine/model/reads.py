@@ -1,8 +1,8 @@
-"""Reads of a leased batch: for which of Spark's batches, and what became of what was read.
+"""Reads of a leased batch: the micro-batches of Spark that it was read for, and whether their rows were sent.
 
-Spark hands rows to a sink before the sink can ask whether it has sent them already. So the broker remembers for which batch of
-which query a leased batch was read. A publish marks it as sent. A publish that is recognised as a repetition, while what was
-read for it was never sent, marks it as dropped: then it is given back, not settled.
+Spark passes rows to a sink before the sink can ask whether it has sent them already. So the broker remembers the query and the
+micro-batch for which a batch was read. A publish marks the batch as sent. A publish that only repeats an earlier one marks the
+batch as dropped, if the rows that were read for it were never sent. The batch then returns, instead of being settled.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-MAX_READS = 100  # batches of Spark's, and writes, remembered of one leased batch: nearly always one of each
+MAX_READS = 100  # micro-batches and writes that are remembered of one leased batch: nearly always one
 
 
 class SparkBatch(NamedTuple):
-    """A micro-batch, as Spark tells its tasks."""
+    """A micro-batch of Spark."""
 
     query: str
     number: int
@@ -22,35 +22,35 @@ class SparkBatch(NamedTuple):
 
 @dataclass
 class Reads:
-    """Reads of one batch."""
+    """The reads of one batch."""
 
     by: list[SparkBatch] = field(default_factory=list)
-    sent: list[str] = field(default_factory=list)  # by which series of writes: see `series_of`
+    sent: list[str] = field(default_factory=list)  # series of writes: see `series_of`
     dropped: list[str] = field(default_factory=list)
-    unknown: bool = False  # somebody read it who did not say for what, or there were too many
+    unknown: bool = False  # it was read for an unknown micro-batch, or there were too many
 
     @property
     def queries(self) -> list[str]:
-        """The queries that are known to have read it, by their ids of Spark."""
+        """Ids of the Spark queries that have read it."""
         return sorted({read.query for read in self.by})
 
     def knows(self, reader: SparkBatch | None) -> bool:
-        """Say whether to note this reader would change nothing."""
+        """Return True if `note` would change nothing for this reader."""
         return self.unknown or reader in self.by
 
     def note(self, reader: SparkBatch | None) -> None:
-        """Note for which of Spark's batches it is read; None: the reader did not say."""
+        """Note the micro-batch that it is read for; None: unknown."""
         if reader is None or (reader not in self.by and len(self.by) >= MAX_READS):
             self.unknown = True
         elif reader not in self.by:
             self.by.append(reader)
 
     def note_sent(self, series: str) -> None:
-        """Note that a series of writes has sent what was read."""
+        """Note that a series of writes has sent the rows."""
         self._add(self.sent, series)
 
     def note_dropped(self, series: str) -> None:
-        """Note that a series of writes has dropped what was read, as a repetition."""
+        """Note that a series of writes has dropped the rows, as a repetition."""
         self._add(self.dropped, series)
 
     def _add(self, names: list[str], series: str) -> None:
@@ -61,7 +61,7 @@ class Reads:
 
     @property
     def lost(self) -> bool:
-        """Say whether a write dropped what was read and had never sent it."""
+        """True if a write dropped the rows and had never sent them."""
         return not self.unknown and any(series not in self.sent for series in self.dropped)
 
     def to_json(self) -> dict[str, Any]:
@@ -75,5 +75,5 @@ class Reads:
 
 
 def series_of(kind: str, name: str) -> str:
-    """One text for the writes that a publish key numbers."""
+    """Return the name of the series of writes that a publish key numbers."""
     return f"{kind} {name}"

@@ -1,9 +1,8 @@
-"""Settled messages on their way into the archive's table.
+"""Recordings: settled messages that are written to the archive, which is a table for each queue.
 
-A *pass* is a set of settled rows of one queue that goes to the queue's table in one commit. The passes of a queue are numbered 1,
-2, 3 … and follow one another. A row is *recorded* when the pass that has it has ended: then it is in the table. The column
-`recorded` of a block says in which pass that was; rows that are settled while the queue's option `archive` is false are
-NOT_WANTED there.
+A *recording* is a set of settled rows of one queue that is added to its table in one commit. The recordings of a queue are
+numbered 1, 2, 3 … and follow one another. A row is *recorded* when its recording has ended. The column `recorded` of a block
+contains the number of the recording. Rows that are settled while the queue's option `archive` is false are NOT_WANTED there.
 """
 
 from __future__ import annotations
@@ -22,52 +21,52 @@ from ..columns.series import Rows
 if TYPE_CHECKING:
     from .queue import PackedBlock, Queue
 
-MOST_BLOCKS = 64  # of one pass: their columns are copied, by 15 bytes a message, however few of these have ended
-NO_TABLE = -1  # version of a table that no pass has made yet
-#: In the column `recorded`, where a pass is its number plus one and 0 says that the row is not recorded: no pass has this one.
+MOST_BLOCKS = 64  # of one recording: their columns are copied, 15 bytes for each row of the block
+NO_TABLE = -1  # version of a table that does not exist yet
+#: Value in the column `recorded`. Other values are the number of a recording plus one; 0: not recorded.
 NOT_WANTED = 1
 
 
 @dataclass
 class Recording:
-    """Rows of a queue that go to its table together."""
+    """Rows of a queue that are added to its table together."""
 
     number: int
     rows: RowSet
-    bytes: int  # stored bytes of these
-    since: int  # microseconds since 1970: none of them was settled before
+    bytes: int  # stored bytes of these rows
+    since: int  # microseconds since 1970: none of the rows was settled before
 
 
 class Backlog(NamedTuple):
-    """Rows of a queue that are wanted in its table and are not there yet."""
+    """Rows of a queue that are to be recorded."""
 
     queue_id: int
     queue: str  # name
     rows: int
     bytes: int  # stored
-    since: int  # microseconds since 1970: none of them was settled before
-    waiting_rows: int  # of these, in no pass yet
+    since: int  # microseconds since 1970: none of the rows was settled before
+    waiting_rows: int  # rows that are in no recording yet
     waiting_bytes: int
-    waiting_since: int  # of these; NEVER: there are none
-    current: int | None  # number of the pass that has begun
+    waiting_since: int  # as `since`; NEVER: there are none
+    current: int | None  # number of the recording that has begun
     departed: bool  # True: the queue was deleted
 
 
 class QueueRecordings:
-    """The passes of one queue, and how much is not recorded yet."""
+    """The recordings of one queue, and the amount that is not recorded yet."""
 
     def __init__(self) -> None:
         # persisted
-        self.finished = 0  # number of the last pass that has ended
-        self.version = NO_TABLE  # of the table after that pass
+        self.finished = 0  # number of the last recording that has ended
+        self.version = NO_TABLE  # of the table after that recording
         self.current: Recording | None = None
         # derived
-        self.rows = 0  # settled, wanted in the table and not there
-        self.bytes = 0  # stored bytes of these
-        self.since = NEVER  # microseconds since 1970: none of these that is in no pass was settled before
+        self.rows = 0  # rows to be recorded
+        self.bytes = 0  # stored bytes of these rows
+        self.since = NEVER  # microseconds since 1970: no row outside the current recording was settled before
 
     def settled(self, block: Block, rows: Rows, time: int, *, wanted: bool) -> None:
-        """Note rows that have just been settled at `time`, microseconds since 1970."""
+        """Note rows that were settled at `time`, microseconds since 1970."""
         if not wanted:
             block.recorded.set(rows, NOT_WANTED, len(block.state))
             return
@@ -78,7 +77,7 @@ class QueueRecordings:
         self.since = min(self.since, time)
 
     def revived(self, block: Block, rows: Rows) -> None:
-        """Forget settlements of rows that become live again: the next one is recorded anew."""
+        """Forget the settlement of rows that become live again. The next settlement is recorded."""
         numbers, current = as_array(rows), self.current
         self._count_off(block, numbers[np.broadcast_to(block.recorded.get(rows), len(numbers)) == 0])
         block.recorded.set(rows, 0, len(block.state))
@@ -102,26 +101,26 @@ class QueueRecordings:
             self.since = min(self.since, _settled_since(block, rows))
 
     def adopt_packed(self, entry: PackedBlock) -> None:
-        """Count the rows of a block that has left memory."""
+        """Count the rows of a packed block."""
         if entry.unrecorded:
             self.rows += entry.unrecorded.count
             self.bytes += entry.unrecorded_bytes
             self.since = min(self.since, entry.first_time)
 
     def next(self, queue: Queue, rows: RowSet) -> Recording:
-        """Return the next pass, if it has these rows."""
+        """Return the next recording, with these rows."""
         return Recording(self.finished + 1, rows, _bytes(queue, rows), self.since)
 
     def begin(self, queue: Queue, rows: RowSet) -> None:
-        """Begin the next pass, with these rows."""
+        """Begin the next recording, with these rows."""
         self.current = self.next(queue, rows)
         if rows.count == self.rows:
             self.since = NEVER
 
     def end(self, queue: Queue, version: int) -> None:
-        """End the current pass: its rows are in the table of that version; -1: there were none.
+        """End the current recording: its rows are in that version of the table. -1: it had no rows.
 
-        A lower version than before is of a table that was made anew.
+        A version that is lower than before belongs to a new table.
         """
         current = self.current
         assert current is not None
@@ -130,7 +129,7 @@ class QueueRecordings:
             if block is not None:
                 self._count_off(block, rows)
                 block.recorded.set(rows, current.number + 1, len(block.state))
-            elif entry is not None:  # all of its rows that were not recorded when it was packed
+            elif entry is not None:  # its rows that were not recorded when it was packed
                 self.rows -= entry.unrecorded.count
                 self.bytes -= entry.unrecorded_bytes
                 entry.unrecorded, entry.unrecorded_bytes, entry.recorded = RowSet(), 0, current.number + 1
@@ -139,28 +138,28 @@ class QueueRecordings:
             self.since = NEVER
 
     def lost(self, entry: PackedBlock) -> None:
-        """Forget the rows of a packed block whose payloads are gone."""
+        """Forget the rows of a packed block whose payloads were dropped."""
         self.rows -= entry.unrecorded.count
         self.bytes -= entry.unrecorded_bytes
 
     def is_recording(self, block: int) -> bool:
-        """Say whether the current pass has rows of the block of this number."""
+        """Return True if the current recording has rows of this block."""
         return self.current is not None and self.current.rows.rows(block) is not None
 
     @property
     def last(self) -> int:
-        """Number of the last pass that has begun; 0: none has."""
+        """Number of the last recording that has begun; 0: no recording has."""
         return self.finished if self.current is None else self.current.number
 
     @property
     def oldest(self) -> int:
-        """Time before which nothing was settled that is not recorded, microseconds since 1970; NEVER without such."""
+        """Time before which every settled row is recorded, in microseconds since 1970. NEVER: every settled row is."""
         if not self.rows:
             return NEVER
         return self.since if self.current is None or not self.current.rows else min(self.since, self.current.since)
 
     def conserved(self, queue: Queue) -> bool:
-        """Say whether all counts are right, and the current pass has nothing but settled rows that are not recorded."""
+        """Return True if all counts are right, and the current recording contains only settled rows that are not recorded."""
         rows = size = 0
         for block in queue.blocks.values():
             found = block.unrecorded_rows()
@@ -185,7 +184,7 @@ class QueueRecordings:
         ]
 
     def restore(self, data: list[Any]) -> None:
-        """Take over what `to_json` gave."""
+        """Read the form of snapshots."""
         self.finished, self.version, current = data
         if current is not None:
             number, rows, size, since = current
@@ -198,8 +197,8 @@ def _settled_since(block: Block, rows: Any) -> int:
 
 
 def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
-    """Select the rows of the next pass, in the order of their sequence numbers: at most about so many rows and stored bytes,
-    of at most `MOST_BLOCKS` blocks. A packed block is taken whole."""
+    """Select the rows of the next recording, in order: about so many rows and stored bytes, of at most `MOST_BLOCKS` blocks. A
+    packed block is selected whole."""
     parts: list[tuple[int, Rows]] = []
     for number in sorted({*queue.blocks, *queue.packed}):
         if most_rows <= 0 or most_bytes <= 0 or len(parts) >= MOST_BLOCKS:
@@ -222,7 +221,7 @@ def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
 
 
 def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]:
-    """Describe each queue that has something to be recorded; `departed` has the ids of those that were deleted."""
+    """Describe each queue that has something to record. `departed` contains the ids of deleted queues."""
     found = []
     for queue in queues:
         recordings = queue.recordings

@@ -1,10 +1,8 @@
-"""Payloads: which of them somebody still needs, and which messages still have theirs.
+"""Retention: which payloads are still needed, and which messages still have theirs.
 
-A payload is needed by a message that has not ended; by a settled one that is not in the archive's table yet; by a dead letter
-that no other queue could take, since a redrive brings it back to its place; and by a settled message, to be read, where there is
-no archive. The journal keeps it as long as one of these needs it. `Keeping` says how far back the last two count.
-
-Blocks that are full and done with stay in memory for dead letters that may be redriven.
+Four kinds of messages need their payload: live messages; settled messages that are not recorded yet; dead letters that stayed
+here, because a redrive returns them; without an archive, settled messages, so that they can be read. `Keeping` limits the last
+two kinds by age. Full blocks without live rows stay in memory for dead letters that may be redriven.
 """
 
 from __future__ import annotations
@@ -25,15 +23,16 @@ if TYPE_CHECKING:
 
 
 class Keeping(NamedTuple):
-    """Log positions from which on payloads are kept for messages that have ended; below, retention lets them go."""
+    """Log positions from which on the payloads of ended messages are kept."""
 
-    stayed: int = 0  # of dead letters that no other queue could take
-    settled: int = 0  # of all others
-    unrecorded: bool = False  # True: there is an archive, and what is not in its table yet is kept wherever it lies
+    stayed: int = 0  # of dead letters that stayed here
+    settled: int = 0  # of other settled messages
+    unrecorded: bool = False  # True: there is an archive, and payloads of unrecorded messages are kept at any position
 
 
 def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDArray[np.bool_]:
-    """By row of a block in memory, whether somebody needs its payload. `departed`: its queue was deleted, with what lived."""
+    """Return by row of a block in memory whether its payload is needed. `departed`: the queue was deleted, with its live
+    messages."""
     rows = slice(0, block.filled)
     found: npt.NDArray[np.bool_] = (block.state[rows] != ARCHIVED) & (not departed)
     if block.live == block.filled:
@@ -48,8 +47,8 @@ def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDA
 
 
 def needed_span(entry: PackedBlock, keeping: Keeping) -> tuple[int, int] | None:
-    """The lowest and the highest log position, both included, of what somebody may need of a block that left memory; None where
-    nobody needs any of it. Beside these, its own record is needed."""
+    """Return the lowest and the highest log position, both included, of the payloads that a packed block needs; None: it needs
+    none. Its own record is needed too."""
     if keeping.unrecorded and entry.unrecorded:
         return entry.lowest_payload, entry.highest_payload
     if entry.highest_payload < keeping.settled:
@@ -58,7 +57,7 @@ def needed_span(entry: PackedBlock, keeping: Keeping) -> tuple[int, int] | None:
 
 
 def with_payloads(block: Block, rows: Rows, dropped: Intervals) -> Rows:
-    """The rows whose payloads are still there; `rows` itself when all are."""
+    """Return the rows whose payloads still exist; `rows` itself if all do."""
     if not dropped or not dropped.meets(block.runs.low, block.runs.high):
         return rows
     numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
@@ -67,7 +66,7 @@ def with_payloads(block: Block, rows: Rows, dropped: Intervals) -> Rows:
 
 
 def stayed(block: Block, dropped: Intervals) -> Ints:
-    """Dead letters of the block's own queue, ARCHIVED in it, whose payloads are still there."""
+    """Return the dead letters that stayed in their queue, ARCHIVED, and whose payloads still exist."""
     if block.stayed.values is None:
         return np.zeros(0, np.int64)
     rows = np.flatnonzero(block.stayed.values[: block.filled])
@@ -75,8 +74,8 @@ def stayed(block: Block, dropped: Intervals) -> Ints:
 
 
 class Finished:
-    """Blocks that are full and have no live row, by queue and number: those that are to leave memory, and those that stay for
-    what may be redriven, of all queues together the newest. Derived."""
+    """Full blocks without a live row, by queue and number. Some are about to leave memory; the newest stay for dead letters
+    that may be redriven."""
 
     def __init__(self) -> None:
         self.leaving: list[tuple[str, int]] = []
@@ -92,7 +91,7 @@ class Finished:
             self._let_go(next(iter(self._kept)))
 
     def remove(self, queue: str, number: int | None = None) -> None:
-        """One has a live row again, or has left; without a number all of a queue that is gone."""
+        """Remove a block that has a live row again, or has left memory. Without a number: all blocks of a deleted queue."""
 
         def is_meant(entry: tuple[str, int]) -> bool:
             return entry[0] == queue and number in (None, entry[1])
@@ -102,7 +101,7 @@ class Finished:
             del self._kept[entry]
 
     def dropped(self, dropped: Intervals) -> None:
-        """Payloads are gone, and with them a reason to stay."""
+        """Note that payloads were dropped: blocks may have no redrivable dead letters any more."""
         for entry, block in list(self._kept.items()):
             if not len(stayed(block, dropped)):
                 self._let_go(entry)

@@ -1,4 +1,4 @@
-"""Routes of the messages of a batch to queues."""
+"""Routing of a batch of messages to queues."""
 
 from __future__ import annotations
 
@@ -24,40 +24,42 @@ NO_ROWS = slice(0, 0)
 
 @dataclass(frozen=True)
 class Examined:
-    """Content of a batch as an exchange's bindings see it: by number, the messages that a binding lets through.
+    """The content of a batch for the bindings of an exchange at `version`: by number of a binding, the messages that it
+    matches.
 
-    A binding that is not named lets none through."""
+    A missing binding matches none.
+    """
 
     version: int
     rows: Mapping[int, Rows]
 
 
 class Part(NamedTuple):
-    """Messages of a batch, and the queues that get just these. No queue is in two parts."""
+    """Messages of a batch, and the queues that get exactly these. A queue is in one part."""
 
     queues: tuple[str, ...]
-    rows: Rows  # a slice, or ascending indices
+    rows: Rows  # a slice, or ascending indexes
 
 
 class Routed(NamedTuple):
     """Result of routing a batch."""
 
     parts: list[Part]
-    refused: Rows  # no queue is for them, and the exchange refuses such
+    refused: Rows  # no binding matches, and the exchange refuses them
     dropped: int
 
 
 Numbered = tuple[int, Binding]
-Asks = tuple[int, Wants]  # what a queue asks of messages that arrive: see `asks`
+Asks = tuple[int, Wants]  # the values that a queue needs: see `asks`
 
 
 def asks(rules: Rules) -> Asks:
-    """Return what decides which attributes are read of a message: queues with the same rules in this get the same."""
+    """Return the rules that decide which attributes of a message are read. Queues with equal ones share the attributes."""
     return rules.message_ttl, rules.wants
 
 
 class Inside(NamedTuple):
-    """Bindings of one exchange that look into messages, as they are at `version`."""
+    """Bindings of one exchange, at `version`, that depend on the content of messages."""
 
     exchange: str
     version: int
@@ -65,14 +67,14 @@ class Inside(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Parts of a batch that have to be read before it can be routed."""
+    """The parts of a batch that must be read before it can be routed."""
 
     inside: list[Inside]
-    rules: Mapping[Asks, Rules]  # of the queues that may get some
+    rules: Mapping[Asks, Rules]  # of the queues that may get messages
 
 
 def plan(exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue], name: str, keys: str | Coded) -> Plan:
-    """For messages with these keys, sent to exchange `name`."""
+    """Return the plan for messages with these keys, sent to exchange `name`."""
     rules: dict[Asks, Rules] = {}
     for exchange in chain(exchanges, name):
         for targets in {exchange.targets(key) for key in _distinct(keys)}:
@@ -85,12 +87,12 @@ def plan(exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue], name: s
 
 
 class Stale(Exception):
-    """The bindings of an exchange changed since a batch was examined: examine it again."""
+    """The bindings of an exchange have changed since a batch was examined. The batch must be examined again."""
 
 
 def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded) -> list[Inside]:
-    """The bindings that have to look into messages with these keys, by exchange: `name`, and its alternates. Those without any
-    are left out."""
+    """Return the bindings that depend on the content of messages with these keys, for the exchange `name` and its alternates.
+    Exchanges without such bindings are left out."""
     found = []
     for exchange in chain(exchanges, name):
         numbers = {number for key in _distinct(keys) for number in exchange.targets(key).particular}
@@ -110,7 +112,7 @@ class Sending(NamedTuple):
 
 
 def route(exchanges: Mapping[str, Exchange], queues: Mapping[str, object], name: str, sending: Sending) -> Routed:
-    """Route messages that are sent to exchange `name`. Raises Stale if `sending.examined` lacks what a binding needs."""
+    """Route messages that are sent to exchange `name`. Raises Stale if `sending.examined` is not sufficient for a binding."""
     routing = _Routing(sending)
     rows: Rows = slice(0, sending.messages)
     last: Exchange | None = None
@@ -143,7 +145,7 @@ class _Routing:
             self._given.append(Part(queues, rows))
 
     def parts(self) -> list[Part]:
-        """Return what was given, each queue in one part: a message that reaches a queue in several ways is there once."""
+        """Return the parts, each queue in one part: a message that reaches a queue in several ways is appended once."""
         given = self._given
         if sum(len(part.queues) for part in given) == len({queue for part in given for queue in part.queues}):
             return given
@@ -151,13 +153,13 @@ class _Routing:
         for part in given:
             for queue in part.queues:
                 by_queue.setdefault(queue, []).append(part.rows)
-        together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues that were given the same stand together
+        together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues with the same messages are joined
         for queue, several in by_queue.items():
             together.setdefault(tuple(map(id, several)), ([], several))[0].append(queue)
         return [Part(tuple(queues), _whole(_union(several), self._count)) for queues, several in together.values()]
 
     def through(self, exchange: Exchange, rows: Rows) -> Rows:
-        """Give the messages `rows` to the queues of one exchange; those that none is for."""
+        """Route messages by one exchange. Returns the messages that no binding matches."""
         placed = np.zeros(self._count, np.bool_)
         for targets, mine in self._by_targets(exchange, rows):
             if targets.queues:
@@ -207,7 +209,7 @@ def _both(one: Rows, other: Rows, count: int) -> Rows:
 
 
 def _whole(rows: Rows, count: int) -> Rows:
-    """As a slice, if these are all messages."""
+    """Return a slice if the rows are all messages."""
     return slice(0, count) if row_count(rows) == count else rows
 
 

@@ -1,18 +1,18 @@
-"""Search for messages to take: the next eligible messages of a queue from a sequence number on.
+"""Search: the next messages of a queue that a consumer may take, from a sequence number on.
 
-A message is eligible when it is AVAILABLE and every filter lets it through: not expired, matched by the selector, not refused by
-this link before, its group free or held by the same, not the taker's own. A queue of priorities is searched level by level, the
-highest first; a link has a position in each.
+A message is eligible if it is AVAILABLE and every filter admits it. It has not expired, the selector matches, this link has not
+refused it, and its group is free or belongs to the consumer. A priority queue is searched level by level, the highest first. A
+link has a position for each level.
 
-One that waits for its retry is DELAYED, and keeps others waiting where the queue has to keep its order:
+A message that waits for its retry is DELAYED, and keeps others waiting if the queue has to keep its order:
 
-| queue | waits with it |
+| queue | messages that wait with it |
 |---|---|
 | with message groups | later messages of its group |
-| for one consumer at a time (`consumers` is exclusive or single) | all that come later in the queue's order |
-| any other | nothing |
+| for one consumer at a time (`consumers` is exclusive or single) | all later messages |
+| any other | none |
 
-It has been held before. A message that its sender delayed has not, and keeps nobody waiting.
+A message that its sender delayed has not been delivered yet, and keeps no others waiting.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
     from ..columns.blocks import Block
     from .queue import Queue
 
-_SCAN_ROWS = 1024  # a link that wants three messages looks at this many rows first
-_WIDER = 8  # and at so many times as many next
+_SCAN_ROWS = 1024  # rows that a search examines first
+_WIDER = 8  # times as many rows in each next step
 _NONE: Ints = np.zeros(0, np.int64)
 
 
 class Filter(Protocol):
-    """Lets some of a block's AVAILABLE rows through."""
+    """Admits some of a block's AVAILABLE rows."""
 
     def concerns(self, block: Block) -> bool:
-        """Say whether it may keep any row of this block back: most blocks need no look."""
+        """Return True if the filter may exclude a row of this block. For most blocks it does not."""
         ...
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep those of the rows, all AVAILABLE and in ascending order, that it lets through."""
+        """Keep the admitted rows. All rows are AVAILABLE, and in ascending order."""
         ...
 
 
 class Unexpired(NamedTuple):
-    """A message whose time has passed is never delivered, whether or not it has been put away yet."""
+    """Excludes messages that have expired, whether or not they are archived yet."""
 
     now: int  # milliseconds since 1970
 
     def concerns(self, block: Block) -> bool:
-        """Say whether a row of the block has expired."""
+        """Return True if a row of the block has expired."""
         return block.next_expiry <= self.now
 
     def keep(self, block: Block, rows: Rows) -> Rows:
@@ -68,34 +68,34 @@ class Unexpired(NamedTuple):
 
 
 class Without(NamedTuple):
-    """Not what this taker has refused, or what was given back to it unread."""
+    """Excludes messages that this consumer has refused, or that returned to it unread."""
 
     rows: RowSet | Exclusions
 
     def concerns(self, block: Block) -> bool:
-        """Say whether rows of this block are left out."""
+        """Return True if rows of this block are excluded."""
         return self.rows.rows(block.number) is not None
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep the rows that are not left out."""
+        """Keep the rows that are not excluded."""
         gone = self.rows.rows(block.number)
         return rows if gone is None else exclude(rows, gone)
 
 
 class Matching(Protocol):
-    """A selector over one queue: which rows are known to match. The rest is evaluated by who asks, who then asks again."""
+    """The known matches of a selector in one queue. The caller evaluates the remaining messages, and repeats its request."""
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
-        """By row, from the block's first on, whether it matches; as far as evaluated. Nothing of any other queue."""
+        """Return by row, from the block's first on, whether it matches, as far as it is evaluated. For another queue: nothing."""
         ...
 
 
 class Search(NamedTuple):
-    """Limits of a search: at most so many messages, and bytes. One message larger than `max_bytes` travels alone."""
+    """Limits of a search. A message larger than `max_bytes` is returned alone."""
 
     messages: int
     max_bytes: int | None = None
-    until: int | None = None  # sequence numbers from this one on are not looked at
+    until: int | None = None  # the search stops before this sequence number
     filters: Sequence[Filter] = ()
     matching: Matching | None = None
 
@@ -104,21 +104,21 @@ class Found(NamedTuple):
     """Result of a search."""
 
     rows: RowSet
-    unknown: int | None = None  # the sequence number at which the search stopped, since nobody has evaluated the selector there
-    unevaluated: int | None = None  # the block looked at last, if its selector is not evaluated for all of its messages
+    unknown: int | None = None  # sequence number at which the search stopped, because the selector is not evaluated there
+    unevaluated: int | None = None  # the last examined block, if its selector is not evaluated for all of its messages
 
 
 NOTHING = Found(RowSet())
 
 
 def find(queue: Queue, first: int, search: Search, level: int | None = 0) -> Found:
-    """Find the next eligible messages of a level from sequence number `first` on; of all levels, in order, if `level` is None."""
+    """Find the next eligible messages from sequence number `first` on: of one level; None: of all levels, in order."""
     return _at_the_front(queue, first, search, level) or _RunningSearch(queue, search).through(level, first).found()
 
 
 def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -> Found | None:
-    """As nearly always: all that is wanted, or there, are neighbours in the first block that has any, and nothing holds one of
-    them back. None where that does not meet the eye; then a full search decides."""
+    """Find messages in the frequent case: they are consecutive in the first block with AVAILABLE messages, and nothing excludes
+    one of them. Returns None in all other cases."""
     if len(queue.waiting) > 1 or search.matching is not None or search.until is not None or queue.paused:
         return None
     if level is not None and barrier(queue, level) != NEVER:
@@ -143,7 +143,7 @@ def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -
 
 
 def find_all(queue: Queue, search: Search) -> Found:
-    """The next eligible messages of the queue, higher levels first: for who takes from the whole queue, as a lease does."""
+    """Find the next eligible messages of the whole queue, higher levels first, for a lease."""
     running = _RunningSearch(queue, search)
     for level in reversed(range(queue.rules.levels)):
         running.through(level, 0)
@@ -153,7 +153,7 @@ def find_all(queue: Queue, search: Search) -> Found:
 
 
 class _RunningSearch:
-    """One search under way: what it has found, and what is left to be found."""
+    """The progress of one search."""
 
     def __init__(self, queue: Queue, search: Search) -> None:
         self._queue, self._search = queue, search
@@ -171,7 +171,7 @@ class _RunningSearch:
         return Found(RowSet.of(parts), self._unknown, self._unevaluated)
 
     def through(self, level: int | None, first: int) -> _RunningSearch:
-        stop = NEVER if level is None else barrier(self._queue, level)  # who browses, at all levels, keeps no order
+        stop = NEVER if level is None else barrier(self._queue, level)  # a browser, which reads all levels, is not kept waiting
         if stop != NEVER:
             self._until = stop if self._search.until is None else min(stop, self._search.until)
         if not self.done:
@@ -216,16 +216,13 @@ class _RunningSearch:
         stop: int,
         matches: npt.NDArray[np.bool_] | None,
     ) -> Rows:
-        """Return the first AVAILABLE rows of the level, from `start` up to `stop`, that pass all filters: as many as are left to
-        find."""
+        """Return the first eligible rows of the level, from `start` up to `stop`: at most as many as are left to find."""
         limit, filters = self._left, [row_filter for row_filter in self._search.filters if row_filter.concerns(block)]
         start, stop = max(start, block.low), min(stop, block.filled)
         if start >= stop:
             return slice(start, start)
         levels = None if level is None else block.level
-        of_level: npt.NDArray[np.uint16] | None = (
-            None  # where `start` and `stop` lead, if not to the block's rows one after another
-        )
+        of_level: npt.NDArray[np.uint16] | None = None  # rows that `start` and `stop` index, if not the rows of the block
         if levels is not None and level is not None and block.full:
             of_level = block.of_level(level)
             if of_level is None:
@@ -261,9 +258,9 @@ class _RunningSearch:
 
 
 def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
-    """As many of the rows, from the first on, as fit `room` bytes; the first one always, if `alone`."""
+    """Return the first rows that fit `room` bytes, and their size. `alone`: at least one row."""
     sizes = block.sizes.get(rows)
-    least = 1 if alone else 0  # `room` is below zero after one larger message
+    least = 1 if alone else 0  # `room` is negative after a larger message
     if isinstance(sizes, int):
         fit = max(least, min(row_count(rows), room // sizes if sizes else row_count(rows)))
         return head(rows, fit), sizes * fit
@@ -280,7 +277,7 @@ def _merged(parts: list[tuple[int, Rows]]) -> list[tuple[int, Rows]]:
 
 
 def _first_retries(queue: Queue) -> FirstRetries:
-    """Find the first messages that wait for their retry, anew after a change."""
+    """Return the first messages that wait for their retry. They are searched again after a change."""
     if queue.first_retries is None:
         queue.first_retries = _find_first_retries(queue)
     return queue.first_retries
@@ -298,14 +295,13 @@ def _find_first_retries(queue: Queue) -> FirstRetries:
     if len(found) < 2:
         return FirstRetries(levels, *(found[0][2:] if found else (_NONE, _NONE)))
     lowest = np.full(1 + max(int(mine.groups[-1]) for mine in found), NEVER)  # by code
-    for mine in reversed(found):  # the first block's last
+    for mine in reversed(found):  # so that the first block comes last
         lowest[mine.groups] = mine.of_groups
     groups = np.flatnonzero(lowest != NEVER)
     return FirstRetries(levels, groups, lowest[groups])
 
 
 def _retries(block: Block) -> RetriesOfBlock:
-    """Find the first messages of a block that wait for their retry."""
     if block.returned.values is None:
         return RetriesOfBlock(_NONE, _NONE, _NONE, _NONE)
     delayed = np.flatnonzero(block.state[: block.filled] == DELAYED)
@@ -321,30 +317,30 @@ def _one_at_a_time(queue: Queue) -> bool:
 
 
 def keeps_order(queue: Queue) -> bool:
-    """Say whether anything may wait behind a message of the queue that is DELAYED."""
+    """Return True if messages may wait behind a DELAYED message of the queue."""
     return bool(queue.counts[DELAYED]) and (queue.grouping is not None or _one_at_a_time(queue))
 
 
 def barrier(queue: Queue, level: int) -> int:
-    """Return the sequence number at which who takes messages of this level has to stop; NEVER: nowhere. At lower levels he may
-    have none then."""
+    """Return the sequence number before which a consumer of this level has to stop, and may take nothing of lower levels;
+    NEVER: no limit."""
     if not queue.counts[DELAYED] or not _one_at_a_time(queue):
         return NEVER
     return _first_retries(queue).levels[level]
 
 
 class InTurn(NamedTuple):
-    """A search's filter: not what comes after a message of its own group that waits for its retry."""
+    """A filter that excludes messages after a message of their group that waits for its retry."""
 
     groups: Ints
     lowest: Ints
 
     def concerns(self, block: Block) -> bool:
-        """Say whether the block may have later messages of such a group."""
+        """Return True if the block may contain later messages of such a group."""
         return block.group.values is not None and block.base + block.filled > int(self.lowest.min())
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep rows before which none of their group waits."""
+        """Keep rows without an earlier message of their group that waits."""
         numbers = as_array(rows)
         codes = block.group.get(numbers)
         at = np.minimum(np.searchsorted(self.groups, codes), len(self.groups) - 1)
@@ -354,7 +350,7 @@ class InTurn(NamedTuple):
 
 
 def in_turn(queue: Queue) -> list[InTurn]:
-    """Return the filter for a queue with groups, where any message waits for its retry."""
+    """Return the filter of a queue with groups in which messages wait for their retry."""
     if queue.grouping is None or not queue.counts[DELAYED]:
         return []
     lowest = _first_retries(queue)

@@ -1,8 +1,8 @@
-"""Names of stages, and the writes that they belong to.
+"""Names of stages, and of the writes that they belong to.
 
-A write is one `df.write` or one micro-batch. Each attempt of each of its tasks has a stage of its own, named by the write and
-the attempt's number; a publish names the attempts that count, and the others go with it. A stage by itself, which other clients
-make, is a write with one stage of the same name.
+A write is one `df.write` or one micro-batch. Each attempt of each task has its own stage, named by the write and the number of
+the attempt. A publish names the attempts that count; the other stages of the write are discarded. Other clients use single
+stages: a write with one stage of the same name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ...errors import InvalidRequest
 from .names import check_name
 from .transaction import is_transactional
 
-_ATTEMPT = "\0"  # between write and attempt: no name has it
+_ATTEMPT = "\0"  # between write and attempt; not allowed in names
 
 
 def attempt_name(write: str, attempt: int) -> str:
@@ -20,17 +20,17 @@ def attempt_name(write: str, attempt: int) -> str:
 
 
 def write_of(stage: str) -> str:
-    """The write that a stage belongs to; a transaction's stage is by itself."""
+    """Return the write of a stage. A transaction's stage is a write of its own."""
     return stage if is_transactional(stage) else stage.partition(_ATTEMPT)[0]
 
 
 def is_attempt(stage: str) -> bool:
-    """Say whether a stage is of an attempt of a write."""
+    """Return True if the stage belongs to an attempt of a task."""
     return _ATTEMPT in stage and not is_transactional(stage)
 
 
 def check_stage(stage: str) -> None:
-    """Raise InvalidRequest unless it is a name, or a name and the number of an attempt."""
+    """Raise InvalidRequest unless the stage is a name, or a name and the number of an attempt."""
     write, found, attempt = stage.partition(_ATTEMPT)
     check_name("stage", write)
     if found and not attempt.isdecimal():

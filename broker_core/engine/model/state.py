@@ -1,4 +1,4 @@
-"""The broker's whole state: what is persisted, what is derived from it, and its snapshot."""
+"""The state of the broker: the persisted part, the derived part, and the snapshot."""
 
 from __future__ import annotations
 
@@ -92,75 +92,74 @@ class Write:
     """The stages of one write that wait for its publish."""
 
     time: int  # microseconds since 1970 of the last addition
-    stages: dict[str, None] = field(default_factory=dict)  # their names, in the order in which they began
+    stages: dict[str, None] = field(default_factory=dict)  # names, in the order in which they began
 
 
 class BrokerState:
-    """Everything that the broker knows. `policies`, and whether it `records` what is settled, come from its settings, at the
-    start, and stay."""
+    """The state of a broker. `policies` and `records` come from its settings, and do not change."""
 
     def __init__(self, policies: Policies = NO_POLICIES, *, records: bool = False) -> None:
         # persisted
-        self.time = 0  # microseconds since 1970: the latest that an event carried; it never runs backwards
+        self.time = 0  # microseconds since 1970: the latest time of an event
         self.next_holder = LEASE_HOLDER
-        self.dropped = NOTHING  # the parts of the log whose payloads are gone
+        self.dropped = NOTHING  # parts of the log whose payloads were dropped
         self.queues: dict[str, Queue] = {}
         self.leases: dict[str, Lease] = {}
-        self.past_epoch = 0  # the highest of the leases that are gone: a new one, which may have the name of one, begins above it
+        self.past_epoch = 0  # highest epoch of deleted leases: a new lease, which may have the same name, begins above it
         self.stages: dict[str, StageParts] = {}
-        self.ended_writes: dict[str, int] = {}  # the last ones: how many messages were published, DISCARDED for none
+        self.ended_writes: dict[str, int] = {}  # the last ones: number of published messages, or DISCARDED
         self.publish_keys = PublishKeys()
         self.exchanges = Exchanges()
         self.next_queue_id = 1
-        self.departed: dict[int, Queue] = {}  # by id: queues that were deleted, until their last pass has ended
+        self.departed: dict[int, Queue] = {}  # by id: deleted queues, until their last recording has ended
         # derived
-        self.by_id: dict[int, Queue] = {}  # also those of `departed`
+        self.by_id: dict[int, Queue] = {}  # all queues, `departed` ones included
         self.writes: dict[str, Write] = {}
-        self.readers: dict[str, dict[str, int]] = {}  # by query of Spark's: leases, and which batch of each was read for it
+        self.readers: dict[str, dict[str, int]] = {}  # by Spark query: leases, and the batch of each that was read for it
         self.next_link = LINK_HOLDER
         self.policies = policies
         self.records = records  # False: there is no archive
-        self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that he has made
-        self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
-        self.transactions = Transactions()  # they end with the broker, as links do
+        self.made: Counter[str] = Counter()  # by user: existing queues and exchanges that the user's links made
+        self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → links that its lifetime depends on
+        self.transactions = Transactions()  # they end with the broker
         self.nonce = ""  # of this start of the broker
-        self.started = 0  # microseconds of the clock from which uptime is reckoned
+        self.started = 0  # `Now.up` at the start of the broker
         self.clocks = Clocks(Timetable(self._has_block), Timetable(self._has_block), Timetable(self._has_block))
-        self.expired_at = 0  # milliseconds since 1970: when expired messages were last seen to
+        self.expired_at = 0  # milliseconds since 1970: the last search for expired messages
         self.staged_bytes = 0
-        self.finished = Finished()  # blocks that are to be archived
+        self.finished = Finished()  # full blocks without a live row
 
     def _has_block(self, queue: str, number: int) -> bool:
         known = self.queues.get(queue)
         return known is not None and number in known.blocks
 
     def go_on_to(self, time: int) -> None:
-        """Let time go on. A clock that somebody has set wrong makes no publish key old."""
+        """Advance the time. A step of the wall clock does not age the publish keys."""
         if self.time:
             self.publish_keys.skipped += max(0, time - self.time - CLOCK_STEP)
         self.time = time
 
     def last_published(self, key: PublishKey, wall: int) -> int | None:
-        """The highest number published under the key; None where it is not known, or forgotten."""
+        """Return the highest number published under the key; None: it is not known, or forgotten."""
         return self.publish_keys.last(key, min(wall, self.time + CLOCK_STEP))
 
     def uptime(self, up: int) -> int:
-        """Milliseconds since this life of the broker began."""
+        """Return milliseconds since the start of the broker."""
         return (up - self.started) // 1000
 
     def begin_stage(self, name: str, time: int) -> StageParts:
-        """The stage of this name, which is there from now on, and to which something is added."""
+        """Return the stage of this name, which is added if necessary."""
         write = self.writes.setdefault(write_of(name), Write(time))
         write.time = time
         stage = self.stages.get(name)
         if stage is None:
             stage = self.stages[name] = StageParts()
             write.stages[name] = None
-            self.ended_writes.pop(name, None)  # a stage by itself may be made again under the same name
+            self.ended_writes.pop(name, None)  # a single stage may be made again under the same name
         return stage
 
     def end_stages(self, names: Iterable[str]) -> None:
-        """Forget these stages, and what they took of their queues."""
+        """Remove stages, and the capacity that they use."""
         for name in names:
             for part in self.stages.pop(name).parts:
                 self.count_staged(part, -1)
@@ -170,25 +169,25 @@ class BrokerState:
                 del self.writes[write_of(name)]
 
     def stages_of(self, write: str) -> list[str]:
-        """Name the stages of a write."""
+        """Return the names of the stages of a write."""
         known = self.writes.get(write)
         return [] if known is None else list(known.stages)
 
     def end_write(self, write: str, published: int) -> None:
-        """Remember the write as the last one that has ended."""
+        """Remember the end of a write."""
         self.ended_writes.pop(write, None)
         self.ended_writes[write] = published
         while len(self.ended_writes) > MAX_ENDED_WRITES:
             del self.ended_writes[next(iter(self.ended_writes))]
 
     def note_read(self, lease: Lease, batch: Batch, reader: SparkBatch | None) -> None:
-        """A batch that holds messages is read for one of Spark's."""
+        """Note that a batch is read for a micro-batch of Spark; None: unknown."""
         batch.reads.note(reader)
         if reader is not None:
             self.readers.setdefault(reader.query, {})[lease.name] = batch.number
 
     def forget_reads(self, lease: Lease) -> None:
-        """The lease's current batch ends, or the lease does."""
+        """Forget the reads of the lease's current batch, at its end."""
         batch = lease.current
         for reader in batch.reads.by if batch is not None else ():
             leases = self.readers.get(reader.query, {})
@@ -205,7 +204,7 @@ class BrokerState:
         self.past_epoch = max(self.past_epoch, lease.epoch)
 
     def read_for(self, reader: SparkBatch) -> list[tuple[Lease, Batch]]:
-        """The batches that hold messages and were read for this one of Spark's."""
+        """Return the batches that hold messages and were read for this micro-batch."""
         found = []
         for name in self.readers.get(reader.query, ()):
             lease = self.leases[name]
@@ -214,12 +213,12 @@ class BrokerState:
         return found
 
     def user_of(self, queue: Queue, holder: int) -> str | None:
-        """Name the user of a link that holds messages: it may have ended, and hold them by an open transaction."""
+        """Return the user of a link that holds messages. The link may have ended, and hold them by an open transaction."""
         subscription = queue.consumers.subscriptions.get(holder)
         return self.transactions.user_of(holder) if subscription is None else subscription.user
 
     def count_staged(self, part: StagedPart, sign: int) -> None:
-        """A part of a stage came (1) or went (-1): it counts among what its queue has capacity for."""
+        """Count a part of a stage that was added (1) or removed (-1) towards the capacity of its queue."""
         self.staged_bytes += sign * part.bytes
         queue = self.queues.get(part.queue)
         if queue is not None:
@@ -242,26 +241,25 @@ class BrokerState:
         return queue.rules.lifetime if queue is not None else exchange.lifetime if exchange is not None else "permanent"
 
     def give_id(self, queue: Queue, number: int | None = None) -> None:
-        """Give a queue the next id, or its own again."""
+        """Give a queue its id, or the next one."""
         self.by_id.pop(queue.id, None)
         queue.id = self.next_queue_id if number is None else number
         self.next_queue_id = max(self.next_queue_id, queue.id + 1)
         self.by_id[queue.id] = queue
 
     def depart(self, queue: Queue) -> None:
-        """Keep of a deleted queue what has to be recorded."""
+        """Keep the rows of a deleted queue that are to be recorded."""
         queue.blocks = {number: block for number, block in queue.blocks.items() if block.unrecorded}
         queue.packed = {number: entry for number, entry in queue.packed.items() if entry.unrecorded}
         self.departed[queue.id] = queue
 
     def forget_departed(self, queue: Queue) -> None:
-        """Forget a queue that was deleted, once it has nothing to be recorded."""
+        """Forget a deleted queue if it has nothing to record."""
         if queue.id in self.departed and not queue.recordings.rows and queue.recordings.current is None:
             del self.departed[queue.id], self.by_id[queue.id]
 
     def delete_queue(self, name: str, *, departs: bool) -> None:
-        """Stages still hold messages for a queue of this name. Not those that its bindings brought: who declares it again may
-        bind it otherwise."""
+        """Remove a queue. Stages keep their messages for a queue of this name, except for messages of its bindings."""
         queue = self.queues[name]
         for stage in self.stages.values() if queue.staged.messages else ():
             for part in stage.parts:
@@ -290,7 +288,7 @@ class BrokerState:
                 del self.made[user]
 
     def lowest_live_position(self) -> int | None:
-        """The log position of the oldest payload that somebody may still get; None when there is none."""
+        """Return the log position of the oldest payload of a live message, or None."""
         positions = [p.position for stage in self.stages.values() for p in stage.parts]
         for queue in self.queues.values():
             for block in queue.blocks.values():
@@ -300,7 +298,7 @@ class BrokerState:
         return min(positions, default=None)
 
     def drop(self, intervals: Sequence[Sequence[int]]) -> None:
-        """Note that payloads in these parts of the log are gone. Packed blocks that cannot be read any more go, too."""
+        """Note that payloads in these parts of the log were dropped. Packed blocks that are no longer readable are removed."""
         self.dropped = self.dropped.plus(intervals)
         self.finished.dropped(self.dropped)
         for queue in self.by_id.values():
@@ -309,22 +307,22 @@ class BrokerState:
                 del queue.packed[entry.number]
 
     def _is_gone(self, entry: PackedBlock) -> bool:
-        """Say whether the record of a packed block is gone, or the payloads of all of its rows."""
+        """Return True if the record of a packed block, or all payloads of its rows, were dropped."""
         dropped, at = self.dropped, entry.position
         return dropped.meets(at, at) or dropped.covers(entry.lowest_payload, entry.highest_payload)
 
     def blocks_to_pack(self, most: int) -> list[tuple[str, int]]:
-        """Name some of the blocks that are to leave memory, by queue and number; not those of which a pass has rows."""
+        """Return queue and number of some blocks that can leave memory. Blocks of a current recording cannot."""
         ready = (entry for entry in self.finished.leaving if not self.queues[entry[0]].recordings.is_recording(entry[1]))
         return list(itertools.islice(ready, most))
 
     def note_finished(self, queue: Queue, block: Block) -> None:
-        """Note a block that is full and has no live row."""
+        """Note a block that may be full and without a live row."""
         if block.full and not block.live:
             self.finished.add(queue.name, block, self.dropped)
 
     def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """One cut of everything persisted: a JSON-able description, and the columns of each resident block, copied."""
+        """Return a cut of the persisted state: its description for JSON, and copies of the columns of each block."""
         every = [*self.queues.values(), *self.departed.values()]
         blocks = [block.persisted() for queue in every for block in queue.blocks.values()]
         return {
@@ -450,7 +448,7 @@ def packed_columns(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
 
 
 def counted(queue: Queue) -> bool:
-    """Say whether delayed + available + acquired + archived = enqueued, in the counts and in the columns."""
+    """Return True if delayed + available + acquired + archived = enqueued, in the counts and in the columns."""
     for block in queue.blocks.values():
         for state in State:
             if block.counts[state] != row_count((block.state[: block.filled] == state).nonzero()[0]):
@@ -459,7 +457,6 @@ def counted(queue: Queue) -> bool:
 
 
 def conserved(queue: Queue) -> bool:
-    """Say whether the conservation laws hold: of the messages by state, of the totals since the start, and of what is not
-    recorded in the archive yet."""
+    """Return True if the messages by state, the totals, and the rows to be recorded are all accounted for."""
     totals = queue.totals.conserved(queue.next_sequence, queue.live, queue.ended)
     return counted(queue) and totals and queue.recordings.conserved(queue)

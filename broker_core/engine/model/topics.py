@@ -1,7 +1,7 @@
-"""Patterns that match a routing key: words between dots, `*` is one word, `#` none or several.
+"""Patterns of topic exchanges: words between dots; `*` is one word, `#` is any number of words.
 
-The patterns stand in a trie, one node a word; a key is followed through it with all nodes that can be reached at once, so that
-its cost grows with what matches, not with how many patterns there are.
+The patterns are stored in a trie with a node for each word. A key is followed through all nodes that it can reach together, so
+the cost grows with the matches, not with the number of patterns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ONE, ANY = "*", "#"
 
 
 def words_of(key: str) -> list[str]:
-    """The empty key has no word; `a..b` has an empty one in its middle."""
+    """Split a key or a pattern into words. The empty key has no words; `a..b` has an empty word in the middle."""
     return key.split(".") if key else []
 
 
@@ -21,12 +21,12 @@ class _Node:
 
     def __init__(self, word: str) -> None:
         self.children: dict[str, _Node] = {}
-        self.here: dict[int, None] = {}  # the numbers of the patterns that end here
-        self.stays = word == ANY  # a word more changes nothing
+        self.here: dict[int, None] = {}  # numbers of the patterns that end here
+        self.stays = word == ANY  # any further word stays here
 
 
 class Trie:
-    """Numbered patterns. A number has one pattern; several numbers may have the same."""
+    """Numbered patterns. Several numbers may have the same pattern."""
 
     def __init__(self) -> None:
         self._root = _Node("")
@@ -50,7 +50,7 @@ class Trie:
             del parent.children[word]
 
     def match(self, key: str) -> Iterator[int]:
-        """The numbers of the patterns that match, each once."""
+        """Return the numbers of the patterns that match."""
         nodes = _with_none([self._root])
         for word in words_of(key):
             nodes = _with_none(_after(nodes, word))
@@ -59,7 +59,7 @@ class Trie:
 
 
 def _after(nodes: Iterable[_Node], word: str) -> Iterator[_Node]:
-    """The nodes that one word more leads to."""
+    """Return the nodes after one more word."""
     for node in nodes:
         if node.stays:
             yield node
@@ -70,7 +70,7 @@ def _after(nodes: Iterable[_Node], word: str) -> Iterator[_Node]:
 
 
 def _with_none(nodes: Iterable[_Node]) -> dict[_Node, None]:
-    """These nodes, and those that a `#` for no word at all leads to from them."""
+    """Return these nodes, and the nodes that they reach by a `#` without words."""
     found: dict[_Node, None] = {}
     for node in nodes:
         following: _Node | None = node

@@ -1,8 +1,8 @@
-"""Open transactions (part 4 of AMQP 1.0): what they hold until they are discharged. Nothing of one outlives the broker.
+"""Open transactions (part 4 of AMQP 1.0). They end with the broker.
 
-Messages that were posted in it are a stage, as the sink's tasks make them: journaled, unseen, without sequence numbers. Outcomes
-of messages that links hold are provisional until the commit. They are kept by holder, and the last outcome of a message counts.
-The messages stay ACQUIRED by their link until the commit, and after a rollback.
+Posted messages are in a stage: journaled, unseen, without sequence numbers. Outcomes of messages that links hold are
+provisional until the commit. They are stored by holder, and the last outcome of a message counts. The messages stay ACQUIRED by
+their link until the commit, and after a rollback.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ...errors import PenstockError
     from .dispositions import Disposition
 
-STAGE = "\0transaction "  # no stage of the sink can have such a name: it has a character that names must not have
-COMPACT = 4096  # rows in the list of provisional outcomes before those are removed that later outcomes have replaced
+STAGE = "\0transaction "  # contains a character that is not allowed in names
+COMPACT = 4096  # rows in a list of outcomes from which on replaced outcomes are removed
 
 
 def stage_of(number: int) -> str:
@@ -34,12 +34,12 @@ def stage_of(number: int) -> str:
 
 
 def is_transactional(stage: str) -> bool:
-    """Say whether a stage is a transaction's."""
+    """Return True if the stage belongs to a transaction."""
     return stage.startswith(STAGE)
 
 
 class ProvisionalOutcome(NamedTuple):
-    """Outcome of messages in a transaction: `disposition` after a commit; after a rollback `default`, for settled ones."""
+    """Outcome of messages: `disposition` after a commit, and `default` for settled messages after a rollback."""
 
     disposition: Disposition
     default: Disposition
@@ -47,23 +47,23 @@ class ProvisionalOutcome(NamedTuple):
 
 
 class ProvisionalOutcomes:
-    """Outcomes of one transaction for the messages of one holder."""
+    """Outcomes of one transaction for messages of one holder."""
 
     __slots__ = ("_compacted", "_distinct", "_first", "_last", "_latest", "_numbers", "_rows", "count", "queue", "user")
 
     def __init__(self, queue: str, user: str | None) -> None:
         self.queue = queue
         self.user = user  # of the holder
-        self.count = 0  # rows in the list, those that were replaced included
+        self.count = 0  # rows in the list, replaced ones included
         self._rows: list[Ints] = []
-        self._numbers: list[int] = []  # for each of them, the number of its outcome; -1: taken back
+        self._numbers: list[int] = []  # for each entry, the number of its outcome; -1: removed
         self._distinct: dict[ProvisionalOutcome, int] = {}
         self._compacted = 0
-        self._first, self._last = NEVER, -1  # all sequence numbers are from the one to the other
-        self._latest: tuple[Ints, Ints] | None = None  # see `latest`; None: it has changed
+        self._first, self._last = NEVER, -1  # bounds of all sequence numbers
+        self._latest: tuple[Ints, Ints] | None = None  # see `latest`; None: changed
 
     def set(self, rows: RowSet, outcome: ProvisionalOutcome | None) -> None:
-        """Set the outcome of rows; None takes back an earlier one."""
+        """Set the outcome of rows; None removes it."""
         self._first, self._last = min(self._first, rows.first), max(self._last, rows.last)
         self._latest = None
         self._rows.append(rows.sequences())
@@ -73,7 +73,7 @@ class ProvisionalOutcomes:
             self._compact()
 
     def __iter__(self) -> Iterator[tuple[ProvisionalOutcome, RowSet]]:
-        """Yield each outcome that is the last of some messages, and these."""
+        """Yield each outcome with the messages whose last outcome it is."""
         sequences, numbers = self.latest()
         for outcome, number in self._distinct.items():
             rows = sequences[numbers == number]
@@ -86,11 +86,12 @@ class ProvisionalOutcomes:
         return RowSet.of_sequences(self.latest()[0])
 
     def may_have(self, first: int, last: int) -> bool:
-        """Say whether rows from `first` to `last` may have an outcome: a link's transactions are many, and most are elsewhere."""
+        """Return True if rows from `first` to `last` may have an outcome. This is fast, because a link may have many
+        transactions."""
         return self._first <= last and first <= self._last
 
     def has_any(self, sequences: Ints) -> bool:
-        """Say whether one of these rows, ascending, has an outcome."""
+        """Return True if one of these rows, ascending, has an outcome."""
         mine, found = self.latest()[0], False
         if len(mine):
             at = np.minimum(np.searchsorted(mine, sequences), len(mine) - 1)
@@ -98,7 +99,7 @@ class ProvisionalOutcomes:
         return found
 
     def latest(self) -> tuple[Ints, Ints]:
-        """Return sequence numbers, ascending, and for each the number of its last outcome."""
+        """Return the sequence numbers, ascending, and the number of each one's last outcome."""
         if self._latest is None:
             self._latest = self._find_latest()
         return self._latest
@@ -123,24 +124,24 @@ class ProvisionalOutcomes:
 
 @dataclass
 class Transaction:
-    """Open transaction: what it has staged, and the outcomes it holds back."""
+    """An open transaction."""
 
     number: int
-    owner: int  # whose it is: a connection
-    user: str | None  # of that
-    began: int | None = None  # broker uptime in microseconds of the first work in it
+    owner: int  # its connection
+    user: str | None  # of the connection
+    began: int | None = None  # broker uptime in microseconds of its first work
     bytes: int = 0  # staged
     posted: int = 0  # messages
-    failed: PenstockError | None = None  # it can only be rolled back any more, and why
+    failed: PenstockError | None = None  # the reason, if it can only be rolled back
     outcomes: dict[int, ProvisionalOutcomes] = field(default_factory=dict)  # by holder
 
     @property
     def messages(self) -> int:
-        """Number of messages that were posted or retired in it."""
+        """Number of posted and retired messages."""
         return self.posted + sum(outcomes.count for outcomes in self.outcomes.values())
 
     def works(self, up: int) -> None:
-        """Note work at this uptime. The age counts from the first: clients declare a transaction long before they use it."""
+        """Note work at this uptime. The age counts from the first work, because clients declare a transaction long before."""
         if self.began is None:
             self.began = up
 
@@ -151,9 +152,9 @@ class Transactions:
     def __init__(self) -> None:
         self.open: dict[int, Transaction] = {}
         self.next = 1
-        self._owners: Counter[int] = Counter()  # how many each has
+        self._owners: Counter[int] = Counter()  # number of transactions by owner
         self._users: Counter[str | None] = Counter()
-        self._holders: dict[int, set[int]] = {}  # by holder, the transactions that have outcomes of its messages
+        self._holders: dict[int, set[int]] = {}  # by holder, the transactions with outcomes for its messages
 
     def of_owner(self, owner: int) -> int:
         """Count the open transactions of a connection."""
@@ -171,13 +172,13 @@ class Transactions:
         self._users[user] += 1
 
     def retire(self, number: int, queue: str, holder: int, user: str | None, rows: RowSet, outcome: ProvisionalOutcome) -> None:
-        """Set the outcome of messages that `holder`, a link of `user`, has, for the commit."""
+        """Set the outcome of messages that `holder`, a link of `user`, holds."""
         self.open[number].outcomes.setdefault(holder, ProvisionalOutcomes(queue, user)).set(rows, outcome)
         self._holders.setdefault(holder, set()).add(number)
 
     def take_back(self, holder: int, rows: RowSet, *, lost: bool) -> None:
-        """Drop the outcomes of messages that are no longer held. `lost`: the holder did not give them back itself, so the
-        transactions that had outcomes of them fail."""
+        """Remove the outcomes of messages that are no longer held. `lost`: the holder did not return them itself, so their
+        transactions fail."""
         for number, outcomes in self.having(holder, rows):
             transaction = self.open[number]
             if lost and transaction.failed is None:
@@ -187,11 +188,11 @@ class Transactions:
             outcomes.set(rows, None)
 
     def outcomes_of(self, holder: int) -> list[tuple[int, ProvisionalOutcomes]]:
-        """Return the transactions that have outcomes of this holder's messages, by number, with these outcomes."""
+        """Return by number the transactions with outcomes for this holder's messages, with these outcomes."""
         return [(number, self.open[number].outcomes[holder]) for number in self._holders.get(holder, ())]
 
     def having(self, holder: int, rows: RowSet, beside: int | None = None) -> list[tuple[int, ProvisionalOutcomes]]:
-        """Return those of `outcomes_of` that have outcomes of some of these rows, without the transaction `beside`."""
+        """Return those of `outcomes_of` that have outcomes of some of these rows, except the transaction `beside`."""
         if holder not in self._holders or not rows:
             return []
         first, last = rows.first, rows.last
@@ -202,16 +203,16 @@ class Transactions:
         return [each for each in near if each[1].has_any(sequences)]
 
     def user_of(self, holder: int) -> str | None:
-        """Name the user of a link of whose messages some transaction has outcomes."""
+        """Return the user of a link whose messages have outcomes in a transaction."""
         return next((outcomes.user for _, outcomes in self.outcomes_of(holder)), None)
 
     def retired(self, holder: int) -> RowSet:
-        """Return the messages of this holder that have an outcome in some transaction."""
+        """Return the messages of this holder that have an outcome in a transaction."""
         found = [outcomes.latest()[0] for _, outcomes in self.outcomes_of(holder)]
         return RowSet.of_sequences(np.unique(np.concatenate(found))) if found else RowSet()
 
     def forget_work(self, number: int) -> None:
-        """Drop a transaction's outcomes and counts."""
+        """Remove a transaction's outcomes and counts."""
         transaction = self.open[number]
         for holder in transaction.outcomes:
             numbers = self._holders[holder]

@@ -1,8 +1,8 @@
-"""Messages on their way from one queue to another: what goes with them, and what the other queue makes of it.
+"""Transfer of messages from one queue to another.
 
-A payload is stored once: the target's run table points to the journal records that the source's points to. With a message go its
-size, its priority, expiry, group and key, its delay if it is not over, what was added to its annotations, and if it is a dead
-letter, why and from where. What it went through in its old queue stays there: delivery count, holder.
+A payload is stored once: the runs of both queues refer to the same journal records. A message keeps its size, priority, expiry,
+group, key, remaining delay and added annotations. A dead letter also keeps its reason and origin. Its delivery count and holder
+stay behind.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from .queue import Queue
 
 @dataclass(frozen=True)
 class Cargo:
-    """Messages in order. Columns have an entry for each; None where all have the default."""
+    """Messages in order, with a column for each attribute; None: every message has the default."""
 
     count: int
     sizes: int | Ints
     runs: list[Run]
     attributes: Attributes
-    sequences: Ints  # in the queue that they leave
-    origin: Coded | None  # the queue that a dead letter comes from
+    sequences: Ints  # in their former queue
+    origin: Coded | None  # queue that a dead letter comes from
     came_from: Ints | None
     reason: Ints | None
-    overlays: dict[int, list[bytes]] = field(default_factory=dict)  # by index among the messages, entries in order
+    overlays: dict[int, list[bytes]] = field(default_factory=dict)  # by index, entries in order
     errors: dict[int, str] = field(default_factory=dict)
 
     def died(self, queue: str, reason: Reason) -> Cargo:
-        """As dead letters of this queue. One that was a dead letter before still comes from where it died first."""
+        """Return the messages as dead letters of this queue. A message that was a dead letter before keeps its origin."""
         before = np.zeros(self.count, np.int64) if self.origin is None else self.origin.codes.astype(np.int64)
         names = [*([] if self.origin is None else self.origin.names), queue]
         first = before == 0
         came_from = self.sequences + 1 if self.came_from is None else np.where(first, self.sequences + 1, self.came_from)
-        attributes = replace(self.attributes, due=None)  # whoever looks after dead letters sees them at once
+        attributes = replace(self.attributes, due=None)  # dead letters are visible immediately
         if reason == Reason.EXPIRED:
             attributes = replace(attributes, expiry=None)
         return replace(
@@ -54,12 +54,12 @@ class Cargo:
         )
 
     def revived(self) -> Cargo:
-        """As messages that have never been dead letters."""
+        """Return the messages as if they had never been dead letters."""
         return replace(self, origin=None, came_from=None, reason=None, errors={})
 
 
 def load(queue: Queue, rows: RowSet) -> Cargo:
-    """Messages that are not ARCHIVED, as they lie in their queue."""
+    """Read messages that are not ARCHIVED from their queue."""
     runs: list[Run] = []
     sizes: list[int | Ints] = []
     overlays: dict[int, list[bytes]] = {}
@@ -97,7 +97,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
 
 
 def unload(queue: Queue, cargo: Cargo, time: int) -> None:
-    """Give the messages the next sequence numbers of this queue. Its `messageTtl` holds for them as for others that arrive."""
+    """Append the messages to this queue. Its `messageTtl` applies to them."""
     first, attributes = queue.next_sequence, cargo.attributes
     if ttl := queue.rules.message_ttl:
         latest = time // 1000 + ttl
@@ -120,7 +120,7 @@ def unload(queue: Queue, cargo: Cargo, time: int) -> None:
 
 
 def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
-    """A column of the rows' blocks, in order; None where none of the rows has another value than 0."""
+    """Return a column of the rows, in order; None: every row has 0."""
     parts = []
     for number, part in rows.items():
         values: Any = getattr(queue.blocks[number], name).get(part)
@@ -130,7 +130,7 @@ def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
 
 
 def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
-    """`expiry` or `due`: milliseconds since 1970, 0 where there is none."""
+    """Return `expiry` or `due` in milliseconds since 1970, 0: not set."""
     parts = []
     for number, part in rows.items():
         block = queue.blocks[number]
@@ -141,7 +141,7 @@ def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
 
 
 def _delays(queue: Queue, rows: RowSet) -> Ints | None:
-    """Return when those that are HELD are due."""
+    """Return when DELAYED messages are due."""
     due = _times(queue, rows, "due") if queue.counts[State.DELAYED] else None
     if due is None:
         return None
@@ -151,7 +151,7 @@ def _delays(queue: Queue, rows: RowSet) -> Ints | None:
 
 
 def keys_of(queue: Queue, rows: RowSet) -> Coded | None:
-    """The keys of the messages; None where none has one."""
+    """Return the keys of the messages; None: no message has one."""
     return _coded(queue, rows, "key", queue.keys)
 
 
@@ -165,7 +165,7 @@ def _coded(queue: Queue, rows: RowSet, name: str, dictionary: Dictionary) -> Cod
 
 
 def _origins(queue: Queue, origin: Coded | None) -> Ints | None:
-    """The codes of this queue's own list."""
+    """Return origins as codes of this queue."""
     if origin is None:
         return None
     codes = np.zeros(len(origin.names) + 1, np.int64)
