@@ -190,7 +190,7 @@ def test_a_query_that_begins_again_hears_whether_the_other_one_lives() -> None:
             engine.advance("a", **again)
     engine.pass_time(1)
     with pytest.raises(
-        errors.LeaseInUse, match="which an earlier run has read and not finished: go on with that run's checkpoint"
+        errors.LeaseInUse, match="which an earlier run has read and not finished: continue with that run's checkpoint"
     ):
         engine.advance("a", **again)
     engine.run(c.RenewLease("a", 1))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 SECOND = 1_000_000  # the engine's times are microseconds
 
-ALIVE = 25 * SECOND  # a planner that renewed its lease within this time is considered alive: it renews every 10 s
-UNREAD_TIMEOUT = 60 * SECOND  # a batch that no task has read returns when its planner is silent this long
-UNREAD_FREE = 3  # consecutive batches that a query may finish unread before it has to wait for the next one
+ALIVE = 25 * SECOND  # a planner that renewed its lease within this time is considered alive (it renews every 10 s)
+UNREAD_TIMEOUT = 60 * SECOND  # an unread batch returns when its planner is silent this long
+UNREAD_FREE = 3  # consecutive unread batches before a query has to wait
 UNREAD_PAUSE = SECOND // 10  # the first wait; each further one is twice as long
 UNREAD_PAUSE_MOST = 10 * SECOND  # a query that begins to read again waits no longer than this
 STAGE_AGE = 24 * 3600 * SECOND  # of an unpublished write, since its last addition: longer than a Spark job takes

@@ -25,10 +25,10 @@ class Copied(NamedTuple):
 @dataclass(frozen=True)
 class Relocate(Command[int | None]):
     """A copy of payloads, each stored once. Reply: the number of messages that have their payload there now; None if nothing
-    needs the copy, which is not stored then.
+    needs the copy; it is not stored then.
 
-    A message is left out if its payload is no longer in the place from which it was copied: its queue was deleted, its block
-    has left memory, or it was copied before.
+    A message is left out if its payload is no longer in the place from which it was copied. Its queue may be gone, its block may
+    have left memory, or it was copied before.
     """
 
     messages: Sequence[Copied]

@@ -13,7 +13,7 @@ exchanges, routes        exchanges and bindings; messages sent through them
 lifetimes                when a queue or an exchange ends on its own, and the links that this depends on
 moves                    messages sent to another queue
 transactions             posted and retired messages, commit and rollback
-time                     what is due, and what ends with a restart
+time                     messages and leases whose time has come; the start of the broker
 recordings               settled messages that go to the archive
 cleaning                 payloads that the cleaner copies, and parts of the log that it drops
 """

@@ -1,4 +1,4 @@
-"""Decisions of the cleaner. They depend on what is needed at that moment, because queues change while the cleaner works."""
+"""Decisions of the cleaner, by the needs of that moment: queues change while the cleaner works."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[in
 
 
 def _relocated(state: BrokerState, copied: c.Copied) -> e.Relocated | None:
-    """Return the event for the messages whose payload is still in its place; None: there are none."""
+    """Return the event for the messages whose payload is still in its place; None: no message is left."""
     queue = state.by_id.get(copied.queue_id)
     if queue is None:
         return None

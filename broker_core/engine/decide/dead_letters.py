@@ -40,7 +40,7 @@ NOT_HELD = Holding()
 
 
 def as_one(events: Sequence[e.Event]) -> e.Event:
-    """Join events, all of them journaled, so that all happen or none."""
+    """Join events, all of them journaled, so that they happen together."""
     return events[0] if len(events) == 1 else e.Together(tuple(events))
 
 
@@ -84,7 +84,7 @@ def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, er
 def after_return(
     basis: Basis, queue: Queue, rows: RowSet, cause: Cause, taker: str | None = None, retry: Retry | None = None
 ) -> list[e.Event]:
-    """Decide what follows the return of ACQUIRED messages.
+    """Decide the consequences of a return of ACQUIRED messages.
 
     Messages without an attempt left become dead letters. The others may wait for their retry, by the queue's options or by the
     consumer's `retry`. `taker`: the former holder's name.
@@ -152,7 +152,7 @@ def dead_letter(
 ) -> list[e.Event]:
     """Move messages to the dead-letter queue.
 
-    Messages that it cannot take stay here, ARCHIVED: none is lost, and none waits for capacity. The caller has applied the
+    Messages that it cannot take stay here, ARCHIVED, and are not lost. The caller has applied the
     queue's policies.
     """
     target = basis.state.queues.get(queue.rules.dead_letter_queue or "")

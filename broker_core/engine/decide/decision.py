@@ -100,7 +100,7 @@ def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None
             raise queue.illegal(verb, states)
         if holder is not None and not _all_are(block.holder.get(part), holder):
             raise errors.IllegalTransition(
-                f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed"
+                f"the messages of {queue.name!r} are held by another consumer now; nothing was changed"
             )
 
 

@@ -107,7 +107,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
 
 @decides(c.Unbind)
 def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
-    """Remove the bindings of a queue: all, or those with one key. Raises NotFound if there are none."""
+    """Remove the bindings of a queue: all, or those with one key. Raises NotFound if no binding matches."""
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
     if not numbers:

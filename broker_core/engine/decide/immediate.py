@@ -144,7 +144,7 @@ class _Assignment:
         return [(holder, np.sort(np.concatenate(found[level, holder]))) for level, holder in order]
 
     def _is_ready(self, offer: c.Offer, now: c.Now) -> bool:
-        """Return True if the link may take messages, and none in the queue waits for it."""
+        """Return True if the link may take messages, and no message in the queue waits for it."""
         subscription = self._queue.consumers.subscriptions.get(offer.holder)
         if subscription is None or self._queue.paused or not self._queue.consumers.may_take(offer.holder):
             return False

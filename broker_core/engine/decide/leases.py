@@ -61,8 +61,8 @@ def check_run(lease: Lease, run: str | None) -> None:
 
 def _data_loss(lease: Lease, number: int, why: str) -> errors.DataLoss:
     return errors.DataLoss(
-        f"batch {number} of lease {lease.name!r} {why}. The query cannot go on exactly once; with failOnDataLoss=false the "
-        "batch reads as empty, the query goes on, and delivery is at least once"
+        f"batch {number} of lease {lease.name!r} {why}. The query cannot continue exactly once. With failOnDataLoss=false the "
+        "batch reads as empty, the query continues, and delivery is at least once"
     )
 
 
@@ -90,8 +90,8 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
             return Decision([], None)  # the first acquisition makes the lease, so an idle query leaves nothing behind
         raise errors.WrongOffset(
             f"queue {command.queue!r} has no lease {command.lease!r}, which the query's checkpoint names: the queue was deleted "
-            "and declared again, or an operator deleted the lease, or the data directory is another or was restored. Start the "
-            "query with a new checkpoint: it reads what waits in the queue now"
+            "and declared again, or an operator deleted the lease, or this is another data directory, or a restored one. Start "
+            "the query with a new checkpoint: it reads the messages that wait in the queue now"
         )
     if lease.queue != command.queue:
         raise errors.WrongOffset(
@@ -123,7 +123,7 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
 
 def _check_head(state: BrokerState, command: c.EnterLease) -> None:
     """Raise Fenced if another planner has taken up the first of this planner's leases. So all leases of a query are taken up
-    together, also those that do not exist yet."""
+    together, also leases that do not exist yet."""
     if command.head is None:
         return
     name, epoch = command.head
@@ -131,7 +131,7 @@ def _check_head(state: BrokerState, command: c.EnterLease) -> None:
     if head is None:
         raise errors.Fenced(
             f"lease {name!r}, which this query over several queues took up first, was deleted by an operator, or with its queue: "
-            "start the query again, and it says which queue"
+            "start the query again, which then names the queue"
         )
     if head.run != command.run or head.epoch != epoch:
         raise errors.Fenced(
@@ -146,7 +146,7 @@ def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
         if number in lease.batches and lease.sign_of(number) != sign:
             raise errors.WrongOffset(
                 f"the checkpoint names batch {number} of lease {lease.name!r}, but that of this data directory holds other "
-                "messages: the directory was copied or restored, and both have gone on since, each by itself. Point the query at "
+                "messages: the directory was copied or restored, and both copies were used since. Point the query at "
                 "the broker with the directory that it read last, or start with a new checkpoint"
             )
 
@@ -163,7 +163,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
     if batch is not None and batch.state is BatchState.READ:
         raise errors.LeaseInUse(
             f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
-            f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
+            f"and not finished: continue with that run's checkpoint, or end it with `penstock lease release {lease.name} "
             "--settle` (its sink has the rows) or `--return` (it has not)"
         )
     decision = Decision[int | None]([], lease.epoch + 1)
@@ -183,9 +183,9 @@ def _check_silent(lease: Lease, now: c.Now) -> None:
     query = f"query {', '.join(readers)}, " if readers else ""
     raise errors.LeaseInUse(
         f"another query uses lease {lease.name!r} now ({query}renewed {silent / SECOND:.1f} s ago): give this one "
-        f"another name by the option lease (or consumer), or none. If you have just stopped the other, or started the broker, "
+        f"another name by the option lease, or no name. If you have just stopped the other, or started the broker, "
         f"wait {ALIVE // SECOND} s, or end its lease with `penstock lease delete {lease.name}` (`penstock lease release` first, "
-        "where it holds a batch)"
+        "if it holds a batch)"
     )
 
 
@@ -197,10 +197,10 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
         return Decision([], (None, 0, 0))
     if command.finished < lease.finished and command.strict and command.fail_on_data_loss:
         raise errors.DataLoss(
-            f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch "
-            f"{lease.finished} is finished. A backup was put back? With failOnDataLoss=false the query goes on; what is still "
-            "remembered is read again, and delivery is at least once; exactly once where it writes to queues of this broker with "
-            "format('amqp')"
+            f"the checkpoint is older than lease {lease.name!r}: it is at batch {command.finished}, while batch "
+            f"{lease.finished} is finished. It may be a restored backup. With failOnDataLoss=false the query continues, "
+            "reads the remembered batches again, and delivers at least once; exactly once if it writes to queues of this broker "
+            "with format('amqp')"
         )
     if command.finished > lease.last_number:
         raise errors.WrongOffset(
@@ -248,7 +248,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
             return Decision([], _leased(lease, max(command.finished, lease.finished)))
     queue.consumers.check_lease()
     if command.selector is not None and command.matching is None:
-        raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: without what matches it, it can have nothing")
+        raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: the request needs its matches")
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if lease is not None and command.exclude:
         filters.append(Without(lease.excluded))

@@ -64,7 +64,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
     if command.messages <= 0 or not queue.consumers.may_take(command.holder):
         return Decision([], c.Taken(RowSet()))
     if subscription.selector is not None and command.matching is None:
-        raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
+        raise errors.InvalidRequest(f"holder {command.holder} has a selector: the request needs its matches")
     filters = _filters(queue, subscription, now)
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     # All of one level, so that they are delivered in the order of their sequence numbers.

@@ -53,7 +53,7 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
             " some of them"
         )
     if command.last - command.first >= MAX_PURGED:
-        raise errors.ResourceLimit(f"{MAX_PURGED} messages are discarded at once at most: name fewer, and the rest after them")
+        raise errors.ResourceLimit(f"{MAX_PURGED} messages are the limit of one request: name fewer, and then the rest")
     named = RowSet.range(command.first, command.last + 1)
     named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
     waiting = queue.allowed(named, Verb.PURGE)

@@ -37,7 +37,7 @@ def check_not_ended(state: BrokerState, stage: str) -> None:
         how = "discarded" if state.ended_writes[write] == DISCARDED else "published"
         raise errors.Fenced(
             f"write {write!r} was {how} already, and this attempt of one of its tasks comes too late: nothing of it was stored. "
-            "Spark has given it up, or somebody has discarded the write; then write the data again"
+            "Spark has given it up, or the write was discarded; then write the data again"
         )
 
 
@@ -94,7 +94,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tupl
 def _check_elsewhere(command: c.Publish) -> None:
     """Raise InvalidRequest for a text about other brokers without a key, and for one that is too long."""
     if command.elsewhere is not None and command.key is None:
-        raise errors.InvalidRequest("field 'elsewhere' is kept with a publish key: name the key, too")
+        raise errors.InvalidRequest("field 'elsewhere' is stored with a publish key: name the key")
     if command.elsewhere is not None and len(command.elsewhere) > MAX_ELSEWHERE:
         raise errors.InvalidRequest(
             f"field 'elsewhere' has {len(command.elsewhere)} characters, {MAX_ELSEWHERE} are the limit: write with fewer tasks"
@@ -162,16 +162,16 @@ def _check_stages(state: BrokerState, stages: list[str], write: str | None) -> N
         published = state.ended_writes.get(write)
         if published is not None and published != DISCARDED:
             raise errors.StageNotFound(
-                f"stage {write!r} was published already, {published} messages with what was named beside it then: nothing of "
-                "this publish was done, which names other stages or another key"
+                f"stage {write!r} was published already, {published} messages with the other stages of that publish. "
+                "Nothing of this publish was done, because it names other stages or another key"
             )
         if published is not None:
             raise errors.StageNotFound(
-                f"write {write!r} was discarded, by its job or an operator (`penstock stage discard`), or because nobody had "
-                f"published it for {STAGE_AGE // (3600 * SECOND)} hours: nothing of it was published; write the data again"
+                f"write {write!r} was discarded, by its job or an operator (`penstock stage discard`), or because it was not "
+                f"published for {STAGE_AGE // (3600 * SECOND)} hours: nothing of it was published; write the data again"
             )
         raise errors.StageNotFound(
-            f"stage {write!r} is not there (any more), so nothing of this publish was done. If it repeats one whose answer was "
+            f"stage {write!r} does not exist (any more), so nothing of this publish was done. If it repeats one whose reply was "
             f"lost more than {MAX_ENDED_WRITES} writes ago, that one may have been sent: look, and write the data again"
         )
 

@@ -114,7 +114,7 @@ def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
 
 @decides(c.Recovered)
 def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
-    """End what a restart ends: messages held by links return, transactions roll back, and nodes that only links kept alive end."""
+    """Begin after a restart: messages held by links return, transactions roll back, and nodes that only links kept alive end."""
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():
         if not queue.counts[State.ACQUIRED]:

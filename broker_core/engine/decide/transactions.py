@@ -1,8 +1,8 @@
 """Decisions about transactions (part 4 of AMQP 1.0).
 
-Posted messages are a stage. A commit publishes it and ends the retired messages, in one event. All of it is decided on the
-state before: first the ends of deliveries, where each part takes into account what earlier parts brought to queues with limits;
-then the publish, whose messages already count as staged.
+Posted messages are a stage. A commit publishes it and ends the retired messages, in one event, all decided on the state before.
+The ends of deliveries come first. Each of them counts the messages that earlier ones brought to queues with limits. The messages
+of the publish already count as staged.
 """
 
 from __future__ import annotations

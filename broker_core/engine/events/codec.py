@@ -37,7 +37,7 @@ def _form_of(kind: type[Event]) -> tuple[str, tuple[tuple[str, str, bool], ...]]
 
 
 def encode(event: Event) -> bytes:
-    """Encode an event as the meta of a record. An optional field is left out if it is None."""
+    """Encode an event as the meta of a record. An optional field without a value is left out."""
     begin, entries = _form_of(type(event))
     parts = [begin]
     for name, prefix, is_optional in entries:

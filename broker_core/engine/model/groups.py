@@ -152,9 +152,9 @@ def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int)
 def not_held(queue: str) -> Fenced:
     """Return the error for a task that would select its groups from a batch that is no longer held."""
     return Fenced(
-        f"messages of {queue!r} that this task shall read were settled or given back since it was planned (`penstock lease "
-        "release`, or the query has gone on without it): which of their message groups are this task's is not known any longer, "
-        "and nothing more was read. Start the query again, or evaluate the DataFrame again: then one task reads the whole batch"
+        f"messages of {queue!r} that this task should read were settled or given back after it was planned (`penstock lease "
+        "release`, or the query continued without it). Their message groups are no longer known, so nothing "
+        "more was read. Start the query again, or evaluate the DataFrame again: then one task reads the whole batch"
     )
 
 

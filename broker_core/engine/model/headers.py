@@ -33,7 +33,7 @@ def check(arguments: Arguments) -> None:
         raise InvalidRequest(f"argument {X_MATCH!r}: {mode!r:.80} is not one of {', '.join(MODES)}")
     for name, value in arguments.items():
         if value is not None and not isinstance(value, (str, bool, int, float)):
-            raise InvalidRequest(f"argument {name!r:.80}: {value!r:.80} is no text, number or truth value")
+            raise InvalidRequest(f"argument {name!r:.80}: {value!r:.80} is not a text, a number or a truth value")
         if isinstance(value, float) and not math.isfinite(value):  # JSON has no form for NaN and infinity
             raise InvalidRequest(f"argument {name!r:.80} must be finite, or a text: {_digits(value)!r} matches such a header")
 

@@ -13,11 +13,11 @@ from .batch_outcomes import BatchOutcomes, RowsOutcome
 from .reads import Reads
 
 SIGN_BYTES = 8  # of a batch's sign: two signs are equal by accident once in 10^19
-REMEMBERED_BATCHES = 100  # can be read again after they were settled (a lost commit file, a repeated DataFrame)
+REMEMBERED_BATCHES = 100  # settled ones of these can be read again (a lost commit file, a repeated DataFrame)
 
 
 class BatchState(str, Enum):
-    """State of a batch. ACQUIRED and READ batches hold messages; the others have ended. `penstock lease list` calls it `stage`."""
+    """State of a batch. ACQUIRED and READ batches hold messages; others have ended. `penstock lease list` calls it `stage`."""
 
     ACQUIRED = "acquired"  # no task has read it; it returns if its lease is not renewed for `UNREAD_TIMEOUT`
     READ = "read"  # a sink may have the messages; it waits for its query without a limit

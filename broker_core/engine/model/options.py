@@ -25,8 +25,8 @@ QUEUE_NAME = "the name of a queue"
 PRIORITIES = 10  # of AMQP and JMS: 0 to 9
 DEFAULT_PRIORITY = 4
 DEFAULT_ATTEMPTS = 20  # as in RabbitMQ's quorum queues
-# To change a default that existing queues are to keep: store a version of the defaults with each queue (in `QueueDeclared` and in
-# the snapshot), and let `rules` use the earlier default for the earlier version.
+# To change a default that existing queues are to keep, store a version of the defaults with each queue, in `QueueDeclared` and in
+# the snapshot. Then `rules` can use the earlier default for the earlier version.
 MAX_BACKOFF = 100
 _KEY = re.compile(r"groupId|subject|messageId|correlationId|properties\..{1,200}", re.DOTALL)
 
@@ -78,7 +78,7 @@ class Rules:
     durability: str = option(
         "all",
         ("all", "header"),
-        "Messages that must be on disk before their sender is told *accepted*: all, or the durable ones.",
+        "Messages that must be on disk before their sender receives *accepted*: all, or the durable ones.",
         alterable=True,
         on_arrival=False,
     )

@@ -47,7 +47,7 @@ class Backlog(NamedTuple):
     since: int  # microseconds since 1970: none of the rows was settled before
     waiting_rows: int  # rows that are in no recording yet
     waiting_bytes: int
-    waiting_since: int  # as `since`; NEVER: there are none
+    waiting_since: int  # as `since`; NEVER: no rows
     current: int | None  # number of the recording that has begun
     departed: bool  # True: the queue was deleted
 

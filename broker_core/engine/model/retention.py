@@ -1,7 +1,7 @@
 """Retention: which payloads are still needed, and which messages still have theirs.
 
-Four kinds of messages need their payload: live messages; settled messages that are not recorded yet; dead letters that stayed
-here, because a redrive returns them; without an archive, settled messages, so that they can be read. `Keeping` limits the last
+Live messages, and settled messages that are not recorded yet, need their payload. So do dead letters that stayed here, because a
+redrive returns them. Without an archive, other settled messages need it too, so that they can be read. `Keeping` limits the last
 two kinds by age. Full blocks without live rows stay in memory for dead letters that may be redriven.
 """
 
