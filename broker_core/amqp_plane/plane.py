@@ -38,17 +38,17 @@ from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
 
 log = logging.getLogger("penstock.amqp")
-log.addFilter(LogLimit())  # a refused client may try again a thousand times a second.
+log.addFilter(LogLimit())  # a refused client may try again a thousand times a second
 
-TICK_S = 0.25  # precision of heartbeats and time-outs.
-SHORTEST_HEARTBEAT_MS = 1000  # the shortest idle time-out of a peer: half of it must be several ticks.
-FIRST_FRAME_BYTES = 8192  # of an open, before we know the peer: some clients put more than 512 octets of properties there.
-STOP_GRACE_S = 2.0  # for peers to answer our close.
-PASSWORD_THREADS = 2  # they check passwords, which cost time on purpose; each connection waits for at most one check.
-UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links.
-DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets are served again.
-ANSWER_S = 10.0  # the time that an operator waits for the loop.
-DOOMED = 64  # connections beyond the limit that still receive an open and a close with the reason.
+TICK_S = 0.25  # precision of heartbeats and time-outs
+SHORTEST_HEARTBEAT_MS = 1000  # the shortest idle time-out of a peer: half of it must be several ticks
+FIRST_FRAME_BYTES = 8192  # of an open, before we know the peer: some clients put more than 512 octets of properties there
+STOP_GRACE_S = 2.0  # for peers to answer our close
+PASSWORD_THREADS = 2  # they check passwords, which cost time on purpose; each connection waits for at most one check
+UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
+DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets are served again
+ANSWER_S = 10.0  # the time that an operator waits for the loop
+DOOMED = 64  # connections beyond the limit that still receive an open and a close with the reason
 
 
 class Ready(selectors.DefaultSelector):

@@ -83,7 +83,7 @@ class Stage:
         self._stopping = threading.Thread(target=self.plane.close)
         self._stopping.start()
 
-    # --- what the broker is told beside AMQP
+    # --- events outside of AMQP
 
     def note(self, text: str) -> None:
         self.lines.append(f"# {text}")
@@ -149,7 +149,7 @@ class Stage:
 
         self.until(noticed, "the broker looks at its disk")
 
-    # --- what it says
+    # --- output of the broker
 
     def without_chance(self, text: str) -> str:
         """With a number for each name that the broker makes up, and transactions without the random part of their ids."""

@@ -253,7 +253,7 @@ class History:
         self.stage.until(lambda: len(self.stage.plane._accepted) < before, "the plane sees the connection go")
         self.players[self.players.index(player)] = Player(self, player.container)
 
-    # --- what must hold
+    # --- laws
 
     def calm(self) -> None:
         """Until every frame that is due has been read."""
@@ -283,7 +283,7 @@ class History:
             left = available - taker.excluded
             if left and not self._at_a_limit(taker):
                 assert taker.link.link_credit == 0, f"{key} has credit {taker.link.link_credit} and waits for {sorted(left)}"
-        assert held == set(np.flatnonzero(state == State.ACQUIRED).tolist()), "what is held is held by a link"
+        assert held == set(np.flatnonzero(state == State.ACQUIRED).tolist()), "a link holds each acquired message"
         self._check_order(available)
         for taker in self.all_takers:
             taker.fresh.clear()

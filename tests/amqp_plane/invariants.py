@@ -42,7 +42,7 @@ def look(stage: Stage, at: Callable[[Stage, c.Now], Found]) -> Found:
     return found.result(PATIENCE_S)
 
 
-# --- nobody waits for what is there
+# --- no link waits for available messages
 
 
 def waits_in_vain(stage: Stage, now: c.Now) -> str | None:
@@ -93,7 +93,7 @@ def starving_senders(stage: Stage, now: c.Now) -> Iterator[str]:
 WAITS = (idle_receivers, unanswered_drains, starving_senders)
 
 
-# --- what is counted is what the columns say
+# --- the counts equal the columns
 
 
 def miscounted(stage: Stage, now: c.Now) -> list[str]:
@@ -117,7 +117,7 @@ def miscounted(stage: Stage, now: c.Now) -> list[str]:
         wrong += [f"{queue.name}: {what} {kept}, not {true}" for what, kept, true in compared if kept != true]
         if not conserved(queue):
             wrong.append(f"{queue.name}: messages are lost or made up")
-        wrong += [f"{queue.name}: group {code} is held by nobody" for code in _ownerless(queue)]
+        wrong += [f"{queue.name}: group {code} has no holder" for code in _ownerless(queue)]
     for peer in (wire.peer for wire in stage.plane._accepted if wire.peer is not None):
         true = sum(map(peer.capacity.held_in, peer.connection.sessions.values()))
         if peer.capacity.held != true:

@@ -121,7 +121,7 @@ class Player(Client):
         self.until(lambda: self.connection.finished, "the answer to a close")
         self.drop()
 
-    # --- what the broker says
+    # --- output of the broker
 
     def _on_event(self, event: Any) -> None:
         if isinstance(event, events.Delivered):

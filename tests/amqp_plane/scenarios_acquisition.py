@@ -71,7 +71,7 @@ def acquiring_in_a_transaction(s: Stage) -> None:
     a.send(flow(0, 1, count=2))
     _transfers(a, None, b"m2")
     a.send(says(Accepted(), 2))
-    s.until(lambda: s.counts("q") == {"archived": 3}, "the outcome that nobody is told of")
+    s.until(lambda: s.counts("q") == {"archived": 3}, "the outcome without an answer")
     s.show("q")
 
 

@@ -36,7 +36,7 @@ def _holding(s: Stage, name: str) -> Script:
 
 def _returned(s: Stage, a: Script) -> None:
     """At their places. The message that it had begun to work on is counted as failed, and prefetched ones are not."""
-    s.until(lambda: "acquired" not in s.counts("q"), "what it held is back")
+    s.until(lambda: "acquired" not in s.counts("q"), "its messages are back")
     s.show("q")
     assert s.messages("q") == [(1, 1), (2, 0), (3, 0)]
     b = s.script("B", container_id="B").usual()
@@ -116,7 +116,7 @@ def a_session_error_ends_its_links_alone(s: Stage) -> None:
     assert said.error is not None
     assert said.error.condition == "amqp:session:unattached-handle"
     a.send(End(), channel=1)
-    s.until(lambda: s.counts("q") == {"available": 3, "acquired": 1}, "what the session held is back")
+    s.until(lambda: s.counts("q") == {"available": 3, "acquired": 1}, "the messages of the session are back")
     a.send(flow(0, 2, count=1))
     a.expect_messages(b"m0", b"m1")
 

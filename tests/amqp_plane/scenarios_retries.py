@@ -45,7 +45,7 @@ def a_retry_that_its_receiver_delays(s: Stage) -> None:
     s.pass_time(1)
     again = a.expect_message()
     assert header_of(again).delivery_count == 1
-    assert annotations_of(again) == {"x-opt-new": 1}, "what is for the broker alone is not kept"
+    assert annotations_of(again) == {"x-opt-new": 1}, "annotations for the broker are not kept"
     s.pass_time(60)
     again = a.expect_message()
     assert header_of(again).delivery_count == 0

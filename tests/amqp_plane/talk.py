@@ -210,7 +210,7 @@ Client = TlsClient | WebSocketClient | PlainClient | Inside
 
 
 def exchange(client: Client, layer: Layer, cut: Cut = whole) -> tuple[bytes, bytes]:
-    """Carry octets in both directions until there are none. Returns the output of the server and of the client."""
+    """Carry octets in both directions as long as there are any. Returns the output of the server and of the client."""
     at_server, at_client = b"", b""
     while True:
         to_server, to_client = client.data_to_send(), layer.data_to_send()

@@ -33,11 +33,11 @@ def holding(s: Stage, a: Script, **fields: object) -> None:
 
 def are_back(s: Stage) -> dict[int, int]:
     """The attempts of the remaining messages, by sequence number."""
-    s.until(lambda: "acquired" not in s.counts("q"), "what it held is back")
+    s.until(lambda: "acquired" not in s.counts("q"), "its messages are back")
     return dict(s.messages("q"))
 
 
-# --- the broker ends the link: nothing counts, whatever the link's default outcome, and with one attempt nothing dies
+# --- the broker ends the link: nothing counts, independent of the default outcome, and with one attempt nothing dies
 
 
 def _stop(s: Stage) -> None:
@@ -118,7 +118,7 @@ def test_c8_detached_links_are_no_attempt_when_the_broker_stops(tmp_path: Path) 
         assert are_back(s) == dict.fromkeys(range(COUNT), 0)
 
 
-# --- the link is lost, or its client ends it: what the receiver had begun with counts
+# --- the link is lost, or its client ends it: messages that the receiver had begun with count
 
 
 #: The receiver's outcomes, and the attempts of the remaining messages.

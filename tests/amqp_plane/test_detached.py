@@ -79,7 +79,7 @@ def test_they_end_with_what_permitted_them(site: Site, tmp_path: Path, change: s
             site.edit({"bob": USERS["bob"]}, {"bob": MAY["bob"]})
         else:
             site.edit({**USERS, "alice": user("another")}, MAY)
-        s.until(lambda: s.counts("q") == {"available": 3}, "what was held is back")
+        s.until(lambda: s.counts("q") == {"available": 3}, "its messages are back")
         assert not len(s.plane.registry)
 
 

@@ -1,4 +1,4 @@
-"""W2, W3: the listeners of the AMQP plane: who may connect where, the answers to others, and the entries in the log."""
+"""W2, W3: the listeners of the AMQP plane: accepted and refused clients, the answers to both, and the entries in the log."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_certificate_that_does_not_hold_is_refused_in_the_handshake(doors: Doo
     assert ("expired" in said) == (kind == "expired")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux listens at 127.0.0.2 without being told to")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux listens at 127.0.0.2 by default")
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_free_port_is_the_same_at_each_address_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
     """The url leads to the broker at each of its addresses, even if another program uses the port at the second address."""

@@ -13,14 +13,14 @@ from penstock.broker_core.amqp_plane.loop.syncs import Deadline
 def test_an_effect_happens_when_the_disk_has_it_and_overtakes_none() -> None:
     effects, told = EffectQueue(), list[str]()
     effects.when_durable(20, lambda: told.append("an accepted message"))
-    effects.when_durable(10, lambda: told.append("one whose position came before, said later"))
+    effects.when_durable(10, lambda: told.append("one with an earlier position, added later"))
     effects.behind_all(0, lambda: told.append("an attach that put nothing into the log"))
     effects.when_durable(30, lambda: told.append("another message"))
     assert (effects.happen(19), told, effects.end) == (False, [], 30)
     assert effects.happen(20)
     assert told == [
         "an accepted message",
-        "one whose position came before, said later",
+        "one with an earlier position, added later",
         "an attach that put nothing into the log",
     ]
     assert effects

@@ -272,7 +272,7 @@ def test_a_socket_that_is_not_read_holds_nobody_up(made: Stage) -> None:
     crowd.until(2500 - held)
     # It reads again: the sent messages arrive, and it continues.
     stuck.reads = True
-    stuck.until(lambda: len(link.unsettled) == held, "what it was sent")
+    stuck.until(lambda: len(link.unsettled) == held, "its deliveries")
     for client in crowd.clients:
         client.drop()
     made.settle()

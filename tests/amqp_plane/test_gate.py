@@ -56,7 +56,7 @@ def test_a_pass_that_is_wanted_is_on_its_way_whatever_the_state() -> None:
 def test_a_pass_that_waits_for_the_disk_goes_on_when_the_disk_has_moved() -> None:
     assert TRANSITIONS[WAITING][DISK] == (SCHEDULED, CALL_SOON)
     assert {events[HOLD_UP][0] for events in TRANSITIONS.values() if HOLD_UP in events} == {WAITING, SCHEDULED}
-    assert TRANSITIONS[READING_WAITING][READ_OVER] == (WAITING, NOTHING), "reading does not make it forget what it waits for"
+    assert TRANSITIONS[READING_WAITING][READ_OVER] == (WAITING, NOTHING), "it still waits after reading"
 
 
 def test_what_a_lone_socket_brings_is_carried_out_when_it_is_read_without_a_round_of_the_loop() -> None:

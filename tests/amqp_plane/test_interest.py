@@ -73,13 +73,13 @@ class Queue:
 
     def turn(self) -> int:
         """One turn, as the plane has it: how many looked."""
-        self.interest.begin_pass()
+        self.interest.begin_round()
         looks = 0
         while (worker := self.interest.next(bool(self.available))) is not None:
             looks += self._look(worker)
             members = len(self.interest.members)
             selecting = sum(each.known < float("inf") for each in self.interest.members.values())
-            assert looks <= members * (1 + selecting), "each looks once a turn, and again when one it stood behind goes on"
+            assert looks <= members * (1 + selecting), "each looks once a turn, and again when the link ahead of it continues"
         return looks
 
     def evaluate(self, worker: Worker) -> None:
@@ -117,7 +117,7 @@ class Queue:
             self.interest.stands_back(worker)
             return 1
         for number in found:
-            assert not worker.acquires or not self.rivals(worker, number), "a lower one took what a higher one wanted"
+            assert not worker.acquires or not self.rivals(worker, number), "a lower link took a message that a higher one wanted"
             self._give(worker, number)
         if not worker.capacity:
             self.interest.rests(worker)
@@ -204,7 +204,7 @@ def test_who_has_no_credit_is_not_woken_and_who_cannot_work_hands_on() -> None:
     assert (stuck.standing, spent.standing) == (RESTS, RESTS)
     queue.arrive(0)
     queue.rest()
-    assert queue.available, "nobody can take it"
+    assert queue.available, "no link can take it"
     stuck.able = True
     queue.grant(stuck, 1)
     queue.rest()
@@ -240,7 +240,9 @@ def test_a_lower_priority_gets_what_the_higher_cannot_take() -> None:
     queue.turn()
     assert (len(high.got), len(low.got)) == (QUANTUM, 0), "the higher one has credit left"
     queue.rest()
-    assert (len(high.got), len(middle.got), len(low.got)) == (4, 0, 2), "what the middle one does not want is the lower one's"
+    assert (len(high.got), len(middle.got), len(low.got)) == (4, 0, 2), (
+        "the lower link gets the messages that the middle one does not want"
+    )
     queue.grant(high, 1)
     queue.rest()
     queue.arrive(0)
@@ -347,7 +349,7 @@ def test_who_ends_is_forgotten_wherever_it_stood() -> None:
     queue = Queue()
     resting, waiting, notified = queue.worker(), queue.worker(credit=1), queue.worker(credit=1)
     shown, browsing = (queue.worker(credit=1, acquires=False) for _ in range(2))
-    queue.interest.begin_pass()
+    queue.interest.begin_round()
     queue.interest.next(False)
     queue.interest.waits(waiting)
     queue.interest.rests(shown)
@@ -435,7 +437,7 @@ class InterestMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.available)
     @rule(data=st.data())
     def purge(self, data: st.DataObject) -> None:
-        """Messages leave that no link took: that is no news."""
+        """Messages leave that no link took, which does not count as news."""
         del self.queue.available[data.draw(st.sampled_from(sorted(self.queue.available)))]
 
     @precondition(lambda self: self.queue.interest.members)

@@ -85,7 +85,7 @@ class InterestScript(Script):
 
     def turn(self) -> str:
         """Run one turn. Returns the links that looked, in order, with the messages that each took."""
-        self.interest.begin_pass()
+        self.interest.begin_round()
         said = []
         while (link := self.interest.next(bool(self.engine.state.queues["q"].counts[1]))) is not None:
             said.append(f"{link.name} {self._look(link)}")

@@ -85,7 +85,7 @@ class Record:
         for one in work:
             if one.done():
                 one.result()
-                raise AssertionError("somebody stopped before the broker did")
+                raise AssertionError("a client stopped before the broker did")
 
 
 def until_killed(client: Client, step: Any) -> None:
@@ -249,12 +249,12 @@ def check_what_is_left(client: FlightClient, queue: str, record: Record) -> int 
     """After a start: the unsettled messages with their counts. The lowest sequence number must be delivered first."""
     left = {}
     for row in browse(client, queue, "sequenceNumber", "deliveryCount", "state", states=["available", "acquired"]):
-        assert row["state"] == "available", "whoever held it is gone"
+        assert row["state"] == "available", "its holder is gone"
         left[row["sequenceNumber"]] = row["deliveryCount"]
     for place in [place for place in record.known if place[0] == queue]:
         known = record.known.pop(place)
         if place[1] not in left:
-            assert known.said == "accepted", f"{place} is gone, and nobody has settled it: {known}"
+            assert known.said == "accepted", f"{place} is missing, and was not settled: {known}"
             record.settled.add(place)
             continue
         assert left[place[1]] in known.counts(), f"{place} has the count {left[place[1]]} after {known}"
@@ -283,4 +283,4 @@ def check_all(client: FlightClient, record: Record) -> None:
             assert numbers == sorted(set(numbers)), f"messages of {sender} are out of order, or there twice"
         numbers = [number for number, _ in places]
         assert record.confirmed[sender] <= set(numbers), "a confirmed message is lost"
-        assert max(numbers) < record.sent[sender], "a message is there that nobody sent"
+        assert max(numbers) < record.sent[sender], "a message exists that was not sent"

@@ -45,7 +45,7 @@ every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
 every_layer = pytest.mark.parametrize("make", LAYERED, ids=[name for name in KINDS if name != "plain"])
 
 
-# --- what is right
+# --- valid input
 
 
 @every_kind
@@ -143,7 +143,7 @@ def test_nothing_is_said_before_the_handshake(make: Make) -> None:
     assert layer.data_to_send() == b""
 
 
-# --- what is cut off
+# --- truncated input
 
 
 @every_layer

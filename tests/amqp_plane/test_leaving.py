@@ -139,10 +139,10 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     assert not passes._batch._outcomes
     assert not passes._batch._delayed
     assert not passes._batch._paused
-    assert s.counts("q").get("acquired", 0) == 0, "what it held is back"
+    assert s.counts("q").get("acquired", 0) == 0, "its messages are back"
     with s.service.turn():
         consumers = [name for name, queue in s.service.state.queues.items() for _ in queue.consumers.subscriptions]
-    assert consumers == ["bystander"], "nobody is a consumer who is not there"
+    assert consumers == ["bystander"], "lost clients are not consumers"
 
 
 def kept(s: Leaving, peers: list[Any]) -> list[str]:

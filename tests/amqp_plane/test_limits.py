@@ -113,12 +113,12 @@ def test_a_frame_of_the_login_is_smaller_still(limited: Limited) -> None:
         a.hear_header()
         a.say("the head of a SASL frame", struct.pack(">IBBH", 513, 2, 1, 0))
         assert a._fill(16), "the mechanisms"
-        assert not a._fill(1 << 20), "nobody is there to be told why: SASL has no close"
+        assert not a._fill(1 << 20), "no reason can be sent: SASL has no close"
 
 
 @pytest.mark.parametrize("queue", ["q", None])
 def test_a_message_is_as_large_as_our_attach_says_and_no_larger(limited: Limited, queue: str | None) -> None:
-    """In one frame, in one of several that come together, and in several frames; also if the message names the queue."""
+    """In one frame, in a frame that comes with others, and in several frames; also if the message names the queue."""
     most = 8 * KIB
     properties = {"properties": _to("q")}
     with limited(max_message_bytes=most) as s:
@@ -209,7 +209,9 @@ def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited
         said = told(beyond, Detach, "amqp:resource-limit-exceeded")
         assert "all connections together" in said.error.description
         before.pop().drop()
-        s.until(lambda: s.plane.unfinished.octets == len(half) * (OF_ONE_USER - 1), "what a connection held is forgotten")
+        s.until(
+            lambda: s.plane.unfinished.octets == len(half) * (OF_ONE_USER - 1), "the octets of a lost connection are forgotten"
+        )
         last = holds("now there is room")
         whole = message(b"x" * (most - 200))
         for a in [*before, last]:
@@ -235,7 +237,7 @@ def test_a_message_that_is_never_completed_ends_its_connection(limited: Limited)
         b.send(more(whole[len(half) :]))
         b.expect(Disposition, state=Accepted())
         b.send(transfer(1, half, more=True))
-        s.until(lambda: s.plane.unfinished.octets == 2 * len(half), "the next one is, too")
+        s.until(lambda: s.plane.unfinished.octets == 2 * len(half), "the next one is as well")
         clock[0] = 100.0
         closed(a, "amqp:resource-limit-exceeded")
         b.send(more(whole[len(half) :]))

@@ -47,7 +47,7 @@ def test_names_of_another_user_never_meet(tmp_path: Path) -> None:
             client.until(lambda link=link: link.state is LinkState.ATTACHED, "the answer to the attach")  # type: ignore[misc]
             links.append((client, link))
         first = links[0][0]
-        first.until(lambda: bool(ended), "the first link of ann's is stolen by her second")
+        first.until(lambda: bool(ended), "the first link of ann's is stolen by the second")
         [(name, event)] = ended
         assert (name, event.error.condition) == ("ann", "amqp:link:stolen")
         for client, link in links[1:]:
@@ -117,7 +117,7 @@ def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
         link = client.connection.begin().receiver("reader")
         link.attach(source=Source(address="q"), target=Target())
         link.grant(10)
-        client.until(lambda: len(link.unsettled) == 2, "what can be said")
+        client.until(lambda: len(link.unsettled) == 2, "the valid messages")
         assert [int.from_bytes(tag, "big") for tag in link.unsettled] == [0, 2]
         made.until(lambda: made.counts("q") == {"available": 1, "acquired": 2}, "the other one is back")
         made.settle()

@@ -92,7 +92,7 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
     for number in range(3):
         a.send(transfer(number, handle=1, settled=True))
     a.say("half a frame", struct.pack(">IBBH", 60_000, 2, 0, 0), bytes(30_000))
-    made.until(lambda: made.counts("q").get("available") == 3, "what was sent before")
+    made.until(lambda: made.counts("q").get("available") == 3, "the earlier messages")
     dropped(made, a, 1)
     [connection] = [each for each in there(Connection) if id(each) not in before]
     assert connection.sessions == connection.remote_sessions == {}

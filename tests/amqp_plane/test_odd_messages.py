@@ -1,4 +1,4 @@
-"""Messages that a client library produces by itself, and that no reader could decode: their sender is answered."""
+"""Messages that a client library produces on its own, and that no reader could decode: their sender is answered."""
 
 from __future__ import annotations
 

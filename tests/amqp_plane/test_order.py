@@ -2,7 +2,7 @@
 
 A client does random things on two sessions: it sends to two queues, and settles deliveries of two others, alone and in
 transactions. The disk of its broker records each write. A crash leaves a prefix of the log. A broker that starts on any prefix
-has the first requests of each session, and none after a missing one.
+has the first requests of each session, without a gap.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _check(disk: LyingDisk, talks: list[Talk]) -> tuple[int, ...]:
             count = int(sum(there))
             missing = [said for said, is_there in zip(talk.said, there, strict=True) if not is_there]
             assert there == [True] * count + [False] * (len(there) - count), (
-                f"session {talk.channel}: {missing[0]} is missing, and what was said after it is there"
+                f"session {talk.channel}: {missing[0]} is missing, and later requests exist"
             )
             counts.append(count)
     return tuple(counts)

@@ -76,7 +76,7 @@ def test_a_removed_user_is_closed_and_what_it_held_is_back(s: Stage, site: Site,
     site.edit({"bob": USERS["bob"]}, {"bob": MAY["bob"]})
     closed(a)
     assert s.counts("q") == {"available": 4}
-    assert s.messages("q") == [(0, 0), (1, 0), (2, 0), (3, 0)]  # the end of its login is no attempt
+    assert s.messages("q") == [(0, 0), (1, 0), (2, 0), (3, 0)]  # the end of its login does not count as an attempt
     again = s.script("again", open=False)
     assert exchange(again, SaslClient("alice", "secret", prefer=(mechanism,), random=os.urandom)) == 1
 
@@ -87,7 +87,7 @@ def test_what_was_held_is_back_before_the_close_is_said(s: Stage, site: Site) ->
     a.expect(Disposition, first=0, state=Accepted())
     site.edit({"bob": USERS["bob"]}, {"bob": MAY["bob"]})
     a.expect(Close)
-    assert s.counts("q") == {"available": 3, "archived": 1}, "what it had settled stays so"
+    assert s.counts("q") == {"available": 3, "archived": 1}, "settled messages stay settled"
 
 
 def test_another_password_ends_the_logins_with_the_one_before(s: Stage, site: Site) -> None:
@@ -124,7 +124,7 @@ def test_a_permission_that_is_gone_ends_its_links_and_nothing_else(s: Stage, sit
     a.sender("p", handle=3)
     a.send(transfer(1, message(b"to p"), handle=3))
     said = [type(frame[1]) for frame in (a._frame(), a._frame()) if frame is not None]
-    assert Disposition in said, "the confirmation, and the message itself, in whatever order"
+    assert Disposition in said, "the confirmation, and the message itself, in any order"
     a.send(receives("q", handle=4, name="once more"))
     a.expect(Attach)
     detached(a, handle=3)  # the lowest that is free at the broker
@@ -158,7 +158,7 @@ def test_confirmations_of_what_was_sent_before_come_before_the_detach(s: Stage, 
     detached(a)
     a.send(transfer(2), detach())
     a.nothing()
-    assert s.counts("q") == {"available": 2}, "what comes after it is dropped"
+    assert s.counts("q") == {"available": 2}, "later messages are dropped"
 
 
 def test_the_anonymous_relay_asks_for_each_message(s: Stage, site: Site) -> None:

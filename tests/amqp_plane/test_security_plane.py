@@ -93,11 +93,11 @@ def test_guessing_is_counted_and_limited_whatever_the_mechanism(
     for _ in range(FAILURES_OF_A_NAME):
         assert tries(s, "alice", "a guess", guessed) == 1
     for mechanism in ("PLAIN", SCRAM):
-        assert tries(s, "alice", SECRET, mechanism) == 1, "not looked at, and told so in no other words"
+        assert tries(s, "alice", SECRET, mechanism) == 1, "not checked, with the same answer"
         assert tries(s, "carol", SECRET, mechanism) == 0, "another name is another count"
     for _ in range(FAILURES_OF_A_NAME):
         tries(s, "bob", "a guess", "PLAIN")
-    assert tries(s, "bob", SECRET, "PLAIN") == 0, "who was let in before is not locked out"
+    assert tries(s, "bob", SECRET, "PLAIN") == 0, "an earlier client is not locked out"
     site.clock.pass_(61)
     assert tries(s, "alice", SECRET, guessed) == 0
     assert "127.0.0.1:" in caplog.text
@@ -185,7 +185,7 @@ def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture
     assert all(record.getMessage().isprintable() for record in ours)
 
 
-# ---- checks beside the loop
+# ---- checks outside of the loop
 
 
 class Gated(Access):

@@ -277,7 +277,7 @@ def test_a_higher_one_that_ends_while_its_selector_is_evaluated_holds_nobody_up(
     low.client.pump()
     assert low.got == []
     high.client.drop()
-    low.client.until(lambda: low.got == [0, 1, 2], "what the other has left")
+    low.client.until(lambda: low.got == [0, 1, 2], "the messages that the other has left")
     go.set()
 
 

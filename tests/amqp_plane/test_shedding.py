@@ -1,6 +1,6 @@
 """W5, W6: peers that are slow, or use too much memory, are shed; other clients are served throughout.
 
-Time-outs are short settings here. Every test waits for the end of a connection, and none reads a clock.
+Time-outs are short settings here. Every test waits for the end of a connection, and does not read a clock.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_a_peer_that_stops_beating_is_closed_and_what_it_held_is_back(tmp_path: 
         said = a.expect(Close)
         assert said.error is not None
         assert said.error.condition == "amqp:resource-limit-exceeded"
-        s.until(lambda: s.counts("q") == {"available": 2, "acquired": 1}, "what it held is back")
+        s.until(lambda: s.counts("q") == {"available": 2, "acquired": 1}, "its messages are back")
         over.set()
         beating.join()
         b.send(says(Accepted(), 0))
@@ -112,7 +112,7 @@ def test_a_receiver_that_never_reads_is_cut_off_and_slows_nobody(tmp_path: Path)
         s.until(lambda: stalled(s), "its socket is full")
         assert s.counts("q")["acquired"] * SIZE < ON_THE_WAY
         got = take(s, "brisk", 50)
-        assert got == 50, "somebody else has what it left"
+        assert got == 50, "another client receives the rest"
         s.until(lambda: s.counts("q") == {"available": count - 50, "archived": 50}, "it is cut off, and its messages are back")
         over.set()
         beating.join()

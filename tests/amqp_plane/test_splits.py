@@ -21,7 +21,8 @@ SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or Random().getrandbits(32)
 CHOSEN = 24  # transcripts of a run, besides those of errors
 
 #: In one commit, the answers are always the same, byte for byte. With a commit after each read, these transcripts differ. They
-#: show how a commit combines outcomes in one disposition, when it renews credit, and what a later message meets.
+#: show how a commit combines outcomes in one disposition, when it renews credit, and which messages it accepts after a refused
+#: one.
 ONE_PASS = {
     "a_full_queue_behind_an_exchange",
     "a_link_is_stolen_on_one_connection",

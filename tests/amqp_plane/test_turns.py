@@ -17,4 +17,4 @@ def test_the_plane_asks_turns_and_never_looks_at_the_engine_s_state() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith(("broker", "turn"))
     }
-    assert not states, "a turn is asked what is needed of it"
+    assert not states, "ask the turn instead"

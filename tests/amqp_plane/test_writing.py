@@ -82,7 +82,7 @@ def test_an_outcome_that_nobody_waits_for_is_soon_durable_all_the_same(tmp_path:
         a.expect(Disposition, first=3)
         a.expect_messages(b"m3")
         a.drop()
-        s.until(lambda: s.counts("q") == {"available": 1, "archived": 3}, "what the link held is back")
+        s.until(lambda: s.counts("q") == {"available": 1, "archived": 3}, "the messages of the link are back")
         s.until(lambda: s.service.journal.durable >= s.service.journal.end, "the disk has that")
 
 

@@ -30,7 +30,7 @@ class Capacity:
         self._underway = 0  # in all
         self._takes = 0  # the number of times that a link took messages
         self._numbers = itertools.count()
-        self._places: dict[ReceiverLink, tuple[Session | None, Place]] = {}  # of waiting links: their line and place.
+        self._places: dict[ReceiverLink, tuple[Session | None, Place]] = {}  # of waiting links: their line and place
         self._lines: dict[Session | None, list[Place]] = {}  # in order; None: the connection's
         self._woken = 0  # links that were woken for the connection's capacity, and are asked in the next commit
         self._again: dict[Session, None] = {}  # sessions with waiting links, after others were woken
@@ -102,7 +102,6 @@ class Capacity:
         insort(self._lines.setdefault(line, []), place)
 
     def _first(self, line: Session | None) -> Place | None:
-        """Remove and return the first place of a line."""
         places = self._lines.get(line)
         if places is None:
             return None

@@ -115,7 +115,6 @@ class Peer:
             self.registry.leave(self.links[link], SESSION_ENDED)
 
     def _connection_ended(self) -> None:
-        """Detach the links of all sessions."""
         self.registry.connection_ended(self)
         for endpoint in list(self.links.values()):
             self.registry.leave(endpoint, CONNECTION_ENDED)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .peer import Peer
 
 # In messages of the largest size. Each connection may have `plane.UNFINISHED_MESSAGES` of them.
-OF_ONE_USER = 4  # so that one user leaves room for others.
+OF_ONE_USER = 4  # so that one user leaves room for others
 IN_ALL = 5  # 160 MiB with the default of `max_message_bytes`
 TIMEOUT_S = 60.0  # for a connection that completes no message, and one more second for each `LEAST_RATE` octets
 LEAST_RATE = 256 << 10  # octets a second: a slow mobile network has more

@@ -3,11 +3,11 @@
 How to use a layer:
 
     try:
-        octets = layer.receive(read)                        # or layer.receive_eof() when the socket has ended.
+        octets = layer.receive(read)                        # or layer.receive_eof() when the socket has ended
     except LayerError as error:
-        octets, over = error.received, True                 # these came before the error.
-    layer.send(answer)                                      # once layer.ready.
-    socket.write(layer.data_to_send())                      # after each of these calls, also after an error.
+        octets, over = error.received, True                 # these came before the error
+    layer.send(answer)                                      # once layer.ready
+    socket.write(layer.data_to_send())                      # after each of these calls, also after an error
 
 A layer keeps little: it passes octets on immediately, and bounds incomplete ones. It does not limit its output, so the caller
 must not read from a peer that does not read. (A layer answers pings and key updates itself.)
@@ -155,7 +155,6 @@ class Stack:
         return self._layers[0].data_to_send()
 
     def _down(self) -> None:
-        """Send the output of upper layers through the lower ones."""
         for lower, upper in reversed(list(zip(self._layers, self._layers[1:], strict=False))):
             data = upper.data_to_send()
             if data and lower.ready:

@@ -32,9 +32,9 @@ from .options import LinkOptions, link_options_of, wants_immediate
 from .outgoing_link import OutgoingLink
 from .termini import SourceTerminus, TargetTerminus
 
-MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; generated names have a few hundred.
-HINT = Symbol("selector-hint")  # a property of our attach.
-HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out, because the answer also repeats the selector.
+MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; generated names have a few hundred
+HINT = Symbol("selector-hint")  # a property of our attach
+HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out, because the answer also repeats the selector
 FRAME_RESERVE = 1024  # octets of an attach without its unsettled map; at most half of a frame
 STOLEN = Error(condition=Condition.STOLEN, description="attached again")
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"

@@ -111,18 +111,18 @@ class LinkEnd:
     link: Link
     terminus: Terminus
     queue = ""
-    opened = False  # its attach is carried out, so its nodes exist.
+    opened = False  # its attach is carried out, so its nodes exist
     ended = False
-    end_cause = Cause.LINK_LOST  # another cause if the broker ends it for its own reasons: see `ConsumerLink.end`.
-    closed = False  # its peer has sent a closing detach.
-    detached = False  # it lives on detached, or did.
-    attached_again = False  # on the same session: without unsettled maps.
-    stolen = False  # by another link of its name: its session does not have its deliveries any more.
-    incomplete = False  # an unsettled map of either attach is incomplete: nothing new is sent.
-    former: Resumable | None = None  # the detached link of its name, until its attach is carried out.
-    detach_error: Error | None = None  # the error of our detach.
-    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and when it was first seen.
-    _still: tuple[Any, int, float] | None = None  # the newest one, their number, and when both were first seen.
+    end_cause = Cause.LINK_LOST  # another cause if the broker ends it for its own reasons: see `ConsumerLink.end`
+    closed = False  # its peer has sent a closing detach
+    detached = False  # it lives on detached, or did
+    attached_again = False  # on the same session: without unsettled maps
+    stolen = False  # by another link of its name: its session does not have its deliveries any more
+    incomplete = False  # an unsettled map of either attach is incomplete: nothing new is sent
+    former: Resumable | None = None  # the detached link of its name, until its attach is carried out
+    detach_error: Error | None = None  # the error of our detach
+    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and when it was first seen
+    _still: tuple[Any, int, float] | None = None  # the newest one, their number, and when both were first seen
 
     def note_held(self, now: float) -> None:
         """Note when the oldest unsettled delivery was first seen, and when a delivery last came or went. `now`: the plane's

@@ -156,11 +156,9 @@ class IncomingLink(Resumable):
             self._give_up(settled, rejection)
 
     def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
-        """Group deliveries that are refused with the same error."""
         return [deliveries]
 
     def _of(self, error: Error, delivery: Delivery) -> Error:
-        """Return the error with which a delivery is refused."""
         return error
 
     def _fail(self, delivery: Delivery, error: Exception) -> OpenTransaction | None:
@@ -361,7 +359,6 @@ class AnonymousTerminus(IncomingLink):
         return [[delivery] for delivery in deliveries]
 
     def _of(self, error: Error, delivery: Delivery) -> Error:
-        """Return the error of a refusal, which names the delivery by its tag."""
         return _naming(error, delivery)
 
     def session_ended(self) -> None:

@@ -51,8 +51,8 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self.queue = terminus.queue
         self.selector = terminus.filters.selector
         self._presettled = presettled
-        self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: not durable yet.
-        self._acquisitions = 0  # the number of the last one.
+        self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: not durable yet
+        self._acquisitions = 0  # the number of the last one
         self._pending = 0  # messages in `_unsent`
         self._damaged = RowSet()  # acquired, and never sent, because they cannot be read
         self._asked = False  # a flow with `drain` waits for its answer
@@ -125,14 +125,12 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self.peer.capacity.add_underway(self.link.session, change)
 
     def _forget_unsent(self) -> None:
-        """Drop messages that wait for the disk."""
         self._unsent.clear()
         self._add_underway(-self._pending)
         self._pending = 0
         self.peer.capacity.gained(self.link.session)
 
     def _forget_backlog(self) -> None:
-        """Drop messages that are ready to be sent."""
         self._add_underway(-len(self._backlog))
         self._backlog.clear()
         self.peer.capacity.gained(self.link.session)
@@ -145,7 +143,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
             self.peer.send_soon()
 
     def _go_on(self) -> None:
-        """Take more messages, if it can."""
         self.loop.has_capacity(self, anyway=self._asked or self._sends_again)
         if self.standing not in (NOTIFIED, AWAITS) and not (self._asked and self._is_held_up()):
             self.found_nothing()  # it can take nothing now
@@ -202,7 +199,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self.pump()
 
     def _make_ready(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
-        """Read and encode messages into the backlog."""
         for block_slice in slices:
             for tags, encoded in _messages_of(self.host.broker, block_slice, partial(self._keep_damaged, block_slice)):
                 if isinstance(encoded, list):
@@ -308,7 +304,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     # --- the end
 
     def _leave(self) -> None:
-        """Wait for nothing any more."""
         self.loop.leave(self)
         self.peer.capacity.leave(self)
         waiting = self.peer.squeezed.get(self.link.session, {})

@@ -97,19 +97,19 @@ class LinkRegistry:
         self._of_user[peer.user] += 1
         peer.detached[endpoint.link] = endpoint
         loop.in_commit(lambda turn: self._suspend(turn, endpoint))
-        self._pass(endpoint, moment)
+        self._start_expiry(endpoint, moment)
 
     def session_ended(self, peer: Peer, session: Session) -> None:
         """Start the timeouts of a session's detached links, or end the links, by their expiry policies."""
         for endpoint in [detached for detached in peer.detached.values() if detached.link.session is session]:
-            self._pass(endpoint, SESSION_ENDED)
+            self._start_expiry(endpoint, SESSION_ENDED)
 
     def connection_ended(self, peer: Peer) -> None:
         """Start the timeouts of a connection's detached links, or end the links, by their expiry policies."""
         for endpoint in list(peer.detached.values()):
-            self._pass(endpoint, CONNECTION_ENDED)
+            self._start_expiry(endpoint, CONNECTION_ENDED)
 
-    def _pass(self, endpoint: Resumable, moment: int) -> None:
+    def _start_expiry(self, endpoint: Resumable, moment: int) -> None:
         """Start the timeout of a detached link, or end it, if its policy names this moment."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:

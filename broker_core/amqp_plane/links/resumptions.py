@@ -53,7 +53,7 @@ class Resumptions:
     """Resumed deliveries of one link, by tag."""
 
     def __init__(self) -> None:
-        self.waiting: dict[bytes, Resumption] = {}  # to be sent again.
+        self.waiting: dict[bytes, Resumption] = {}  # to be sent again
         self.underway: dict[bytes, Resumption] = {}  # their messages are read, and have not left
         self.unnamed: dict[bytes, DeliveryState | None] = {}  # an incomplete map did not name them: their state is unknown
         self.outcomes: dict[bytes, DeliveryState] = {}  # outcomes of the receiver that are durable: it expects an answer

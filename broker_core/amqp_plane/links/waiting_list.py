@@ -18,7 +18,7 @@ from ..loop.confirmations import also_staged
 if TYPE_CHECKING:
     from .incoming_link import AnonymousTerminus
 
-CAPACITY_TIMEOUT_S = 60.0  # as long as a message that comes by Flight waits.
+CAPACITY_TIMEOUT_S = 60.0  # as long as a message that comes by Flight waits
 OF_ONE_USER = 64 << 20  # octets of one user's waiting messages, in memory
 WAITING_BYTES = 80 << 20  # of all users together: one user leaves room for others
 DELIVERY_BYTES = 1 << 10  # added for each delivery

@@ -12,8 +12,8 @@ import errno
 import socket
 from collections.abc import Callable, Sequence
 
-BACKLOG = 1024  # connections that wait to be accepted.
-ACCEPTED_TOGETHER = 100  # connections accepted before other sockets are served.
+BACKLOG = 1024  # connections that wait to be accepted
+ACCEPTED_TOGETHER = 100  # connections accepted before other sockets are served
 PAUSE_S = 0.5  # after a connection that could not be accepted because no file descriptor was left
 PORTS_TRIED = 20  # alternately a free port, and the same port at the other addresses of a name
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

@@ -97,7 +97,7 @@ class Acquisitions:
         self._looking.setdefault(queue, True)
         self._gate.want()
 
-    # --- a pass
+    # --- a commit
 
     def news(self, turn: Turn, queue: str) -> None:
         """Note that messages of a queue became available, or that the queue is deleted."""
@@ -110,12 +110,12 @@ class Acquisitions:
     def carry_out(self, turn: Turn) -> None:
         """Acquire one quantum for each link that is to look and finds something."""
         looking, self._looking = self._looking, {}
-        for queue, anew in looking.items():
+        for queue, is_new in looking.items():
             interest = self._queues.get(queue)
             if interest is None:
                 continue
-            if anew:
-                interest.begin_pass()
+            if is_new:
+                interest.begin_round()
             complete = self._look(turn, queue, interest)
             if not complete or interest.busy:
                 self._looking[queue] = complete
@@ -127,7 +127,7 @@ class Acquisitions:
         interest = self._queues.get(queue)
         while interest is not None:
             before = self.handled
-            interest.begin_pass()
+            interest.begin_round()
             complete = self._look(turn, queue, interest)
             if complete and self.handled == before:
                 return not interest.is_awaiting

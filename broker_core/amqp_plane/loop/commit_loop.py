@@ -77,7 +77,7 @@ class CommitLoop:
         self._immediate: list[ImmediateMessages] = []
         self._to_send: dict[Transport, None] = {}
         # Other threads also write these attributes.
-        self._news: dict[str, None] = {}  # queues in which messages became available, in order.
+        self._news: dict[str, None] = {}  # queues in which messages became available, in order
         self._in_turn = False  # this thread has the broker's lock: the news is its own
         self._is_woken = self._is_notified = False  # a call of this loop is under way, for news; for the disk
         broker.add_arrival_listener(self._on_arrival)
@@ -132,7 +132,7 @@ class CommitLoop:
         """Send nothing more: the connection is lost."""
         self._to_send.pop(transport, None)
 
-    # --- when a pass runs
+    # --- when a commit runs
 
     def reading(self) -> None:
         """Note that the only socket that was ready is being read, until `read`."""
@@ -143,7 +143,7 @@ class CommitLoop:
         try:
             self._gate.happened(gate.READ_OVER)
         except Exception as error:  # the event loop logs it, as for its own calls: the socket did not cause it
-            self._loop.call_exception_handler({"message": "a pass failed", "exception": error})
+            self._loop.call_exception_handler({"message": "a commit failed", "exception": error})
 
     def _called(self) -> None:
         self._gate.happened(gate.RUN)
@@ -173,7 +173,7 @@ class CommitLoop:
         self._is_woken = False
         self.want()
 
-    # --- a pass
+    # --- a commit
 
     def _run(self) -> None:
         """Run a commit. If it is small and the previous one is not durable, wait: no answer could leave earlier, and more
@@ -282,7 +282,7 @@ class CommitLoop:
         except errors.StorageError:
             raise
         except Exception:  # a bug: it concerns one link, and all others are served
-            log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
+            log.exception("an action of a commit failed; its connection may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, arrived: ArrivedMessages) -> EnqueueResult:
         if isinstance(to, Immediate) or not arrived.rows:  # the batch contains no valid message

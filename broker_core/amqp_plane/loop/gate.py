@@ -44,8 +44,8 @@ DISK: Final = "disk"
 
 # Actions
 NOTHING: Final = "nothing"
-CALL_SOON: Final = "have the event loop call the pass"
-RUN_NOW: Final = "run the pass now"
+CALL_SOON: Final = "have the event loop call the commit"
+RUN_NOW: Final = "run the commit now"
 
 #: State → event → (next state, action). An event that a state does not list cannot happen in it.
 TRANSITIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {

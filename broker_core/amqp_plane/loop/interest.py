@@ -48,10 +48,10 @@ class Candidate:
     priority = 0  # one of PRIORITIES; higher values go first
     acquires = True
     standing = RESTS
-    looked = 0  # the last news that it has seen.
-    served = 0  # the round in which it looked last.
-    number = 0  # its number in the engine.
-    ticket = 0  # its place in the order in which `next` named the links; 0: it has no place.
+    looked = 0  # the last news that it has seen
+    served = 0  # the round in which it looked last
+    number = 0  # its number in the engine
+    ticket = 0  # its place in the order in which `next` named the links; 0: it has no place
     rounds = 0  # how often it has awaited an evaluation in its place
     caught_up = False  # before, it had looked at everything, and waited
 
@@ -89,7 +89,7 @@ class Interest(Generic[C]):
     def __init__(self) -> None:
         self.members: dict[int, C] = {}
         self._news = 0  # how often messages became available
-        self._pass = 0
+        self._round = 0
         self._levels: list[_Level[C]] = []  # the highest priority first
         self._browsers: _Level[C] = _Level(0)
         self._only: int | None = None  # the only link that may acquire now; 0: no link may
@@ -196,7 +196,6 @@ class Interest(Generic[C]):
             yield [link for link in level.interested if self._only is None or link is only]
 
     def _take_out(self, link: C) -> None:
-        """Remove a link from the list in which it stands."""
         if link.standing == INTERESTED:
             del self._level(link).interested[link]
             self._held_back.pop(link, None)
@@ -243,9 +242,9 @@ class Interest(Generic[C]):
         """True if any link is notified."""
         return bool(self._browsers.notified) or any(level.notified for level in self._levels)
 
-    def begin_pass(self) -> None:
+    def begin_round(self) -> None:
         """Begin a round: each link may look again."""
-        self._pass += 1
+        self._round += 1
 
     def next(self, available: bool) -> C | None:
         """Return the link that is to look now; None if no link has to, or all have looked in this round.
@@ -253,10 +252,10 @@ class Interest(Generic[C]):
         `available`: whether the queue has available messages. The link answers by `stays`, `waits`, `misses`, `rests`, `awaits`
         or `stands_back`, or leaves, before the next call.
         """
-        link = self._next_acquiring(available) or self._browsers.first_notified(self._pass)
+        link = self._next_acquiring(available) or self._browsers.first_notified(self._round)
         if link is not None:
             self._take_out(link)
-            link.standing, link.served = LOOKS, self._pass
+            link.standing, link.served = LOOKS, self._round
             if not link.ticket:
                 self._tickets += 1
                 link.ticket = self._tickets
@@ -264,11 +263,11 @@ class Interest(Generic[C]):
 
     def _next_acquiring(self, available: bool) -> C | None:
         for level in self._levels:
-            link = level.first_notified(self._pass)
+            link = level.first_notified(self._round)
             if link is None and available:
                 link = self._unaware(level)
                 if link is None and level.notified:
-                    return None  # these have had their share of this pass and want more: lower ones wait
+                    return None  # these have had their share of this round and want more: lower ones wait
             if link is not None:
                 return link
         return None

@@ -91,7 +91,7 @@ class Control(IncomingLink):
                 link.acquisition.begin(None)
         loop.in_commit(lambda turn: self._discharge(turn, delivery, transaction, fail))
 
-    # --- in the pass
+    # --- in the commit
 
     def _declare(self, turn: Turn, delivery: Delivery) -> None:
         if self.ended:
