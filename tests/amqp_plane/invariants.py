@@ -194,7 +194,7 @@ def _left_in_the_engine(state: Any) -> dict[str, Any]:
         "subscriptions": [queue.name for queue in queues if queue.consumers.subscriptions],
         "held": [queue.name for queue in queues if queue.counts[State.ACQUIRED]],
         "groups": [queue.name for queue in grouped if queue.grouping._owner.any()],
-        "exclusive": [queue.name for queue in queues if queue.exclusive],
+        "exclusive": [queue.name for queue in queues if queue.consumers._exclusive],
         "active": [queue.name for queue in queues if queue.consumers.active],
         "queues": [queue.name for queue in queues if queue.name.startswith(("temp:", "shared:")) and not _stays(queue)],
         "exchanges": [name for name in state.exchanges.by_name if name.startswith("temp:")],
