@@ -19,8 +19,9 @@ import trustme
 from pyarrow import flight
 
 from penstock.broker_core import errors
+from penstock.broker_core.client import discovery
 from penstock.broker_core.client.discovery import Endpoint
-from penstock.broker_core.client.flight import Client, discovery
+from penstock.broker_core.client.flight import Client
 from penstock.broker_core.flight_plane import FlightPlane, receiver
 from penstock.broker_core.security import Right
 from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME

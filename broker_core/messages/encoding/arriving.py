@@ -40,7 +40,7 @@ from ...amqp.messages import (
 from ...errors import InvalidRequest, ResourceLimit
 from .. import delivery_times
 from ..columns import ENCODED_COLUMNS, MESSAGE_COLUMNS, mask_of, payload_schema
-from ..payloads import Payload, as_batch, stored_sizes
+from ..payloads import Payload, as_batch, encoded_sizes
 from . import annotation, headers
 from .headers import NOTHING, HeaderFields
 from .uniform_messages import UniformMessages, binary
@@ -54,7 +54,7 @@ class ArrivedMessages(NamedTuple):
 
     `payload` contains the well-formed messages in order, in the stored form. `mask` is the mask of its columns, without columns
     of nulls. `durable` is True if any header is durable. `refused` contains the index and the error (DecodeError, FieldError) of
-    each refused message. `sizes` is the result of `payloads.stored_sizes`.
+    each refused message. `sizes` are the stored sizes of `payloads`.
     """
 
     payload: Payload
@@ -109,7 +109,7 @@ def arrived(payloads: Sequence[bytes], now: int | None = None) -> ArrivedMessage
         refused, parts = _without(payloads, refused, bad)
     distinct = _distinct(parts.headers)
     payload, mask = _payload(parts, distinct)
-    return ArrivedMessages(payload, mask, any(header.durable for header in distinct), refused, stored_sizes(payload))
+    return ArrivedMessages(payload, mask, any(header.durable for header in distinct), refused, encoded_sizes(parts.messages))
 
 
 def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Exception]:

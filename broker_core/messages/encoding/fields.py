@@ -46,7 +46,7 @@ FIELDS = {name: field for name, field in ALL_FIELDS.items() if name in COLUMNS}
 
 _MESSAGE_ID, _USER_ID, _TO = (ALL_FIELDS[name].place for name in ("messageId", "userId", "to"))
 _LIST_WIDTH = {0x45: 0, 0xC0: 1, 0xD0: 4}  # bytes of a list's size, and also of its count
-_NULL = 0x40
+_NULL, _BINARY = 0x40, 0xA0
 
 
 def address_of(message: bytes) -> str | None:
@@ -96,11 +96,14 @@ def _field(message: bytes, position: int, end: int, place: int) -> Any:
     first = position + 1 + 2 * width
     if first > end:
         raise DecodeError("a list cut short", position)
-    if int.from_bytes(message[position + 1 + width : first], "big") <= place:
+    count = message[position + 2] if width == 1 else int.from_bytes(message[position + 1 + width : first], "big")
+    if count <= place:
         return None
     position = first
     for _ in range(place):
         position = position + 1 if message[position] == _NULL else skip(message, position, end)
+    if message[position] == _BINARY:  # the usual user id, without the decoder
+        return message[position + 2 : position + 2 + message[position + 1]]
     value, _ = decode(message, position, end)
     return value
 
