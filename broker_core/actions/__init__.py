@@ -1,10 +1,10 @@
 """Requests by name through any plane. Each action is declared once: its request, its right, its reply and its handler.
 
-declaration           `Declaration`, and the decorator that declares one
-fields                typed requests: a dataclass into a parser of JSON
+declaration           `Declaration`, and the decorator `action`
+fields                typed requests, parsed from JSON
 requests              fields that several requests share; tickets and puts
 permissions           the right that each request needs
-callers               who calls, and what that user may do
+callers               the user of a call and the rights of the user
 namespaces            each user's names of leases, stages and writes
 schemas               JSON schemas of replies
 actions               `Actions`: a request in JSON in, a reply in JSON out

@@ -32,7 +32,7 @@ from .schemas import ARCHIVED, BOOL, COUNT, PARTS, SECONDS, TEXT, list_of, nulla
     reads=True,
 )
 def _status(call: ActionCall, request: Request) -> Reply:
-    """Tells what waits to be recorded in the archive, and what went wrong."""
+    """Reports the messages that wait to be recorded in the archive, and errors."""
     recorder = call.service.recorder
     if recorder is None:
         return {"archive": "off", "queues": []}
@@ -42,7 +42,7 @@ def _status(call: ActionCall, request: Request) -> Reply:
 
 @action("browse.plan", BROWSE, object_of(parts=PARTS), needs=browse_needs, reads=True)
 def _plan_browse(call: ActionCall, request: PlanBrowse) -> Reply:
-    """Divides a browse of a queue into parts of about as many messages."""
+    """Divides a browse of a queue into parts with about the same number of messages."""
     return {"parts": browse_plans.plan(call.service, request)}
 
 
@@ -59,7 +59,7 @@ def _plan_browse(call: ActionCall, request: PlanBrowse) -> Reply:
     reads=True,
 )
 def _plan(call: ActionCall, request: PlanBrowse) -> Reply:
-    """As browse.plan, for a reader that reads the archive's table by itself."""
+    """Plans a browse for a client that reads the archive's table on its own."""
     return call.broker.archive.plan(request)
 
 
@@ -70,5 +70,5 @@ def _plan(call: ActionCall, request: PlanBrowse) -> Reply:
     reads=True,
 )
 def _files(call: ActionCall, request: ArchiveFiles) -> Reply:
-    """Names the files of the archive's table that may have such messages."""
+    """Lists the files of the archive's table that may have matching messages."""
     return call.broker.archive.files(request)

@@ -1,7 +1,7 @@
-"""Recorded messages: settled ones that are in the archive's table, for readers that leave it to the broker, or a part of it.
+"""Settled messages in the archive's table, for clients that read them through the broker.
 
-A plan names the passes that the table has for certain; whoever reads the table by itself asks for the rest with that number as
-`recordedAfter`. What was recorded since comes from the journal as long as it is there; after that the broker reads the table.
+A plan contains the number of the last recording that the table has. A client that reads the table on its own requests the rest
+with this number as `recordedAfter`. Later recordings are read from the journal while it has them, and then from the table.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from . import browse_plans
 from .requests import ArchiveFiles, ArchiveTicket, BatchPart, BrowseTicket, PlanBrowse
 
 ALL_PASSES = 2**62
-AT_ONCE = 2  # batches of rows that are decoded at one time for all readers together: the queues go on beside it
+DECODED_TOGETHER = 2  # batches that are decoded together for all readers, so that the queues continue
 
-#: Is told of messages that cannot be decoded, by sequence number; they are then left out.
+#: Receives the messages that cannot be decoded, by sequence number. They are left out.
 SetAside = Callable[[Mapping[int, str]], None]
 
 
 def beyond(select: Callable[[Block], Rows], after: int) -> Callable[[Block], Rows]:
-    """Leave out of what `select` picks the rows that are recorded in passes up to `after`."""
+    """Return a selection without the rows that are recorded up to the recording `after`."""
 
     def selected(block: Block) -> Rows:
         rows = select(block)
         recorded = block.recorded.get(rows)
         if isinstance(recorded, int):
             return rows
-        kept = (recorded <= NOT_WANTED) | (recorded > after + 1)
-        return rows if kept.all() else as_array(rows)[kept]
+        is_beyond = (recorded <= NOT_WANTED) | (recorded > after + 1)
+        return rows if is_beyond.all() else as_array(rows)[is_beyond]
 
     return selected
 
 
 def may_be_beyond(archived: Callable[[PackedBlock], bool], after: int) -> Callable[[PackedBlock], int]:
-    """Count the rows of a packed block that are not recorded in passes up to `after`, at most; 0 where `archived` says no."""
+    """Return an upper bound of the rows of a packed block that are recorded after `after`; 0 if `archived` excludes the block."""
 
     def count(entry: PackedBlock) -> int:
         if not archived(entry):
@@ -73,53 +73,54 @@ class ArchiveReads:
 
     def __init__(self, service: BrokerService) -> None:
         self._service = service
-        self._turns = threading.Semaphore(AT_ONCE)
+        self._turns = threading.Semaphore(DECODED_TOGETHER)
 
     # Actions
     def plan(self, request: PlanBrowse) -> dict[str, Any]:
-        """`archive.plan`: as `browse.plan` for what is in no table, and the table. What is recorded after it was counted, and
-        before the table was looked up, is read twice by nobody: it is in a pass that the table is said to have."""
+        """`archive.plan`: `browse.plan` for the messages outside of the table, and the table.
+
+        A message that is recorded between the two steps is not read twice: its recording is one that the table has."""
         packed = may_be_beyond(browse_plans.archived(request), ALL_PASSES)
         parts = browse_plans.plan(self._service, request, beyond(browse_plans.selection(request), ALL_PASSES), packed)
         table = self._service.table(request.queue)
         return {"parts": parts, "table": None if table is None else table.to_fields()}
 
     def files(self, request: ArchiveFiles) -> dict[str, Any]:
-        """`archive.files`: files of a version that may have what is asked for."""
+        """`archive.files`: files of a version that may have matching messages."""
         table = self._service.table(request.queue)
         if table is None:
             return {"version": None, "files": [], "outdated": False}
-        found = files.version(table, Bounds.of_fields(table.queue_id, request.to_json()), request.version)
+        version = files.version(table, Bounds.of_fields(table.queue_id, request.to_json()), request.version)
         outdated = request.version is not None and files.is_outdated(table, request.version)
-        return {"version": found.number, "files": [each.to_list() for each in found.files], "outdated": outdated}
+        return {"version": version.number, "files": [file.to_list() for file in version.files], "outdated": outdated}
 
     def _table(self, queue: str) -> Table:
-        found = self._service.table(queue)
-        if found is None:
-            raise errors.NotFound(f"queue {queue!r} has no table in the archive, yet: nothing of it is recorded")
-        return found
+        table = self._service.table(queue)
+        if table is None:
+            raise errors.NotFound(f"queue {queue!r} has no table in the archive yet: none of its messages is recorded")
+        return table
 
     # Tickets
     def share(self, request: ArchiveTicket) -> Iterator[pa.RecordBatch]:
-        """Rows of a share of a file, as the ticket `archive` names it."""
+        """Return the rows of the part of a file that the ticket `archive` names."""
         table = self._table(request.queue)
         if not scan.is_below(request.path) or not 0 <= request.part < request.parts:
-            raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' name no share of a table's file")
+            raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' do not name a part of a table's file")
         share = scan.FileShare(request.path, request.part, request.parts, deletions=self._deletions(table, request))
         bounds = Bounds.of_fields(table.queue_id, request.to_json())
         try:
             file = scan.opened(table.url, share.path)
         except errors.ArchiveUnreachable as error:
             raise self._gone(table, request.queue, share, error) from error
-        found = scan.batches(file, share, request.columns, bounds, request.selector)
-        return self._told(found, request.columns, request.queue, request.stored)
+        batches = scan.batches(file, share, request.columns, bounds, request.selector)
+        return self._converted(batches, request.columns, request.queue, request.stored)
 
     def _deletions(self, table: Table, request: ArchiveTicket) -> scan.Deletions | None:
-        """The deletion vector that a version of the table has for the file of a ticket; without a version none."""
+        """Return the deletion vector of a ticket's file in a version of the table; None without a version."""
         if request.version is None:
             return None
         listed = files.version(table, Bounds.of_fields(table.queue_id, request.to_json()), request.version).files
-        file = next((each for each in listed if each.path == request.path), None)
+        file = next((known for known in listed if known.path == request.path), None)
         if file is None:
             raise errors.InvalidRequest(
                 f"archive: version {request.version} of the table has no file {request.path!r} with such rows"
@@ -127,14 +128,14 @@ class ArchiveReads:
         return file.deletions
 
     def _gone(self, table: Table, queue: str, share: scan.FileShare, error: errors.ArchiveUnreachable) -> errors.PenstockError:
-        """The error for a file that cannot be opened: data loss, if the table is there without it."""
+        """Return the error for a file that cannot be opened: data loss if the table exists without it."""
         try:
             files.version(table, table.bounds)
         except errors.ArchiveUnreachable:
             return error
         return errors.DataLoss(
             f"the file {share.path} of the archive of {queue!r} is gone: retention (archive_retention_age_s) or a vacuum removed"
-            " it after the read was planned. Read again; with failOnDataLoss=false a query goes on without it"
+            " it after the read was planned. Read again; with failOnDataLoss=false a query continues without it"
         )
 
     def rows(
@@ -145,19 +146,21 @@ class ArchiveReads:
         missing: MissingRows | None = None,
         presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows that a ticket `browse` asks for, of the passes above `after`: all of them, or those that are missing elsewhere."""
+        """Return the rows of a browse that were recorded after `after`: all rows, or the `missing` ones."""
         bounds = Bounds(table.queue_id, table.lineages, after, request.first, request.last, request.since, request.until)
-        found = self._scan(table, bounds._replace(outcome=request.outcome), request.columns, request.selector, missing, presence)
-        return self._told(found, request.columns, request.queue, request.stored)
+        batches = self._scan(
+            table, bounds._replace(outcome=request.outcome), request.columns, request.selector, missing, presence
+        )
+        return self._converted(batches, request.columns, request.queue, request.stored)
 
     def of_batch(
         self, queue: str, missing: MissingRows, request: BatchPart, token: bytes, stored: bool, aside: SetAside
     ) -> Iterator[pa.RecordBatch]:
-        """Messages of a settled batch of a lease that the journal has no longer, each as it was settled last. Raises DataLoss if
-        one is not in the table either; without `fail` the others come."""
+        """Yield the messages of a lease's settled batch that the journal no longer has, by their last settlement. Raises DataLoss
+        if one is not in the table either; with `failOnDataLoss=false` the others are yielded."""
         table = self._service.table(queue)
         wanted = missing.sequences()
-        passes = np.zeros(len(wanted), np.int64)  # by which each was recorded last; 0: it is not in the table
+        passes = np.zeros(len(wanted), np.int64)  # last recording of each; 0: not in the table
         if table is not None:
             bounds = table.bounds._replace(first=missing.first, last=missing.last)
             for batch in self._scan(table, bounds, ["sequenceNumber", "pass"], None, missing):
@@ -167,18 +170,18 @@ class ArchiveReads:
         if len(gone) and request.fail_on_data_loss:
             raise errors.DataLoss(
                 f"messages of {queue!r} around sequence number {gone[0]} are gone: they are neither in the journal nor in the"
-                " archive; with failOnDataLoss=false a query goes on without them"
+                " archive; with failOnDataLoss=false a query continues without them"
             )
         if table is None:
             return
-        for number in np.unique(passes[passes > 0]).tolist():  # nearly always one
+        for number in np.unique(passes[passes > 0]).tolist():  # almost always one
             some = MissingRows()
             some.add(0, wanted[passes == number])
             bounds = table.of_recording(number)._replace(first=some.first, last=some.last)
             for batch in self._scan(table, bounds, request.columns, None, some):
-                yield from self._told(iter([batch]), request.columns, queue, stored, token, aside)
+                yield from self._converted(iter([batch]), request.columns, queue, stored, token, aside)
 
-    # The way of the rows
+    # Rows of the table
     def _scan(
         self,
         table: Table,
@@ -188,9 +191,9 @@ class ArchiveReads:
         missing: MissingRows | None,
         presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        for each in files.version(table, bounds).files:
-            file = scan.opened(table.url, each.path)
-            for batch in self._in_turn(scan.batches(file, each.share(), columns, bounds, selector, presence)):
+        for listed in files.version(table, bounds).files:
+            file = scan.opened(table.url, listed.path)
+            for batch in self._in_turn(scan.batches(file, listed.share(), columns, bounds, selector, presence)):
                 if missing is not None and batch.num_rows:
                     numbers: npt.NDArray[np.int64] = batch.column("sequenceNumber").to_numpy()
                     batch = batch.filter(pa.array(missing.mask(numbers)))
@@ -204,22 +207,22 @@ class ArchiveReads:
                 return
             yield batch
 
-    def _told(
+    def _converted(
         self,
-        found: Iterator[pa.RecordBatch],
+        batches: Iterator[pa.RecordBatch],
         columns: list[str],
         queue: str,
         stored: bool,
         token: bytes = b"",
         aside: SetAside | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a table as batches of the columns of a ticket; one without rows now and then while nothing is found."""
+        """Yield rows of a table as batches with the columns of a ticket; regularly an empty one while no rows match."""
         schema = arrow_schema(columns, stored=stored)
-        said = time.monotonic()
-        for batch in found:
+        last_yield = time.monotonic()
+        for batch in batches:
             if not batch.num_rows:
-                if time.monotonic() - said > timeouts.ALIVE_S:
-                    said = time.monotonic()
+                if time.monotonic() - last_yield > timeouts.ALIVE_S:
+                    last_yield = time.monotonic()
                     yield pa.RecordBatch.from_pylist([], schema)
                 continue
             rows = rows_of_read(columns, batch, queue)
@@ -235,5 +238,5 @@ class ArchiveReads:
                 if malformed and aside is not None:
                     aside(malformed)
                     rows = assembly.readable(rows, numbers, malformed)
-            said = time.monotonic()
+            last_yield = time.monotonic()
             yield rows

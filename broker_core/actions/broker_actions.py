@@ -15,8 +15,8 @@ from .fields import About, Request
 from .permissions import ANYONE, Need, visible
 from .schemas import BOOL, COPY, COUNT, MICROS, TEXT, component, list_of, map_of, nullable, object_of
 
-MAX_REASON = 200  # characters that the peer of a closed connection receives
-REASON = "closed by an operator"  # what the peer receives if the operator gives no reason
+MAX_REASON = 200  # characters of the reason for the client
+REASON = "closed by an operator"  # the default reason
 
 log = logging.getLogger("penstock")
 
@@ -25,31 +25,31 @@ log = logging.getLogger("penstock")
 class CloseConnectionRequest(Request):
     """The fields of `connection.close`."""
 
-    id: Annotated[str, About("id of the connection, as connection.list has it")]
-    reason: Annotated[str | None, About("what the client is told; null: that an operator did it")] = None
+    id: Annotated[str, About("id of the connection, from connection.list")]
+    reason: Annotated[str | None, About("reason for the client; null: closed by an operator")] = None
 
 
 @action("hello", ANYONE, object_of(version=COUNT, product=TEXT, broker=TEXT, dataDir=TEXT, flight=TEXT), reads=True)
 def _hello(call: ActionCall, request: Request) -> Reply:
-    """Names the broker and its version."""
+    """Returns the id of the broker and its version."""
     return {
         "version": 1,
         "product": f"penstock/{__version__}",
         "broker": call.service.broker_id,
-        "dataDir": "",  # connectors of before ask for it: they get messages, not files
+        "dataDir": "",  # part of the protocol
         "flight": call.url,
     }
 
 
 @action("connection.list", ANYONE, object_of(connections=list_of(component("Connection"))), reads=True)
 def _connections(call: ActionCall, request: Request) -> Reply:
-    """Lists connections of clients: one's own, or all of them with admin on everything."""
+    """Lists connections of clients: the caller's own, or with admin on all queues every connection."""
     return {"connections": _visible_connections(call)}
 
 
 @action("connection.close", ANYONE, object_of(id=TEXT, closed=BOOL))
 def _close_connection(call: ActionCall, request: CloseConnectionRequest) -> Reply:
-    """Closes a connection of a client; what it holds goes back."""
+    """Closes a connection of a client. Its unsettled messages return to their queues."""
     reason = (request.reason or "")[:MAX_REASON]
     target = next((connection for connection in _visible_connections(call) if connection["id"] == request.id), None)
     closed = target is not None and call.service.connections.close(request.id, reason or REASON)
@@ -110,7 +110,7 @@ def _users(call: ActionCall, request: Request) -> Reply:
     reads=True,
 )
 def _status(call: ActionCall, request: Request) -> Reply:
-    """Tells what the broker is, where the log ends, what is free, and how far the copy is."""
+    """Reports version, uptime, log, disk, copy and alarms of the broker."""
     service, access, caller = call.service, call.broker.access, call.caller
     status = status_of(service.journal, service.copier, service.alarms) | {
         "version": __version__,
@@ -137,7 +137,7 @@ def _status(call: ActionCall, request: Request) -> Reply:
     reads=True,
 )
 def _journal(call: ActionCall, request: Request) -> Reply:
-    """Tells how large the journal is, how much of it is needed, and by whom."""
+    """Reports the size of the journal, and the queues that need it."""
     report = call.service.cleaner.report()
     report["queues"] = visible(call.caller, report["queues"])
     oldest = report["oldest"]

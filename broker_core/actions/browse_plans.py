@@ -1,4 +1,4 @@
-"""Browses as columns, and their division into tasks: by the messages that are there, not by all numbers ever."""
+"""The rows of a browse, and its division into parts by the number of existing messages."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def plan(
     select: Callable[[Block], Any] | None = None,
     packed: Callable[[PackedBlock], int] | None = None,
 ) -> list[list[int]]:
-    """`browse.plan`: ranges that together hold every message of the browse, of about as many messages each.
+    """Return ranges with about the same number of messages, which together hold every message of the browse.
 
-    `select` picks others than the browse asks for, and `packed` counts those of a packed block.
+    `select` replaces the selection of the browse, and `packed` the count of a packed block.
     """
     may = archived(request)
     counts = packed or (lambda entry: BLOCK_ROWS if may(entry) else 0)
@@ -43,8 +43,8 @@ def plan(
 
 
 def split(blocks: list[tuple[int, int, int]], wanted: int) -> list[list[int]]:
-    """So many ranges over blocks (first, last, messages), at most as many as there are messages; within a block as if they lay
-    evenly in it."""
+    """Divide blocks (first, last, messages) into `wanted` ranges, or one for each message. Messages of a block count as evenly
+    distributed."""
     befores = list(accumulate((count for _, _, count in blocks), initial=0))
     total, parts = befores.pop(), []
     for number in range(wanted if total else 0):
@@ -57,16 +57,14 @@ def split(blocks: list[tuple[int, int, int]], wanted: int) -> list[list[int]]:
 
 
 def _sequence(blocks: list[tuple[int, int, int]], befores: list[int], message: int) -> int:
-    """Estimate the sequence number of the message of this index, as if those of a block lay evenly in it.
-
-    `befores`: the index of each block's first."""
+    """Estimate the sequence number of a message by its index. `befores`: the index of each block's first message."""
     at = bisect_right(befores, message) - 1
     first, last, count = blocks[at]
     return first + (message - befores[at]) * (last - first + 1) // count
 
 
 def archived(request: BrowseRange) -> Callable[[PackedBlock], bool]:
-    """Make a test for blocks that have left memory, all of them archived: may a browse want something of one?"""
+    """Return a test whether a browse may select rows of a packed block, which is archived in whole."""
     outcome, since, until, states = _outcome(request), request.since, request.until, request.states
 
     def may(entry: PackedBlock) -> bool:
@@ -81,7 +79,7 @@ def archived(request: BrowseRange) -> Callable[[PackedBlock], bool]:
 
 
 def selection(request: BrowseRange) -> Callable[[Block], Any]:
-    """The rows of a block that a browse asks for: state, outcome, sequence and enqueued time, all as columns."""
+    """Return the selection of a browse: by state, outcome, sequence number and time of arrival."""
     names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED)}
     wanted = np.zeros(len(State), bool)
     for name in request.states:
@@ -100,8 +98,10 @@ def selection(request: BrowseRange) -> Callable[[Block], Any]:
         if since is not None or until is not None:
             starts, times = block.runs.row.array(), block.runs.time.array()
             of = np.searchsorted(starts, np.arange(bounds.start, bounds.stop), side="right") - 1
-            kept = (times >= (since if since is not None else -(2**63))) & (times < (until if until is not None else 2**63 - 1))
-            mask &= kept[of]
+            is_between = (times >= (since if since is not None else -(2**63))) & (
+                times < (until if until is not None else 2**63 - 1)
+            )
+            mask &= is_between[of]
         if mask.all():
             return bounds
         return np.flatnonzero(mask) + bounds.start

@@ -1,4 +1,4 @@
-"""Browses: messages that a look asks for, from the journal and from the archive's table, as record batches."""
+"""Browses: messages from the journal and from the archive's table, unchanged, as record batches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Browses:
         self._service.damage.note(errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error))
 
     def noting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass batches on; name what is damaged in the log and in `queue.stat`, too."""
+        """Yield the batches, and report damaged messages in the log and in `queue.stat`."""
         try:
             yield from batches
         except errors.DamagedMessages as error:
@@ -58,8 +58,8 @@ class Browses:
         stored: bool,
         aside: Callable[[Mapping[int, str]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The slices as record batches; one without rows now and then where there is nothing to be found for long, so that the
-        reader can tell a broker that searches from a network that is silent."""
+        """Yield the slices as record batches. During a long search without matches it regularly yields an empty batch: the
+        reader can then distinguish a search from a broken network."""
         schema = arrow_schema(columns, stored=stored)
         for number, portion in enumerate(_portions(iter(slices))):
             if number:
@@ -68,12 +68,12 @@ class Browses:
             yield from self.noting(batches)
 
     def last(self, queue: str) -> int:
-        """Return the sequence number of the queue's newest message, -1 without one. Raises NotFound."""
+        """Return the sequence number of the newest message, -1 without one. Raises NotFound."""
         return need_queue(self._service.state, queue).next_sequence - 1
 
     def browse(self, request: BrowseTicket, presence: Presence | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield what the ticket `browse` asks for; batches without rows while nothing is found. Raises PenstockError,
-        now or while it is read. `presence` is told which lookalikes of the selector the messages have."""
+        """Yield the messages of a ticket `browse`; empty batches while no message matches. Raises PenstockError, now or while it
+        is read. `presence` collects the lookalikes of the selector that the messages have."""
         select, may = selection(request), archived(request)
         table = self._service.table(request.queue) if "archived" in request.states else None
         if table is None and request.recorded_after is None:
@@ -88,7 +88,7 @@ class Browses:
         may: Callable[[PackedBlock], bool],
         presence: Presence | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what the table has, unless the reader reads it by itself; what is not in there; what came there meanwhile."""
+        """Yield the rows of the table unless the client reads it, then the other messages, then rows recorded meanwhile."""
         after = request.recorded_after
         if after is None:
             assert table is not None
@@ -104,12 +104,12 @@ class Browses:
     def dead_letters(
         self, queue: str, selector: Selector, last: int, presence: Presence | None = None
     ) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield, block by block, the sequence numbers up to `last` of the dead letters that match: those that wait, and those
-        that stayed in their own queue. Raises NotFound. `presence` as of `browse`."""
+        """Yield, block by block, the sequence numbers up to `last` of matching dead letters: also of dead letters that stayed in
+        their own queue. Raises NotFound. `presence`: see `browse`."""
         for part in self._service.browse(queue, _dead, 0, last, lambda entry: False):
             damaged = partial(self._note, queue, part)
-            found = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
-            sequences = as_array(part.rows)[found] + part.base
+            is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
+            sequences = as_array(part.rows)[is_match] + part.base
             yield sequences[sequences <= last]
 
     def _looked(
@@ -120,7 +120,7 @@ class Browses:
         presence: Presence | None = None,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield slices of what of a browse is in the journal, of the rows that `select` picks."""
+        """Yield slices of the rows in the journal that `select` picks."""
         if request.selector is None:
             return self._service.browse(request.queue, select, request.first, request.last, may, missing)
         return self._matching(request, select, parse(request.selector), may, presence, missing)
@@ -134,17 +134,17 @@ class Browses:
         presence: Presence | None,
         missing: MissingRows | None,
     ) -> Iterator[BlockSlice]:
-        """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
+        """Yield block by block the selected rows that match, if they are still selected after the evaluation."""
         for part in self._service.browse(request.queue, select, request.first, request.last, may, missing):
             damaged = partial(self._note, request.queue, part)
-            found = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
-            rows = as_array(part.rows)[found]
+            is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
+            rows = as_array(part.rows)[is_match]
             last = part.base + BLOCK_ROWS - 1
             yield from self._service.browse(request.queue, partial(_of_these, select, rows), part.base, last, may, missing)
 
 
 def _portions(slices: Iterator[BlockSlice]) -> Iterator[Iterator[BlockSlice]]:
-    """The slices in portions of so many as are found within `ALIVE_S`."""
+    """Divide the slices into portions of `ALIVE_S` seconds."""
     for block_slice in slices:
         yield _portion(block_slice, slices, time.monotonic() + timeouts.ALIVE_S)
 
@@ -159,7 +159,7 @@ def _portion(first: BlockSlice, slices: Iterator[BlockSlice], until: float) -> I
 
 
 def _dead(block: Block) -> Any:
-    """The rows of a block that a redrive would send back."""
+    """Return the rows of a block that a redrive would send back."""
     rows = slice(0, block.filled)
     away = (block.state[rows] == AVAILABLE) & (np.asarray(block.origin.get(rows)) > 0)
     return np.flatnonzero(away | (np.asarray(block.stayed.get(rows)) != 0))

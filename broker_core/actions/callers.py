@@ -1,4 +1,4 @@
-"""Callers: the HTTP header `authorization` of each call, into a user, and what that user may do."""
+"""Callers: the user of each call, from the HTTP header `authorization`, and the rights of the user."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..security.rights import Right
 
 log = logging.getLogger("penstock.security")
 
-SEPARATOR = ":"  # between a user and the name that it has chosen: no user's name has one
+SEPARATOR = ":"  # between a user and a name that it has chosen: no user name contains one
 
 
 class Asking(Protocol):
-    """Call of which nobody knows yet whose it is."""
+    """A call whose user is not known yet."""
 
     @property
     def authorization(self) -> str | None:
-        """Header of that name."""
+        """The header `authorization`."""
 
     @property
     def peer(self) -> str:
@@ -30,60 +30,60 @@ class Asking(Protocol):
 
     @property
     def gone(self) -> bool:
-        """True when the caller has given the call up, or is dead: nobody hears the answer."""
+        """True if the client has given up the call, or is gone."""
 
 
 class Caller:
-    """A user, for as long as one call lasts. Without `access` everything is allowed."""
+    """The user of one call. Without `access` everything is allowed."""
 
     def __init__(self, access: Access | None, user: str, peer: str, call: Asking | None = None) -> None:
         self.user, self.peer = user, peer
         self._call = call
-        self.enforced = access is not None and access.enforced  # there are users: names and rights are by user
+        self.enforced = access is not None and access.enforced  # the broker has users: names and rights are by user
         self._access = access
         self._identity = None if access is None else access.identity(user)
 
     @property
     def gone(self) -> bool:
-        """True when nobody hears the answer to the call any longer."""
+        """True if the client no longer waits for the reply."""
         return self._call is not None and self._call.gone
 
     def own(self, name: str) -> str:
-        """The engine's name of what this caller calls so, once there are users (see `namespaces`)."""
+        """Return the engine's name of this user's lease, stage or write (see `namespaces`)."""
         return f"{self.user}{SEPARATOR}{name}"
 
     def may(self, right: Right, queue: str) -> bool:
-        """Say whether the caller has this right on this queue."""
+        """Return True if the caller has the right on the queue."""
         return self._access is None or self._access.may(self.user, right, queue)
 
     def may_everywhere(self, right: Right) -> bool:
-        """Say whether the caller has this right on all queues there are and will be."""
+        """Return True if the caller has the right on every present and future queue."""
         return self._access is None or self._access.may(self.user, right, None)
 
     def sees(self, queue: str) -> bool:
-        """Any right on a queue lets its user know of it, and of its counts."""
+        """Return True if the caller may see the queue and its counts: with any right on it."""
         return self._access is None or self._access.may_any(self.user, queue)
 
     def sees_everything(self) -> bool:
-        """Say whether the caller may know of all queues there are and will be."""
+        """Return True if the caller may see every present and future queue."""
         return self._access is None or any(self._access.may(self.user, right, None) for right in Right)
 
     def may_somewhere(self, right: Right) -> bool:
-        """Say whether there is a queue or pattern on which the caller has this right."""
+        """Return True if the caller has the right on any queue or pattern."""
         return self._access is None or self._access.may_somewhere(self.user, right)
 
-    def refuse(self, what: str, right: Right | None = None) -> errors.PenstockError:
-        """Return the error for what is not permitted, which names the right, and log it. One without a name is asked for one."""
-        log.warning("%s at %s may not %s", self.user, self.peer, what, extra={"user": self.user, "peer": self.peer})
+    def refuse(self, action: str, right: Right | None = None) -> errors.PenstockError:
+        """Log a refusal, and return its error, which names the right. A client without a user name is asked to log in."""
+        log.warning("%s at %s may not %s", self.user, self.peer, action, extra={"user": self.user, "peer": self.peer})
         if self.user == ANONYMOUS:
-            return errors.Unauthenticated(f"a client without a user name may not {what}: give user and password, or a token")
+            return errors.Unauthenticated(f"a client without a user name may not {action}: give user and password, or a token")
         needed = "a right" if right is None else f"the right {right.value}"
         return errors.NotAllowed(
-            f"user {self.user!r} may not {what}: that needs {needed} there, which an administrator gives with `penstock permit`"
+            f"user {self.user!r} may not {action}: that needs {needed} there, which an administrator gives with `penstock permit`"
         )
 
     def renewed(self) -> None:
-        """Notice, within a long call, what has changed since. Unauthenticated when this user is gone or has another password."""
+        """Read changed rights during a long call. Raises Unauthenticated if the user is gone or has another password."""
         if self._access is not None:
             self._access.refresh()
             if self._access.identity(self.user) != self._identity:
@@ -91,14 +91,14 @@ class Caller:
 
 
 class Callers:
-    """Finds out who calls. `encrypted`: the plane speaks TLS, so that nobody else hears; `turned_on_by`: the setting for that."""
+    """Authenticates calls. `encrypted`: the plane uses TLS. `turned_on_by`: the setting that turns TLS on."""
 
     def __init__(self, access: Access | None, *, encrypted: bool, turned_on_by: str = "flight_tls") -> None:
         self._access = access
         self._encrypted, self._turned_on_by = encrypted, turned_on_by
 
     def of(self, call: Asking) -> Caller:
-        """Raises Unauthenticated; the words do not say whether it was the user or the password."""
+        """Return the caller. Raises Unauthenticated; the text does not reveal whether user or password is wrong."""
         access = self._access
         if access is None:
             return Caller(None, ANONYMOUS, "", call)
@@ -106,8 +106,8 @@ class Callers:
         peer = call.peer
         if not access.enforced:
             return Caller(access, ANONYMOUS, peer, call)
-        said = call.authorization
-        user = ANONYMOUS if said is None else self._user(access, said, peer)
+        header = call.authorization
+        user = ANONYMOUS if header is None else self._user(access, header, peer)
         caller = Caller(access, user, peer, call)
         if user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
@@ -123,15 +123,15 @@ class Callers:
                     peer,
                     extra={"peer": peer},
                 )
-                raise errors.Unauthenticated("the token is not valid, or not any more: log in again for another one")
+                raise errors.Unauthenticated("the token is invalid or expired: log in again for a new one")
             return user
         if scheme.lower() != "basic":
             raise errors.Unauthenticated("the authorization must be Basic or Bearer")
         if not (self._encrypted or on_this_machine(peer)):
-            # Before anybody learns whether it is right; a token, which ends by itself, is taken.
-            log.warning("a password from %s refused unseen: it came in clear over a network", peer, extra={"peer": peer})
+            # Before the password is checked. Tokens are accepted, because they expire.
+            log.warning("a password from %s refused unchecked: it came unencrypted over a network", peer, extra={"peer": peer})
             raise errors.Unauthenticated(
-                f"a password is not taken in clear over a network: set {self._turned_on_by}, or log in over AMQP"
+                f"a password is not accepted unencrypted over a network: set {self._turned_on_by}, or log in over AMQP"
             )
         try:
             name, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")

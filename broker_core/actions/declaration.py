@@ -33,11 +33,11 @@ class BrokerParts(NamedTuple):
 
 
 class ActionCall(NamedTuple):
-    """One call of an action."""
+    """One call of an action: the broker and the caller."""
 
     broker: BrokerParts
     caller: Caller
-    url: str  # where the broker's Flight plane listens
+    url: str  # of the broker's Flight plane
 
     @property
     def service(self) -> BrokerService:

@@ -15,7 +15,7 @@ from .queue_actions import Options
 from .requests import OfExchange, QueueName, Selector
 from .schemas import ANY, BINDING, BOOL, COUNT, TEXT, list_of, map_of, object_of, one_of
 
-_KEY = About("routing key; of an unbind null: every key")
+_KEY = About("routing key; null in an unbind: every key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,9 @@ class BindRequest(OfExchange):
 
     queue: QueueName
     key: Annotated[str, _KEY] = ""
-    arguments: Annotated[dict[str, Any], About("what a headers exchange compares")] = field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], About("headers that a headers exchange compares")] = field(default_factory=dict)
     selector: Selector = None
-    no_local: Annotated[str | None, About("container id whose own messages do not arrive; null: none")] = None
+    no_local: Annotated[str | None, About("container id whose messages are left out; null: all messages")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class UnbindRequest(OfExchange):
 
 @action("exchange.declare", admin("declare"), object_of(exchange=TEXT, created=BOOL), needs=option_needs)
 def _declare(call: ActionCall, request: DeclareExchangeRequest) -> Reply:
-    """Makes an exchange; nothing happens where it is there already, declared alike."""
+    """Creates an exchange. Does nothing if it exists with the same options."""
     created = call.service.submit(c.DeclareExchange(request.exchange, request.type, request.options))
     return {"exchange": request.exchange, "created": created}
 
@@ -75,7 +75,7 @@ def _delete(call: ActionCall, request: OfExchange) -> Reply:
     reads=True,
 )
 def _list(call: ActionCall, request: Request) -> Reply:
-    """Lists the exchanges that the caller may know of, each with its bindings."""
+    """Lists the exchanges that the caller may see, with their bindings."""
     return {"exchanges": visible(call.caller, call.service.submit(c.ListExchanges()))}
 
 

@@ -179,7 +179,7 @@ def _object(name: str, data: bytes) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise errors.InvalidRequest(f"{name}: the request is not a JSON object")
     if b"\\u" in data and not _is_unicode(request):
-        raise errors.InvalidRequest(f"{name}: a text has half of a surrogate pair, which is no character")
+        raise errors.InvalidRequest(f"{name}: a text has half of a surrogate pair, which is not a character")
     return request
 
 

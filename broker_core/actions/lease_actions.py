@@ -1,4 +1,4 @@
-"""Actions on leases: what a Spark query asks, and what an operator does for a query that is gone."""
+"""Actions on leases: for Spark queries, and for operators if a query is gone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .schemas import BACKLOG, BOOL, COUNT, PARTS, TEXT, component, list_of, null
 MAX_WAIT_MS = 100  # of a long poll: one thread asks for all sources of a Spark query
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
-Finished = Annotated[int, About("batch up to which the query is done", least=0)]
+Finished = Annotated[int, About("last batch that the query has finished", least=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,20 +60,25 @@ class AdvanceRequest(PlannerRequest):
 
     finished: Finished
     fresh: Annotated[bool, About("whether the query begins without a checkpoint")] = False
-    waiting: Annotated[bool, About("whether this planner has asked before, when there was no such lease")] = False
+    waiting: Annotated[bool, About("whether this planner has asked before the lease existed")] = False
+
     messages: MessageLimit = None
-    bytes: Annotated[int | None, About("how many bytes at most; null: any", least=1)] = None
-    until: Annotated[int | None, About("take nothing at or after this sequence number; null: no end")] = None
-    wait_ms: Annotated[int, About("milliseconds for which an empty queue is waited for, 100 at most", least=0)] = 0
-    exclude: Annotated[bool, About("whether what this epoch gave back unread is not taken again")] = False
+    bytes: Annotated[int | None, About("maximum number of bytes; null: unlimited", least=1)] = None
+    until: Annotated[int | None, About("sequence number that ends the batch, excluded; null: no end")] = None
+    wait_ms: Annotated[int, About("milliseconds to wait at an empty queue, 100 at most", least=0)] = 0
+
+    exclude: Annotated[bool, About("whether messages that this epoch returned unread are left out")] = False
     lease_timeout: Annotated[
-        int | float | None, About("seconds after which an unused lease gives back what it holds; null: never")
+        int | float | None, About("seconds after which an unused lease returns its messages; null: never")
     ] = None
+
     selector: Selector = None
-    alone: Annotated[bool, About("whether one message larger than `bytes` is taken alone")] = True
-    measure: Annotated[bool, About("whether the answer has the size of the batch")] = False
-    plan: Annotated[bool, About("whether the answer has the parts of the batch")] = False
-    counts: Annotated[bool, About("whether the answer has the queue's counts as they are afterwards")] = False
+    alone: Annotated[bool, About("whether one message larger than `bytes` is acquired alone")] = True
+
+    measure: Annotated[bool, About("whether the reply has the size of the batch")] = False
+    plan: Annotated[bool, About("whether the reply has the parts of the batch")] = False
+
+    counts: Annotated[bool, About("whether the reply has the counts of the queue")] = False
     sign: BatchSign = None
     head: HeadLease = None
     min_partitions: MinPartitions = 1
@@ -84,7 +89,7 @@ class AdvanceRequest(PlannerRequest):
 class PlanRequest(PlannerRequest):
     """The fields of `lease.plan`."""
 
-    after: Annotated[int, About("batch after which the parts begin", least=0)]
+    after: Annotated[int, About("last batch before the parts", least=0)]
     batch: BatchNumber
     after_sign: BatchSign = None
     batch_sign: BatchSign = None
@@ -141,7 +146,7 @@ class SetAsideRequest(OfLease):
     run: OptionalRun = None
     epoch: Epoch
     batch: BatchNumber
-    reasons: Annotated[dict[str, Any], About("by a text that says why, the sequence numbers it concerns")]
+    reasons: Annotated[dict[str, Any], About("sequence numbers of messages, by the reason")]
 
 
 @action(
@@ -162,7 +167,7 @@ class SetAsideRequest(OfLease):
     ),
 )
 def _advance(call: ActionCall, request: AdvanceRequest) -> Reply:
-    """Settles what a query has finished, and takes its next batch."""
+    """Settles the batches that a query has finished, and acquires its next batch."""
     service = call.service
     service.create_on_use(request.queue, call.caller.user)
     selector = parse_optional(request.selector)
@@ -217,7 +222,7 @@ def _plan(call: ActionCall, request: PlanRequest) -> Reply:
 
 @action("lease.settle", RECEIVE, object_of(epoch=nullable(COUNT), settled=COUNT, unread=COUNT))
 def _settle(call: ActionCall, request: SettleRequest) -> Reply:
-    """Settles what a query has finished."""
+    """Settles the batches that a query has finished."""
     enter = _enter(request, ((request.finished, request.sign),))
     finish = c.FinishBatches(request.lease, request.finished, strict=False, fail_on_data_loss=request.fail_on_data_loss)
     epoch, settled, unread = call.service.submit(enter, finish)
@@ -233,14 +238,14 @@ def _renew(call: ActionCall, request: RenewRequest) -> Reply:
 
 @action("lease.list", ANYONE, object_of(leases=list_of(component("Lease"))), reads=True)
 def _list(call: ActionCall, request: Request) -> Reply:
-    """Lists the leases on queues that the caller may know of."""
+    """Lists the leases on queues that the caller may see."""
     leases = visible(call.caller, call.service.submit(c.ListLeases()))
     return {"leases": namespaces.with_names(call.caller, leases)}
 
 
 @action("lease.release", SETTLE, object_of(messages=COUNT))
 def _release(call: ActionCall, request: ReleaseRequest) -> Reply:
-    """Ends what a lease holds: settles it, or gives it back."""
+    """Settles or returns the messages that a lease holds."""
     if request.how not in ("settle", "return"):
         raise errors.InvalidRequest("lease.release: field 'how' must be 'settle' or 'return'")
     return {"messages": call.service.submit(c.ReleaseLease(request.lease, request.how == "settle"))}
@@ -248,14 +253,14 @@ def _release(call: ActionCall, request: ReleaseRequest) -> Reply:
 
 @action("lease.settleRow", SETTLE, object_of(sequence=COUNT))
 def _settle_row(call: ActionCall, request: SettleRowRequest) -> Reply:
-    """Ends one message that a lease holds."""
+    """Settles one message that a lease holds."""
     call.service.submit(c.SettleRow(request.lease, request.sequence, request.outcome, request.error))
     return {"sequence": request.sequence}
 
 
 @action("lease.setAside", RECEIVE, object_of(messages=COUNT))
 def _set_aside(call: ActionCall, request: SetAsideRequest) -> Reply:
-    """Sets messages of a batch aside that no reader can decode."""
+    """Sets aside messages of a batch that no reader can decode."""
     for reason, sequences in request.reasons.items():
         if not isinstance(sequences, list) or not all(type(number) is int and 0 <= number < 2**62 for number in sequences):
             raise errors.InvalidRequest(f"lease.setAside: the messages of {reason!r:.80} must be a list of sequence numbers")
@@ -264,7 +269,7 @@ def _set_aside(call: ActionCall, request: SetAsideRequest) -> Reply:
 
 @action("lease.delete", SETTLE, object_of(lease=TEXT))
 def _delete(call: ActionCall, request: OfLease) -> Reply:
-    """Deletes a lease that holds nothing."""
+    """Deletes a lease without messages."""
     call.service.submit(c.DeleteLease(request.lease))
     return {"lease": request.lease}
 

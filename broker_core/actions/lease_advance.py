@@ -1,4 +1,4 @@
-"""`lease.advance`: what is finished is settled, and the next batch acquired; with a selector, of what matches."""
+"""`lease.advance`: settle the finished batches and acquire the next one; with a selector, from its matches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..service.broker import BrokerService
 
 
 class Advanced(NamedTuple):
-    """The answer. `is_unfinished`: nothing was found in what has been looked at so far."""
+    """The result. `is_unfinished`: no message matched so far, and the search is not complete."""
 
     leased: c.LeasedBatch
     is_unfinished: bool = False
@@ -29,9 +29,9 @@ def advance(
     wait_s: float,
     gone: Callable[[], bool],
 ) -> Advanced:
-    """Waits up to `wait_s` for something to take. Where a selector has to be evaluated first, it is, for some seconds at most.
+    """Wait up to `wait_s` for messages. A selector is evaluated first if necessary, for `matching.LOOK_S` at most.
 
-    Takes nothing for a caller who is `gone` by then: a lease that a dead planner begins would refuse the one that comes after it.
+    Acquires nothing for a caller that is `gone`: a lease that a dead planner begins would refuse the next planner.
     """
     now = time.monotonic()
     deadline, end = now + wait_s, now + matching.LOOK_S
@@ -43,7 +43,7 @@ def advance(
     leased = service.submit(enter, finish, replace(wanted, matching=view))
     while leased.batch == wanted.finished:
         if selector is not None and leased.unevaluated is not None:
-            # What was known to match is not for this lease: it is in somebody's message group, or given back unread.
+            # The known matches are not for this lease: other holders have their groups, or they were returned unread.
             if time.monotonic() > end:
                 return Advanced(leased, is_unfinished=True)
             while service.matching.look_further(wanted.queue, selector, leased.unevaluated, view, chunks=matching.LEASE_CHUNKS):

@@ -1,4 +1,4 @@
-"""Messages of a batch that its reader cannot decode: they are set aside when the batch is settled, and the query goes on."""
+"""Messages of a batch that its reader cannot decode: they are set aside when the batch is settled. The query continues."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from ..service.broker import BrokerService
 log = logging.getLogger("penstock")
 
 NAMED = 10  # messages that one line of the log names
-REASON = 200  # characters of each one's reason
+REASON = 200  # characters of each reason
 
 
 def by_reason(malformed: Mapping[int, str]) -> dict[str, list[int]]:
-    """Sequence numbers by why these messages cannot be decoded."""
-    found: dict[str, list[int]] = {}
+    """Return the sequence numbers by reason."""
+    sequences: dict[str, list[int]] = {}
     for sequence, reason in malformed.items():
-        found.setdefault(reason, []).append(sequence)
-    return found
+        sequences.setdefault(reason, []).append(sequence)
+    return sequences
 
 
 def set_aside(
     service: BrokerService, lease: str, batch: int, epoch: int, run: str | None, reasons: Mapping[str, list[int]]
 ) -> int:
-    """Note it in the lease, durably, and in the log; how many messages were not noted before."""
+    """Note malformed messages in the lease, durably, and in the log. Returns the number of new ones."""
     rows = {reason: RowSet.of_sequences(np.unique(np.array(named, np.int64))) for reason, named in reasons.items()}
     count = service.submit(SetAside(lease, batch, epoch, rows, run))
     if count:
         queue = service.state.leases[lease].queue
-        said = [(sequence, reason) for reason, named in reasons.items() for sequence in named]
-        named_ = "; ".join(f"{sequence}: {one_line(reason, REASON)}" for sequence, reason in sorted(said)[:NAMED])
-        more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
+        malformed = [(sequence, reason) for reason, named in reasons.items() for sequence in named]
+        named_ = "; ".join(f"{sequence}: {one_line(reason, REASON)}" for sequence, reason in sorted(malformed)[:NAMED])
+        more = f"; and {len(malformed) - NAMED} more" if len(malformed) > NAMED else ""
         log.warning(
-            "queue %r: %s of batch %d of lease %r set aside, as no valid AMQP: not delivered, and for the dead letters (without a"
-            " dead-letter queue for the archive, as rejected) when the batch is settled: %s%s",
+            "queue %r: %s of batch %d of lease %r set aside, because of invalid AMQP. They are not delivered. When the batch is"
+            " settled, they become dead letters, or without a dead-letter queue are archived as rejected: %s%s",
             queue, counted(count, "message"), batch, lease, named_, more, extra={"queue": queue},
         )  # fmt: skip
     return count

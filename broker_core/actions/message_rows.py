@@ -1,4 +1,4 @@
-"""Messages for people: rows of a queue as JSON, few at a time, with texts cut to what can be looked at."""
+"""Messages for people: rows of a queue as JSON, a few at a time, with long texts cut."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .hints import compared_hints, with_hints
 from .requests import BrowseTicket, First, OfQueue, Selector, States
 
 MAX_SHOWN = 200  # messages in one answer
-TEXT_BYTES = 4096  # of each text, and of a body, that are shown
-MAX_ENTRIES = 100  # of properties and annotations
-ENTRY_BYTES = 512  # of the name and of the value of each
-MAX_ANSWER_BYTES = 4 << 20  # after which an answer ends, and says where to go on
-WIDER = 8  # times as many sequence numbers as before are looked at next, to bring their recorded messages into their order
-SEARCH_S = 5.0  # for which a selector may look for matches; then the answer has what was found, and says where to go on
+TEXT_BYTES = 4096  # shown of each text, and of a body
+MAX_ENTRIES = 100  # shown of properties and annotations
+ENTRY_BYTES = 512  # shown of each name and value
+MAX_ANSWER_BYTES = 4 << 20  # an answer ends here, with the place to continue
+WIDER = 8  # growth of the window of sequence numbers in which recorded messages are sorted
+SEARCH_S = 5.0  # the longest search for matches; the answer then has the matches so far, and the place to continue
 COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "body"),
     *("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "contentEncoding", "groupId", "userId"),
@@ -47,7 +47,7 @@ class Peek(OfQueue):
 
 
 def messages(browses: Browses, request: Peek) -> dict[str, Any]:
-    """`queue.messages`: the first messages from a sequence number on; `next` is where to go on, None at the end."""
+    """`queue.messages`: the first messages from a sequence number; `next` is the place to continue, None at the end."""
     wanted = request.count
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
@@ -64,7 +64,7 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
     until, following, octets = time.monotonic() + SEARCH_S, None, 0
     for some in _in_order(browses, look, wanted + 1, until, presence):
         for row in some:
-            # A message that was settled, redriven and settled again has two rows, which come together.
+            # A message that was settled, redriven and settled again has two adjacent rows.
             full = len(rows) >= wanted or octets > MAX_ANSWER_BYTES
             if full and row["sequenceNumber"] != rows[-1]["sequenceNumber"]:
                 following = row["sequenceNumber"]
@@ -76,8 +76,8 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
         if time.monotonic() > until:
             if not rows:
                 raise errors.ResourceLimit(
-                    f"queue.messages: nothing matches among what was looked at in {SEARCH_S:g} s. Begin further on (`first`), or "
-                    "look with `penstock queue peek`, which waits as long as it takes"
+                    f"queue.messages: no message matched within {SEARCH_S:g} s. Begin at a higher sequence number (`first`), or "
+                    "use `penstock queue peek`, which has no time limit"
                     + "".join(f". Note: {hint}" for hint in compared_hints(presence))
                 )
             following = rows[-1]["sequenceNumber"] + 1
@@ -88,11 +88,11 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
 def _in_order(
     browses: Browses, look: BrowseTicket, most: int, until: float, presence: Presence | None
 ) -> Iterator[Iterable[Row]]:
-    """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; none when the time is
-    `until`, of the monotonic clock.
+    """Yield messages in the order of their sequence numbers, at least the first `most` numbers; none after `until`, a time of
+    the monotonic clock.
 
-    The archive's files overlap, and the journal's messages come after them. So what is recorded is read in windows of sequence
-    numbers, each wider than the one before. Meanwhile it is kept as it is shown: a message may have many megabytes.
+    The archive's files overlap, and the journal's messages come after them. So recorded messages are read in windows of sequence
+    numbers of growing width. Only their shown form is kept: a message may have many megabytes.
     """
     if "archived" not in look.states:
         for batch in browses.browse(look, presence):
@@ -101,27 +101,27 @@ def _in_order(
     first, width, last = look.first, most, browses.last(look.queue)
     while first <= last:
         window = replace(look, first=first, last=min(last, first + width - 1))
-        found: list[Row] = []
+        rows: list[Row] = []
         for batch in browses.browse(window, presence):
-            found = _lowest(found, batch, most)
+            rows = _lowest(rows, batch, most)
             if time.monotonic() > until:
                 yield ()
                 return
-        yield found
+        yield rows
         first, width = first + width, width * WIDER
 
 
-def _lowest(found: list[Row], batch: pa.RecordBatch, most: int) -> list[Row]:
-    """Of these and a batch's rows those with the lowest `most` sequence numbers, in order."""
+def _lowest(rows: list[Row], batch: pa.RecordBatch, most: int) -> list[Row]:
+    """Return the rows with the lowest `most` sequence numbers, of these rows and a batch, in order."""
     numbers = batch.column("sequenceNumber").to_numpy()
-    different = np.unique(np.append(numbers, [row["sequenceNumber"] for row in found]))
+    different = np.unique(np.append(numbers, [row["sequenceNumber"] for row in rows]))
     bound = different[:most][-1:].max(initial=-1)
-    rows = found + list(_rows(batch, np.flatnonzero(numbers <= bound).tolist()))
-    return sorted((row for row in rows if row["sequenceNumber"] <= bound), key=lambda row: row["sequenceNumber"])
+    candidates = rows + list(_rows(batch, np.flatnonzero(numbers <= bound).tolist()))
+    return sorted((row for row in candidates if row["sequenceNumber"] <= bound), key=lambda row: row["sequenceNumber"])
 
 
 def _rows(batch: pa.RecordBatch, indices: Iterable[int]) -> Iterator[Row]:
-    """Yield these rows, each as it is shown."""
+    """Yield rows in their shown form."""
     for index in indices:
         (row,) = batch.slice(index, 1).to_pylist()
         yield _row(row)
@@ -129,8 +129,8 @@ def _rows(batch: pa.RecordBatch, indices: Iterable[int]) -> Iterator[Row]:
 
 def _row(row: Row) -> Row:
     cut: list[str] = []
-    found = {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
-    return {**found, "bodyBytes": len(row["body"] or b""), "cut": cut}
+    shown = {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
+    return {**shown, "bodyBytes": len(row["body"] or b""), "cut": cut}
 
 
 def _shown(name: str, value: Any, cut: list[str], most: int = TEXT_BYTES) -> Any:
@@ -145,12 +145,12 @@ def _shown(name: str, value: Any, cut: list[str], most: int = TEXT_BYTES) -> Any
     if isinstance(value, list):  # a map
         if len(value) > MAX_ENTRIES:
             cut.append(name)
-        return {key[:ENTRY_BYTES]: _shown(name, each, cut, ENTRY_BYTES) for key, each in value[:MAX_ENTRIES]}
+        return {key[:ENTRY_BYTES]: _shown(name, entry, cut, ENTRY_BYTES) for key, entry in value[:MAX_ENTRIES]}
     return value
 
 
 def _octets(value: bytes, most: int) -> dict[str, str]:
-    """Text where the octets are that, else base64."""
+    """Return text if the bytes are text, otherwise base64."""
     if not value:
         return {"text": ""}
     some = value[:most]
@@ -161,7 +161,7 @@ def _octets(value: bytes, most: int) -> dict[str, str]:
             if len(value) <= most:
                 break
             continue
-        if all(each.isprintable() or each in "\n\r\t" for each in text):
+        if all(character.isprintable() or character in "\n\r\t" for character in text):
             return {"text": text}
         break
     return {"base64": base64.b64encode(some).decode()}

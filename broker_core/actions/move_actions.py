@@ -1,7 +1,7 @@
 """Actions that move, copy and redrive messages.
 
 A command is bounded, so that other callers get the lock in between. These actions repeat it up to the sequence number at which
-the queue ended when they began. What was moved stays moved if a later command fails.
+the queue ended when they began. If a later command fails, the earlier ones stay.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class MoveTotal(NamedTuple):
 
 @action("queue.move", admin("move messages of"), object_of(moved=COUNT, full=BOOL), needs=move_needs)
 def _move(call: ActionCall, request: MoveRequest) -> Reply:
-    """Moves messages that nobody holds to another queue, in order."""
+    """Moves messages without a holder to another queue, in order."""
     shifted = _shift(call.service, request, c.Move)
     return {"moved": shifted.messages, "full": shifted.is_target_full}
 
 
 @action("queue.copy", admin("copy messages of"), object_of(copied=COUNT, full=BOOL), needs=move_needs)
 def _copy(call: ActionCall, request: MoveRequest) -> Reply:
-    """Copies messages that nobody holds to another queue, in order."""
+    """Copies messages without a holder to another queue, in order."""
     shifted = _shift(call.service, request, c.Copy)
     return {"copied": shifted.messages, "full": shifted.is_target_full}
 
@@ -79,7 +79,7 @@ def _copy(call: ActionCall, request: MoveRequest) -> Reply:
     needs=redrive_needs,
 )
 def _redrive(call: ActionCall, request: RedriveRequest) -> Reply:
-    """Returns dead letters to the queues they came from."""
+    """Returns dead letters to their original queues."""
     ranges = None if request.ranges is None else tuple(request.ranges)
     if ranges is not None and len(ranges) % 2:
         raise errors.InvalidRequest("queue.redrive: field 'ranges' must be pairs, the first and the last sequence number of each")

@@ -4,7 +4,7 @@ Otherwise a name would reveal that another user has it, and the first user to ta
 name is the owner, a colon and the name: `alice:etl`. No user name contains a colon. Without users there is no owner and no colon.
 
 A lease outlives its query, and the query's user may change. So a name also finds another user's lease if the caller has the right
-on the lease's queue, and the request names the lease's run (from a checkpoint) or no run (an operator's command). Stages and
+on the lease's queue. The request must then name the lease's run (from a checkpoint) or no run (an operator's command). Stages and
 writes belong to their owner alone. An operator discards them by the name that `stage.list` returns, which needs another right.
 """
 
@@ -54,7 +54,7 @@ def resolve(state: BrokerState, caller: Caller, operation: Operation, request: R
 
 
 def _is_listed(state: BrokerState, caller: Caller, name: str) -> bool:
-    """Say whether `stage.list` returns this name to the caller, for another user's write."""
+    """Return True if `stage.list` returns this name to the caller, for another user's write."""
     if state.stages_of(caller.own(name)):
         return False
     stages = [stage for stage in map(state.stages.get, state.stages_of(name)) if stage is not None]

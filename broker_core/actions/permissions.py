@@ -54,7 +54,7 @@ STAGE = Need(Right.SEND, "stages", "send to")
 SETTLE = Need(Right.SETTLE, "lease", "settle for others on")
 SEND = Need(Right.SEND, "queue", "send to")
 _OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage with outcomes of leases
-_OTHERS = Need(Right.ADMIN, "staged", "discard what another user has staged for")
+_OTHERS = Need(Right.ADMIN, "staged", "discard messages that another user has staged for")
 _FROM = Need(Right.RECEIVE, "queue", "receive from")
 _INTO = Need(Right.SEND, "target", "send to")
 _ORIGINS = Need(Right.SEND, "origins", "send to")
@@ -74,7 +74,7 @@ def admin(verb: str) -> Need:
     return Need(Right.ADMIN, "queue", verb)
 
 
-# What one request needs, beside the need of its declaration.
+# Needs that depend on the fields of a request.
 
 
 def browse_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
@@ -119,7 +119,7 @@ def stage_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
 
 
 def settle_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    """Add what a put into the stage needs, if the stage has messages."""
+    """Add the need of a stage put if the stage has messages."""
     has_messages = any(stage.parts for stage in _stages(scope.state, request))
     return [*stage_put_needs(need, request, scope), *([STAGE] if has_messages else [])]
 
@@ -161,7 +161,7 @@ class Permissions:
 
 
 def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], str]:
-    """Return the queues that a request is about, without those that do not exist, and what a refusal calls them."""
+    """Return the existing queues that a request is about, and their label in a refusal."""
     names = {kind: getattr(request, kind, None) for kind in ("exchange", "queue")}
     named = [name for name in names.values() if name is not None]
     if need.on == "lease":
@@ -183,7 +183,7 @@ def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], s
     if need.on == "staged":
         return queues_of(state, _stages(state, request)), "the queues of these stages"
     if need.on == "stages":
-        # Who may send to an exchange may send to every queue behind it.
+        # The right to send to an exchange includes every queue behind it.
         queues = {part.exchange or part.queue for stage in _stages(state, request) for part in list(stage.parts)}
         return [*named, *sorted(queues - set(named))], "the queues of these stages"
     return named, " and ".join(f"{kind} {name!r:.300}" for kind, name in names.items() if name is not None)
@@ -196,7 +196,7 @@ def _origins(state: BrokerState, name: str) -> list[str]:
 
 
 def _stages(state: BrokerState, request: Any) -> list[StageParts]:
-    """The existing stages among those that the request names."""
+    """Return the named stages that exist."""
     if hasattr(request, "stage"):
         names = [stage_of(request)]
     else:

@@ -33,9 +33,9 @@ class DeclareQueueRequest(OfQueue):
 class DeleteQueueRequest(OfQueue):
     """The fields of `queue.delete`."""
 
-    force: Annotated[bool, About("delete it also where it has messages or somebody uses it")] = False
-    if_empty: Annotated[bool, About("whether to delete it only when every message is settled")] = False
-    if_unused: Annotated[bool, About("whether to delete it only when nobody consumes from it, and no lease is on it")] = False
+    force: Annotated[bool, About("whether to delete it with messages, consumers or leases")] = False
+    if_empty: Annotated[bool, About("whether to delete it only if every message is settled")] = False
+    if_unused: Annotated[bool, About("whether to delete it only without consumers and leases")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class DiscardRequest(OfQueue):
 
 @action("queue.declare", admin("declare"), object_of(queue=TEXT, created=BOOL), needs=option_needs)
 def _declare(call: ActionCall, request: DeclareQueueRequest) -> Reply:
-    """Makes a queue; nothing happens where it is there already, declared alike."""
+    """Creates a queue. Does nothing if it exists with the same options."""
     created = call.service.submit(c.DeclareQueue(request.queue, request.type, request.options))
     return {"queue": request.queue, "created": created}
 
@@ -70,7 +70,7 @@ def _delete(call: ActionCall, request: DeleteQueueRequest) -> Reply:
 
 @action("queue.list", ANYONE, object_of(queues=list_of(component("Queue"))), reads=True)
 def _list(call: ActionCall, request: Request) -> Reply:
-    """Lists the queues that the caller may know of, each with its counts."""
+    """Lists the queues that the caller may see, with their counts."""
     return {"queues": visible(call.caller, call.service.submit(c.Stat()))}
 
 
@@ -88,7 +88,7 @@ def _list(call: ActionCall, request: Request) -> Reply:
     reads=True,
 )
 def _stat(call: ActionCall, request: OfQueue) -> Reply:
-    """Tells the counts and options of a queue."""
+    """Returns the counts and options of a queue."""
     service, queue = call.service, request.queue
     archive = {} if service.recorder is None else {"archive": service.recorder.of_queue(queue)}
     return {
@@ -109,7 +109,7 @@ def _stat(call: ActionCall, request: OfQueue) -> Reply:
     reads=True,
 )
 def _options(call: ActionCall, request: Request) -> Reply:
-    """Describes the options that a queue may have."""
+    """Describes the options of queues."""
     return {"options": {name: _described(option) for name, option in OPTIONS.items()}}
 
 
@@ -130,31 +130,31 @@ def _described(option: Option) -> dict[str, Any]:
     reads=True,
 )
 def _messages(call: ActionCall, request: Peek) -> Reply:
-    """Shows messages of a queue to people, some at a time, with long texts cut."""
+    """Returns messages of a queue for people, a few at a time, with long texts cut."""
     return message_rows.messages(call.broker.browses, request)
 
 
 @action("queue.alter", admin("alter"), object_of(queue=TEXT, altered=BOOL), needs=option_needs)
 def _alter(call: ActionCall, request: AlterQueueRequest) -> Reply:
-    """Changes the options that are named, all of them or none."""
+    """Changes options of a queue together."""
     return {"queue": request.queue, "altered": call.service.submit(c.AlterQueue(request.queue, request.options))}
 
 
 @action("queue.pause", admin("pause"), object_of(queue=TEXT, changed=BOOL))
 def _pause(call: ActionCall, request: OfQueue) -> Reply:
-    """Stops deliveries of a queue; messages still come in."""
+    """Stops deliveries of a queue, which still accepts messages."""
     return {"queue": request.queue, "changed": call.service.submit(c.PauseQueue(request.queue))}
 
 
 @action("queue.resume", admin("resume"), object_of(queue=TEXT, changed=BOOL))
 def _resume(call: ActionCall, request: OfQueue) -> Reply:
-    """Lets a paused queue deliver again."""
+    """Resumes deliveries of a paused queue."""
     return {"queue": request.queue, "changed": call.service.submit(c.ResumeQueue(request.queue))}
 
 
 @action("queue.purge", admin("purge"), object_of(purged=COUNT))
 def _purge(call: ActionCall, request: OfQueue) -> Reply:
-    """Ends all messages of a queue that nobody holds."""
+    """Removes all messages of a queue that have no holder."""
     until, purged, count = next_sequence(call.service, request.queue), 0, MAX_PURGED
     while count == MAX_PURGED:
         count = call.service.submit(c.Purge(request.queue, until=until))
@@ -164,7 +164,7 @@ def _purge(call: ActionCall, request: OfQueue) -> Reply:
 
 @action("queue.discard", admin("discard messages of"), object_of(discarded=COUNT))
 def _discard(call: ActionCall, request: DiscardRequest) -> Reply:
-    """Ends messages for good, whoever holds them."""
+    """Removes messages permanently, also from their holders."""
     last = request.sequence if request.last is None else request.last
     error = shortened(request.error) or "discarded by an operator"
     return {"discarded": call.service.submit(c.DiscardMessages(request.queue, request.sequence, last, error))}

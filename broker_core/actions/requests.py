@@ -24,32 +24,49 @@ from .permissions import (
 QueueName = Annotated[str, About("name of the queue")]
 ExchangeName = Annotated[str, About("name of the exchange")]
 LeaseName = Annotated[str, About("name of the lease")]
-Run = Annotated[str, About("the query's run, as its checkpoint has it")]
-OptionalRun = Annotated[str | None, About("the query's run, as its checkpoint has it")]
-Epoch = Annotated[int, About("epoch of the lease that the caller knows; null: takes the lease up")]
-OptionalEpoch = Annotated[int | None, About("epoch of the lease that the caller knows; null: takes the lease up")]
+
+Run = Annotated[str, About("run of the query, from its checkpoint")]
+OptionalRun = Annotated[str | None, About("run of the query, from its checkpoint")]
+
+Epoch = Annotated[int, About("epoch of the lease in the caller's possession; null: take over the lease")]
+OptionalEpoch = Annotated[int | None, About("epoch of the lease in the caller's possession; null: take over the lease")]
+
 BatchNumber = Annotated[int, About("number of a batch", least=0)]
-Selector = Annotated[str | None, About("only what matches, in the syntax of JMS; null or blank: everything")]
-MessageLimit = Annotated[int | None, About("how many messages at most; null: any number", least=1)]
+
+Selector = Annotated[str | None, About("selector in the syntax of JMS; null or blank: all messages")]
+MessageLimit = Annotated[int | None, About("maximum number of messages; null: unlimited", least=1)]
+
 First = Annotated[int, About("sequence number of the first message, included")]
 Last = Annotated[int | None, About("sequence number of the last message, included; null: no end")]
-Since = Annotated[int | None, About("only messages that arrived at or after, microseconds since 1970; null: any")]
-Until = Annotated[int | None, About("only messages that arrived before, microseconds since 1970; null: any")]
-OutcomeName = Annotated[str | None, About("only messages with this outcome; null: any")]
+
+Since = Annotated[int | None, About("earliest arrival, microseconds since 1970; null: any")]
+Until = Annotated[int | None, About("end of arrival times, excluded, microseconds since 1970; null: any")]
+
+OutcomeName = Annotated[str | None, About("outcome of the messages; null: any")]
 States = Annotated[list[str], About("available, acquired, archived")]
-RecordedAfter = Annotated[int | None, About("pass of the archive up to which the caller reads by itself; null: none")]
+
+RecordedAfter = Annotated[int | None, About("last recording that the client reads on its own; null: none")]
+
 TableVersion = Annotated[int | None, About("version of the table; null: the newest")]
-QueryId = Annotated[str | None, About("id of the Spark query that asks, with queryBatch")]
+
+QueryId = Annotated[str | None, About("id of the Spark query, with queryBatch")]
 QueryBatch = Annotated[int | None, About("number of the batch of that query")]
-FailOnDataLoss = Annotated[bool, About("whether messages that are gone are an error")]
-MinPartitions = Annotated[int, About("how many parts at least", least=1)]
-MaxMessages = Annotated[int | None, About("how many messages a part has at most; null: any number", least=1)]
-BatchSign = Annotated[str | None, About("sign of that batch, as the checkpoint has it")]
+
+FailOnDataLoss = Annotated[bool, About("whether lost messages are an error")]
+
+MinPartitions = Annotated[int, About("minimum number of parts", least=1)]
+MaxMessages = Annotated[int | None, About("maximum number of messages in a part; null: unlimited", least=1)]
+
+BatchSign = Annotated[str | None, About("sign of the batch in the checkpoint")]
+
 StageNames = Annotated[list[str], About("ids of stages, in order")]
-WriteId = Annotated[str | None, About("id of a write; null: stages are named one by one")]
+WriteId = Annotated[str | None, About("id of a write; null: `stages` names the stages")]
+
 AttemptNumbers = Annotated[list[int], About("numbers of a write's attempts, in order")]
-Reason = Annotated[str | None, About("why, for those who look at the messages later")]
-HeadLease = Annotated[dict[str, Any] | None, About("lease, and its epoch, that a query over several queues took up first")]
+
+Reason = Annotated[str | None, About("reason, for operators who view the messages later")]
+
+HeadLease = Annotated[dict[str, Any] | None, About("first lease of a query over several queues, and its epoch")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,20 +106,18 @@ class BrowseRange(OfQueue):
 class ArchiveRows(Request):
     """Rows of the archive's table: see `archive.bounds`."""
 
-    queue_id: Annotated[
-        int | None, About("number of the queue, as archive.plan says it; null: of the one that has the name now")
-    ] = None
-    lineages: Annotated[
-        list[Any], About("histories whose passes the table has, each a name and a number of passes, one after another")
-    ]
+    queue_id: Annotated[int | None, About("number of the queue, from archive.plan; null: of the present queue with the name")] = (
+        None
+    )
+    lineages: Annotated[list[Any], About("lineages of the table: by turns a name and a number of recordings")]
     recorded_after: RecordedAfter = None
     first: First = 0
     last: Last = None
     since: Since = None
     until: Until = None
     outcome: OutcomeName = None
-    settled_since: Annotated[int | None, About("only messages that ended at or after, microseconds since 1970; null: any")] = None
-    settled_until: Annotated[int | None, About("only messages that ended before, microseconds since 1970; null: any")] = None
+    settled_since: Annotated[int | None, About("earliest settlement, microseconds since 1970; null: any")] = None
+    settled_until: Annotated[int | None, About("end of settlement times, excluded, microseconds since 1970; null: any")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

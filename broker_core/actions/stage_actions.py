@@ -25,11 +25,9 @@ class PublishRequest(Request):
     base: Annotated[int, About("number from which the attempts count", least=0)] = 0
     attempts: AttemptNumbers = field(default_factory=list)
     key: Annotated[
-        dict[str, Any] | None, About("kind, id and number of the publish, by which a repetition is known; null: none")
+        dict[str, Any] | None, About("kind, id and number of the publish, which identify a repetition; null: none")
     ] = None
-    elsewhere: Annotated[
-        str | None, About("of a write over several brokers: what belongs to it elsewhere, kept with the key; null: nothing")
-    ] = None
+    elsewhere: Annotated[str | None, About("parts of the write on other brokers, kept with the key; null: none")] = None
     query: QueryId = None
     query_batch: QueryBatch = None
 
@@ -60,7 +58,7 @@ class DiscardStagesRequest(Request):
 
 @action("stage.publish", STAGE, object_of(published=COUNT, repeated=BOOL), needs=stage_needs)
 def _publish(call: ActionCall, request: PublishRequest) -> Reply:
-    """Publishes what was staged, all of it at once."""
+    """Publishes staged messages together."""
     key = None
     if request.key is not None:
         key = parse_fields("stage.publish: key", request.key, PublishKeyRequest).key("stage.publish")
@@ -81,14 +79,14 @@ def _publish(call: ActionCall, request: PublishRequest) -> Reply:
 
 @action("stage.published", ANYONE, object_of(published=BOOL, elsewhere=nullable(TEXT)), reads=True)
 def _published(call: ActionCall, request: PublishKeyRequest) -> Reply:
-    """Tells whether a publish with this key would be a repetition."""
+    """Returns whether a publish with this key would be a repetition."""
     published, elsewhere = call.service.submit(c.IsPublished(request.key("stage.published")))
     return {"published": published, "elsewhere": elsewhere}
 
 
 @action("stage.discard", STAGE, object_of(discarded=COUNT), needs=discard_needs)
 def _discard(call: ActionCall, request: DiscardStagesRequest) -> Reply:
-    """Drops what was staged."""
+    """Drops staged messages."""
     _check_stages("stage.discard", request)
     stages, write = request.stages, request.write
     if write is not None and request.attempts:
@@ -107,7 +105,7 @@ def _discard(call: ActionCall, request: DiscardStagesRequest) -> Reply:
     reads=True,
 )
 def _list(call: ActionCall, request: Request) -> Reply:
-    """Lists the writes that are staged and not published."""
+    """Lists staged writes that are not published."""
     return {"stages": visible(call.caller, call.service.submit(c.ListStages()))}
 
 

@@ -1,6 +1,6 @@
-"""Questions of the HTTP plane's process, answered in the broker: each names its `op`, the client's address, and what it showed.
+"""Answers to the questions of the HTTP process. A question has an `op`, the address and the `authorization` of the client.
 
-The process decides nothing: every question comes with the client's own `authorization`, of a login of the page with its token.
+The process decides nothing. For a login of the page, the `authorization` is the token of the login.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("penstock.http")
 
 
 class Planes(NamedTuple):
-    """The other planes of the broker, as far as this one asks them."""
+    """The other planes of the broker, as far as this one needs them."""
 
     beat: Callable[[Callable[[], None]], None] | None  # calls a function in the loop of the AMQP plane, if there is one
     connected: Connected
@@ -38,11 +38,11 @@ class Planes(NamedTuple):
 class _Asking(NamedTuple):
     authorization: str | None
     peer: str
-    gone: bool = False  # not known here, and nothing that a page asks waits long
+    gone: bool = False  # unknown here; no question of a page waits long
 
 
 class _HttpError(Exception):
-    """Request that only HTTP refuses."""
+    """A request that HTTP alone refuses."""
 
     def __init__(self, status: int, code: str, message: str, **more: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class _HttpError(Exception):
 
 
 class Answers:
-    """Answers questions, from any thread. Until `open` the broker is recovering."""
+    """Answers questions in any thread. Until `open` the broker is recovering."""
 
     def __init__(self, settings: Settings, access: Access) -> None:
         self._settings, self._access = settings, access
@@ -78,8 +78,8 @@ class Answers:
         self._actions = actions
 
     def of(self, frame: Frame) -> Answer:
-        """Answer a question: a header with a `status`, and with `open` if the broker has no users; and a body in JSON. Raises
-        nothing; the log has our mistakes."""
+        """Answer a question: a header with a `status`, and with `open` if the broker has no users; and a body in JSON. It never
+        raises: internal errors are logged."""
         header, attachments = self._of(frame)
         return {**header, "open": not self._access.enforced}, attachments
 
@@ -112,7 +112,7 @@ class Answers:
     def _action(self, frame: Frame) -> Answer:
         name, method = frame.header["name"], frame.header["method"]
         if name not in ACTIONS:
-            raise _HttpError(404, "UNKNOWN_ACTION", f"there is no action {name!r:.80}: GET /api/v1/openapi.json names them all")
+            raise _HttpError(404, "UNKNOWN_ACTION", f"there is no action {name!r:.80}: GET /api/v1/openapi.json lists them")
         if method != "POST" and not ACTIONS[name].reads:
             raise _HttpError(405, "METHOD_NOT_ALLOWED", f"{name} may change something: it is a POST", allow="POST")
         caller = self._caller(frame)
@@ -124,7 +124,7 @@ class Answers:
     # --- numbers
 
     def _counts(self, frame: Frame) -> Answer:
-        """Tell the counts of all queues; `broker`: and the numbers of the whole broker."""
+        """Return the counts of all queues, and with `broker` the numbers of the whole broker."""
         caller, numbers = self._caller(frame), self._opened(self._numbers)
         header, names, table = numbers.queues(caller)
         broker = numbers.broker() if frame.header["broker"] else None
@@ -134,24 +134,24 @@ class Answers:
         header, names, table = self._opened(self._numbers).history(self._caller(frame), frame.header["queues"])
         return {"status": 200}, [json.dumps({**header, "queues": names}).encode(), table]
 
-    # --- who
+    # --- users
 
     def _login(self, frame: Frame) -> Answer:
-        """Log in with user and password: who that is, and a token for what follows."""
+        """Log in with user and password. Returns the user and a token for later questions."""
         caller = self._caller(frame)
         return _json(self._about(caller), token=self._token(caller.user))
 
     def _renew(self, frame: Frame) -> Answer:
-        """Get another token for one that holds."""
+        """Return a new token for a valid one."""
         return _json({}, token=self._token(self._caller(frame).user))
 
     def _admit(self, frame: Frame) -> Answer:
-        """Check credentials before the rest of a request is read. `user`: whose budget it counts for; None before a login."""
+        """Check credentials before the rest of a request is read. `user`: whom it counts for; None before a login."""
         caller = self._caller(frame)
         return _json({}, user=None if caller.enforced and caller.user == ANONYMOUS else caller.user)
 
     def _who(self, frame: Frame) -> Answer:
-        """Say who the client is. Without a login that is an answer too: the page asks for one then."""
+        """Return the user of the client. Without a login the user is null, and the page shows its form."""
         if frame.header["authorization"] is None and self._access.enforced:
             return _json({"user": None, "rights": self._access.permissions_of(ANONYMOUS), "login": True})
         return _json(self._about(self._caller(frame)))
@@ -160,7 +160,7 @@ class Answers:
         return {
             "user": caller.user,
             "rights": self._access.permissions_of(caller.user),
-            "login": caller.enforced,  # whether there are users at all
+            "login": caller.enforced,  # whether the broker has users
         }
 
     def _token(self, user: str) -> str | None:
@@ -170,10 +170,10 @@ class Answers:
         return self._callers.of(_Asking(frame.header["authorization"], frame.header["peer"]))
 
     @staticmethod
-    def _opened(found: _T | None) -> _T:
-        if found is None:
+    def _opened(part: _T | None) -> _T:
+        if part is None:
             raise _HttpError(503, "RECOVERING", "the broker is recovering: try again in a while")
-        return found
+        return part
 
 
 def _json(answer: dict[str, Any], **header: Any) -> Answer:

@@ -1,4 +1,4 @@
-"""One process of the HTTP plane, as the broker sees it."""
+"""One process of the HTTP plane, seen from the broker."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from .. import children
 from ..children import frames
 from ..children.frames import Frame
 
-STOP_S = 3.0  # for requests that it has begun to answer; then it is killed, which loses nothing
+STOP_S = 3.0  # for requests that it is answering; then it is killed, which loses nothing
 
 
 class HttpProcess:
-    """A process that serves `listening`, from construction until it ends. `hello`: what it is told at its start, with
-    `attachments`.
+    """A process that serves `listening` until it ends. `hello` and `attachments`: its first frame.
 
-    Raises OSError where none can be started."""
+    Raises OSError if it cannot be started."""
 
     def __init__(self, listening: socket.socket, hello: dict[str, Any], folder: str, attachments: Sequence[bytes] = ()) -> None:
         ours, theirs = socket.socketpair()
@@ -32,7 +31,7 @@ class HttpProcess:
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     pass_fds=[listening.fileno()],
-                    cwd=folder,  # so that `-m` finds the package where this process has it
+                    cwd=folder,  # so that `-m` imports the package of this process
                     env=children.environment(),
                     **children.OWN_GROUP,
                 )
@@ -50,27 +49,27 @@ class HttpProcess:
         return self._process.pid
 
     def say(self, header: dict[str, Any], attachments: Sequence[bytes] = ()) -> None:
-        """Send a frame, from any thread. Nothing happens where the process is gone; waits while it does not read."""
+        """Send a frame, from any thread. Waits while the process does not read; does nothing if it is gone."""
         with self._writing, contextlib.suppress(OSError, ValueError):
             frames.send(self._to, header, attachments)
 
-    def listen(self, hear: Callable[[Frame], None]) -> None:
-        """Hand over each frame of the process, until it is gone."""
+    def listen(self, receive: Callable[[Frame], None]) -> None:
+        """Pass each frame of the process to `receive` until the process is gone."""
         with contextlib.suppress(OSError, ValueError):
             while (frame := frames.receive(self._from)) is not None:
-                hear(frame)
+                receive(frame)
 
-    def end(self, *, at_once: bool) -> int:
-        """End the process, whatever it does; its exit code. `at_once`: without a wait for what it has begun."""
+    def end(self, *, immediately: bool) -> int:
+        """End the process and return its exit code. `immediately`: do not wait for requests that it is answering."""
         try:
-            if at_once:
+            if immediately:
                 self._process.kill()
             code = self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # a thread that waits to write is let go
+            self._socket.shutdown(socket.SHUT_RDWR)  # releases a thread that waits to write
         with self._writing:
             for file in (self._from, self._to, self._socket):
                 with contextlib.suppress(OSError):

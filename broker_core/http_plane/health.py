@@ -1,4 +1,4 @@
-"""Health: whether the broker lives, and whether it is ready for work."""
+"""Health: whether the broker is alive, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..engine import commands as c
 from ..service import alarms
 from ..service.broker import BrokerService
 
-#: Alarms with which a broker is not ready: messages are refused, or pile up.
+#: With these alarms a broker is not ready: it refuses messages, or they pile up.
 NOT_READY = (alarms.JOURNAL_FAILED, alarms.DISK_FULL, alarms.ARCHIVE_BEHIND, alarms.FILES_EXHAUSTED)
-LIVE_S = 4.5  # within which the loops must answer; a probe that waits 5 s hears it
+LIVE_S = 4.5  # the loops must answer within; a probe that waits 5 s receives the result
 
 
 class Health:
-    """Health of one broker, asked from one thread at a time. Until `open` it is recovering."""
+    """Health of one broker, for one thread at a time. Until `open` the broker is recovering."""
 
     def __init__(self) -> None:
         self._service: BrokerService | None = None
@@ -29,30 +29,30 @@ class Health:
         self._service, self._beat = service, beat
 
     def lives(self) -> bool:
-        """Say whether the broker's lock can be had, and its loop answers, within LIVE_S. A broker that recovers lives."""
+        """Return True if the broker's lock and the loop of its AMQP plane respond within LIVE_S, or the broker is recovering."""
         if self._service is None:
             return True
         until, beaten = time.monotonic() + LIVE_S, threading.Event()
         if self._beat is not None:
             self._beat(beaten.set)
-        if self._touching is None or not self._touching.is_alive():  # else one waits still
+        if self._touching is None or not self._touching.is_alive():  # otherwise one is still waiting
             self._touching = threading.Thread(target=_touch, args=(self._service,), name="penstock-http-live", daemon=True)
             self._touching.start()
         self._touching.join(LIVE_S)
         return not self._touching.is_alive() and (self._beat is None or beaten.wait(max(0.0, until - time.monotonic())))
 
     def reasons(self) -> list[dict[str, Any]]:
-        """Return why the broker is not ready, nothing where it is."""
+        """Return the reasons why the broker is not ready; empty if it is ready."""
         if self._service is None:
             return [{"name": "recovering", "since": None, "text": "the broker reads its journal"}]
         return self._alarms(lambda name: name in NOT_READY)
 
     def warnings(self) -> list[dict[str, Any]]:
-        """Return what is wrong with the broker, and keeps it from nothing yet, such as a disk that will be too small."""
+        """Return the problems of a ready broker, such as a disk that will be too small."""
         return [] if self._service is None else self._alarms(lambda name: name not in NOT_READY)
 
     def _alarms(self, wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """Alarms of the broker; those about a queue name it, which is not for everybody."""
+        """The alarms of the broker. Alarms about a queue are left out: not every client may know its name."""
         assert self._service is not None
         return [
             {"name": alarm.name, "since": alarm.since_ms, "text": alarm.text}
@@ -62,4 +62,4 @@ class Health:
 
 
 def _touch(service: BrokerService) -> None:
-    service.submit_nowait(c.ListExchanges())  # not what it answers: a disk that hangs does not get well by a restart
+    service.submit_nowait(c.ListExchanges())  # without the wait for the disk: a restart does not repair a disk that hangs

@@ -1,4 +1,4 @@
-"""Numbers of the broker for scrapes, lists and plots: of all queues as columns of octets, so that a thousand cost little here."""
+"""Numbers of the broker for scrapes, lists and plots. All queues are columns of bytes, so a thousand queues cost little here."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Connected = Mapping[str, Callable[[], int]]  # by protocol, how many connections
 
 
 class BrokerNumbers:
-    """Numbers of one broker. `connected`: counts of its connections."""
+    """Numbers of one broker. `connected`: the counts of its connections."""
 
     def __init__(self, service: BrokerService, settings: Settings, connected: Connected) -> None:
         self._service, self._settings, self._connected = service, settings, connected
         self._started_us = service.wall_ms() * 1000
 
     def queues(self, caller: Caller) -> tuple[dict[str, Any], list[str], bytes]:
-        """Return what the columns are, the queues that the caller may know of, and their counts: columns of int64."""
+        """Return the names of the columns, the queues that the caller may see, and their counts: columns of int64."""
         counts = self._service.counts.read()
         names, table = counts.names, counts.table
         if not caller.sees_everything():
-            kept = [at for at, name in enumerate(names) if caller.sees(name)]
-            names, table = [names[at] for at in kept], np.ascontiguousarray(table[:, kept])
+            visible = [at for at, name in enumerate(names) if caller.sees(name)]
+            names, table = [names[at] for at in visible], np.ascontiguousarray(table[:, visible])
         return {"time": self._service.wall_ms() * 1000, "columns": queue_counts.COLUMNS}, names, table.tobytes()
 
     def history(self, caller: Caller, wanted: list[str]) -> tuple[dict[str, Any], list[str], bytes]:
-        """Return what the columns are, the queues that have a history and that the caller may know of, and the samples: uint32,
-        by queue, column and sample. Without a wanted queue the sum over all, under the name ''."""
+        """Return the names of the columns, the queues with a history that the caller may see, and the samples: uint32, by queue,
+        column and sample. Without a wanted queue it is the sum over all queues, under the name ''."""
         rows = self._service.history
         if wanted:
             plot = rows.of([name for name in wanted if caller.sees(name)])
@@ -68,11 +68,11 @@ class BrokerNumbers:
             "copy": None if copier is None else copier.status(),
             "alarms": {name: name in alarmed for name in alarms.ALARMS},
             "bounds": BOUNDS_S,
-            "fsync": _told(service.histograms.fsync),
-            "loopDelay": _told(service.histograms.loop_delay),
+            "fsync": _observed(service.histograms.fsync),
+            "loopDelay": _observed(service.histograms.loop_delay),
         }
 
 
-def _told(histogram: Histogram) -> dict[str, Any]:
+def _observed(histogram: Histogram) -> dict[str, Any]:
     counts, seconds = histogram.read()
     return {"counts": counts, "seconds": seconds}

@@ -1,4 +1,4 @@
-"""The API described in OpenAPI 3.1, made of the table of actions: what is there is described, and nothing else."""
+"""The description of the API in OpenAPI 3.1, from the declarations of the actions."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _TYPES: dict[type, dict[str, Any]] = {
     type(None): {"type": "null"},
 }
 _FAILURES = {
-    400: "The request is wrong: the text says where.",
-    401: "Nobody has logged in, or the login holds no longer.",
-    403: "This user has not the right, or the request comes from a foreign page.",
-    404: "There is no such queue, exchange, lease or stage.",
-    405: "What may change something is a POST.",
-    409: "What is there does not allow this now.",
+    400: "The request is invalid: see the message.",
+    401: "A login is missing or no longer valid.",
+    403: "The user does not have the right, or the request comes from a page of another origin.",
+    404: "The queue, exchange, lease or stage does not exist.",
+    405: "The action may change something, so it needs POST.",
+    409: "The current state does not allow this.",
     413: "The body is larger than its limit: 1 MiB, or 16 KiB before a login.",
     415: "The content-type is not application/json.",
-    421: "The broker is not known by this name.",
+    421: "The broker does not have this host name.",
     431: "The request has too many headers, or too large ones.",
-    500: "The broker, or its disk, has failed: its log says how.",
+    500: "The broker or its disk has failed: see its log.",
     501: "The request has a transfer encoding that is not supported.",
-    502: "Somebody else has failed, such as the archive's store.",
+    502: "Another system has failed, such as the archive's store.",
     503: "The broker is recovering, or too many requests wait.",
-    504: "The broker has not answered within a minute; what was asked may be done.",
+    504: "The broker has not answered within a minute. The request may still be carried out.",
     507: "A limit is reached: the disk's free-space mark, a size, a count.",
 }
 _QUEUES = {
     "name": "queue",
     "in": "query",
     "schema": {"type": "array", "items": {"type": "string"}},
-    "description": "names of queues; without one the sum of all",
+    "description": "names of queues; without a name the sum of all queues",
 }
 _LOGIN = {
     "type": "object",
@@ -71,7 +71,7 @@ _READY = object_of(ready=BOOL, reasons=list_of(_REASON), warnings=list_of(_REASO
 
 @functools.cache
 def document() -> bytes:
-    """Return the description, as JSON."""
+    """Return the description as JSON."""
     paths: dict[str, Any] = {**_others()}
     for name, action in ACTIONS.items():
         paths[PREFIX + name] = {"post": _post(action)}
@@ -83,7 +83,7 @@ def document() -> bytes:
             "info": {
                 "title": "Penstock",
                 "version": __version__,
-                "description": "What can be asked of a broker by name. Arrow Flight has the same actions.",
+                "description": "Actions of a broker by name. Arrow Flight has the same actions.",
             },
             "paths": paths,
             "components": {
@@ -100,7 +100,7 @@ def document() -> bytes:
 
 
 def _errors() -> dict[str, Any]:
-    """Describe errors by status, each with the codes that it may have."""
+    """Describe the errors by status, each with its codes."""
     return {
         f"Error{status}": {"description": _FAILURES[status], **_json(_error(codes))} for status, codes in statuses.codes().items()
     }
@@ -108,33 +108,33 @@ def _errors() -> dict[str, Any]:
 
 def _error(codes: list[str]) -> dict[str, Any]:
     code, text = {"type": "string", "enum": codes}, {"type": "string"}
-    said = {"type": "object", "required": ["code", "message"], "properties": {"code": code, "message": text}}
-    return {"type": "object", "required": ["error"], "properties": {"error": said}}
+    details = {"type": "object", "required": ["code", "message"], "properties": {"code": code, "message": text}}
+    return {"type": "object", "required": ["error"], "properties": {"error": details}}
 
 
 def _others() -> dict[str, Any]:
-    """Describe the paths that are no actions."""
+    """Describe the paths besides the actions."""
     refused = [401, 403, 421, 503, 504]
-    numbers = "Counts of all queues that the caller may know of, a list for each column."
-    plots = "The last hour of queues, by samples."
+    numbers = "Returns the counts of all queues that the caller may see, a list for each column."
+    plots = "Returns the last hour of queues, as samples."
     login = {"required": True, "content": {"application/json": {"schema": _LOGIN}}}
     text = {"content": {media: {"schema": {"type": "string"}} for media in ("application/openmetrics-text", "text/plain")}}
-    ready = {"503": {"description": "It takes no messages.", **_json(_READY)}}
-    dead = {"503": {"description": "Its loops did not answer: restart it.", **_json(_LIVE)}}
+    ready = {"503": {"description": "The broker accepts no messages.", **_json(_READY)}}
+    dead = {"503": {"description": "The broker's loops do not respond: restart it.", **_json(_LIVE)}}
     return {
         f"{PREFIX}counts": {"get": _path("counts", numbers, _COUNTS, refused)},
         f"{PREFIX}history": {"get": {**_path("history", plots, _HISTORY, refused), "parameters": [_QUEUES]}},
         f"{PREFIX}session": {
-            "get": _path("get-session", "Says who asks.", _SESSION, refused),
+            "get": _path("get-session", "Returns the user of the client.", _SESSION, refused),
             "post": {
                 **_path("log-in", "Logs in, with a cookie.", _SESSION, [400, 413, 415, *refused]),
                 "requestBody": login,
             },
             "delete": _path("log-out", "Logs out.", None, refused),
         },
-        f"{PREFIX}openapi.json": {"get": _path("openapi", "This description.", {"type": "object"}, [421, 503, 504])},
-        "/health/live": {"get": _path("live", "Says whether the broker lives.", _LIVE, [], dead)},
-        "/health/ready": {"get": _path("ready", "Says whether the broker takes messages.", _READY, [504], ready)},
+        f"{PREFIX}openapi.json": {"get": _path("openapi", "Returns this description.", {"type": "object"}, [421, 503, 504])},
+        "/health/live": {"get": _path("live", "Reports whether the broker is alive.", _LIVE, [], dead)},
+        "/health/ready": {"get": _path("ready", "Reports whether the broker accepts messages.", _READY, [504], ready)},
         "/metrics": {
             "get": _path("metrics", "Metrics for Prometheus.", None, refused, {"200": {"description": "Metrics.", **text}})
         },

@@ -1,4 +1,4 @@
-"""The plane in the broker's process: the socket, and one process after another that serves it."""
+"""The plane in the broker's process: the socket, and the process that serves it. A process that ends is replaced."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .answers import Answers, Planes
 from .child import HttpProcess
 
 BACKLOG = 4096  # connections that wait until the HTTP process has started and accepts them; the system may allow fewer
-THREADS = 8  # that answer at once; more wait
-PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # before a process is started anew that has ended; doubles while it ends soon
+THREADS = 8  # that answer questions; more questions wait
+PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # before an ended process is replaced; doubles while processes end within SOON_S
 SOON_S = 60.0
 
 log = logging.getLogger("penstock.http")
 
 
 class HttpPlane:
-    """Listens from construction until `close`. Until `open` it says that the broker is recovering. `tls`: where it has TLS.
-    `connections`: fewer than the settings allow, if there are not enough file descriptors.
+    """Listens from construction until `close`. Until `open` it answers that the broker is recovering. `tls`: for listeners with
+    TLS. `connections`: a lower limit than the settings', if there are not enough file descriptors.
 
-    Raises InvalidRequest when the address cannot be listened on.
+    Raises InvalidRequest if the address cannot be used.
     """
 
     def __init__(self, settings: Settings, access: Access, tls: ServerTls | None = None, connections: int | None = None) -> None:
@@ -55,7 +55,7 @@ class HttpPlane:
         self._child: HttpProcess | None = None
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "penstock-http-answer")
-        self._pulse = ThreadPoolExecutor(2, "penstock-http-pulse")  # probes are answered while all others hang, each by its own
+        self._pulse = ThreadPoolExecutor(2, "penstock-http-pulse")  # for probes, which are answered while all other threads hang
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
         self._thread.start()
 
@@ -66,7 +66,7 @@ class HttpPlane:
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None while there is none."""
+        """Number of the process; None while it is not running."""
         child = self._child
         return None if child is None else child.pid
 
@@ -80,9 +80,9 @@ class HttpPlane:
         with self._lock:
             child = self._child
         if child is not None:
-            # Elsewhere: where it does not read, who says something waits.
+            # In a thread: `say` waits while the process does not read.
             threading.Thread(target=child.say, args=({"op": "stop"},), name="penstock-http-stop", daemon=True).start()
-            child.end(at_once=False)
+            child.end(immediately=False)
         self._thread.join()
         for threads in (self._threads, self._pulse):
             threads.shutdown(wait=False, cancel_futures=True)
@@ -99,19 +99,19 @@ class HttpPlane:
             if self._closing.is_set():
                 return
             begun = time.monotonic()
-            said = self._serve()
+            reason = self._serve()
             if self._closing.is_set():
                 return
             if time.monotonic() - begun > SOON_S:
                 pause_s = PAUSE_S
-            log.error("%s; another one is started when a connection comes, in %g s at the earliest", said, pause_s)
+            log.error("%s; another one is started when a connection comes, in %g s at the earliest", reason, pause_s)
             self._closing.wait(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _serve(self) -> str:
-        """Run a process until it ends; return what became of it."""
+        """Run a process until it ends. Returns why it ended."""
         try:
-            certificate = () if self._tls is None else self._tls.files[:2]  # of which one may be in no file any more
+            certificate = () if self._tls is None else self._tls.files[:2]  # the files may already have newer ones
             child = HttpProcess(self._socket, self._hello(), str(self._settings.data), certificate)
         except (OSError, ValueError) as error:  # ValueError: the socket was closed just now
             return f"the process for HTTP cannot be started: {error}"
@@ -119,14 +119,14 @@ class HttpPlane:
             self._child = child
         log.info("the process for HTTP is started: %d", child.pid)
         if self._closing.is_set():  # `close` has not seen it
-            child.end(at_once=True)
-        child.listen(lambda frame: self._hear(child, frame))
-        code = child.end(at_once=False)
+            child.end(immediately=True)
+        child.listen(lambda frame: self._receive(child, frame))
+        code = child.end(immediately=False)
         with self._lock:
             self._child = None
         return f"the process for HTTP ended, {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
 
-    def _hear(self, child: HttpProcess, frame: Frame) -> None:
+    def _receive(self, child: HttpProcess, frame: Frame) -> None:
         threads = self._pulse if frame.header["op"] in ("live", "ready") else self._threads
         if self._closing.is_set():
             return
@@ -139,7 +139,7 @@ class HttpPlane:
             threads.submit(self._answer, child, frame)
 
     def _look(self) -> None:
-        """Have what the process has now, for the one after it."""
+        """Read the certificate that the process has read, for the next process."""
         assert self._tls is not None
         _ = self._tls.files
 
@@ -149,7 +149,7 @@ class HttpPlane:
 
     def _hello(self) -> dict[str, Any]:
         settings = self._settings
-        names = {name: getattr(settings, name) for name in _TOLD}
+        names = {name: getattr(settings, name) for name in _SETTINGS}
         return {
             **{name: str(value) if value is not None and name.endswith("_file") else value for name, value in names.items()},
             "host": settings.http_host or settings.host,
@@ -160,8 +160,8 @@ class HttpPlane:
         }
 
 
-#: Settings that the process is told.
-_TOLD = (
+#: Settings that the process receives.
+_SETTINGS = (
     "http_tls",
     "http_names",
     "http_max_connections",

@@ -1,4 +1,4 @@
-"""Errors as HTTP has them: a status, and `{"error": {"code": …, "message": …}}`."""
+"""Errors in HTTP: a status, and `{"error": {"code": …, "message": …}}`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATUS: dict[type[errors.PenstockError], int] = {
     errors.ResourceLimit: 507,
 }
 _BY_FAULT = {"caller": 400, "peer": 502, "storage": 500}
-#: Codes that only HTTP has, with their statuses; docs/http.md says what each means.
+#: Codes of HTTP alone, with their statuses; docs/http.md explains them.
 OWN_CODES = {
     "UNKNOWN_ACTION": 404,
     "METHOD_NOT_ALLOWED": 405,
@@ -38,33 +38,33 @@ OWN_CODES = {
     "HEADERS_TOO_LARGE": 431,
     "UNKNOWN_ENCODING": 501,
 }
-MISTAKE = "the broker made a mistake with this request; its log says which: tell who runs it"
+MISTAKE = "internal error: a bug in Penstock. The broker's log has the details: ask its operator to report it"
 
 
 def status_of(error: errors.PenstockError) -> int:
-    """Return the status of an error of ours."""
+    """Return the status of an error."""
     return status_of_kind(type(error))
 
 
 def status_of_kind(kind: type[errors.PenstockError]) -> int:
     """Return the status of errors of a kind."""
-    for each in kind.__mro__:
-        if each in _STATUS:
-            return _STATUS[each]
+    for base in kind.__mro__:
+        if base in _STATUS:
+            return _STATUS[base]
     return _BY_FAULT[kind.fault]
 
 
 def codes() -> dict[int, list[str]]:
-    """Return by status the codes that an error with it may have."""
-    found: dict[int, list[str]] = {500: [errors.PenstockError.code]}
+    """Return the codes that an error may have, by status."""
+    by_status: dict[int, list[str]] = {500: [errors.PenstockError.code]}
     for code, kind in errors.BY_CODE.items():
         if kind is not errors.PenstockError:
-            found.setdefault(status_of_kind(kind), []).append(code)
+            by_status.setdefault(status_of_kind(kind), []).append(code)
     for code, status in OWN_CODES.items():
-        found.setdefault(status, []).append(code)
-    return {status: sorted(found[status]) for status in sorted(found)}
+        by_status.setdefault(status, []).append(code)
+    return {status: sorted(by_status[status]) for status in sorted(by_status)}
 
 
 def body_of(code: str, message: str) -> bytes:
-    """Return the body of an answer that is an error. Text that is not Unicode (from a path of the system's) is escaped."""
+    """Return the body of an error. Text that is not Unicode, such as a path of the system, is escaped."""
     return json.dumps({"error": {"code": code, "message": message.encode(errors="backslashreplace").decode()}}).encode()

@@ -1,7 +1,7 @@
-"""Alarms: what is wrong now, as data for the log, `penstock status` and health.
+"""Alarms: current problems, as data for the log, `penstock status` and health.
 
-An alarm has a name out of `ALARMS`; docs/operate.md has a table of them, which a test compares. One that is about a queue is
-raised for each of them. It is logged once when it is raised and once when it is cleared; a text that changes meanwhile is not.
+The names are in `ALARMS`; a test compares them with the table in docs/operate.md. An alarm about queues is raised for each queue.
+It is logged once when it is raised and once when it ends. Changes of its text are not logged.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Alarm(NamedTuple):
     """An alarm that is raised."""
 
     name: str
-    queue: str | None  # that it is about: only for those who may know of it
+    queue: str | None  # the affected queue; visible to users with a right on it
     since_ms: int  # wall clock, since 1970
-    text: str  # what is wrong, and what to do
+    text: str  # the problem and what to do
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for a program."""
+        """Return the alarm as JSON."""
         return {"name": self.name, "queue": self.queue, "since": self.since_ms, "text": self.text}
 
 
@@ -71,9 +71,9 @@ class Alarms:
         self._raised: dict[tuple[str, str | None], Alarm] = {}
 
     def set(self, name: str, text: str | None, queue: str | None = None) -> None:
-        """Raise an alarm of this name with a text; clear it with None. Again with another text: it stays raised, and says that.
+        """Raise an alarm, or replace its text. The text None ends it.
 
-        `queue`: the queue that it is about; of one name there may be an alarm for each.
+        `queue`: the affected queue. One name may have an alarm for each queue.
         """
         level = ALARMS[name]
         which = name if queue is None else f"{name} of queue {queue!r}"
@@ -91,7 +91,7 @@ class Alarms:
             log.info("alarm %s is over after %.0f s: %s", which, passed_s, before.text, extra={"alarm": name, "queue": queue})
 
     def set_queues(self, name: str, texts: Mapping[str, str]) -> None:
-        """Raise an alarm for each of these queues, with its text, and clear it for all others."""
+        """Raise an alarm for each of these queues, with its text, and end it for all other queues."""
         for alarm in self.current():
             if alarm.name == name and alarm.queue is not None and alarm.queue not in texts:
                 self.set(name, None, alarm.queue)
@@ -99,11 +99,11 @@ class Alarms:
             self.set(name, text, queue)
 
     def is_raised(self, name: str, queue: str | None = None) -> bool:
-        """Return True while such an alarm is raised."""
+        """Return True while the alarm is raised."""
         with self._lock:
             return (name, queue) in self._raised
 
     def current(self) -> list[Alarm]:
-        """Return all that are raised, the oldest first."""
+        """Return all raised alarms, the oldest first."""
         with self._lock:
             return sorted(self._raised.values(), key=lambda alarm: (alarm.since_ms, alarm.name, alarm.queue or ""))

@@ -1,7 +1,7 @@
-"""Memory that is free goes back to the system: a burst of large batches must not weigh on a broker that idles with full queues.
+"""Return free memory to the system: after a burst of large batches an idle broker should be small again.
 
-The C library keeps what was freed between two things still in use, one heap for each thread, and Arrow's pool keeps pages for its
-next buffers. Both take up what they need again.
+The C library keeps free memory between two blocks in use, in one heap for each thread. Arrow's pool keeps pages for its next
+buffers. Both allocate again on demand.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-TRIM_BYTES = 8 << 20  # free at the end of a heap, beyond which it is given back
-MMAP_BYTES = 32 << 20  # from here on a buffer is mapped by itself, and given back with it; the most that glibc allows
+TRIM_BYTES = 8 << 20  # free bytes at the end of a heap; more are returned to the system
+MMAP_BYTES = 32 << 20  # larger buffers have a mapping of their own, which is returned with them; the most that glibc allows
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def keep_heaps_short() -> None:
-    """Of a thread's heap glibc gives the end back only when something is freed there, and only beyond a threshold that it raises
-    as it likes; `malloc_trim` leaves it alone. A snapshot, which its own thread takes, would weigh on the broker for ever."""
+    """Fix glibc's thresholds, which it otherwise raises. glibc returns the end of a thread's heap only when memory is freed
+    there, and `malloc_trim` does not. Without this the thread that writes a snapshot would keep its memory for ever."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
@@ -31,14 +31,14 @@ def _find_trim() -> Callable[[int], int] | None:
     try:
         return ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):
-        return None  # not glibc: its allocator has its own ways
+        return None  # not glibc
 
 
 _trim = _find_trim()
 
 
 def give_back() -> None:
-    """Takes a millisecond for some ten megabytes; ctypes lets other threads run meanwhile."""
+    """Return free memory to the system: about 1 ms for 10 MB. ctypes lets other threads run meanwhile."""
     pa.default_memory_pool().release_unused()
     if _trim is not None:
         _trim(0)

@@ -1,7 +1,6 @@
-"""From stored batches to what the engine has to know of their messages: priority, times, group, key.
+"""Attributes of stored messages that the engine needs: priority, times, group and key.
 
-Read before the broker's lock is taken. A batch whose messages say nothing of all this, as nearly all do, costs a look at the
-names of its columns.
+They are read before the broker's lock is taken. Most messages have no attributes. Such a batch costs a look at its column names.
 """
 
 from __future__ import annotations
@@ -22,39 +21,39 @@ from ..messages.encoding.fields import id_digests
 from ..messages.encoding.uniform_messages import UniformMessages
 from ..messages.payloads import Payload, as_batch
 
-_GROUP_ENDS = -1  # as a group-sequence: the last message of its group
+_GROUP_ENDS = -1  # the group-sequence of the last message of a group
 
 
 def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
-    """Read what `rules` make the queue ask of the messages of a stored batch. `now`: milliseconds since 1970."""
-    if isinstance(payload, UniformMessages) and not _looks_inside(rules):
+    """Read the attributes of a stored batch that a queue with these rules needs. `now`: milliseconds since 1970."""
+    if isinstance(payload, UniformMessages) and not _needs_sections(rules):
         priority = payload.header.priority
         if priority is None:
             return NO_ATTRIBUTES
         return Attributes(priority=np.full(payload.num_rows, min(priority, PRIORITIES - 1) + 1, np.uint8))
     batch = as_batch(payload)
     names = batch.schema.names
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if "priority" in names:
-        found["priority"] = _priority(batch)
+        values["priority"] = _priority(batch)
     if "ttl" in names or rules.message_ttl:
-        found["expiry"] = _expiry(batch, rules.message_ttl, now)
+        values["expiry"] = _expiry(batch, rules.message_ttl, now)
     if "deliveryTime" in names or "encodedAnnotations" in names:
-        found["due"] = _due(batch, now)
+        values["due"] = _due(batch, now)
     if rules.groups != "none":
-        found["group"] = _coded(column_of(batch, "groupId"))
-        if found["group"] is not None:
-            found["closes"] = _closes(batch)
+        values["group"] = _coded(column_of(batch, "groupId"))
+        if values["group"] is not None:
+            values["closes"] = _closes(batch)
     if rules.key is not None:
-        found["key"] = _coded(key_column(batch, rules.key))
+        values["key"] = _coded(key_column(batch, rules.key))
     if rules.duplicate_window:
-        found["ids"] = id_digests(batch)
-    said = {name: value for name, value in found.items() if value is not None}
-    return Attributes(**said) if said else NO_ATTRIBUTES
+        values["ids"] = id_digests(batch)
+    present = {name: value for name, value in values.items() if value is not None}
+    return Attributes(**present) if present else NO_ATTRIBUTES
 
 
-def _looks_inside(rules: Rules) -> bool:
-    """Say whether there is something to know of a message that has neither header nor annotations."""
+def _needs_sections(rules: Rules) -> bool:
+    """Return True if the rules need attributes of messages without header and annotations."""
     return bool(rules.message_ttl or rules.groups != "none" or rules.key is not None or rules.duplicate_window)
 
 
@@ -80,9 +79,9 @@ def _priority(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
 
 
 def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | None:
-    """Compute when each message expires: after its ttl, at the latest `bound` milliseconds from now.
+    """Compute when each message expires: after its ttl, and at most `bound` milliseconds from now.
 
-    The absolute expiry time is a note of the sender's: what is sent again out of the archive would else be gone at once."""
+    The absolute expiry time is ignored. Otherwise messages that are replayed from the archive would expire immediately."""
     at = np.zeros(batch.num_rows, np.int64)
     if "ttl" in batch.schema.names:
         ttl = np.minimum(_numbers(batch.column("ttl"), 0), _LATEST - now)
@@ -96,7 +95,7 @@ _LATEST = 1 << 53  # milliseconds: 285,000 years
 
 
 def _due(batch: pa.RecordBatch, now: int) -> npt.NDArray[Any] | None:
-    """Compute when each message may first be delivered; None if all may at once."""
+    """Compute when each message may first be delivered; None if all may be delivered now."""
     at = np.zeros(batch.num_rows, np.int64)
     if "deliveryTime" in batch.schema.names:
         at = np.clip(_numbers(batch.column("deliveryTime"), 0) // 1000, 0, _LATEST)
@@ -113,12 +112,12 @@ def _closes(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
     if column is None:
         return None
     values = _numbers(column, 0)
-    # On the wire it is 32 bits without a sign.
+    # In AMQP it is an unsigned number of 32 bits.
     return _unless_alike(((values == _GROUP_ENDS) | (values == _GROUP_ENDS & 0xFFFFFFFF)).astype(np.uint8))
 
 
 def key_column(batch: pa.RecordBatch, key: str) -> pa.Array | None:
-    """The texts of what a queue's option `key` names; None where no message has it."""
+    """Return the values of the field that a queue's option `key` names; None if no message has it."""
     if not key.startswith("properties."):
         return column_of(batch, key)
     properties = column_of(batch, "properties")
@@ -126,13 +125,13 @@ def key_column(batch: pa.RecordBatch, key: str) -> pa.Array | None:
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A user's column of a stored batch, whichever its form; None where no message has it. Null where a message cannot be
-    decoded: its reader will be told."""
+    """Return a public column of a stored batch in any form; None if no message has it. It is null for a message that cannot be
+    decoded, which its reader reports."""
     if "message" not in batch.schema.names:
         return batch.column(name) if name in batch.schema.names else None
-    found, odd = vectors(batch, [name])
+    columns, odd = vectors(batch, [name])
     rows = np.flatnonzero(odd)
-    column = found[name]
+    column = columns[name]
     if not len(rows):
         return column
     values = column.to_pylist()

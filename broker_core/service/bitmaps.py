@@ -1,6 +1,6 @@
-"""Bitmaps of what matches: by selector and block, within a budget; and what a search sees of them.
+"""Bitmaps of matches, by selector and block, within a budget; and the view of a search.
 
-What is known is a prefix of each block, which grows as the block does, and never changes.
+The known matches are a prefix of each block, which grows with the block and never changes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..engine.columns.rowset import BLOCK_ROWS
 if TYPE_CHECKING:
     from ..engine.model.queue import Queue
 
-MAX_BYTES = 64 << 20  # of all bitmaps together: 8 KiB for 64 Ki messages, so some 500 million messages under one selector
-ENTRY_BYTES = 400  # what a bitmap takes besides its bits
+MAX_BYTES = 64 << 20  # of all bitmaps: 8 KiB for 64 Ki messages, so about 500 million messages for one selector
+ENTRY_BYTES = 400  # of a bitmap besides its bits
 
 _NONE = np.zeros(BLOCK_ROWS, np.bool_)
 _Key = tuple[str, int, int]  # selector, queue incarnation, block
 
 
 class MatchBitmap(NamedTuple):
-    """The first `rows` rows of a block. No bits at all: none of them matches."""
+    """The matches among the first `rows` rows of a block. Without bits no row matches."""
 
     rows: int
     bits: bytes
@@ -49,22 +49,22 @@ _NOTHING = MatchBitmap(0, b"")
 
 
 class View:
-    """Matches of one selector in one queue, as far as they are known: `engine.search.Matching`.
+    """The known matches of one selector in one queue: `engine.search.Matching`.
 
-    For one command, or several of one request: what they have seen stays known to them."""
+    A view serves one command, or several of one request, and keeps the bitmaps that they have read."""
 
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue
         self._seen: dict[int, MatchBitmap] = {}
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
-        """Return the known prefix of a block; nothing where the queue is another one by now."""
+        """Return the known prefix of a block; empty if the queue was deleted and declared again."""
         if queue is not self._queue:  # it was deleted and declared again since
             return _NONE
         return self.bitmap(block).array()
 
     def bitmap(self, block: int) -> MatchBitmap:
-        """All that is known of a block."""
+        """Return the known matches of a block."""
         return self.saw(block, self._cache.get(self._text, self._queue, block))
 
     def saw(self, block: int, bitmap: MatchBitmap) -> MatchBitmap:
@@ -76,7 +76,7 @@ class View:
 
 
 class Cache:
-    """Only ever asked under the broker's lock."""
+    """The bitmaps of all selectors. Used under the broker's lock alone."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -92,16 +92,16 @@ class Cache:
         return text, number, block
 
     def get(self, text: str, queue: Queue, block: int) -> MatchBitmap:
-        """Return the bitmap of a selector and a block; an empty one where none is kept."""
+        """Return the bitmap of a selector and a block. It may be empty."""
         key = self._key(text, queue, block)
-        found = self._bitmaps.get(key)
-        if found is None:
+        bitmap = self._bitmaps.get(key)
+        if bitmap is None:
             return _NOTHING
         self._bitmaps.move_to_end(key)
-        return found
+        return bitmap
 
     def put(self, text: str, queue: Queue, block: int, bitmap: MatchBitmap) -> None:
-        """Keep a bitmap; drop the least recently used ones beyond the budget."""
+        """Store a bitmap; drop the least recently used ones beyond the budget."""
         key = self._key(text, queue, block)
         before = self._bitmaps.pop(key, None)
         if before is not None:

@@ -1,4 +1,4 @@
-"""Looks at messages, live, packed or settled: slices of their blocks, taken under the broker's lock, and counts for a plan."""
+"""Reads of live, packed or settled messages: slices of their blocks, taken under the broker's lock, and counts for a plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .missing_rows import MissingRows
 
 
 class BlockReads:
-    """The part of `BrokerService` that shows messages and changes nothing."""
+    """The part of `BrokerService` that reads messages and changes nothing."""
 
     state: BrokerState
     journal: Journal
@@ -36,7 +36,7 @@ class BlockReads:
 
     @property
     def broker_id(self) -> str:
-        """Name of the data directory, made when it was."""
+        """The id of the broker, created with its data directory."""
         return self.journal.broker_id
 
     def slices(
@@ -49,14 +49,14 @@ class BlockReads:
         fail_on_data_loss: bool = True,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with these messages, or of those among them that `select` picks.
+        """Yield a slice of each block with these messages, or of the messages that `select` picks.
 
-        Without `outcomes` the slices leave out what became of the messages. Like any answer, a slice leaves only when what it
-        shows is durable. `missing` is told of messages that the journal has no longer. Without it, raises DataLoss if there are
-        any; without `fail_on_data_loss` the others are yielded. Raises Fenced where `select` cannot tell any longer.
+        Without `outcomes` the slices have no outcomes. Like any reply, a slice is yielded when its content is durable. `missing`
+        collects the messages that the journal no longer has. Without `missing` they raise DataLoss, or with
+        `fail_on_data_loss=False` are left out. Raises Fenced if the rows that `select` needs are gone.
         """
         picks = ((number, lambda block, part=part: part) for number, part in rows.items())
-        for number, found, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
+        for number, part, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
             if lost is None and select is not None:
                 raise not_held(queue_name)
             if lost is None or row_count(lost):
@@ -64,8 +64,8 @@ class BlockReads:
                     missing.add(number, rows.rows(number) if lost is None else lost)
                 elif fail_on_data_loss:
                     raise data_loss(queue_name, number, RETENTION)
-            if found is not None:
-                yield found
+            if part is not None:
+                yield part
 
     def browse(
         self,
@@ -78,18 +78,18 @@ class BlockReads:
     ) -> Iterator[BlockSlice]:
         """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks.
 
-        Packed blocks are included, but for those of which `archived` says no. `missing` is told of rows, and of blocks, that the
-        journal has no longer.
+        Packed blocks are included if `archived` returns true for them. `missing` collects rows and blocks that the journal no
+        longer has.
         """
         numbers, stop, end = self._numbers(queue_name, first, last)
-        self.journal.wait(end)  # that there is nothing to show is an answer too
+        self.journal.wait(end)  # an empty result must be durable too
         if missing is not None:
             missing.add_blocks({*range(max(first, 0) >> BLOCK_BITS, (stop >> BLOCK_BITS) + 1)}.difference(numbers))
-        for number, found, lost in self._slices(queue_name, ((number, select) for number in numbers), archived=archived):
+        for number, part, lost in self._slices(queue_name, ((number, select) for number in numbers), archived=archived):
             if missing is not None and (lost is None or row_count(lost)):
                 missing.add(number, lost)
-            if found is not None:  # retention took the others while those before were read, or nothing is wanted of them
-                yield found
+            if part is not None:  # None: retention dropped the block meanwhile, or `archived` excludes it
+                yield part
 
     def _slices(
         self,
@@ -102,38 +102,38 @@ class BlockReads:
     ) -> Iterator[tuple[int, BlockSlice | None, Rows | None]]:
         """Yield for each block its number, a slice of the picked rows, and which of them the journal has no longer.
 
-        The slice is None if the block is gone, and then so are the latter, or `archived` says no. A block in memory is copied
-        under the lock.
+        A block that is gone has no slice and no rows, and a block that `archived` excludes has no slice. A block in memory
+        is copied under the lock.
         """
 
         def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows]) -> tuple[BlockSlice, Rows]:
             picked = pick(block)
-            kept = with_payloads(block, picked, dropped)
-            lost = slice(0, 0) if kept is picked else np.setdiff1d(as_array(picked), as_array(kept), assume_unique=True)
-            rows, lost = (kept, lost) if select is None else (select(queue, block, kept), select(queue, block, lost))
+            existing = with_payloads(block, picked, dropped)
+            lost = slice(0, 0) if existing is picked else np.setdiff1d(as_array(picked), as_array(existing), assume_unique=True)
+            rows, lost = (existing, lost) if select is None else (select(queue, block, existing), select(queue, block, lost))
             return slice_of(block, rows, names_of(queue), outcomes=outcomes, hold=hold), lost
 
         hold: Hold | None = None
         for number, pick in picks:
-            found: BlockSlice | None = None
+            part: BlockSlice | None = None
             lost: Rows | None = None
             with self._lock:
                 queue = need_queue(self.state, queue_name)
                 block, entry = queue.blocks.get(number), queue.packed.get(number)
                 dropped, hold, end = self.state.dropped, self.journal.hold(), self.journal.end
                 if block is not None:
-                    found, lost = copied(queue, block, pick)
+                    part, lost = copied(queue, block, pick)
             self.journal.wait(end)
             if block is None and entry is not None:
                 lost = slice(0, 0)
                 if archived(entry):
-                    found, lost = copied(queue, open_block(self.journal, entry), pick)
-            hold = None  # whoever uses the slice has it
-            yield number, found, lost
+                    part, lost = copied(queue, open_block(self.journal, entry), pick)
+            hold = None  # the slice has it
+            yield number, part, lost
 
     def table(self, queue_name: str) -> Table | None:
-        """Describe the queue's table in the archive, with the passes that have ended and which lineages these are of. None where
-        there is none, yet."""
+        """Describe the queue's table in the archive, with the finished recordings and their lineages. None if the queue has no
+        table yet."""
         with self._lock:
             queue, end = need_queue(self.state, queue_name), self.journal.end
             passes = queue.recordings
@@ -145,7 +145,7 @@ class BlockReads:
         return Table(table_url(self.archive, queue.name), self.broker_id, queue.id, lineages, version)
 
     def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
-        """The blocks with messages from sequence number `first` to `last`; the last of these that there is; the log's end."""
+        """Return the blocks with sequence numbers `first` to `last`, the last existing number, and the log's end."""
         with self._lock:
             queue = need_queue(self.state, queue_name)
             stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
@@ -160,11 +160,11 @@ class BlockReads:
         first: int,
         last: int | None,
     ) -> list[tuple[int, int, int]]:
-        """Count what `browse` will find, block by block: first and last sequence number, and how many messages `select` picks.
+        """Return for each block its first and last sequence number, and how many messages `select` picks.
 
-        Of a block that has left memory as many as `archived` says at most: it is not opened."""
+        A block that has left memory is not opened: `archived` estimates its number of messages."""
         numbers, stop, end = self._numbers(queue_name, first, last)
-        found = []
+        counts = []
         for number in numbers:
             begin, finish = max(first, number << BLOCK_BITS), min(stop, ((number + 1) << BLOCK_BITS) - 1)
             with self._lock:
@@ -175,6 +175,6 @@ class BlockReads:
             if block is None and entry is not None:
                 count = min(finish - begin + 1, archived(entry))
             if count > 0:
-                found.append((begin, finish, count))
+                counts.append((begin, finish, count))
         self.journal.wait(end)
-        return found
+        return counts

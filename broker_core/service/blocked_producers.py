@@ -1,4 +1,4 @@
-"""Producers that wait for capacity of a full queue: told once there is some, or when the queue is gone."""
+"""Producers that wait for capacity of a full queue. They are called when it has capacity, or is gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("penstock")
 
 
 class WaitingProducer(NamedTuple):
-    """One who waits, and for how much."""
+    """A producer that waits, and its messages."""
 
     messages: int
     size: int  # bytes of all of them
@@ -21,26 +21,26 @@ class WaitingProducer(NamedTuple):
 
 
 class BlockedProducers:
-    """Everything here is called under the broker's lock."""
+    """The waiting producers of all queues. Every method is called under the broker's lock."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._waiting: dict[str, list[WaitingProducer]] = {}
 
     def wait(self, queue: str, waiting: WaitingProducer) -> None:
-        """Let the callback be called, once, when the queue has capacity for so much, or none is needed any more; at once if
-        that is so now. It must not block, nor call the service."""
+        """Call the callback once, when the queue has enough capacity or needs none; immediately if that is so now. The callback
+        must not block or call the service."""
         self._waiting.setdefault(queue, []).append(waiting)
         self._try(queue)
 
-    def wait_no_more(self, queue: str, waiting: WaitingProducer) -> None:
-        """Forget one who has given up; nothing happens where he was told meanwhile."""
-        still = [each for each in self._waiting.pop(queue, ()) if each is not waiting]
+    def cancel(self, queue: str, waiting: WaitingProducer) -> None:
+        """Remove a producer that has given up. Does nothing if its callback was called meanwhile."""
+        still = [producer for producer in self._waiting.pop(queue, ()) if producer is not waiting]
         if still:
             self._waiting[queue] = still
 
     def look(self) -> None:
-        """Tell producers whose queue has capacity now. Called at the end of each turn; costs nothing when no producer waits."""
+        """Call the producers whose queue has capacity now. Called at the end of each turn; cheap if no producer waits."""
         for queue in list(self._waiting) if self._waiting else ():
             self._try(queue)
 

@@ -1,7 +1,7 @@
-"""The broker as a running thing: one engine state, one journal, one lock, and the clock.
+"""A running broker: one engine state, one journal, one lock, and the clock.
 
-Every plane calls `submit`. Commands are decided and applied under the lock; the answer leaves when the journal is durable up to
-where the log stood when it was decided, so that no answer, with an event of its own or without, can be undone by a power cut.
+Every plane calls `submit`. Commands are decided and applied under the lock. The reply leaves when the journal is durable up to
+the end of the log at the time of the decision. So a power failure undoes no reply.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ R = TypeVar("R")
 log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 1.0  # packing, snapshots
-SELDOM_TURNS = 10  # of housekeeping between two looks at memory
-PACKED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
-RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for space in the journal's buffer: a disk that slow is as good as full
-FREE_SPACE_FOR_US = 100_000  # microseconds that `has_space` believes the disk's last word on its free space
+SELDOM_TURNS = 10  # of housekeeping between two returns of free memory
+PACKED_PER_TURN = 64  # blocks packed in one turn of housekeeping, which must not delay other callers for long
+RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for space in the journal's buffer; a slower disk counts as full
+FREE_SPACE_FOR_US = 100_000  # microseconds for which `has_space` uses the last measurement of the disk's free space
 
 
 class BrokerService(BlockReads):
-    """Open a data directory, recover, and serve commands until `close`."""
+    """The broker of one data directory: recovers at construction, and serves commands until `close`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BrokerService(BlockReads):
         store: ObjectStore | None = None,
         archive: bool = False,
     ) -> None:
-        """`archive`: record what is settled, as the settings say."""
+        """`archive`: record settled messages, as the settings require."""
         policies = startup.policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
@@ -104,7 +104,7 @@ class BrokerService(BlockReads):
             self.journal.adopt({str(number): queue.recordings.last for number, queue in self.state.by_id.items()})
             self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
-            disk.close()  # somebody else may try, with another version or a repaired directory
+            disk.close()  # another process may retry, with another version or a repaired directory
             raise
         self._stops = contextlib.ExitStack()  # of the threads
         try:
@@ -122,7 +122,7 @@ class BrokerService(BlockReads):
             raise
 
     def _equip(self) -> None:
-        """Make what works on the state and the journal."""
+        """Make the parts that work on the state and the journal."""
         self.matching = SelectorMatcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
         self.counts = QueueCounts(self.state, self._lock)
@@ -147,16 +147,16 @@ class BrokerService(BlockReads):
             self._blocked,
             LockedView(self.state, self.journal, self._recent),
         )
-        self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
-        self._hindered = False  # housekeeping, by a full disk: logged once
+        self._free = (0, 0, 0)  # free bytes of the disk; the journal's durable position then; until when `has_space` uses them
+        self._hindered = False  # whether a full disk prevents housekeeping: logged once
         self.started_ms = self.wall_ms()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
 
     def _start(self) -> None:
-        """Give back what links of the last life held, and start the threads."""
+        """Return the messages that links held before the restart, and start the threads."""
         lost = self.submit_here(c.Recovered(secrets.token_hex(16)))
         if lost:
-            log.info("given back what links of the last life held: %s", lost)
+            log.info("returned the messages that links held before the restart: %s", lost)
         self._ticker.start()
         self._stops.callback(self._ticker.close)
         self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
@@ -171,7 +171,7 @@ class BrokerService(BlockReads):
         return Recorder(host, self.settings)
 
     def _watch(self) -> None:
-        """Look after what an operator has to know of, in a thread."""
+        """Start the thread that raises alarms."""
         self.alarms = Alarms(self.wall_ms)
         watched = Watched(
             self.state,
@@ -191,13 +191,13 @@ class BrokerService(BlockReads):
 
     # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
-        """Carry out commands with nothing between them; answer with the last one's reply when all is durable."""
+        """Execute commands in one turn. Returns the reply of the last command when all of them are durable."""
         reply, end = self.submit_nowait(*commands)
         self.journal.wait(end)
         return reply
 
     def submit_nowait(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> tuple[R, int]:
-        """As `submit`, but the caller waits for the log position that comes with the reply before anybody hears of it."""
+        """Execute commands in one turn. The caller waits for the returned log position before it reveals the reply."""
         reply: Any = None
         end = 0
         refusal: errors.PenstockError | None = None
@@ -209,26 +209,26 @@ class BrokerService(BlockReads):
             except errors.PenstockError as error:
                 refusal, end = error, turn.end
         if refusal is not None:
-            # A refusal is an answer too: what it was decided on must be durable before anybody hears it.
+            # The state that led to the refusal must be durable before the caller receives it.
             self.journal.wait(end)
             raise refusal
         return reply, end
 
     def submit_here(self, command: c.Command[R]) -> R:
-        """As `submit`, at a start, which nobody has heard of yet: waits for this disk, and for no copy elsewhere."""
+        """Execute a command at the start. Waits for the disk, and not for the copy: no client has seen anything yet."""
         reply, end = self.submit_nowait(command)
         self.journal.sync(end)
         return reply
 
     def submit_logged(self, command: c.Command[R]) -> tuple[R, int]:
-        """As `submit`, of a command that is never refused; with the log position of its record, if there is one."""
+        """Execute a command that is never refused. Returns its reply when it is durable, and the position of its record."""
         with self.turn() as turn:
             reply, end = turn.execute(command)
         self.journal.wait(end)
         return reply, turn.logged
 
     def turn(self, *, hurry: bool = True) -> Turn:
-        """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
+        """Begin a turn: several commands under one lock, without a wait for the disk. See `Turn`."""
         return Turn(self._parts, hurry=hurry)
 
     def declare(self, settings: Settings) -> None:
@@ -236,49 +236,48 @@ class BrokerService(BlockReads):
         startup.declare(self.state, self.submit_here, settings)
 
     def create_on_use(self, name: str, user: str) -> None:
-        """Make the queue or exchange of this name, if there is none and a policy makes it with its first use. It counts among
-        what `user`, whose use it is, has made. What follows in the log says that it is there: who waits for its own command
-        waits for this too."""
+        """Create the queue or exchange if a policy creates it at its first use. It counts for `user`. The caller's next command
+        waits for this one too, because it is later in the log."""
         state = self.state
         if name in state.queues or name in state.exchanges.by_name:
             return
         policy = state.policies.maker_of(name)
         if policy is not None:
-            log.info("%r is made by its first use: policy %r", name, policy.pattern, extra={"queue": name, "user": user})
+            log.info("%r is created by its first use: policy %r", name, policy.pattern, extra={"queue": name, "user": user})
             declare = DeclareExchange if policy.of_exchanges else c.DeclareQueue
             self.submit_nowait(declare(name, policy.makes, maker=c.Maker(user, self.settings.amqp_max_nodes_per_user)))
 
     def uptime_s(self) -> float:
-        """Seconds of a clock that only goes forward, and not while the broker stands still."""
+        """Return the uptime in seconds, without the time in which the broker stood still."""
         return self._clock().up / 1e6
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, by the broker's clock; as for what is decided, never before what an event has said."""
+        """Return milliseconds since 1970 by the broker's clock, never before the time of an event."""
         return max(self._clock().wall, self.state.time) // 1000
 
     def rules(self, queue_name: str) -> Rules:
-        """Return what was declared of a queue, as it is now. Without the lock: a command is refused if the queue is gone."""
+        """Return the options of a queue. Without the lock: a command is refused if the queue is gone."""
         return need_queue(self.state, queue_name).rules
 
     def attributes(self, queue_name: str, batch: Payload) -> Attributes:
-        """Read what the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
+        """Read the attributes of arriving messages that the queue needs. Without the lock: see `rules`."""
         return attributes_of(batch, self.rules(queue_name), self.wall_ms())
 
     # ArrivalListeners
     @property
     def arrivals(self) -> int:
-        """Grows whenever messages became AVAILABLE."""
+        """A counter that grows whenever messages become AVAILABLE."""
         return self._arrivals.count
 
     def wait_for_arrival(self, seen: int, timeout_s: float) -> bool:
-        """True when messages became AVAILABLE somewhere since `arrivals` was `seen`; False when none did for `timeout_s`."""
+        """Wait until messages become AVAILABLE in any queue after `arrivals` was `seen`. False after `timeout_s`."""
         with self._lock:
             return self._arrivals.wait(seen, timeout_s)
 
     def add_arrival_listener(self, callback: Callable[[str], None]) -> None:
-        """Let `callback(queue)` be called whenever messages became AVAILABLE there, and when the queue was deleted: at once,
-        under the broker's lock, by whichever thread has the turn. So it must not block, nor call the service. What it raises is
-        logged, and it stays registered."""
+        """Call `callback(queue)` whenever messages become AVAILABLE in a queue, and when a queue is deleted. The thread that has
+        the broker's lock calls it, so it must not block or call the service. Its exceptions are logged, and it stays registered.
+        """
         with self._lock:
             self._arrivals.add(callback)
 
@@ -295,15 +294,15 @@ class BrokerService(BlockReads):
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 
     def has_space(self, nbytes: int) -> bool:
-        """Say whether payloads of `nbytes` may be enqueued now. False while the journal's buffer is too full for them: ask again
-        when the journal's listener was called. Raises ResourceLimit while the disk is nearly full. Never waits.
+        """Return True if payloads of `nbytes` may be enqueued now. False while the journal's buffer is too full: ask again
+        when the journal's listener is called. Raises ResourceLimit while the disk is nearly full. Never waits.
 
-        The disk is asked at most every 100 ms; what the journal has not put there yet is reckoned off.
+        The disk is measured at most every 100 ms. Bytes that the journal has not written yet are subtracted.
         """
         free, durable, until = self._free
         up = self._clock().up
         if up >= until:
-            durable = self.journal.durable  # first: what is written while the disk is asked is then reckoned twice, not never
+            durable = self.journal.durable  # first: bytes written during the measurement then count twice, not never
             free = self.journal.free_bytes()
             self._free = (free, durable, up + FREE_SPACE_FOR_US)
         self._check_space(free - max(0, self.journal.end - durable) - nbytes)
@@ -312,21 +311,20 @@ class BrokerService(BlockReads):
     def capacity_of(self, queue_name: str, usual: int = 0) -> int | None:
         """Return how many more messages the queue has capacity for: 0 if it is gone, None for any number.
 
-        `usual`: bytes of a message where the queue has none to judge by. Without the lock: see `rules`."""
+        `usual`: assumed bytes of a message if the queue has no messages. Without the lock: see `rules`."""
         queue = self.state.queues.get(queue_name)
         return 0 if queue is None else admission.capacity_left(queue, usual)
 
     def call_when_capacity(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
-        """Let `callback` be called, once, when the queue has capacity for so many messages of so many bytes together, or need not
-        have any more: under the broker's lock, by whichever thread has the turn, perhaps before this returns. It must not block,
-        nor call the service."""
+        """Call `callback` once, when the queue has capacity for `messages` of `size` bytes together, or no longer needs it. The
+        thread that has the broker's lock calls it, perhaps before this method returns. It must not block or call the service."""
         with self._lock:
             self._blocked.wait(queue_name, WaitingProducer(messages, size, callback))
 
     def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
-        """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for
-        capacity. Raises QueueFull after `timeout_s`, and at once where the queue does not block, will never have so much
-        capacity, or has as many keys or groups as it may have."""
+        """Execute a command that stores its messages together. While the queue blocks its producers, the command waits for
+        capacity. Raises QueueFull after `timeout_s`; immediately if the queue does not block, will never have so much capacity,
+        or has reached its limit of keys or groups."""
         deadline = time.monotonic() + timeout_s
         sizes = command.sizes
         size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
@@ -348,10 +346,10 @@ class BrokerService(BlockReads):
             self._blocked.wait(queue_name, waiting)
         if not changed.wait(max(0.0, deadline - time.monotonic())):
             with self._lock:
-                self._blocked.wait_no_more(queue_name, waiting)
+                self._blocked.cancel(queue_name, waiting)
 
     def _check_space(self, left: int) -> None:
-        """`left`: free bytes of the disk after what is to be stored."""
+        """`left`: free bytes of the disk after the store."""
         if left < self.settings.free_space_mark_bytes:
             raise errors.DiskFull(
                 f"the broker's disk would have {max(0, left) >> 20} MiB left and keeps "
@@ -364,20 +362,20 @@ class BrokerService(BlockReads):
                 "space, or shorten the retention"
             )
 
-    # Reading: see `looks`
+    # Reading: see also `block_reads`
     def damaged(self, queue_name: str) -> list[str]:
-        """Describe the messages of the queue that cannot be read, and have not ended."""
-        found = self.damage.of(queue_name)
+        """Describe the unsettled messages of the queue that cannot be read."""
+        known = self.damage.of(queue_name)
         with self._lock:
             queue = self.state.queues.get(queue_name)
-            return [] if queue is None else [each.text for each in found if _has_live(queue, each.first, each.last)]
+            return [] if queue is None else [damaged.text for damaged in known if _has_live(queue, damaged.first, damaged.last)]
 
     def oldest(self, queue_name: str) -> dict[str, Any] | None:
-        """Describe the message of a queue that has not ended and whose payload is the oldest in the journal; None without one."""
+        """Describe the unsettled message of a queue whose payload is the oldest in the journal; None without one."""
         with self._lock:
             queue = self.state.queues.get(queue_name)
-            found = None if queue is None else oldest_of(queue)
-        return None if found is None else found.to_json()
+            payload = None if queue is None else oldest_of(queue)
+        return None if payload is None else payload.to_json()
 
     # Housekeeping
     def _housekeeping(self) -> None:
@@ -395,7 +393,7 @@ class BrokerService(BlockReads):
             if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
                 self.take_snapshot()
             if seldom:
-                allocator.give_back()  # after the snapshot, which makes the most of it
+                allocator.give_back()  # after the snapshot, which frees the most
             self._hindered = False
         except errors.ResourceLimit as error:
             if not self._hindered:
@@ -407,7 +405,7 @@ class BrokerService(BlockReads):
             log.exception("housekeeping failed; it is tried again in %g s", HOUSEKEEPING_S)
 
     def pack_blocks(self, limit: int = PACKED_PER_TURN) -> int:
-        """Let full blocks without a live row leave memory; return how many did."""
+        """Move full blocks without a live row out of memory. Returns their number."""
         with self._lock:
             ready = self.state.blocks_to_pack(limit)
         for queue, number in ready:
@@ -415,7 +413,7 @@ class BrokerService(BlockReads):
         return len(ready)
 
     def take_snapshot(self) -> None:
-        """Write a snapshot of this moment; the queues go on as soon as their columns are copied. StorageError."""
+        """Write a snapshot. The queues continue as soon as their columns are copied. Raises StorageError."""
         with self.cleaner.writing:
             with self._lock:
                 position = self.journal.end
@@ -426,11 +424,11 @@ class BrokerService(BlockReads):
             self.cleaner.snapshot_written(len(described) + sum(map(len, columns)))
 
     def retain(self) -> int:
-        """Drop the segments of which nothing is needed; return the bytes freed."""
+        """Drop the segments that are not needed. Returns the bytes freed."""
         return self.cleaner.retain()
 
     def close(self) -> None:
-        """Snapshot, flush, and give the data directory back."""
+        """Write a snapshot, flush, and release the data directory."""
         self._closing.set()
         self.journal.give_up_waiting()
         closing = copying.Closing(self.journal, self.copier)
@@ -444,12 +442,12 @@ class BrokerService(BlockReads):
             closing.end()
 
     def _give_up(self) -> None:
-        """Let the data directory go after a start that failed half-way: somebody else may try, with other settings."""
+        """Release the data directory after a failed start: another process may retry, with other settings."""
         self._closing.set()
         self.journal.give_up_waiting()
         closing = copying.Closing(self.journal, self.copier)
         self._stops.close()
-        with contextlib.suppress(errors.StorageError):  # which is why the start failed
+        with contextlib.suppress(errors.StorageError):  # the reason why the start failed
             closing.end()
 
 
@@ -466,6 +464,6 @@ def _opened(settings: Settings, disk: Disk, on_failure: Callable[[Exception], No
 
 
 def _has_live(queue: Queue, first: int, last: int) -> bool:
-    """Say whether one of these messages has not ended."""
+    """Return True if one of these messages is not settled."""
     blocks = [queue.blocks.get(number) for number in range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1)]
     return any(bool((block.state[block.rows_between(first, last)] != ARCHIVED).any()) for block in blocks if block is not None)

@@ -1,25 +1,26 @@
-"""The cleaner: it keeps the journal small, whatever one message does that stays for ever.
+"""The cleaner keeps the journal small, so an unconsumed message retains its own bytes and not its segment.
 
-The bound: the journal has at most `SLACK` times the bytes that are needed, and `SPARE_SEGMENTS` segments more. Above it, the
-segments of which the smallest share is needed go: what is needed of them is copied to the end of the log (`relocation`), by
-events that say where it lies now; then a snapshot is written, since no event below it is needed any more; and then they are
-dropped, wherever they stand in the log. Segments of which nothing is needed go without a copy. A crash at any step leaves
-payloads twice or segments that are not needed, and the next turn goes on.
+The journal has at most `SLACK` times the needed bytes, and `SPARE_SEGMENTS` segments more. Above this bound the cleaner drops the
+segments with the smallest needed share, anywhere in the log:
 
-Retention says which settled messages are not needed any more (`Keeping`), and asks for the segments below its mark, so that one
-message that stays does not hold what is beside it.
+1. It copies their needed payloads to the end of the log (`relocation`). Events store the new positions.
+2. It writes a snapshot: no event before the snapshot is needed any longer.
+3. It drops the segments.
 
-Nobody waits for it: it looks at a few blocks at a time, copies a piece at a time, and rests after each, so that it takes
-`clean_bandwidth`, or where that is not set a quarter of the disk's time. It leaves half of the reserve below the free-space mark
-to those who settle, and uses the other half, so that a full disk can be cleaned.
+Segments without needed payloads need no copy. A crash at any step leaves duplicate payloads or unneeded segments, and the next
+turn continues. Retention determines which settled messages are needed (`Keeping`), and drops the segments before its mark.
+
+The cleaner delays no caller: it reads a few blocks at a time, copies a piece at a time, and rests after each. It uses
+`clean_bandwidth`, by default a quarter of the disk's time. Of the reserve below the free-space mark it uses one half, so that a
+full disk can be cleaned. The other half stays for settlements.
 
 Every holder of a log position is safe:
 
-- rows of blocks and parts of stages get their new places by events, and a drop is decided under the lock, against all of them;
-- blocks that left memory get new columns; without an archive, their segments stay while retention keeps something of them;
-- what is being read (slices, and chunks that a selector looks at) has a hold of the journal's: dropped segments stay on the disk;
+- rows of blocks and parts of stages get their new positions by events, and a drop is decided under the lock, against all of them;
+- blocks that left memory get new columns; without an archive, their segments stay while retention keeps one of their messages;
+- reads (slices, and chunks that a selector evaluates) have a hold of the journal: dropped segments stay on the disk;
 - batches of leases, links, and transactions name rows, not positions;
-- what was just stored (`reading.recent`) is found by positions, which are never used again.
+- recently stored payloads (`reading.recent`) are found by positions, which are never used again.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from .relocation import Relocation
 
 log = logging.getLogger("penstock")
 
-TURN_S = 10.0  # between two turns,
-SOON_S = 1.0  # and where the last one has freed something, or
-BURST_BYTES = 64 << 20  # so much has come since, and a segment at least
-REST = 20  # it rests so many times as long as it has looked in vain
-SLACK = 4  # the journal may have so many times the bytes that are needed
-SPARE_SEGMENTS = 3  # and so many segments more: one being written, one before the snapshot, one that is being copied to
-MOST_NEEDED = 1 / SLACK  # a segment of which a larger share is needed is not worth its copy
+TURN_S = 10.0  # between two turns
+SOON_S = 1.0  # between two turns if the last one has freed bytes, or after a burst
+BURST_BYTES = 64 << 20  # a burst: so many new bytes in the log, and a segment at least
+REST = 20  # after a turn that freed nothing, the rest is so many times its duration
+SLACK = 4  # the journal may have so many times the needed bytes
+SPARE_SEGMENTS = 3  # and so many segments more: one being written, one before the snapshot, one being copied to
+MOST_NEEDED = 1 / SLACK  # a segment with a larger needed share is not worth a copy
 DISK_SHARE = 4  # without `clean_bandwidth`: one part in so many of the disk's time
-RESERVE_SHARE = 2  # one part in so many of the bytes below the free-space mark is the cleaner's
-LISTED = 20  # queues in a report: those that need the most
+RESERVE_SHARE = 2  # the cleaner may use one part in so many of the bytes below the free-space mark
+LISTED = 20  # queues in a report: the largest
 
 
 class Cleaner:
@@ -70,16 +71,16 @@ class Cleaner:
         self._writing = threading.Lock()  # of snapshots and of drops: the journal takes one at a time
         self._relocation = Relocation(broker, self._rest)
         self._snapshot_bytes = 0
-        self._looked_at: tuple[int, Keeping] | None = None  # the log's end, and what was kept, when there was nothing to do
+        self._looked_at: tuple[int, Keeping] | None = None  # of the last turn without work: the log's end, and the retention
 
-    # What is to be done
+    # Retention and usage
     def keeping(self, segments: Sequence[SegmentInfo] | None = None) -> Keeping:
-        """Say which payloads of settled messages are kept: those from the mark of retention on."""
+        """Return which payloads of settled messages are kept: all after the mark of retention."""
         mark, records = self._mark(self._broker.journal.segments() if segments is None else segments), self._broker.state.records
         return Keeping(mark, NOWHERE if records else mark, records)
 
     def _mark(self, segments: Sequence[SegmentInfo]) -> int:
-        """Return the log position below which retention lets settled messages go."""
+        """Return the log position before which retention keeps no settled messages."""
         settings = self._broker.settings()
         age, limit = settings.retention_age_s, settings.retention_bytes
         if age is None and limit is None:
@@ -95,19 +96,22 @@ class Cleaner:
         return mark
 
     def usage(self) -> JournalUsage:
-        """Measure what is needed of the journal now."""
+        """Measure the needed bytes of the journal."""
         segments = self._broker.journal.segments()
         return self._measure(segments, self.keeping(segments))
 
     def _measure(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> JournalUsage:
         relocation = self._relocation
-        copies, staged = dict(relocation.written), set(relocation.staged)  # others than the cleaner ask, while it copies
-        found = measure(self._broker, segments, keeping, copies=copies, copied=staged)
-        found.pin(np.array(list(relocation.damaged), np.int64))
-        return found
+        copies, staged = (
+            dict(relocation.written),
+            set(relocation.staged),
+        )  # the cleaner changes them meanwhile
+        usage = measure(self._broker, segments, keeping, copies=copies, copied=staged)
+        usage.pin(np.array(list(relocation.damaged), np.int64))
+        return usage
 
     def report(self) -> dict[str, Any]:
-        """Describe the journal for an operator: how large it is and may be, what is needed of it, and by whom."""
+        """Describe the journal for an operator: its size, its bound, and the queues that need it."""
         usage, mark = self.usage(), self.keeping().stayed
         shares = zip(usage.segments, np.minimum(usage.bytes, usage.sizes).tolist(), usage.pinned.tolist(), strict=True)
         held = self._broker.journal.dropped()
@@ -121,7 +125,7 @@ class Cleaner:
             "oldest": None if usage.oldest is None else usage.oldest.to_json(),
             "queues": [
                 {"queue": name, "neededBytes": octets}
-                for name, octets in sorted(usage.by_queue.items(), key=lambda each: -each[1])[:LISTED]
+                for name, octets in sorted(usage.by_queue.items(), key=lambda entry: -entry[1])[:LISTED]
             ],
             "segments": [
                 {
@@ -136,25 +140,25 @@ class Cleaner:
         }
 
     def _why_kept(self, segment: SegmentInfo, pinned: bool) -> str | None:
-        """Say why nothing is copied out of a segment; None where something may be."""
+        """Return why nothing may be copied out of a segment; None if its payloads may be copied."""
         if segment.base in self._relocation.damaged:
             return "a record in it is damaged"
         return "settled messages that are still kept, or a stage" if pinned else None
 
     def bound(self, needed_bytes: int) -> int:
-        """Return the bytes that the journal may have where so many are needed."""
+        """Return the largest allowed size of a journal with so many needed bytes."""
         return SLACK * needed_bytes + SPARE_SEGMENTS * self._broker.settings().segment_bytes
 
     def _nothing_to_do(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> bool:
-        """Say so where it is certain without a look at every message."""
+        """Return True if that is certain without measuring."""
         if self._looked_at == (self._broker.journal.end, keeping):
             return True
         total = sum(segment.bytes for segment in segments)
-        # Messages that live say nothing of what is needed: queues, and one alone, may have many copies of a payload.
+        # The bytes of live messages are not an estimate: messages in one queue or several may share a payload.
         return total <= self.bound(0) and (not segments or segments[0].base >= keeping.stayed)  # of retention
 
     def retain(self) -> int:
-        """Drop the segments of which nothing is needed; return the bytes that this frees."""
+        """Drop the segments that are not needed. Returns the bytes freed."""
         with self._turn:
             segments = self._broker.journal.segments()
             keeping = self.keeping(segments)
@@ -163,7 +167,7 @@ class Cleaner:
             return self._drop_unused(self._measure(segments, keeping), keeping)
 
     def clean(self) -> int:
-        """Do one turn: drop what is not needed, copy what is in the way where there is too much; return the bytes freed."""
+        """Do one turn: copy needed payloads if the journal is too large, and drop segments. Returns the bytes freed."""
         with self._turn:
             return self._clean()
 
@@ -206,7 +210,7 @@ class Cleaner:
         return freed
 
     def _victims(self, usage: JournalUsage, keeping: Keeping) -> list[int]:
-        """Choose segments to copy out of: those of which the smallest shares are needed, as many as there have to be."""
+        """Choose the segments to copy out of: the smallest needed shares first, until the journal is within its bound."""
         shares, sizes, unused = usage.shares(), usage.sizes, usage.unused()
         order = [int(index) for index in np.argsort(shares, kind="stable") if int(index) < len(shares) - 1]
         total, limit = sizes.sum() - sizes[unused].sum(), self.bound(usage.total)
@@ -233,7 +237,7 @@ class Cleaner:
         segments = [segment for segment, unused in zip(usage.segments[:-1], usage.unused(), strict=False) if unused]
         if not segments:
             return 0
-        # What an earlier turn, or an earlier life, decided to drop and did not.
+        # Includes segments that an earlier turn decided to drop and did not.
         self._broker.submit(c.Drop([[segment.base, segment.end] for segment in segments], keeping, usage.packed))
         dropped = self._broker.state.dropped
         segments = [segment for segment in segments if dropped.covers(segment.base, segment.end - 1)]
@@ -241,7 +245,7 @@ class Cleaner:
             return 0
         try:
             self._broker.take_snapshot()
-        except errors.ResourceLimit as error:  # what an older snapshot does without can go, and makes room
+        except errors.ResourceLimit as error:  # segments that an older snapshot does not need can go, and free space
             log.warning("%s", error)
         with self._writing:
             freed = sum(segment.bytes for segment in self._broker.journal.drop(segments))
@@ -258,8 +262,8 @@ class Cleaner:
         return self._writing
 
     def _rest(self, work: Callable[[], int]) -> bool:
-        """Do a piece of work, and rest as long as the bandwidth asks for; False, and nothing is done, when the broker closes, or
-        somebody else has filled the disk."""
+        """Do a piece of work, then rest as long as the bandwidth requires. Returns False without doing it if the broker closes,
+        or the disk has become full."""
         if self._closing.is_set() or self._room() <= 0:
             return False
         began = self._clock()

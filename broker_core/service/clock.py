@@ -1,7 +1,7 @@
-"""The broker's clock: its uptime leaves out the time in which the broker itself stood still.
+"""The broker's clock. Its uptime leaves out the time in which the broker stood still.
 
-A process that was stopped, a virtual machine that was suspended or a host without a free processor hears nobody meanwhile. That
-time is no silence of those who renew a lease or answer within a lock: it is not counted.
+A stopped process, a suspended virtual machine or a host without a free processor receives nothing. Clients that renew a lease or
+answer within a lock are not at fault, so that time is not counted.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..engine.commands import Now
 
 log = logging.getLogger("penstock")
 
-# Microseconds between two looks at the clock from which on the broker stood still. The ticker looks once a second at the latest;
-# a busy host or a slow disk keeps it for a second or two.
+# Microseconds between two reads of the clock that count as a standstill. The ticker reads it at least once a second; a busy host
+# or a slow disk delays it by a second or two.
 STANDSTILL = 5_000_000
 
 
@@ -26,17 +26,17 @@ def system_clock() -> Now:
 
 
 class RunningClock:
-    """`Now` as the broker has lived it. Somebody must look at least every few seconds: the ticker does.
+    """`Now` without standstills. The ticker reads it every few seconds, so that a gap is noticed.
 
-    Of a gap longer than `STANDSTILL` nothing counts, and `resumed` says when it ended: who is silent is given all of his time
-    again, as after a start, since what he said meanwhile may still have to be heard.
+    A gap longer than `STANDSTILL` is left out of the uptime, and `resumed` is the time when it ended. From then on every client
+    has its full time again, as after a start: its requests may still have to be read.
     """
 
     def __init__(self, clock: Callable[[], Now] = system_clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._seen = clock().up
-        self._stood = 0  # microseconds that did not count
+        self._stood = 0  # microseconds left out so far
         self._resumed = 0
 
     def __call__(self) -> Now:
@@ -49,7 +49,7 @@ class RunningClock:
                 self._stood += gap
                 self._resumed = now.up - self._stood
             self._seen = now.up
-            found = Now(now.wall, now.up - self._stood, self._resumed)
+            reading = Now(now.wall, now.up - self._stood, self._resumed)
         if gap:
             log.warning("the broker stood still for %.1f s: that time counts for no lease, lock or transaction", gap / 1e6)
-        return found
+        return reading

@@ -1,4 +1,4 @@
-"""Connections of clients, over all planes: listed and closed by operators. A plane registers itself; this knows no protocol."""
+"""Connections of clients over all planes, which operators list and close. Each plane registers itself."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-STARVED_S = 5.0  # after which a plane that could not accept a connection counts as able to again
-SLOW_S = 60.0  # a consumer that settles nothing for longer, and can be sent nothing more while messages wait, is slow
+STARVED_S = 5.0  # after a failure to accept a connection, a plane counts as starved for so long
+SLOW_S = 60.0  # a consumer is slow if it settles nothing for longer and has no credit or capacity left while messages wait
 
 log = logging.getLogger("penstock")
 
 
 class ConnectionSource(Protocol):
-    """A plane, as far as its connections go. Called from any thread but its own loop's, and without the broker's lock."""
+    """The connections of one plane. Called from any thread but the plane's loop, without the broker's lock."""
 
     def connections(self) -> list[dict[str, Any]]:
         """Describe the connections: `id` (unique in one life of the broker), `protocol`, `user`, `peer`, `container`, `tls`,
@@ -25,7 +25,7 @@ class ConnectionSource(Protocol):
         """Count slow consumers by queue: see `SLOW_S`."""
 
     def close_connection(self, identifier: str, reason: str) -> bool:
-        """Close a connection, and tell its peer why. False where there is none of this id."""
+        """Close a connection and send its peer the reason. False if there is no such id."""
 
 
 class Connections:
@@ -37,8 +37,8 @@ class Connections:
         self._starved: dict[str, float] = {}  # by protocol, when a connection could not be accepted last
 
     def cannot_accept(self, protocol: str, reason: str) -> None:
-        """Note that a plane could not accept a connection, for want of a file descriptor. Any thread may call it, any number of
-        times: the log gets one line per shortage.
+        """Note that a plane could not accept a connection because no file descriptor is left. For any thread. The log has one
+        line for each shortage.
         """
         now = self._clock()
         if now - self._starved.get(protocol, -STARVED_S) >= STARVED_S:
@@ -55,21 +55,21 @@ class Connections:
         self._sources = (*self._sources, source)
 
     def remove(self, source: ConnectionSource) -> None:
-        """Take a plane out that stops."""
-        self._sources = tuple(each for each in self._sources if each is not source)
+        """Remove the connections of a plane."""
+        self._sources = tuple(known for known in self._sources if known is not source)
 
     def all(self) -> list[dict[str, Any]]:
         """Describe every connection, the oldest first."""
-        found = [each for source in self._sources for each in source.connections()]
-        return sorted(found, key=lambda each: (each["since"], each["id"]))
+        connections = [connection for source in self._sources for connection in source.connections()]
+        return sorted(connections, key=lambda connection: (connection["since"], connection["id"]))
 
     def slow(self) -> Counter[str]:
         """Count slow consumers by queue. Raises ResourceLimit when a plane does not answer, or stops."""
-        found: Counter[str] = Counter()
+        slow: Counter[str] = Counter()
         for source in self._sources:
-            found += source.slow_consumers()
-        return found
+            slow += source.slow_consumers()
+        return slow
 
     def close(self, identifier: str, reason: str) -> bool:
-        """Close a connection, and tell its peer why. Returns False if no plane has this id."""
+        """Close a connection and send its peer the reason. Returns False if no plane has this id."""
         return any(source.close_connection(identifier, reason) for source in self._sources)

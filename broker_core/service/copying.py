@@ -1,4 +1,4 @@
-"""The broker's copy elsewhere, by its settings; and what an operator hears of the broker itself."""
+"""The broker's copy in an object store, and the status of the broker."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .alarms import Alarms
 
 
 def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore | None) -> Copier | None:
-    """Claim the copy that the settings ask for, at `store` if one is given. Raises CopyFenced when it is another broker's."""
+    """Claim the copy of the settings, in `store` if there is one. Raises CopyFenced if another broker has it."""
     if store is None and settings.copy_url is None:
         return None
     store = store or open_store(str(settings.copy_url), settings.data)
     mode: Any = settings.copy
-    if mode == "async":  # producers do not wait for the copy, so it leaves them the machine
+    if mode == "async":  # producers do not wait for the copy, so it must not slow them down
         store = RateLimitedStore(store, settings.copy_bandwidth)
     copier = Copier(store, journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
     copier.begin()
@@ -37,8 +37,8 @@ def start(journal: Journal, copier: Copier | None) -> None:
 
 
 class Closing:
-    """The end of a broker. The copy gets `CLOSE_S` for the rest once all else is done. With `sync` what is done before waits for
-    the copy too: `CLOSE_S` after the end has begun, nobody does any more."""
+    """The end of a broker. When all other parts are closed, the copy has `CLOSE_S` for the rest. With `copy = "sync"` the other
+    parts wait for the copy too, for at most `CLOSE_S`."""
 
     def __init__(self, journal: Journal, copier: Copier | None) -> None:
         self._journal, self._copier = journal, copier
@@ -49,7 +49,7 @@ class Closing:
             self._timer.start()
 
     def end(self) -> None:
-        """Copy the rest, and close the journal. StorageError as of `Journal.close`."""
+        """Copy the rest, and close the journal. Raises StorageError as `Journal.close` does."""
         try:
             if self._copier is not None:
                 self._copier.close(max(0.0, self._until - time.monotonic()) if self._copier.is_waited_for else CLOSE_S)
@@ -59,7 +59,7 @@ class Closing:
 
 
 def status_of(journal: Journal, copier: Copier | None, alarms: Alarms) -> dict[str, Any]:
-    """Return id and log of the broker, how far its copy is, and what is wrong; `copy` is None where there is none."""
+    """Return the id of the broker, the end of its log, the state of its copy, and its alarms."""
     segments = journal.segments()
     return {
         "broker": journal.broker_id,

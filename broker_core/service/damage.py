@@ -1,6 +1,6 @@
-"""Messages whose payload is damaged: found when they are read, named in the log and in `queue stat`.
+"""Messages with a damaged payload: found by reads, reported in the log and in `queue stat`.
 
-They stay in their queue until somebody restores the file or discards them; everything around them goes on.
+They stay in their queue until an operator restores the file or discards them. All other messages continue.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..errors import DamagedMessages
 
 log = logging.getLogger("penstock")
 
-NAMED = 100  # ranges of one queue that are remembered: who has more restores the file
-QUEUES = 1_000  # with damage: their names are remembered, and after that they are forgotten and found again
+NAMED = 100  # ranges that are remembered for one queue: with more damage an operator restores the file
+QUEUES = 1_000  # with damage; beyond that all ranges are forgotten, and found again by reads
 
 
 class Damaged(NamedTuple):
@@ -26,14 +26,14 @@ class Damaged(NamedTuple):
 
 
 class Damage:
-    """Derived: a broker that starts finds it again. For any thread."""
+    """The known damage of one broker. Not persisted: after a restart reads find it again. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, dict[tuple[int, int], Damaged]] = {}
 
     def note(self, error: DamagedMessages) -> None:
-        """Note damage that was found, once more or for the first time."""
+        """Note damaged messages. Known ones are ignored."""
         queue, first, last = error.queue, error.first, error.last
         with self._lock:
             known = self._known.get(queue)
@@ -48,6 +48,6 @@ class Damage:
         log.error("%s", error, extra={"queue": queue})
 
     def of(self, queue: str) -> list[Damaged]:
-        """Return what was found in a queue, in order."""
+        """Return the known damage of a queue, in order."""
         with self._lock:
             return sorted(self._known.get(queue, {}).values())

@@ -1,17 +1,17 @@
-"""Histograms with fixed buckets: how long syncs of the journal take, and how late the AMQP plane's loop is."""
+"""Histograms with fixed buckets: the duration of journal syncs, and the delay of the AMQP plane's loop."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from typing import NamedTuple
 
-# Upper bounds of the buckets, seconds, as Prometheus has them (`le`): a sync takes 0.1 ms on a quick disk, 10 ms on a spinning
-# one, and more than a second on one that is about to fail. The last bucket has no bound.
+# Upper bounds of the buckets in seconds (`le` in Prometheus). A sync takes 0.1 ms on a fast disk, 10 ms on a spinning disk, and
+# more than a second on a failing one. The last bucket has no bound.
 BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Observed(NamedTuple):
-    """A histogram at one moment. `counts` has an entry for each of BOUNDS_S and one for what is longer; they are not added up."""
+    """A histogram at one moment. `counts` has an entry for each of BOUNDS_S and one for longer durations; not cumulative."""
 
     counts: tuple[int, ...]
     seconds: float  # sum of all observations
@@ -32,7 +32,7 @@ class Histogram:
         self._seconds += seconds
 
     def read(self) -> Observed:
-        """Return what was observed so far."""
+        """Return the observations so far."""
         return Observed(tuple(self._counts), self._seconds)
 
 
@@ -41,4 +41,4 @@ class Histograms:
 
     def __init__(self) -> None:
         self.fsync = Histogram()  # of the journal
-        self.loop_delay = Histogram()  # of the AMQP plane: how long after its time a timer of the event loop runs
+        self.loop_delay = Histogram()  # of the AMQP plane: the delay of a timer of its event loop

@@ -1,6 +1,6 @@
-"""History: depth and rates of queues over the last hour, for plots. Kept in the broker, so that it outlives who shows it.
+"""History: depth and rates of queues over the last hour, for plots. The broker keeps it, so it outlives the page.
 
-A sample every PERIOD_S seconds, in a ring. Four numbers of four bytes a queue and sample are 5.8 MB for 1,000 queues.
+It takes a sample every PERIOD_S seconds, in a ring. Four numbers of four bytes per queue and sample are 5.8 MB for 1,000 queues.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .queue_counts import CountTable
 
 PERIOD_S = 10
 SAMPLES = 360  # an hour
-MAX_HISTORY_QUEUES = 4_000  # with a history of their own, the first that there are: 23 MB
-COLUMNS = ("depth", "enqueued", "delivered", "acknowledged")  # the first as it was, the others since the sample before
+MAX_HISTORY_QUEUES = 4_000  # the first queues have a history: 23 MB
+COLUMNS = ("depth", "enqueued", "delivered", "acknowledged")  # depth at the sample; the others since the sample before
 _LARGEST = np.iinfo(np.uint32).max
 
 
@@ -25,7 +25,7 @@ class Plot(NamedTuple):
     """Data of plots. Samples are in order, PERIOD_S apart; the last one was taken at `time`."""
 
     time: int  # microseconds since 1970; 0 before the first sample
-    names: list[str]  # those of the wanted queues that have a history
+    names: list[str]  # requested queues that have a history
     table: npt.NDArray[np.uint32]  # queue, column, sample
 
 
@@ -45,7 +45,7 @@ class History:
         self._last_s: float | None = None  # when the last sample was taken
 
     def sample(self, uptime_s: float, wall_us: int, counts: CountTable) -> None:
-        """Take a sample of the counts, which were read at these times of the broker's clocks."""
+        """Add a sample. `uptime_s`, `wall_us`: when the counts were read."""
         now = np.stack([counts.of("available") + counts.of("acquired") + counts.of("delayed"), *map(counts.of, COLUMNS[1:])], 1)
         with self._lock:
             if counts.names[:MAX_HISTORY_QUEUES] != list(self._slots):
@@ -68,12 +68,12 @@ class History:
             self._due_s = max(self._due_s + PERIOD_S, uptime_s + PERIOD_S / 2)
 
     def _periods(self, uptime_s: float) -> int:
-        """Return how many samples this one stands for: who takes them may have been kept waiting, by a disk or a store."""
+        """Return how many samples this one replaces: a slow disk or store may have delayed it."""
         last_s, self._last_s = self._last_s, uptime_s
         return 1 if last_s is None else min(SAMPLES, max(1, round((uptime_s - last_s) / PERIOD_S)))
 
     def is_due(self, uptime_s: float) -> bool:
-        """Say whether it is time for the next sample."""
+        """Return True if the next sample is due."""
         return uptime_s >= self._due_s
 
     def of(self, names: Sequence[str]) -> Plot:
@@ -94,12 +94,12 @@ class History:
         return np.roll(table, -(self._taken % SAMPLES), axis=2)
 
     def _assign(self, wanted: list[str]) -> None:
-        """Give each queue a slot: those that have one keep it; a new one begins with an empty hour."""
+        """Give each queue a slot. Known queues keep theirs; a new queue begins with an empty hour."""
         before, self._slots = self._slots, {}
-        kept = {name: before[name] for name in wanted if name in before}
-        self._free += [slot for name, slot in before.items() if name not in kept]
+        known = {name: before[name] for name in wanted if name in before}
+        self._free += [slot for name, slot in before.items() if name not in known]
         for name in wanted:
-            slot = kept.get(name)
+            slot = known.get(name)
             if slot is None:
                 if not self._free:
                     self._grow(len(wanted))

@@ -1,8 +1,7 @@
 """Needed bytes of the journal, by segment and by queue: for the cleaner and for operators.
 
-It is counted a few blocks at a time, so that nobody waits; the queues go on meanwhile, and nothing is decided here. A payload
-that several queues hold counts once in its segment, and in each of these queues. Blocks that left memory are read for what they
-have that is not recorded.
+The lock is held for a few blocks at a time, so the queues continue meanwhile. A payload in several queues counts once in its
+segment, and once in each queue. Blocks that left memory are read if they have messages that are not recorded.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from ..reading.stored import open_block
 from ..settings.keys import Settings
 from .damage import Damage
 
-BLOCKS_AT_ONCE = 4  # looked at in one hold of the lock: some 300 µs each where all of their rows came one by one
-ROW_BYTES = 32  # what a message takes beside its own bytes, roughly, when many lie together
-SLOTS_PER_ROW = 8  # of `CountedPayloads`: one row in sixteen, at most, is taken for one that was counted
+BLOCKS_AT_ONCE = 4  # read in one hold of the lock: about 300 µs each if every row arrived alone
+ROW_BYTES = 32  # estimated bytes of a message besides its own, in a record of many
+SLOTS_PER_ROW = 8  # of `CountedPayloads`: at most one row in sixteen counts as a duplicate by mistake
 LEAST_SLOTS, MOST_SLOTS = 1 << 16, 1 << 27  # bytes
 
 
@@ -44,10 +43,10 @@ class CleanerParts(NamedTuple):
 
     state: BrokerState
     journal: Journal
-    settings: Callable[[], Settings]  # as they are now
+    settings: Callable[[], Settings]  # the current ones
     damage: Damage
     lock: threading.Lock  # the broker's
-    submit: Callable[[c.Command[Any]], tuple[Any, int]]  # as `BrokerService.submit_logged`
+    submit: Callable[[c.Command[Any]], tuple[Any, int]]  # `BrokerService.submit_logged`
     take_snapshot: Callable[[], None]
 
 
@@ -55,44 +54,44 @@ class Copies(NamedTuple):
     """Copies that were written into a segment."""
 
     bytes: int  # in the journal
-    counted: int  # as `JournalUsage` counts it
+    counted: int  # by the rules of `JournalUsage`
 
 
 @dataclass
 class NeededPayload:
-    """Somebody who needs a payload."""
+    """A payload that a message or a stage needs."""
 
     position: int  # log position of its record
     queue: str | None = None
     sequence: int | None = None
     state: str | None = None
     stage: str | None = None
-    time: int | None = None  # microseconds since 1970: when the message came, or when something was last added to the stage
+    time: int | None = None  # microseconds since 1970: arrival of the message, or the last addition to the stage
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is known, by name."""
+        """Return the known fields, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 class CountedPayloads:
-    """Payloads that were counted: a table of marks, addressed by a hash of a payload's record and row. Where two share a mark,
-    the second counts as counted, so that needed bytes are a little too few, never too many."""
+    """The payloads counted so far: a table of marks, addressed by a hash of the payload's record and row. If two payloads share
+    a mark, the second is not counted, so the needed bytes are slightly too low and never too high."""
 
     def __init__(self, rows: int) -> None:
-        """`rows`: about how many there will be."""
+        """`rows`: the expected number of payloads."""
         bits = min(max(LEAST_SLOTS, SLOTS_PER_ROW * rows), MOST_SLOTS).bit_length() - 1
         self._marks: npt.NDArray[np.bool_] = np.zeros(1 << bits, np.bool_)
         self._shift = np.uint64(64 - bits)
 
     def add(self, positions: Ints, payload_rows: Ints) -> npt.NDArray[np.bool_]:
-        """Mark rows of records; say which of them were not there. Of rows that come several times, the first was not."""
+        """Mark rows of records. Returns a mask of the rows that had no mark; of equal rows the first."""
         keys = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd numbers that spread neighbours evenly
         keys += payload_rows.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
         slots = (keys >> self._shift).astype(np.int64)
         fresh: npt.NDArray[np.bool_] = ~self._marks[slots]
         self._marks[slots] = True
         rising = (positions[1:] > positions[:-1]) | ((positions[1:] == positions[:-1]) & (payload_rows[1:] > payload_rows[:-1]))
-        if not rising.all():  # else all are different; a queue may have copies of a message
+        if not rising.all():  # otherwise all are different; a queue may have copies of a message
             first = np.zeros(len(slots), np.bool_)
             first[np.unique(slots, return_index=True)[1]] = True
             fresh &= first
@@ -111,45 +110,43 @@ class NeededMessages(NamedTuple):
 
     @classmethod
     def of(cls, queue: Queue, block: Block, rows: Rows) -> NeededMessages:
-        """Copy what is asked of some rows, at least one."""
+        """Copy the columns of one or more rows."""
         sizes = block.sizes.get(rows)
         sizes = sizes if isinstance(sizes, int) else sizes.astype(np.int64)
         return cls(queue.name, block.base, rows, sizes, block.state[: block.filled][rows].copy(), block.locations(rows))
 
 
 class JournalUsage:
-    """Needed bytes of some segments. Arrays are parallel to `segments`, which are in order."""
+    """Needed bytes of segments. Arrays are parallel to `segments`, which are in order."""
 
     def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies] | None = None, rows: int = 0) -> None:
-        """`copies`: by base of a segment, what the cleaner has copied into it, where that is known. `rows`: about how many
-        messages will be counted."""
+        """`copies`: known copies that the cleaner has written, by the base of their segment. `rows`: the expected number of
+        messages."""
         self.segments = segments
         self._counted: npt.NDArray[np.float64] = np.zeros(len(segments))
-        self._held: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # something of it is needed
-        self.pinned: npt.NDArray[np.bool_] = np.zeros(
-            len(segments), np.bool_
-        )  # needed as they are: nothing is copied out of them
+        self._held: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # a part of it is needed
+        self.pinned: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # needed unchanged: nothing is copied out of them
         self.oldest: NeededPayload | None = None
         self.by_queue: dict[str, int] = {}  # needed bytes
-        self.packed: dict[int, Ints] = {}  # as the command `Drop` wants them
+        self.packed: dict[int, Ints] = {}  # for the command `Drop`
         self._bases: npt.NDArray[np.int64] = np.array([segment.base for segment in segments], np.int64)
         self._ends: npt.NDArray[np.int64] = np.array([segment.end for segment in segments], np.int64)
-        found = [(copies or {}).get(segment.base, Copies(0, 0)) for segment in segments]
-        self._copied: npt.NDArray[np.float64] = np.array([max(1, each.counted) for each in found], np.float64)
-        self._beside: npt.NDArray[np.float64] = np.array([max(0, each.bytes - each.counted) for each in found], np.float64)
+        known = [(copies or {}).get(segment.base, Copies(0, 0)) for segment in segments]
+        self._copied: npt.NDArray[np.float64] = np.array([max(1, copy.counted) for copy in known], np.float64)
+        self._beside: npt.NDArray[np.float64] = np.array([max(0, copy.bytes - copy.counted) for copy in known], np.float64)
         self._payloads = CountedPayloads(rows)
 
     @property
     def bytes(self) -> npt.NDArray[np.float64]:
-        """Needed bytes by segment: of the messages, and what copies of them take beside, so that they are not copied again."""
-        found: npt.NDArray[np.float64] = self._counted + self._beside * np.minimum(1.0, self._counted / self._copied)
-        return found
+        """Needed bytes by segment: of the messages, and of the overhead of copies, so that copies are not copied again."""
+        needed: npt.NDArray[np.float64] = self._counted + self._beside * np.minimum(1.0, self._counted / self._copied)
+        return needed
 
     def segments_of(self, positions: Ints) -> npt.NDArray[np.int64]:
-        """By log position, the index of its segment; -1 for one that is in none of them."""
-        found = np.searchsorted(self._bases, positions, side="right") - 1
-        inside = (found >= 0) & (np.asarray(positions) < self._ends[found])
-        indices: npt.NDArray[np.int64] = np.where(inside, found, -1)
+        """Return the index of the segment of each log position; -1 outside of the segments."""
+        indices_ = np.searchsorted(self._bases, positions, side="right") - 1
+        inside = (indices_ >= 0) & (np.asarray(positions) < self._ends[indices_])
+        indices: npt.NDArray[np.int64] = np.where(inside, indices_, -1)
         return indices
 
     @property
@@ -159,17 +156,17 @@ class JournalUsage:
 
     @property
     def total(self) -> int:
-        """Needed bytes, at most the segments' sizes; of a pinned segment all."""
+        """Needed bytes, at most the sizes of the segments. A pinned segment counts in whole."""
         sizes = self.sizes
         return int(np.where(self.pinned, sizes, np.minimum(sizes, self.bytes)).sum())
 
     def shares(self) -> npt.NDArray[np.float64]:
-        """The share of each segment that is needed, at most 1."""
+        """Return the needed share of each segment, at most 1."""
         sizes = np.maximum(self.sizes, 1)
         return np.where(self.pinned, 1.0, np.minimum(1.0, self.bytes / sizes))
 
     def unused(self) -> npt.NDArray[np.bool_]:
-        """By segment, whether nobody needs anything of it."""
+        """Return a mask of the segments that are not needed."""
         unused: npt.NDArray[np.bool_] = ~self._held & ~self.pinned
         return unused
 
@@ -186,7 +183,7 @@ class JournalUsage:
             self.oldest = NeededPayload(lowest, held.queue, held.base + int(as_array(held.rows)[index]), state, None, time)
 
     def count_packed(self, held: NeededMessages, position: int, octets: int) -> None:
-        """Add messages of a block that left memory, and its columns, so many bytes at a log position."""
+        """Add messages of a block that left memory, and its columns: `octets` at a log position."""
         self.count(held)
         where = np.array([position])
         self._count(held.queue, where, np.array([-1]), np.array([octets]))
@@ -194,7 +191,7 @@ class JournalUsage:
         self.packed[position] = self._bases[indices[indices >= 0]]
 
     def count_staged(self, state: BrokerState, copied: Iterable[int]) -> None:
-        """Add what stages need; those with a payload at one of the positions in `copied` pin their segments."""
+        """Add the payloads of stages. A payload at one of the positions in `copied` pins its segment."""
         pins = set(copied)
         for name, stage in state.stages.items():
             for part in stage.parts:
@@ -213,7 +210,7 @@ class JournalUsage:
         self._hold(np.array([part.position]))
 
     def pin_packed(self, entry: PackedBlock, keeping: Keeping) -> None:
-        """Pin the segments that hold something needed of a block that left memory, as far as is known without reading it."""
+        """Pin the segments that may have needed payloads of a block that left memory, without reading the block."""
         span = needed_span(entry, keeping)
         if span is not None:
             first = np.searchsorted(self._ends, span[0], side="right")
@@ -223,24 +220,24 @@ class JournalUsage:
 
     def pin(self, positions: Ints) -> None:
         """Pin the segments with these log positions."""
-        found = self.segments_of(positions)
-        self.pinned[found[found >= 0]] = True
+        indices = self.segments_of(positions)
+        self.pinned[indices[indices >= 0]] = True
 
     def _hold(self, positions: Ints) -> None:
-        found = self.segments_of(positions)
-        self._held[found[found >= 0]] = True
+        indices = self.segments_of(positions)
+        self._held[indices[indices >= 0]] = True
 
     def _count(self, queue: str, positions: Ints, payload_rows: Ints, octets: Ints) -> None:
-        found = self.segments_of(positions)
-        inside = found >= 0
-        self._held[found[inside]] = True
+        indices = self.segments_of(positions)
+        inside = indices >= 0
+        self._held[indices[inside]] = True
         fresh = inside & self._payloads.add(positions, payload_rows)
-        self._counted += np.bincount(found[fresh], weights=octets[fresh], minlength=len(self.segments))
+        self._counted += np.bincount(indices[fresh], weights=octets[fresh], minlength=len(self.segments))
         self.by_queue[queue] = self.by_queue.get(queue, 0) + int(octets[inside].sum())
 
 
 def oldest_of(queue: Queue) -> NeededPayload | None:
-    """Return the message of the queue that has not ended and whose payload is the oldest. Called under the broker's lock."""
+    """Return the unsettled message of the queue with the oldest payload. Called under the broker's lock."""
     oldest: NeededPayload | None = None
     for block in queue.blocks.values():
         if block.live and (oldest is None or block.runs.low < oldest.position):
@@ -261,17 +258,17 @@ class Unrecorded(NamedTuple):
     queue: Queue
     entry: PackedBlock
     position: int  # log position of its columns
-    hold: Hold  # of the journal: as long as it is there, the columns are found
+    hold: Hold  # of the journal: keeps the columns readable
 
     def read(self, journal: Journal) -> tuple[Block, Rows] | None:
-        """Read the block, and which of its rows are not recorded; None where all are by now. Without the broker's lock. Raises
+        """Return the block and its rows that are not recorded; None if all are recorded. Without the broker's lock. Raises
         DamagedJournal."""
         rows = self.entry.unrecorded.rows(self.entry.number)
         return None if rows is None else (open_block(journal, self.entry), rows)
 
 
 def unrecorded(state: BrokerState, journal: Journal) -> list[Unrecorded]:
-    """Find the blocks that left memory with something that is not recorded. Called under the broker's lock."""
+    """Return the blocks that left memory with messages that are not recorded. Called under the broker's lock."""
     hold = journal.hold()
     return [
         Unrecorded(queue, entry, entry.position, hold)
@@ -301,26 +298,28 @@ def measure(
             for queue in state.by_id.values():
                 for entry in queue.packed.values():
                     usage.pin_packed(entry, keeping)
-        blocks = [(queue_id, number) for queue_id, each in state.by_id.items() for number in each.blocks]
+        blocks = [(queue_id, number) for queue_id, queue in state.by_id.items() for number in queue.blocks]
     for some in _several(blocks, BLOCKS_AT_ONCE):
         with lock:
-            found = [held for queue_id, number in some if (held := _held(state, queue_id, number, keeping)) is not None]
-        for held in found:
-            usage.count(held)
-    for each in packed:
+            needed_messages = [
+                messages for queue_id, number in some if (messages := _held(state, queue_id, number, keeping)) is not None
+            ]
+        for messages in needed_messages:
+            usage.count(messages)
+    for block in packed:
         try:
-            found_block = each.read(journal)
+            block_rows = block.read(journal)
         except errors.DamagedJournal:
-            usage.pin_packed(each.entry, keeping)
+            usage.pin_packed(block.entry, keeping)
             continue
-        if found_block is not None:
-            held, octets = NeededMessages.of(each.queue, *found_block), journal.payload(each.position).size
-            usage.count_packed(held, each.position, octets)
+        if block_rows is not None:
+            messages, octets = NeededMessages.of(block.queue, *block_rows), journal.payload(block.position).size
+            usage.count_packed(messages, block.position, octets)
     return usage
 
 
 def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> NeededMessages | None:
-    """Copy what is needed of a block; None where nothing is. Called under the broker's lock."""
+    """Copy the needed messages of a block; None without any. Called under the broker's lock."""
     queue = state.by_id.get(queue_id)
     block = None if queue is None else queue.blocks.get(number)
     if queue is None or block is None or not block.filled:
@@ -330,7 +329,7 @@ def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> N
 
 
 def rows_of(mask: npt.NDArray[np.bool_]) -> Rows:
-    """The rows that a mask has; a slice for all of them."""
+    """Return the rows of a mask; a slice for all rows."""
     return slice(0, len(mask)) if mask.all() else np.flatnonzero(mask)
 
 

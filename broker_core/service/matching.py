@@ -1,9 +1,9 @@
-"""Matches of selectors, message by message: evaluated once, chunk by chunk, and kept as bitmaps by selector and block.
+"""Matches of selectors: evaluated once for each message, chunk by chunk, and cached as bitmaps by selector and block.
 
-A payload never changes, so nor does what matches. What is known is a prefix of each block, which grows as the block does. The
-engine asks for it in the middle of a search (`View.known`), and stops where nobody has looked; who asked then lets `look_further`
-evaluate a chunk, without the lock, and asks again. All bitmaps together have a budget: those that were not asked for the longest
-time go, and are evaluated again when somebody wants them.
+A payload never changes, so its match never changes. The known matches are a prefix of each block, which grows with the block. The
+engine reads them during a search (`View.known`) and stops at the first row that is not evaluated. The caller then evaluates a
+chunk without the lock (`look_further`) and repeats its command. All bitmaps share a budget: the least recently used are dropped,
+and evaluated again on demand.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
-CHUNK_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
-LEASE_CHUNKS = 4  # of those at once for a lease, whose request has a thread of its own
-JOINED_BYTES = 4 << 20  # octets of small neighbours that are copied together: large messages are few in a chunk, or none at all
+CHUNK_ROWS = 1 << 14  # evaluated in one step: a few milliseconds if the payloads are in memory
+LEASE_CHUNKS = 4  # chunks in one step for a lease, whose request has a thread of its own
+JOINED_BYTES = 4 << 20  # of small neighbours that are copied into one batch; large messages are evaluated alone
 MAX_PRESENCES = 1024  # selectors with lookalikes, over all queues; below 1 KiB each. The least recently compared go first
-LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
+LOOK_S = 5.0  # a request searches so long for a lease's first match; then the client repeats it
 
 
 class SelectorMatcher:
-    """The broker's bitmaps. `view` is called under its lock, the rest without."""
+    """The bitmaps of one broker. `view` is called under the broker's lock, all other methods without it."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class SelectorMatcher:
         return self._cache.bytes
 
     def view(self, queue: str, selector: Selector) -> View:
-        """Return what is known, for a command that is about to be carried out. Raises NotFound."""
+        """Return the known matches, for a command. Raises NotFound."""
         return View(self._cache, selector.text, need_queue(self._state, queue))
 
     def hints(self, queue: str, selector: Selector) -> list[str]:
@@ -82,15 +82,15 @@ class SelectorMatcher:
 
     def compared_hints(self, queue: str, selector: Selector) -> list[str]:
         """Return hints for names that may be meant as fields, because no compared message has such a property."""
-        found = self._state.queues.get(queue)
-        return [] if found is None or not selector.lookalikes else self._presences.compared(found, selector)
+        known = self._state.queues.get(queue)
+        return [] if known is None or not selector.lookalikes else self._presences.compared(known, selector)
 
     def look_further(
         self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, chunks: int = 1
     ) -> bool:
-        """Evaluate the next `CHUNK_ROWS` rows of a block, or so many `chunks`; False where all of it is known, or it is gone.
+        """Evaluate the next `chunks` of `CHUNK_ROWS` rows of a block. False if all rows are known, or the block is gone.
 
-        Reads from the disk what is not at hand. Raises StorageError.
+        Reads payloads from the disk if necessary. Raises StorageError.
         """
         try:
             return self._look(queue_name, selector, number, view, chunks * CHUNK_ROWS)
@@ -113,7 +113,7 @@ class SelectorMatcher:
         if presence is not None:
             self._presences.add(queue, selector, presence)
         with self._lock:
-            self._cache.put(selector.text, queue, number, view.bitmap(number))  # or somebody else's, who was quicker
+            self._cache.put(selector.text, queue, number, view.bitmap(number))  # or the longer one of another thread
         return True
 
     def _evaluated(
@@ -123,11 +123,11 @@ class SelectorMatcher:
             first, last = (int(chunk.rows[index]) + (number << BLOCK_BITS) for index in (indexes.start, indexes.stop - 1))
             self._damage.note(errors.DamagedMessages.of(queue, first, last, error))
 
-        found = np.zeros(chunk.stop - chunk.start, np.bool_)
+        matching = np.zeros(chunk.stop - chunk.start, np.bool_)
         if len(chunk.rows):
             rows = evaluated(self._journal, selector, chunk.locations, chunk.batches, damaged, presence)
-            found[chunk.rows - chunk.start] = rows
-        return found
+            matching[chunk.rows - chunk.start] = rows
+        return matching
 
     def prepared(
         self,
@@ -138,9 +138,9 @@ class SelectorMatcher:
         until: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> View:
-        """A view in which so many messages that match are known, or all there are; after `LOOK_S` as many as were found by then.
+        """Return a view with at least `messages` known matches, or all matches of the queue; after `LOOK_S` possibly fewer.
 
-        Of a queue with priority levels all blocks are evaluated, since the highest message may be the last. NotFound.
+        A queue with priority levels is evaluated in whole, because the highest message may be the last. Raises NotFound.
         """
         with self._lock:
             queue = need_queue(self._state, queue_name)
@@ -175,7 +175,7 @@ class Presences:
         self._entries: OrderedDict[tuple[int, str], Presence] = OrderedDict()
 
     def add(self, queue: Queue, selector: Selector, presence: Presence) -> None:
-        """Add what an evaluation of some messages has found."""
+        """Add the result of one evaluation."""
         if not presence.compared:
             return
         key = queue.id, selector.text
@@ -190,7 +190,7 @@ class Presences:
             log.info("queue %r, selector %r: %s", queue.name, selector.text, "; ".join(presence.hints()))
 
     def hints(self, queue: Queue | None, selector: Selector) -> list[str]:
-        """Return hints for lookalikes that no compared message of the queue has, or that none was compared for yet."""
+        """Return hints for lookalikes that no compared message of the queue has, or that were not compared yet."""
         if not selector.lookalikes:
             return []
         with self._lock:
@@ -205,21 +205,21 @@ class Presences:
 
 
 class _RowChunk(NamedTuple):
-    """Rows to evaluate, where they lie, and the records of them that are still in memory."""
+    """Rows to evaluate, their locations, and their records that are still in memory."""
 
     start: int  # first row of the block that is covered
     stop: int  # the row after the last
-    rows: npt.NDArray[np.int64]  # those among them that are live, or may become so again
+    rows: npt.NDArray[np.int64]  # the live rows among them, and settled rows that may become live again
     locations: Locations
     batches: Mapping[int, Payload]
-    hold: Hold  # as long as the chunk is there, the journal finds what `locations` say
+    hold: Hold  # keeps the locations readable
 
 
 def _chunk(block: Block, start: int, most: int, recent: Recent, dropped: Intervals, hold: Hold) -> _RowChunk | None:
     stop = min(block.filled, start + most)
     if start >= stop:
         return None
-    # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.
+    # Of settled messages only dead letters that stayed can come back. Retention may have dropped the others.
     live = (block.state[start:stop] != ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
     rows = as_array(with_payloads(block, np.flatnonzero(live) + start, dropped))
     locations = block.locations(slice(start, stop) if len(rows) == stop - start else rows)
@@ -227,7 +227,7 @@ def _chunk(block: Block, start: int, most: int, recent: Recent, dropped: Interva
 
 
 def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:
-    """Count a block's messages that are AVAILABLE and known to match, and their bytes where those are asked for."""
+    """Count a block's AVAILABLE messages that are known to match, and if `with_sizes` their bytes."""
     block = queue.blocks.get(number)
     if block is None:
         return 0, 0
@@ -245,17 +245,17 @@ def evaluated(
     damaged: OnDamage | None = None,
     presence: Presence | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Evaluate the rows of `locations`, in their order: True for those that match. Rows of damaged records do not match.
+    """Evaluate the rows of `locations`, in their order: True for a match. Rows of damaged records do not match.
 
-    `presence` is told which lookalikes the messages have.
+    `presence` collects the lookalikes that the messages have.
     """
-    found = np.zeros(int(locations.rows.sum()), np.bool_)
+    is_match = np.zeros(int(locations.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 
     def evaluate() -> None:
         matching, done = matches(selector, assembly.joined([part for _, part in waiting]), presence), 0
         for indexes, part in waiting:
-            found[indexes] = matching[done : done + part.num_rows]
+            is_match[indexes] = matching[done : done + part.num_rows]
             done += part.num_rows
         waiting.clear()
 
@@ -267,14 +267,14 @@ def evaluated(
             evaluate()
             rows = octets = 0
         if large:
-            found[indexes] = matches(selector, part, presence)
+            is_match[indexes] = matches(selector, part, presence)
         else:
             waiting.append((indexes, part))
             rows += part.num_rows
             octets += size
     if waiting:
         evaluate()
-    return found
+    return is_match
 
 
 def _is_encoded(payload: pa.RecordBatch) -> bool:
@@ -284,11 +284,11 @@ def _is_encoded(payload: pa.RecordBatch) -> bool:
 def _payloads(
     journal: Journal, selector: Selector, locations: Locations, batches: Mapping[int, Payload], damaged: OnDamage | None
 ) -> Iterator[tuple[slice, pa.RecordBatch]]:
-    """Yield record by record the indexes of its rows, and the columns of them that the selector looks at."""
+    """Yield for each record the indexes of its rows, and the columns that the selector needs."""
 
     read = record_reader(journal, batches)
 
     def needed(position: int) -> pa.RecordBatch:
         return selector.needed_columns(read(position))
 
-    return ((each.extent.indexes, each.taken()) for each in record_rows(locations, needed, damaged))
+    return ((part.extent.indexes, part.taken()) for part in record_rows(locations, needed, damaged))

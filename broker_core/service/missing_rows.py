@@ -1,4 +1,4 @@
-"""Messages that a read wants and the journal has no longer: those that are recorded are in the archive's table."""
+"""Messages that a read needs and the journal no longer has. The recorded ones are in the archive's table."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class MissingRows:
         return bool(self._blocks or self._rows)
 
     def add(self, number: int, rows: Rows | None) -> None:
-        """Note rows of a block, ascending, or without these the whole of it."""
+        """Add ascending rows of a block, or the whole block."""
         if rows is None:
             self._blocks.add(number)
         else:
             self._rows.append(as_array(rows).astype(np.int64) + (number << BLOCK_BITS))
 
     def add_blocks(self, numbers: Iterable[int]) -> None:
-        """Note whole blocks."""
+        """Add whole blocks."""
         self._blocks.update(numbers)
 
     @property
@@ -44,16 +44,16 @@ class MissingRows:
         return max([*ends, *(int(rows[-1]) for rows in self._rows)])
 
     def mask(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say which of these sequence numbers are among them."""
-        found = np.isin(sequences >> BLOCK_BITS, np.array(list(self._blocks), np.int64))
+        """Return a mask of the sequence numbers that are missing."""
+        mask = np.isin(sequences >> BLOCK_BITS, np.array(list(self._blocks), np.int64))
         if not len(sequences):
-            return found
+            return mask
         first, last = int(sequences.min()), int(sequences.max())
         for rows in self._rows:
             if rows[0] <= last and rows[-1] >= first:
-                found |= rows[np.minimum(np.searchsorted(rows, sequences), len(rows) - 1)] == sequences
-        return found
+                mask |= rows[np.minimum(np.searchsorted(rows, sequences), len(rows) - 1)] == sequences
+        return mask
 
     def sequences(self) -> npt.NDArray[np.int64]:
-        """Return the sequence numbers of the rows, ascending; no whole blocks may have been noted."""
+        """Return the ascending sequence numbers. Whole blocks must not have been added."""
         return np.sort(np.concatenate([np.zeros(0, np.int64), *self._rows]))

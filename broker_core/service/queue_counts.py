@@ -1,7 +1,7 @@
-"""CountTable of all queues at once, as columns: for scrapes, plots and lists, which ask often and must cost the broker little.
+"""Counts of all queues, as columns: for scrapes, plots and lists, which are frequent and must be cheap.
 
-Only the rows of queues that have changed are read again. That is done a few queues at a time under the broker's lock, and others
-get the lock and the interpreter in between: each row is true at one moment, and different rows at moments of the same call.
+Only queues that have changed are read again, a few at a time under the broker's lock. Other threads get the lock and the
+interpreter in between. Each row was true at one moment of the call, and different rows may be of different moments.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..engine.columns.totals import TOTALS
 from ..engine.model.queue import Queue
 from ..engine.model.state import BrokerState
 
-#: `oldest`: microseconds since 1970 at which the oldest live message arrived, 0 without one. `deadLetters`: live messages of a
-#: queue to which dead letters of others go, and of any queue those that stay in it. Totals count from the broker's start.
+#: `oldest`: arrival of the oldest live message, in microseconds since 1970; 0 without one. `deadLetters`: live messages of a
+#: dead-letter queue, and dead letters that stay in their own queue. Totals count from the broker's start.
 COLUMNS = (
     *("available", "acquired", "delayed", "staged", "deadLetters", "bytes", "oldest", "consumers", "leases", "paused"),
     *TOTALS,
@@ -31,19 +31,19 @@ _UNREAD = -1
 
 
 class CountTable(NamedTuple):
-    """CountTable of all queues."""
+    """The counts of all queues."""
 
     names: list[str]
     table: npt.NDArray[np.int64]  # a row for each of COLUMNS, a column for each name
 
     def of(self, column: str) -> npt.NDArray[np.int64]:
         """Return one of COLUMNS, by queue."""
-        found: npt.NDArray[np.int64] = self.table[COLUMNS.index(column)]
-        return found
+        values: npt.NDArray[np.int64] = self.table[COLUMNS.index(column)]
+        return values
 
 
 class _Oldest(NamedTuple):
-    """Place of the oldest live message of a queue, when it was found last: nothing before it is live until a redrive."""
+    """The oldest live message of a queue when it was last read. No message before it is live until a redrive."""
 
     queue: int  # id
     redriven: int
@@ -53,22 +53,22 @@ class _Oldest(NamedTuple):
 
 
 class QueueCounts:
-    """Reads the counts of all queues of one broker. Callable from any thread but one that holds the lock."""
+    """Reads the counts of all queues of one broker. For any thread that does not hold the lock."""
 
     def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
         self._state, self._lock = state, lock
         self._reading = threading.Lock()
         self._oldest: dict[str, _Oldest] = {}
-        # What was read of each queue, in their order; without what other queues and leases tell of it.
+        # The last reading of each queue, in order, without the columns that depend on other queues and leases.
         self._queues: list[Queue] = []
         self._names: list[str] = []
         self._changes: list[int] = []
         self._targets: list[str | None] = []
-        self._fed: list[int] = []  # places of queues to which dead letters of others go
+        self._fed: list[int] = []  # places of dead-letter queues
         self._table = np.zeros((len(COLUMNS), 0), np.int64)
 
     def read(self) -> CountTable:
-        """Return the counts of all queues as they are now."""
+        """Return the current counts of all queues."""
         with self._reading:
             with self._lock:
                 queues = list(self._state.queues.values())
@@ -83,7 +83,7 @@ class QueueCounts:
             return CountTable(list(self._names), table)
 
     def of_queue(self, name: str) -> dict[str, int]:
-        """Return the counts of one queue, by COLUMNS but for `deadLetters` and `leases`; all 0 where there is none."""
+        """Return the counts of one queue by COLUMNS, without `deadLetters` and `leases`; all 0 if there is no such queue."""
         with self._lock:
             queue = self._state.queues.get(name)
             row = dict(zip(COLUMNS, [0] * len(COLUMNS) if queue is None else self._row(queue), strict=True))
@@ -91,11 +91,11 @@ class QueueCounts:
         return row
 
     def reasons(self, name: str) -> dict[str, int]:
-        """Count the dead letters in a queue, those that stay in it too, by why they died. Looks at every message there."""
+        """Count the dead letters in a queue by reason, also the ones that stay in it. Reads every message of the queue."""
         with self._lock:
             queue = self._state.queues.get(name)
             numbers = [] if queue is None else list(queue.blocks)
-        found = np.zeros(len(Reason), np.int64)
+        totals = np.zeros(len(Reason), np.int64)
         for number in numbers:
             with self._lock:
                 queue = self._state.queues.get(name)
@@ -103,37 +103,37 @@ class QueueCounts:
                 if block is None or block.reason.values is None:
                     continue
                 rows = slice(0, block.filled)
-                there = (block.state[rows] != ARCHIVED) | (np.asarray(block.stayed.get(rows)) != 0)
-                found += np.bincount(block.reason.values[rows][there], minlength=len(Reason))
-        return {Reason(code).name.lower(): count for code, count in enumerate(found.tolist()) if code and count}
+                dead = (block.state[rows] != ARCHIVED) | (np.asarray(block.stayed.get(rows)) != 0)
+                totals += np.bincount(block.reason.values[rows][dead], minlength=len(Reason))
+        return {Reason(code).name.lower(): count for code, count in enumerate(totals.tolist()) if code and count}
 
     def _arrange(self, queues: list[Queue]) -> None:
-        """Make a place for each of these queues. What was read of one that had a place is kept."""
+        """Give each queue a place. Known queues keep their reading."""
         places = {queue: at for at, queue in enumerate(self._queues)}
         before = [places.get(queue) for queue in queues]
         table = np.zeros((len(COLUMNS), len(queues)), np.int64)
-        kept = [at for at, place in enumerate(before) if place is not None]
-        table[:, kept] = self._table[:, [place for place in before if place is not None]]
+        known = [at for at, place in enumerate(before) if place is not None]
+        table[:, known] = self._table[:, [place for place in before if place is not None]]
         self._queues, self._names, self._table = queues, [queue.name for queue in queues], table
         self._changes = [_UNREAD if place is None else self._changes[place] for place in before]
         self._targets = [None if place is None else self._targets[place] for place in before]
         self._find_fed()
         names = set(self._names)
         with self._lock:
-            self._oldest = {name: found for name, found in self._oldest.items() if name in names}
+            self._oldest = {name: oldest for name, oldest in self._oldest.items() if name in names}
 
     def _read_changed(self) -> None:
-        """Read again what has changed since it was read."""
+        """Read the queues that have changed."""
         changed = [at for at, (queue, seen) in enumerate(zip(self._queues, self._changes, strict=True)) if queue.changes != seen]
         for first in range(0, len(changed), QUEUES_AT_ONCE):
             if first:
                 time.sleep(0)  # lets the interpreter serve others
             with self._lock:
-                there = self._state.queues
+                existing = self._state.queues
                 some = [
                     (at, queue)
                     for at in changed[first : first + QUEUES_AT_ONCE]
-                    if there.get((queue := self._queues[at]).name) is queue
+                    if existing.get((queue := self._queues[at]).name) is queue
                 ]
                 for at, queue in some:
                     self._table[:, at] = self._row(queue)
@@ -162,7 +162,7 @@ class QueueCounts:
         ]
 
     def _oldest_of(self, queue: Queue) -> int:
-        """Return when the first live message of the queue arrived, microseconds since 1970; there is one."""
+        """Return the arrival of the first live message of a queue that has one, in microseconds since 1970."""
         known = self._oldest.get(queue.name)
         if known is not None and known[:2] != (queue.id, queue.totals.redriven):
             known = None
@@ -171,7 +171,7 @@ class QueueCounts:
             if block is not None and known.row < block.filled and block.state[known.row] != ARCHIVED:
                 return known.time
         first = 0 if known is None else known.block
-        block = queue.blocks[min(number for number, each in queue.blocks.items() if number >= first and each.live)]
+        block = queue.blocks[min(number for number, block in queue.blocks.items() if number >= first and block.live)]
         begin = known.row if known is not None and known.block == block.number else 0
         row = begin + int((block.state[begin : block.filled] != ARCHIVED).argmax())
         arrived = block.runs.time[block.runs.row.run_of(row)]

@@ -1,4 +1,4 @@
-"""Answers to what the archiver asks of its broker: settled messages, and where they lie."""
+"""The broker, as the recorder of the archive sees it: settled messages and their places in the journal."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Recordings:
         self.broker_id = journal.broker_id
 
     def submit(self, command: Command[R]) -> R:
-        """Carry out a command; return its reply once that is durable."""
+        """Execute a command. Returns its reply when it is durable."""
         reply: R = self._submit(command)
         return reply
 
     def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
-        """Return what a pass consists of now: rows that became live again since it began are not in it any more. None where its
-        queue is gone. The columns of a block are copied under the lock."""
+        """Return the content of a recording, without rows that have become live again since it began. None if its queue is gone.
+        The columns of a block are copied under the lock."""
         columns, packed, parts, hold = {}, {}, list[tuple[int, Rows]](), self._journal.hold()
         for number in current.rows.blocks:
             with self._lock:
@@ -67,7 +67,7 @@ class Recordings:
             origins if rows else [],
             takers if rows else [],
             rows,
-            {number: pack(each) for number, each in columns.items()},
+            {number: pack(block_columns) for number, block_columns in columns.items()},
             packed,
             version if rows else NO_TABLE,
             lineage != self._journal.lineage.name,
@@ -75,17 +75,17 @@ class Recordings:
         )
 
     def sync(self) -> None:
-        """Return when all that was decided is on the disk, whatever the setting `fsync` says. Raises StorageError."""
+        """Wait until all decisions are on the disk, regardless of the setting `fsync`. Raises StorageError."""
         self._journal.sync(self._journal.end)
 
     def disown(self, content: RecordingContent) -> None:
-        """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
+        """Move an inherited recording to this directory's own lineage. Raises StorageError."""
         self._journal.disown(str(content.queue_id), content.number)
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
-        """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one. With those that were
-        dropped since the content was looked up: it has positions in them."""
-        return [(Path(each.path).name, each.base, each.end) for each in self._journal.segments(content.hold)]
+        """Return the journal's segments: file name, position of the first byte, position after the last byte. Includes segments
+        that were dropped since the content was read: it has positions in them."""
+        return [(Path(segment.path).name, segment.base, segment.end) for segment in self._journal.segments(content.hold)]
 
     def tables(self) -> list[str]:
         """Return the names of the queues that have tables."""
@@ -93,5 +93,5 @@ class Recordings:
             return [queue.name for queue in self._state.by_id.values() if queue.recordings.version >= 0]
 
     def now(self) -> int:
-        """Return the time, microseconds since 1970, as settlements have it."""
+        """Return the time of settlements, microseconds since 1970."""
         return max(self._clock().wall, self._state.time)

@@ -1,4 +1,4 @@
-"""Settings that were read again, handed to a running broker."""
+"""Apply settings that were read again to a running broker."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ log = logging.getLogger("penstock")
 
 
 def reload(service: BrokerService, read: Settings) -> None:
-    """Take over what may change while the broker runs; the log says what has, and what needs a restart."""
-    found = live.change(service.settings, read)
-    service.settings = found.settings
+    """Apply the settings that may change at run time. The log lists the changes, and the settings that need a restart."""
+    change = live.change(service.settings, read)
+    service.settings = change.settings
     if service.copier is not None:
-        service.copier.interval_s = found.settings.copy_interval_s
+        service.copier.interval_s = change.settings.copy_interval_s
     if service.recorder is not None:
-        service.recorder.change(found.settings)
-    said = ", ".join(f"{name} = {getattr(found.settings, name)}" for name in found.changed) or "nothing has changed"
-    logging.getLogger().setLevel(found.settings.log_level.upper())
-    log.log(logging.WARNING if found.changed else logging.INFO, "settings read again: %s", said)
-    if found.waiting:
-        log.warning("a restart is needed for: %s", ", ".join(found.waiting))
+        service.recorder.change(change.settings)
+    summary = ", ".join(f"{name} = {getattr(change.settings, name)}" for name in change.changed) or "nothing has changed"
+    logging.getLogger().setLevel(change.settings.log_level.upper())
+    log.log(logging.WARNING if change.changed else logging.INFO, "settings read again: %s", summary)
+    if change.waiting:
+        log.warning("a restart is needed for: %s", ", ".join(change.waiting))

@@ -1,8 +1,8 @@
-"""Copies of needed payloads, from segments that are to go to the end of the log.
+"""Copies of needed payloads, from segments that will be dropped to the end of the log.
 
-Messages that need one are looked for in all queues, in blocks in memory and in those that left it. A payload is copied once,
-however many queues hold it, in pieces of `PIECE_BYTES`; one event says for all of them where it lies now. Blocks that left memory
-get new columns when all pieces are there.
+The messages that need a payload are found in all queues, in blocks in memory and in packed blocks. A payload is copied once, even
+if several queues hold it, in pieces of `PIECE_BYTES`. One event stores its new position for all of them. Packed blocks get new
+columns when all pieces are copied.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .journal_usage import ROW_BYTES, CleanerParts, Copies, Unrecorded, unrecord
 
 log = logging.getLogger("penstock")
 
-PIECE_BYTES = 4 << 20  # copied at once, or one message: some 10 ms of a disk
-TOGETHER_BYTES = 64 << 20  # needed bytes of segments whose messages are looked for at once: two million of these at most
+PIECE_BYTES = 4 << 20  # copied in one step, or one message: about 10 ms of a disk
+TOGETHER_BYTES = 64 << 20  # needed bytes of the segments of one search for messages: at most two million messages
 RESERVE_TIMEOUT_S = 60.0  # how long it waits for the journal's buffer
 NOT_COPIED = -1  # log position of a payload that has no copy
 
 
 class _Part(NamedTuple):
-    """Messages of one block whose payloads lie in segments that are to go."""
+    """Messages of one block whose payloads lie in segments that will be dropped."""
 
     queue_id: int
     queue: str
@@ -48,7 +48,7 @@ class _Part(NamedTuple):
     sizes: npt.NDArray[np.int64]
     positions: Ints  # by row: log position of its payload's record
     payload_rows: Ints  # and its row there
-    packed: Unrecorded | None = None  # set where the block left memory
+    packed: Unrecorded | None = None  # set if the block left memory
 
     @property
     def sequences(self) -> Ints:
@@ -57,25 +57,25 @@ class _Part(NamedTuple):
 
 
 class _UniformPayloads(NamedTuple):
-    """Payloads that have the same columns, and so go into one record."""
+    """Payloads with the same columns, for one record."""
 
     payloads: list[Ints]  # their numbers, as of `_Payloads`
     batches: list[pa.RecordBatch]
 
 
 class _Payloads:
-    """Payloads that messages have, each once: numbered in the order of the messages, so that neighbours stay neighbours."""
+    """The distinct payloads of messages, numbered in the order of the messages, so that neighbours stay neighbours."""
 
     def __init__(self, parts: Sequence[_Part]) -> None:
         self.parts = parts
         positions = np.concatenate([part.positions for part in parts])
         payload_rows = np.concatenate([part.payload_rows for part in parts])
-        order = np.lexsort((payload_rows, positions))  # stable: of those who have the same one the first comes first
+        order = np.lexsort((payload_rows, positions))  # stable: the first message of a payload stays the first
         apart = (np.diff(positions[order]) != 0) | (np.diff(payload_rows[order]) != 0)
-        starts = np.flatnonzero(np.concatenate([[True], apart]))[: len(positions)]  # there may be none
+        starts = np.flatnonzero(np.concatenate([[True], apart]))[: len(positions)]  # possibly empty
         number = np.empty(len(starts), np.int64)
         number[np.argsort(order[starts])] = np.arange(len(starts))
-        self.first = np.sort(order[starts])  # by payload: the index of the first message that has it
+        self.first = np.sort(order[starts])  # by payload: the index of its first message
         self.of = np.empty(len(positions), np.int64)  # by message: the number of its payload
         self.of[order] = np.repeat(number, np.diff(starts, append=len(positions)))
         self.positions, self.payload_rows = positions[self.first], payload_rows[self.first]
@@ -83,32 +83,32 @@ class _Payloads:
         self._edges = np.concatenate([[0], np.cumsum([len(part.rows) for part in parts])])
 
     def messages(self, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[_Part, Ints, Ints]]:
-        """By part, the messages that have one of the `wanted` payloads: their indices in the part, and the payloads' numbers."""
+        """Yield for each part its messages with `wanted` payloads: their indices in the part, and the numbers of the payloads."""
         for part, start, stop in zip(self.parts, self._edges[:-1], self._edges[1:], strict=True):
             payloads = self.of[start:stop]
-            found = np.flatnonzero(wanted[payloads])
-            if len(found):
-                yield part, found, payloads[found]
+            rows = np.flatnonzero(wanted[payloads])
+            if len(rows):
+                yield part, rows, payloads[rows]
 
 
 class Relocation:
-    """Copies what is needed of segments. By one thread at a time, with no lock held."""
+    """Copies needed payloads out of segments. For one thread at a time, which holds no lock."""
 
     def __init__(self, broker: CleanerParts, rest: Callable[[Callable[[], int]], bool]) -> None:
-        """`rest` does a piece of work, which returns the bytes written, and then waits as long as the bandwidth asks for; it
-        returns False when there is to be no more."""
+        """`rest` does a piece of work, which returns the bytes written, and waits as long as the bandwidth requires. It returns
+        False if the copy must stop."""
         self._broker, self._rest = broker, rest
         self.damaged: dict[int, str] = {}  # base of a segment → why nothing can be copied out of it
         self.staged: set[int] = set()  # positions of stages' payloads that were copied
-        self.written: dict[int, Copies] = {}  # base of a segment → what was copied into it
+        self.written: dict[int, Copies] = {}  # base of a segment → copies in it
 
     def forget(self, bases: set[int]) -> None:
         """Forget all segments but those with these bases."""
-        self.written = {base: each for base, each in self.written.items() if base in bases}
-        self.damaged = {base: each for base, each in self.damaged.items() if base in bases}
+        self.written = {base: copies for base, copies in self.written.items() if base in bases}
+        self.damaged = {base: error for base, error in self.damaged.items() if base in bases}
 
     def copy(self, victims: Sequence[SegmentInfo], needed_bytes: Sequence[float], keeping: Keeping) -> None:
-        """Copy what is needed of these segments to the end of the log; `needed_bytes` are theirs."""
+        """Copy the needed payloads of segments to the end of the log. `needed_bytes`: by segment."""
         for some in _together(victims, needed_bytes):
             going = Intervals((segment.base, segment.end) for segment in some)
             if not (self._copy_messages(going, keeping) and self._copy_stages(going)):
@@ -126,12 +126,12 @@ class Relocation:
             if not self._rest(partial(self._copy_piece, payloads, start, stop, copied)):
                 return False
         del hold
-        there = copied[0] != NOT_COPIED
-        new = {id(part): (found, numbers) for part, found, numbers in payloads.messages(there) if part.packed is not None}
+        is_copied = copied[0] != NOT_COPIED
+        new = {id(part): (rows, numbers) for part, rows, numbers in payloads.messages(is_copied) if part.packed is not None}
         for part in parts:
             if part.packed is not None:
-                found, numbers = new.get(id(part), (np.zeros(0, np.int64),) * 2)
-                places = part.rows[found], copied[0][numbers], copied[1][numbers]
+                rows, numbers = new.get(id(part), (np.zeros(0, np.int64),) * 2)
+                places = part.rows[rows], copied[0][numbers], copied[1][numbers]
                 if not self._rest(partial(self._repack, part.packed, *places)):
                     return False
         return True
@@ -161,31 +161,32 @@ class Relocation:
     def _out_of_memory(self, going: Intervals) -> Iterator[_Part]:
         with self._broker.lock:
             packed = unrecorded(self._broker.state, self._broker.journal)
-        for each in packed:
-            entry = each.entry
-            if not going.meets(entry.lowest_payload, entry.highest_payload) and not going.meets(each.position, each.position):
+        for packed_block in packed:
+            entry = packed_block.entry
+            columns_go = going.meets(packed_block.position, packed_block.position)
+            if not columns_go and not going.meets(entry.lowest_payload, entry.highest_payload):
                 continue
             try:
-                found = each.read(self._broker.journal)
+                contents = packed_block.read(self._broker.journal)
             except errors.DamagedJournal as error:
-                self._leave(np.array([each.position]), error)
+                self._leave(np.array([packed_block.position]), error)
                 continue
-            if found is None:
+            if contents is None:
                 continue
-            block, rows = found[0], as_array(found[1])
+            block, rows = contents[0], as_array(contents[1])
             rows = rows[going.contains(block.positions(rows))]
             if len(rows):
                 sizes, locations = np.broadcast_to(np.asarray(block.sizes.get(rows), np.int64), len(rows)), block.locations(rows)
                 where = locations.positions(), locations.payload_rows()
-            elif going.meets(each.position, each.position):
+            elif columns_go:
                 sizes = np.zeros(0, np.int64)
                 where = sizes, sizes
             else:
                 continue
-            yield _Part(each.queue.id, each.queue.name, entry.number, rows, sizes, *where, each)
+            yield _Part(packed_block.queue.id, packed_block.queue.name, entry.number, rows, sizes, *where, packed_block)
 
     def _copy_piece(self, payloads: _Payloads, start: int, stop: int, copied: tuple[Ints, Ints]) -> int:
-        """Copy the payloads from number `start` up to `stop`, note in `copied` where they are then, and return the bytes."""
+        """Copy the payloads from number `start` up to `stop`, store their new positions in `copied`, and return the bytes."""
         forms: dict[tuple[int, pa.Schema], _UniformPayloads] = {}
         masks: dict[int, int] = {}
 
@@ -198,15 +199,15 @@ class Relocation:
             self._leave(positions, error)
             wanted = np.zeros(len(payloads.first), np.bool_)
             wanted[start:stop][part] = True
-            for each, found, _ in payloads.messages(wanted):
-                sequences = each.sequences[found]
-                self._broker.damage.note(errors.DamagedMessages.of(each.queue, int(sequences[0]), int(sequences[-1]), error))
+            for block, rows, _ in payloads.messages(wanted):
+                sequences = block.sequences[rows]
+                self._broker.damage.note(errors.DamagedMessages.of(block.queue, int(sequences[0]), int(sequences[-1]), error))
 
         locations = Locations.of(payloads.positions[start:stop], payloads.payload_rows[start:stop])
-        for each in record_rows(locations, record, damaged):
-            batch = each.taken()
-            form = forms.setdefault((masks[each.extent.position], batch.schema), _UniformPayloads([], []))
-            form.payloads.append(np.arange(start, stop)[each.extent.indexes])
+        for rows in record_rows(locations, record, damaged):
+            batch = rows.taken()
+            form = forms.setdefault((masks[rows.extent.position], batch.schema), _UniformPayloads([], []))
+            form.payloads.append(np.arange(start, stop)[rows.extent.indexes])
             form.batches.append(batch)
         written = 0
         for (mask, _), form in forms.items():
@@ -226,20 +227,20 @@ class Relocation:
         taken[numbers] = np.arange(len(numbers))
         by_queue: dict[int, list[tuple[_Part, Ints, Ints]]] = {}
         packed: set[int] = set()
-        for part, found, of in payloads.messages(taken >= 0):
+        for part, indices, of in payloads.messages(taken >= 0):
             if part.packed is None:
-                by_queue.setdefault(part.queue_id, []).append((part, found, taken[of]))
+                by_queue.setdefault(part.queue_id, []).append((part, indices, taken[of]))
             else:
                 packed.add(part.queue_id)
         messages = [
             c.Copied(
                 queue_id,
-                RowSet.of((part.number, part.rows[found]) for part, found, _ in some),
+                RowSet.of((part.number, part.rows[indices]) for part, indices, _ in some),
                 *(
                     np.concatenate(column)
                     for column in (
-                        [part.positions[found] for part, found, _ in some],
-                        [part.payload_rows[found] for part, found, _ in some],
+                        [part.positions[indices] for part, indices, _ in some],
+                        [part.payload_rows[indices] for part, indices, _ in some],
                         [rows for _, _, rows in some],
                     )
                 ),
@@ -250,11 +251,11 @@ class Relocation:
         return None if moved is None else position
 
     def _repack(self, packed: Unrecorded, rows: Ints, positions: Ints, taken: Ints) -> int:
-        """Write columns of a block out of memory that say where payloads of its rows are now; return the bytes."""
-        found = packed.read(self._broker.journal)
-        if found is None:
+        """Write columns of a packed block with the new positions of its payloads; return the bytes."""
+        contents = packed.read(self._broker.journal)
+        if contents is None:
             return 0
-        block, wanted = found
+        block, wanted = contents
         if len(rows):
             block.relocate(rows, positions, taken)
         needed_at = block.positions(wanted)
@@ -277,7 +278,7 @@ class Relocation:
         return True
 
     def _copy_staged(self, position: int) -> int:
-        """Copy the payload of a stage, as it is; return the bytes."""
+        """Copy the payload of a stage unchanged; return the bytes."""
         hold = self._broker.journal.hold()
         try:
             payload = self._broker.journal.payload(position)
@@ -295,23 +296,23 @@ class Relocation:
             self.staged.add(copy)
         return int(payload.size)
 
-    # Both
+    # Messages and stages
     def _leave(self, positions: Ints, error: errors.DamagedJournal) -> None:
-        """Leave the segments of damaged records as they are."""
+        """Exclude the segments of damaged records from cleaning."""
         for segment in self._broker.journal.segments():
             if ((positions >= segment.base) & (positions < segment.end)).any() and segment.base not in self.damaged:
                 self.damaged[segment.base] = str(error)
                 log.error("the segment %s is not cleaned, since a record in it is damaged: %s", segment.path, error)
 
     def _note(self, written: int, counted: int) -> None:
-        """Note that what counts so much took so many bytes of the last segment: it is not to be copied again for that."""
+        """Add to the copies of the last segment, so that their overhead does not cause another copy."""
         last = self._broker.journal.segments()[-1].base
         before = self.written.get(last, Copies(0, 0))
         self.written[last] = Copies(before.bytes + written, before.counted + counted)
 
 
 def _together(victims: Sequence[SegmentInfo], needed_bytes: Sequence[float]) -> Iterator[list[SegmentInfo]]:
-    """Segments of which about `TOGETHER_BYTES` are needed, or one."""
+    """Yield groups of segments with about `TOGETHER_BYTES` needed bytes, or one segment."""
     some: list[SegmentInfo] = []
     octets = 0.0
     for segment, size in zip(victims, needed_bytes, strict=True):
@@ -325,7 +326,7 @@ def _together(victims: Sequence[SegmentInfo], needed_bytes: Sequence[float]) -> 
 
 
 def _slices(sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Begin and end of neighbours that have about `PIECE_BYTES` together, or are one."""
+    """Yield begin and end of neighbours with about `PIECE_BYTES` together, or of one payload."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

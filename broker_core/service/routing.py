@@ -1,7 +1,7 @@
-"""Routing keys, headers and selectors of a batch of messages: what an exchange's bindings have to know of it.
+"""Routing keys, headers and selectors of a batch of messages, as far as the bindings of an exchange need them.
 
-They are read before the broker's lock is taken, like the attributes of messages. `Turn.plan` says under the lock what is needed.
-When bindings change in between, the batch is read again: `send` does both.
+They are read before the broker's lock is taken, like the attributes of messages. `LockedView.plan` plans the reads. If
+the bindings change in between, the batch is read again. `send` does both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """Messages, and the command that carries them; or why there is none."""
+    """Messages, and the command that carries them, or the error that refuses them."""
 
     sending: ExchangeMessages
     route: Route | None = None
@@ -44,17 +44,17 @@ class Prepared(NamedTuple):
             assert self.error is not None
             raise self.error
         sent, end = turn.execute(self.route)
-        if sent.stale:  # seldom: bindings changed since, so this look is one with the lock
+        if sent.stale:  # rare: bindings have changed since, so the batch is read under the lock
             sent, end = turn.execute(_with_lock(turn, self.sending))
         return sent, end
 
 
-TRIES = 3  # looks at a batch without the lock; bindings that change that often cost one more look, with it
+TRIES = 3  # reads of a batch without the lock; then it is read under the lock
 
 
 @dataclass(frozen=True)
 class ExchangeMessages:
-    """A block of messages for an exchange. `keys`: one routing key for all, one each, or None: their subjects."""
+    """Messages for an exchange. `keys`: one routing key for all, one for each, or None: their subjects."""
 
     exchange: str
     payload: Stored
@@ -68,7 +68,7 @@ class ExchangeMessages:
 
     @property
     def known_keys(self) -> str | Coded:
-        """After `with_keys`."""
+        """The routing keys, after `with_keys`."""
         assert self.keys is not None
         return self.keys
 
@@ -78,7 +78,7 @@ class ExchangeMessages:
 
 
 def subjects(batch: pa.RecordBatch) -> str | Coded:
-    """The routing key of each message of a stored batch: its subject, the empty key where it has none."""
+    """Return the subject of each message of a stored batch, as its routing key; empty without a subject."""
     column = column_of(batch, "subject")
     if column is None or column.null_count == len(column):
         return ""
@@ -89,7 +89,7 @@ def subjects(batch: pa.RecordBatch) -> str | Coded:
 
 
 def prepared(sending: ExchangeMessages, plan: Plan, now: int) -> Route:
-    """The command that carries it, once all that `plan` asks for is read. `now`: milliseconds since 1970."""
+    """Read everything that `plan` requires, and return the command. `now`: milliseconds since 1970."""
     messages = sending.payload.payload
     batch = as_batch(messages) if plan.inside else None
     return Route(
@@ -99,7 +99,7 @@ def prepared(sending: ExchangeMessages, plan: Plan, now: int) -> Route:
         sending.payload,
         sending.known_keys,
         sending.durable,
-        {each.exchange: Examined(each.version, _examined(each.bindings, batch)) for each in plan.inside},
+        {inside.exchange: Examined(inside.version, _examined(inside.bindings, batch)) for inside in plan.inside},
         {about: attributes_of(messages, rules, now) for about, rules in plan.rules.items()},
         sending.container,
         sending.whole,
@@ -109,7 +109,7 @@ def prepared(sending: ExchangeMessages, plan: Plan, now: int) -> Route:
 
 
 def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
-    """Read what it needs, once. Holds the lock for a moment only; called without it."""
+    """Read everything that the bindings need, once. Called without the lock, which it takes for a moment."""
     sending = sending.with_keys()
     try:
         with service.turn(hurry=False) as turn:
@@ -120,7 +120,7 @@ def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
 
 
 def send(service: BrokerService, sending: ExchangeMessages) -> tuple[Sent, int]:
-    """Route it; what became of it, and the log position to wait for before anybody hears that."""
+    """Route messages. Returns the reply, and the log position to wait for before the reply is revealed."""
     sending = sending.with_keys()
     for _ in range(TRIES):
         with service.turn() as turn:
@@ -137,18 +137,18 @@ def _with_lock(turn: Turn, sending: ExchangeMessages) -> Route:
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:
-    """By the number of a binding, the messages that it lets through."""
-    found: dict[int, Ints] = {}
+    """Return by the number of a binding the messages that it selects."""
+    selected_rows: dict[int, Ints] = {}
     selected = {text: np.flatnonzero(selectors.matches(selectors.parse(text), batch)) for text in _texts(inside)}
     with_headers = [(number, binding.arguments) for number, binding in inside if binding.arguments]
     if with_headers:
         wanted = {term for _, arguments in with_headers for term in terms(arguments)}
-        found = matching(with_headers, headers(batch, wanted), batch.num_rows)
+        selected_rows = matching(with_headers, headers(batch, wanted), batch.num_rows)
     for number, binding in inside:
         if binding.selector is not None:
             mine = selected[binding.selector]
-            found[number] = np.intersect1d(mine, found.get(number, mine[:0])) if binding.arguments else mine
-    return found
+            selected_rows[number] = np.intersect1d(mine, selected_rows.get(number, mine[:0])) if binding.arguments else mine
+    return selected_rows
 
 
 def _texts(inside: list[Numbered]) -> set[str]:
@@ -156,7 +156,7 @@ def _texts(inside: list[Numbered]) -> set[str]:
 
 
 def headers(batch: pa.RecordBatch, wanted: set[Term]) -> dict[Term, Ints]:
-    """Of the terms that are wanted, which messages of a stored batch have them: ascending rows. A malformed message has none."""
+    """Return by term the ascending rows of a stored batch that have it. A malformed message has no headers."""
     column = column_of(batch, "properties")
     if column is None or not wanted:
         return {}
@@ -164,7 +164,7 @@ def headers(batch: pa.RecordBatch, wanted: set[Term]) -> dict[Term, Ints]:
     by_name: dict[str, list[str | None]] = {}
     for name, text in wanted:
         by_name.setdefault(name, []).append(text)
-    found: dict[Term, Ints] = {}
+    rows_by_term: dict[Term, Ints] = {}
     for name, values in by_name.items():
         mine = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
         if not len(mine):
@@ -175,12 +175,12 @@ def headers(batch: pa.RecordBatch, wanted: set[Term]) -> dict[Term, Ints]:
         for text in values:
             rows = owners[mine] if text is None else owners[mine[codes == known.get(text, -2)]]
             if len(rows):
-                found[name, text] = np.unique(rows)
-    return found
+                rows_by_term[name, text] = np.unique(rows)
+    return rows_by_term
 
 
 def _entries(column: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
-    """All entries of a column of maps: whose each is, its key, its value."""
+    """Return the row, key and value of all entries of a column of maps."""
     offsets = column.offsets.to_numpy()
     counts = np.diff(offsets)
     if column.null_count:

@@ -1,7 +1,7 @@
 """The start of a broker: the state that the journal leads to, then the declarations of the settings.
 
 A declaration that exists with the same options changes nothing. One that contradicts an existing queue or exchange stops the
-start with the field's name, and then nothing is declared. What the settings no longer declare stays.
+start with the field's name, and then nothing is declared. Queues and exchanges that the settings no longer declare stay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def declare(state: BrokerState, submit: Callable[[c.Command[Any]], object], settings: Settings) -> None:
-    """Declare the queues, exchanges and bindings of the settings. Raises InvalidRequest, which names the wrong field."""
+    """Declare the queues, exchanges and bindings of the settings. Raises InvalidRequest, which names the invalid field."""
     rehearsal = _rehearsal(state, policies_of(settings))
     commands = [(where, _in_field(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
     for where, command in commands:
@@ -42,7 +42,7 @@ def declare(state: BrokerState, submit: Callable[[c.Command[Any]], object], sett
 
 
 def policies_of(settings: Settings) -> Policies:
-    """Return the policies of the settings, which hold from the start on. Raises InvalidRequest, which names the wrong one."""
+    """Return the policies of the settings. Raises InvalidRequest, which names the invalid policy."""
     policies = [Policy(policy.pattern, policy.create, policy.type, policy.options) for policy in settings.policies]
     for number, policy in enumerate(policies):
         _in_field(f"policies[{number}]", policy.check)
@@ -50,7 +50,7 @@ def policies_of(settings: Settings) -> Policies:
 
 
 def _in_field(field: str, action: Callable[[], R]) -> R:
-    """Return what `action` returns. Raises InvalidRequest with the name of the settings' field for what it refuses."""
+    """Return the result of `action`. A refusal becomes an InvalidRequest with the name of the settings' field."""
     try:
         return action()
     except errors.StorageError:
@@ -60,7 +60,8 @@ def _in_field(field: str, action: Callable[[], R]) -> R:
 
 
 def recovered(journal: Journal, policies: Policies, *, records: bool) -> BrokerState:
-    """Return the state that the journal leads to; `policies` and `records` as of `BrokerState`. Raises StorageError."""
+    """Return the state of the last snapshot and every later event. `policies` and `records`: see `BrokerState`. Raises
+    StorageError."""
     snapshot = journal.snapshot
     state = BrokerState(policies, records=records)
     if snapshot is not None:
@@ -89,7 +90,7 @@ def recovered(journal: Journal, policies: Policies, *, records: bool) -> BrokerS
 
 
 def _rehearsal(state: BrokerState, policies: Policies) -> BrokerState:
-    """Return a state with the same queues and exchanges, all of them empty and unbound."""
+    """Return a state with the same queues and exchanges, empty and unbound."""
     stage = BrokerState(policies)
     for queue in state.queues.values():
         apply(stage, e.QueueDeclared(queue.name, queue.kind, queue.options), 0)
@@ -114,7 +115,7 @@ def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command[
         yield f"bindings[{number}]", partial(_bind, binding)
 
 
-def _bind(one: DeclaredBinding) -> c.Command[Any]:
-    selector = parse_optional(one.selector)
+def _bind(binding: DeclaredBinding) -> c.Command[Any]:
+    selector = parse_optional(binding.selector)
     text = None if selector is None else selector.text
-    return c.Bind(one.exchange, one.queue, one.key, dict(one.arguments), text)
+    return c.Bind(binding.exchange, binding.queue, binding.key, dict(binding.arguments), text)

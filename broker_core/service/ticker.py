@@ -1,4 +1,4 @@
-"""The thread that lets time pass for the engine: a tick when its timetables say so, and once a second for what has none."""
+"""The thread that ticks the engine: when an entry of its timetables is due, and at least once a second."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..engine import commands as c
 log = logging.getLogger("penstock")
 
 TICK_S = 1.0  # the longest time between two ticks
-RESOLUTION_S = 0.02  # and the shortest: what is due within it is one event
+RESOLUTION_S = 0.02  # the shortest: everything due within it is one event
 
 
 class Ticker:
-    """Calls `tick` at the earliest time that the state's timetables hold."""
+    """Calls `tick` when the earliest entry of the state's timetables is due."""
 
     def __init__(self, state: BrokerState, clock: Callable[[], c.Now], tick: Callable[[], object]) -> None:
         self._state, self._clock, self._tick = state, clock, tick
         self._changed = threading.Condition()
         self._closing = False
-        self._seen = self._earliest()  # what the thread knows of
+        self._seen = self._earliest()  # the earliest entries when the thread last looked
         self._thread = threading.Thread(target=self._run, name="penstock-ticker", daemon=True)
 
     def start(self) -> None:
@@ -31,7 +31,7 @@ class Ticker:
         self._thread.start()
 
     def look(self) -> None:
-        """The timetables may hold something earlier. Called after every turn, so the usual answer is cheap."""
+        """Wake the thread if the timetables have an earlier entry. Called after every turn, so the usual case is cheap."""
         due, lock = self._earliest()
         if due < self._seen[0] or lock < self._seen[1]:
             with self._changed:
@@ -72,7 +72,7 @@ class Ticker:
         try:
             self._tick()
         except errors.ResourceLimit as error:
-            log.warning("what is due waits for room on the disk: %s", error)
+            log.warning("due messages wait for space on the disk: %s", error)
         except errors.StorageError as error:
             log.error("a tick: %s", error)  # on_failure stops the broker
         except Exception:

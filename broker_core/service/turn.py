@@ -1,7 +1,7 @@
-"""A turn: what one caller does with the broker while nobody else does anything, and who hears of it.
+"""A turn: commands of one caller, run under the broker's lock, and the notifications that follow.
 
-A plane with a thousand links takes the lock once for all that one turn of its loop brought, and waits for the disk afterwards,
-without a thread of its own: by the journal's listener.
+The AMQP plane takes the lock once for all commands of one commit loop. It waits for the disk afterwards through the journal's
+listener, without a thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class Answer(NamedTuple):
-    """Answer to a command: its reply, or the error that refuses it, and the log position that either waits for."""
+    """The reply to a command, or the error that refuses it, and the log position that either waits for."""
 
     reply: Any
     error: errors.PenstockError | None
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 class ArrivalListeners:
-    """Tells who waits for messages. Everything here is called under the broker's lock."""
+    """Notifies callers that wait for messages. Every method is called under the broker's lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self.count = 0  # how often messages became AVAILABLE
@@ -53,15 +53,15 @@ class ArrivalListeners:
         self._listeners: tuple[Callable[[str], None], ...] = ()
 
     def add(self, callback: Callable[[str], None]) -> None:
-        """Add a listener: it is called with the name of each queue that has news."""
+        """Add a listener, which is called with the name of each queue that has new available messages."""
         self._listeners = (*self._listeners, callback)
 
     def remove(self, callback: Callable[[str], None]) -> None:
         """Remove a listener."""
-        self._listeners = tuple(other for other in self._listeners if other != callback)
+        self._listeners = tuple(listener for listener in self._listeners if listener != callback)
 
-    def tell(self, queues: Iterable[str]) -> None:
-        """Tell the listeners of these queues. What a listener raises is logged."""
+    def notify(self, queues: Iterable[str]) -> None:
+        """Call the listeners for these queues. Exceptions of a listener are logged."""
         for queue in queues:
             self.count += 1
             for callback in self._listeners:
@@ -71,11 +71,11 @@ class ArrivalListeners:
                     log.exception("a listener for arrivals failed at queue %r", queue)
 
     def wake(self) -> None:
-        """Wake those in `wait`: once a turn."""
+        """Wake all threads in `wait`, once for each turn."""
         self._came.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> bool:
-        """Wait until more came than `seen`; False after `timeout_s` seconds without."""
+        """Wait until `count` differs from `seen`. Returns False after `timeout_s` seconds."""
         return self._came.wait_for(lambda: self.count != seen, max(0.0, timeout_s))
 
 
@@ -94,15 +94,15 @@ class TurnParts(NamedTuple):
 
 
 class Turn:
-    """`with service.turn() as turn`: the broker's lock is held in between. Nothing here waits for the disk, and nothing in the
-    with-block may: no other method of the service is called there (most take the same lock). What a turn has put into the log is
-    one group of it: after a crash all of that is there, or nothing.
+    """`with service.turn() as turn`: the with-block holds the broker's lock.
 
-    With `hurry=False` nothing forces a sync: an outcome that its receiver has settled, say, need not cost one of its own. A
-    caller that needs one, and does not call `journal.wait`, calls `journal.hurry` once, after the turn.
+    No method waits for the disk, and the with-block must not either. It must not call other methods of the service: most take
+    the same lock. The records of a turn are one group of the log: after a crash the group is complete or missing.
 
-    A caller that has executed something tells nobody of it before the journal is durable up to the position that `execute`
-    returned.
+    With `hurry=False` the turn forces no sync. An outcome that the receiver has settled, for example, needs none. A caller that
+    needs a sync and does not call `journal.wait` calls `journal.hurry` once after the turn.
+
+    A caller reveals nothing of a command before the journal is durable up to the position that `execute` returned.
     """
 
     def __init__(self, parts: TurnParts, *, hurry: bool) -> None:
@@ -124,17 +124,17 @@ class Turn:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """StorageError where the journal has failed, whatever was caught in the with-block."""
+        """Raise StorageError if the journal has failed, even if the with-block caught that error."""
         try:
             if self._arrivals.count != self._seen:
                 self._arrivals.wake()
             self._ticker.look()
             self._blocked.look()
-        except BaseException as mistake:  # who waits would wait for ever
-            self._journal.fail(mistake)
+        except BaseException as error_:  # otherwise waiting callers would wait for ever
+            self._journal.fail(error_)
         finally:
             try:
-                if self._appended:  # not before: what cannot be applied had better not be on the disk at the next start
+                if self._appended:  # at the end: an event that cannot be applied should not be on the disk at the next start
                     self._journal.complete(hurry=self._hurry)
             finally:
                 self._lock.release()
@@ -146,19 +146,18 @@ class Turn:
 
     @property
     def state(self) -> BrokerState:
-        """To look at, within the with-block."""
+        """The engine's state, to be read within the with-block."""
         return self._state
 
     def execute(self, command: c.Command[R]) -> tuple[R, int]:
-        """Execute a command. Returns its reply, and the log position that the reply waits for: 0 when it promises nothing and can
-        leave at once.
+        """Execute a command. Returns its reply and the log position that the reply waits for; 0 if it need not wait.
 
-        A PenstockError concerns this command alone: it changed nothing, and the turn can go on. A refusal is an answer too, and
-        waits for `turn.end`, which is the log position of what the last command was decided on and left. A StorageError says
-        that the journal has failed: no answer of the turn may leave any more.
+        A PenstockError concerns this command alone: nothing has changed, and the turn can continue. A refusal waits for
+        `turn.end`, the log position after the last command. A StorageError means that the journal has failed: no reply of the
+        turn may leave.
 
-        Whatever else is raised once an event is in the log, or has begun to change the state, fails the journal: the state in
-        memory may not be what the log says, so nobody may hear of it, and the broker stops.
+        Any other exception after an event was logged, or has begun to change the state, fails the journal. The state in memory
+        may then differ from the log, so the broker stops.
         """
         self._check()
         try:
@@ -184,7 +183,7 @@ class Turn:
                     self._recent.add(position, payload.payload)
                 apply(self._state, event, position if event.journaled else 0)
             if decision.effects.wakes:
-                self._arrivals.tell(decision.effects.wakes)
+                self._arrivals.notify(decision.effects.wakes)
             for node in decision.effects.may_end:
                 at = f"the end of {node!r}"
                 self.execute(EndNode(node))
@@ -197,32 +196,34 @@ class Turn:
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
 
-    # --- commands of a caller to whom a refusal is an answer like another
+    # --- commands of callers that handle a refusal as a value
 
     def carry_out(self, command: c.Command[Any]) -> Answer:
-        """Execute a command. Raises StorageError, and no other PenstockError."""
+        """Execute a command. Of PenstockErrors it raises StorageError alone."""
         return self.answer(lambda: self.execute(command))
 
-    def enqueue(self, queue: str, found: ArrivedMessages) -> Answer:
-        """Enqueue messages that have come from AMQP, at least one: the reply is `Appended`. Raises StorageError."""
-        stored = store(found.payload, found.mask)
+    def enqueue(self, queue: str, arrived: ArrivedMessages) -> Answer:
+        """Enqueue one or more messages from AMQP. The reply is `Appended`. Raises StorageError."""
+        stored = store(arrived.payload, arrived.mask)
         return self.answer(
             lambda: self.execute(
-                c.Enqueue(queue, found.rows, found.sizes, stored, found.durable, self._attributes(queue, stored.payload))
+                c.Enqueue(queue, arrived.rows, arrived.sizes, stored, arrived.durable, self._attributes(queue, stored.payload))
             )
         )
 
-    def enqueue_immediate(self, queue: str, found: ArrivedMessages, offers: Sequence[c.Offer], budgets: Sequence[int]) -> Answer:
-        """Let links take *immediate* messages, at least one: the reply is `Delivered`. Raises StorageError."""
-        stored = store(found.payload, found.mask)
+    def enqueue_immediate(
+        self, queue: str, arrived: ArrivedMessages, offers: Sequence[c.Offer], budgets: Sequence[int]
+    ) -> Answer:
+        """Offer one or more *immediate* messages to links. The reply is `Delivered`. Raises StorageError."""
+        stored = store(arrived.payload, arrived.mask)
         return self.answer(
             lambda: self.execute(
                 c.EnqueueImmediate(
                     queue,
-                    found.rows,
-                    found.sizes,
+                    arrived.rows,
+                    arrived.sizes,
                     stored,
-                    found.durable,
+                    arrived.durable,
                     self._attributes(queue, stored.payload),
                     offers,
                     budgets,
@@ -230,32 +231,31 @@ class Turn:
             )
         )
 
-    def post(self, transaction: int, queue: str, found: ArrivedMessages) -> Answer:
-        """Stage such messages, to be in the queue if the transaction commits. Raises StorageError."""
-        stored = store(found.payload, found.mask)
+    def post(self, transaction: int, queue: str, arrived: ArrivedMessages) -> Answer:
+        """Stage messages, which enter the queue if the transaction commits. Raises StorageError."""
+        stored = store(arrived.payload, arrived.mask)
         return self.answer(
             lambda: self.execute(
-                c.Post(transaction, queue, found.rows, found.sizes, stored, self._attributes(queue, stored.payload))
+                c.Post(transaction, queue, arrived.rows, arrived.sizes, stored, self._attributes(queue, stored.payload))
             )
         )
 
     def answer(self, execute: Callable[[], tuple[Any, int]]) -> Answer:
-        """Return what `execute` does, which executes commands of this turn, or why it is refused. Raises StorageError."""
+        """Call `execute`, which executes commands of this turn. Returns its reply or its refusal. Raises StorageError."""
         try:
             reply, end = execute()
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
-            return Answer(None, error, self._journal.end)  # what refuses it may be in no log yet that is durable
+            return Answer(None, error, self._journal.end)  # the reason for the refusal may not be durable yet
         return Answer(reply, None, end)
 
     def _attributes(self, queue_name: str, payload: Payload) -> Attributes:
-        """Read what a queue has to know of messages that arrive now."""
         return attributes_of(payload, need_queue(self._state, queue_name).rules, self.wall_ms)
 
     @property
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, never before what an event has said."""
+        """Milliseconds since 1970, never before the time of an event."""
         return max(self._now.wall, self._state.time) // 1000
 
 

@@ -1,6 +1,6 @@
-"""The thread that looks after the broker and raises its alarms: disk, journal, archive, copy, slow consumers, certificate.
+"""The thread that raises alarms about disk, journal, archive, copy, slow consumers and certificate.
 
-A thread of its own, since the housekeeper waits for the disk and, with copy = sync, for the store.
+It is separate from the housekeeping thread, which waits for the disk and, with copy = sync, for the store.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from .connections import SLOW_S
 
 log = logging.getLogger("penstock.alarms")
 
-LOOK_S = 1.0  # between two looks at what is known at once,
-SELDOM_S = 60.0  # and at what has to be read or measured
-OVER_SHARE = 1.1  # an alarm of free space is over when there is so much more than the limit: it does not come and go
-COPY_BEHIND_S = 15.0  # that the copy lacks something, or that its store fails
-PINNED_AFTER_S = 300.0  # for which the journal has to be too large: the cleaner needs some time
-SLOW_LOOK_S = 10.0  # between two looks at all consumers, which the loop of the AMQP plane makes
-SLOW_LEASE_S = 900.0  # for which a lease has held one batch: a batch of Spark's takes seconds to minutes
-SLOW_OVER_S = 120.0  # without a slow consumer, after which that alarm is over: one that takes a minute for each does not flicker
+LOOK_S = 1.0  # between two checks of values in memory
+SELDOM_S = 60.0  # between two checks that read files or measure
+OVER_SHARE = 1.1  # an alarm of free space ends at this multiple of the limit, so that it does not flicker
+COPY_BEHIND_S = 15.0  # for which the copy is behind, or its store fails
+PINNED_AFTER_S = 300.0  # for which the journal is too large: the cleaner needs some time
+SLOW_LOOK_S = 10.0  # between two checks of all consumers, in the loop of the AMQP plane
+SLOW_LEASE_S = 900.0  # for which a lease holds one batch: a Spark batch takes seconds to minutes
+SLOW_OVER_S = 120.0  # the alarm ends after so long without a slow consumer, so that a very slow one does not flicker
 CERTIFICATE_S = 14 * 86400.0  # before its end
-LEASES_TOLD = 3  # of one queue, by name
-QUEUES_MAX = 100  # for which one alarm is raised: what ails a thousand is one trouble
+LEASES_NAMED = 3  # of one queue, in the text
+QUEUES_MAX = 100  # with an alarm of one name: a problem of a thousand queues is one problem
 MIB = 1 << 20
-# The bytes below the free-space mark that the broker holds as a file, whatever other programs write: 16 MiB are some hundred
-# thousand settlements, and more than the tail that a start usually copies.
+# The part of the space below the free-space mark that the broker occupies with a file, so that other programs cannot use it.
+# 16 MiB are about a hundred thousand settlements, and more than the tail that a start usually copies.
 RESERVE_BYTES = 16 * MIB
-RESERVE_PART = 4  # at most one part in so many of the mark: after it is taken, most of the mark is still free
+RESERVE_PART = 4  # at most one part in so many of the mark, so that most of the mark stays free
 DAY_S = 86400.0
 
 
 def reserve_bytes(settings: Settings) -> int:
-    """Return the bytes to hold in reserve on the disk."""
+    """Return the size of the disk reserve in bytes."""
     return min(settings.free_space_mark_bytes // RESERVE_PART, RESERVE_BYTES)
 
 
 class Watched(NamedTuple):
-    """The parts of the broker that are looked at. What may change, or comes later, is asked for anew each time."""
+    """The watched parts of the broker. Parts that change, or start later, are functions."""
 
     state: BrokerState
     lock: threading.Lock  # of the state
@@ -61,12 +61,12 @@ class Watched(NamedTuple):
     settings: Callable[[], Settings]
     recorder: Callable[[], Recorder | None]
     slow_consumers: Callable[[], Mapping[str, int]]  # by queue
-    starved: Callable[[], Sequence[str]]  # protocols of which no connection can be accepted
+    starved: Callable[[], Sequence[str]]  # protocols whose connections cannot be accepted
     few_files: Callable[[], str | None]  # how the limit of open files restricts the broker
 
 
 class Watch:
-    """Looks every `LOOK_S` seconds until `closing` is set. `wall_ms`: the time, milliseconds since 1970."""
+    """Checks the broker every `LOOK_S` seconds until `closing` is set. `wall_ms`: milliseconds since 1970."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Watch:
         self._watched, self._alarms, self._wall_ms, self._closing, self._clock = watched, alarms, wall_ms, closing, clock
         self._seldom_at = clock()
         self._consumers_at = clock()
-        self._slow: dict[str, tuple[float, str]] = {}  # by queue, when a consumer was last seen to be slow, and what to say
-        self._batches: dict[str, tuple[tuple[str, int], float]] = {}  # by lease: run and batch that it holds, and since when
+        self._slow: dict[str, tuple[float, str]] = {}  # by queue: when a consumer was last slow, and the text
+        self._batches: dict[str, tuple[tuple[str, int], float]] = {}  # by lease: the run and batch that it holds, and since when
         self._large_since: float | None = None  # since when the journal is too large
         self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
 
@@ -100,7 +100,7 @@ class Watch:
                 log.exception("looking for alarms failed; it is tried again in %g s", LOOK_S)
 
     def look(self) -> None:
-        """Raise and clear alarms by what is so now."""
+        """Raise and end alarms by the current state."""
         self._look_at_space()
         self._look_at_copy()
         self._look_at_archive()
@@ -119,12 +119,12 @@ class Watch:
         journal, settings = self._watched.journal, self._watched.settings()
         journal.fill_reserve(reserve_bytes(settings))
         free, full = journal.free_bytes(), journal.is_full
-        for name, limit, what in (
+        for name, limit, setting in (
             (a.DISK_FULL, settings.free_space_mark_bytes, "free_space_mark_bytes: new messages are refused"),
             (a.DISK_LOW, settings.free_space_low_bytes, "free_space_low_bytes"),
         ):
             low = free < limit * (OVER_SHARE if self._alarms.is_raised(name) else 1)
-            text = f"{free // MIB} MiB are free on the disk of {settings.data}, less than the {limit // MIB} MiB of {what}. "
+            text = f"{free // MIB} MiB are free on the disk of {settings.data}, less than the {limit // MIB} MiB of {setting}. "
             if full and not low:  # a quota, or a file system that reports more than it has
                 text = f"the disk of {settings.data} refused a write, because it is full or a quota is used up. "
             self._alarms.set(name, text + "Free some space, or shorten the retention" if low or full else None)
@@ -135,7 +135,7 @@ class Watch:
             return
         status = copier.status()
         behind = status["lagSeconds"] >= COPY_BEHIND_S or status["failingSeconds"] >= COPY_BEHIND_S
-        why = "" if status["error"] is None else f"; the store says: {status['error']}"
+        why = "" if status["error"] is None else f"; the store reports: {status['error']}"
         meanwhile = "Nothing is confirmed meanwhile" if status["copy"] == "sync" else "Losing the machine loses that"
         lag = f"{status['lagSeconds']:.0f} s and {status['lagBytes']} bytes behind"
         self._alarms.set(a.COPY_BEHIND, f"the copy at {status['url']} is {lag}{why}. {meanwhile}" if behind else None)
@@ -159,41 +159,44 @@ class Watch:
     def _look_at_consumers(self) -> None:
         try:
             slow = self._watched.slow_consumers()
-        except errors.ResourceLimit:  # a plane is busy, or stops: nothing is known
+        except errors.ResourceLimit:  # a plane is busy or stops, so the consumers are unknown
             return
         now, texts = self._clock(), self._slow_leases()
         for queue, count in slow.items():
             who = "a consumer has" if count == 1 else f"{count} consumers have"
             text = f"{who} settled nothing for {SLOW_S:g} s and can be sent nothing more, while messages wait"
-            texts[queue] = [*texts.get(queue, []), f"{text}. `penstock connection list --slow` says who"]
-        self._slow |= {queue: (now, ". ".join(each)) for queue, each in texts.items()}
+            texts[queue] = [*texts.get(queue, []), f"{text}. `penstock connection list --slow` lists them"]
+        self._slow |= {queue: (now, ". ".join(sentences)) for queue, sentences in texts.items()}
         self._slow = {queue: (at, text) for queue, (at, text) in self._slow.items() if now - at < SLOW_OVER_S}
         self._alarms.set_queues(a.SLOW_CONSUMER, {queue: self._slow[queue][1] for queue in sorted(self._slow)[:QUEUES_MAX]})
 
     def _slow_leases(self) -> dict[str, list[str]]:
-        """Say of each queue which lease holds one of its batches for too long."""
+        """Return for each queue the leases that hold one of its batches for too long."""
         now, before = self._clock(), self._batches
         with self._watched.lock:
             held = [(lease, batch) for lease in self._watched.state.leases.values() if (batch := lease.current) is not None]
             self._batches = {lease.name: ((lease.run, batch.number), now) for lease, batch in held}
             self._batches |= {name: then for name, then in before.items() if self._batches.get(name, (None,))[0] == then[0]}
             slow = [(lease, batch) for lease, batch in held if now - self._batches[lease.name][1] > SLOW_LEASE_S]
-            said = [(lease.queue, lease.name, batch.number, batch.rows.count, batch.reads.queries) for lease, batch in slow]
+            held_too_long = [
+                (lease.queue, lease.name, batch.number, batch.rows.count, batch.reads.queries) for lease, batch in slow
+            ]
         texts: dict[str, list[str]] = {}
-        for queue, name, number, messages, queries in said:
+        for queue, name, number, messages, queries in held_too_long:
             held_s, query = now - self._batches[name][1], f" of query {', '.join(queries)}" if queries else ""
             size = counted(messages, "message")
             texts.setdefault(queue, []).append(
                 f"lease {name!r}{query} has held batch {number} ({size}) for {held_s / 60:.0f} minutes: look at its query. If "
                 f"that will not come back, `penstock lease release {name} --settle` or `--return` ends the batch"
             )
-        most = LEASES_TOLD
+        most = LEASES_NAMED
         return {
-            queue: each if len(each) <= most else [*each[:most], f"So {len(each) - most} more"] for queue, each in texts.items()
+            queue: leases if len(leases) <= most else [*leases[:most], f"So {len(leases) - most} more"]
+            for queue, leases in texts.items()
         }
 
     def _look_at_journal(self) -> None:
-        """Say what pins the journal, where it has been too large for a while."""
+        """Report a journal that has been too large for a while."""
         watched, now = self._watched, self._clock()
         with watched.lock:
             live = watched.state.staged_bytes + sum(queue.bytes for queue in watched.state.queues.values())
@@ -205,13 +208,13 @@ class Watch:
         queue, text = None, None
         if self._large_since is not None and now - self._large_since >= PINNED_AFTER_S:
             report = watched.cleaner.report()
-            if not watched.state.records:  # without archive tables what is settled is kept, too
+            if not watched.state.records:  # without archive tables settled messages are kept too
                 most = report["mostBytes"]
             if report["bytes"] > most:
                 queue = (report["oldest"] or {}).get("queue")
                 text = (
-                    f"the journal has {report['bytes'] // MIB} MiB, and {most // MIB} MiB would do for what waits in the queues. "
-                    f"It needs {report['neededBytes'] // MIB} MiB; `penstock journal` says for whom, and since when"
+                    f"the journal has {report['bytes'] // MIB} MiB, and the messages in the queues need {most // MIB} MiB. "
+                    f"It needs {report['neededBytes'] // MIB} MiB; `penstock journal` lists the queues and the oldest payload"
                 )
         self._alarms.set_queues(a.JOURNAL_PINNED, {queue: text} if text is not None and queue is not None else {})
         self._alarms.set(a.JOURNAL_PINNED, text if queue is None else None)
@@ -223,7 +226,7 @@ class Watch:
         try:
             left_s = ends_at(path) - self._wall_ms() / 1000
         except (OSError, ValueError):
-            return  # who uses it says so
+            return  # the plane that uses it reports this
         when = f"ends in {left_s / DAY_S:.1f} days" if left_s > 0 else f"ended {-left_s / DAY_S:.1f} days ago"
-        text = f"the certificate {path} {when}. Replace it: the broker reads the new one by itself"
+        text = f"the certificate {path} {when}. Replace it: the broker reads the new file on its own"
         self._alarms.set(a.CERTIFICATE_ENDS, text if left_s < CERTIFICATE_S else None)

@@ -194,7 +194,7 @@ def test_nobody_discards_the_write_of_another_without_admin(site: Site, attempts
     for right in (Right.SEND, Right.SETTLE):
         bob = site.user(f"bob {right.value}", right, queue="orders")
         assert [row["stage"] for row in bob.call("stage.list")["stages"]] == ["alice:w"]
-        with pytest.raises(errors.NotAllowed, match=r"discard what another user has staged for .* the right admin"):
+        with pytest.raises(errors.NotAllowed, match=r"discard messages that another user has staged for .* the right admin"):
             bob.call("stage.discard", write="alice:w", attempts=attempts)
     stranger = site.user("stranger", Right.SEND, Right.ADMIN, queue="mine")
     assert stranger.call("stage.discard", write="alice:w", attempts=attempts) == {"discarded": 0}  # as one that is not there

@@ -118,7 +118,7 @@ def test_a_password_in_clear_over_a_network_is_not_taken(tmp_path: Path, site: S
     plane = FlightPlane(site.service, address, 0, access=site.access)
     try:
         for password in ("secret", "wrong"):
-            with pytest.raises(errors.Unauthenticated, match="not taken in clear over a network"):
+            with pytest.raises(errors.Unauthenticated, match="not accepted unencrypted over a network"):
                 Peer(flight.connect(plane.url), basic("alice", password)).call("hello")
         Peer(flight.connect(plane.url), "Bearer " + site.access.token("alice")).call("hello")
     finally:

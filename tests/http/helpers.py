@@ -1,4 +1,4 @@
-"""A client of HTTP that does what it is told: browsers and libraries mend what these tests send."""
+"""An HTTP client that sends requests unchanged: browsers and libraries would correct them."""
 
 from __future__ import annotations
 

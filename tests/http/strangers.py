@@ -19,7 +19,7 @@ def peak_bytes(plane: HttpPlane) -> int:
 
 
 def connections(plane: HttpPlane, count: int, opened: ExitStack, *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
-    """Connect so often, one after another. `receive_buffer`: bytes that the client's system takes of what nobody reads."""
+    """Open connections one after another. `receive_buffer`: bytes of unread answers that the client's system accepts."""
     for _ in range(count):
         connection = opened.enter_context(socket.socket())
         connection.settimeout(30)

@@ -47,7 +47,7 @@ def test_an_action_answers_what_flight_answers(broker: Broker, http: Http) -> No
 
 
 def test_a_get_changes_nothing(site: Site, guarded: Http) -> None:
-    """Each action that is no POST leaves the log where it was."""
+    """An action with GET does not change the log."""
     furnish(site, "orders")
     alice = basic("root")
     for action in sorted(name for name, action in ACTIONS.items() if action.reads):
@@ -114,7 +114,7 @@ def test_every_kind_of_error_has_a_status_of_its_own_side() -> None:
 
 
 def test_no_answer_can_be_taken_for_a_page(http: Http) -> None:
-    """XSS: a name that is markup stays text, whatever a browser would make of it."""
+    """XSS: markup in a name stays text."""
     evil = "<script>alert(1)</script>"
     http.call("queue.declare", {"queue": evil})
     for answer in (

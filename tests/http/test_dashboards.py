@@ -13,7 +13,7 @@ from ..programs import needs
 
 
 def documented(repository: Path) -> set[str]:
-    """The names of the metrics in docs/http.md, which a test compares with what a broker says; of a histogram, its parts."""
+    """The names of the metrics in docs/http.md, and the parts of histograms. A test compares the page with a broker."""
     found = set(re.findall(r"^\| `(penstock_\w+)` \|", (repository / "docs" / "http.md").read_text(), re.MULTILINE))
     return found | {f"{name}_bucket" for name in found if name.endswith("_seconds")}
 

@@ -42,14 +42,14 @@ def test_its_commands_run_from_top_to_bottom(page: str, tmp_path: Path) -> None:
             if "penstock permit" in block:  # the broker looks at its users once in a second
                 password = (tmp_path / "alice.password").read_text().rstrip("\n")
                 alice = Http(broker.http_url, authorization=basic("alice", password))
-                until(lambda: alice.get("/api/v1/session").json.get("rights", {}).get("*"), "alice has her rights")  # noqa: B023
+                until(lambda: alice.get("/api/v1/session").json.get("rights", {}).get("*"), "the rights of alice are valid")  # noqa: B023
     assert '{"ready": true' in said
     assert re.findall(r"^penstock_queues (.*)", said, re.MULTILINE) == ["0.0", "1.0"]
     assert said.count('"changed": true') == 2
 
 
 def test_its_list_of_actions_is_the_table(page: str) -> None:
-    """One table: what OpenAPI says, this page says. `python -m tests.http.test_document` in the checkout writes the list anew."""
+    """The page has the same texts as OpenAPI. `python -m tests.http.test_document` in the checkout writes the list."""
     assert section(page, "Actions").strip() == listed().strip()
 
 

@@ -1,4 +1,4 @@
-"""Faults (U3): clients that are slow, many, large or broken, and a process that dies. Messages and other clients go on."""
+"""Faults (U3): clients that are slow, many, large or broken, and a process that dies. Messages and other clients continue."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_request_that_never_comes_to_its_end_ends(http: Http, begun: bytes) ->
 
 
 def test_a_request_behind_another_that_never_comes_to_its_end_ends(http: Http) -> None:
-    """Its head came with a whole request, and is looked at once that is answered."""
+    """Its head came with a complete request, and is read when that request is answered."""
     with connect(http) as slow:
         slow.sendall(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n" + UNENDED)
         assert ended(slow).count(b"HTTP/1.1 ") == 1
@@ -184,16 +184,16 @@ def alive(http: Http) -> bool:
 
 @pytest.fixture(scope="module")
 def large_scrapes(broker: Broker) -> None:
-    """Queues whose metrics are more than the kernel takes of an answer that nobody reads, so that the broker is left with it."""
+    """Queues whose metrics exceed the kernel's buffers for an unread answer, so that the broker must keep the rest."""
     most_in_flight = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2]) + 2 * RECEIVE_BUFFER
     with Client(broker.url) as client:
-        for number in range(most_in_flight // 10_000):  # a queue is said in 20 lines, each with its name
+        for number in range(most_in_flight // 10_000):  # a queue has 20 lines, each with its name
             client.call("queue.declare", queue=f"scraped {number}".ljust(MAX_NAME, "\N{SNAIL}"))
     assert len(Http(broker.http_url).get("/metrics").body) > 1.5 * most_in_flight
 
 
 def in_an_answer(http: Http) -> socket.socket:
-    """Return a connection over which the broker has begun to send its metrics, and cannot end: nobody reads them."""
+    """Return a connection with an answer that the broker cannot finish, because the client does not read its metrics."""
     scraper = socket.socket()
     scraper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)  # before it connects, or it has no effect
     scraper.settimeout(30)
@@ -227,7 +227,7 @@ def test_clients_that_go_away_in_an_answer_leave_nothing_behind(broker: Broker, 
 
 
 def test_a_page_that_stays_open_leaves_nothing_in_the_process(site: Site, open_plane: HttpPlane) -> None:
-    """As many requests as a page makes in ten minutes; what one of them kept would show."""
+    """As many requests as a page makes in ten minutes: a leak in one of them would be visible."""
     connection = Http(open_plane.url).client_connection()
 
     def look(rounds: int) -> None:
@@ -284,7 +284,7 @@ def test_the_process_comes_back_after_kill_9(open_plane: HttpPlane, monkeypatch:
 
 
 def test_a_broker_stops_while_requests_are_open(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests that are begun are answered; a client that says nothing keeps nobody."""
+    """Running requests are answered; a silent client delays no other."""
     running = HttpPlane(Settings(data=site.service.settings.data, http_port=0), site.access)
     running.open(site.service, site.plane.actions, Planes(None, {}))
     http = Http(running.url)
@@ -311,7 +311,7 @@ def test_a_broker_stops_while_requests_are_open(site: Site, monkeypatch: pytest.
 
 
 def test_a_process_that_does_not_listen_fills_its_pipe_and_nothing_else(open_plane: HttpPlane, site: Site) -> None:
-    """A full pipe: what answers waits in its own threads; the broker serves the others, and stops."""
+    """A full pipe: answers wait in their own threads. The broker serves other clients, and stops."""
     http = Http(open_plane.url)
     assert alive(http)
     child, pid = open_plane._child, open_plane.pid

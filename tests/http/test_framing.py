@@ -87,7 +87,7 @@ def sent(http: Http, *pieces: bytes) -> bytes:
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
 def test_a_request_whose_end_is_not_certain_is_refused_and_the_connection_closed(http: Http, what: str) -> None:
-    """In one piece and in several: what is behind it is never a request."""
+    """In one piece and in several: data after a refused request is never parsed as a request."""
     request, status = AMBIGUOUS[what]
     cut = random.Random(what).randrange(1, len(request))
     for pieces in ((request + BEHIND,), (request[:cut], request[cut:] + BEHIND)):
@@ -109,7 +109,7 @@ ALLOWED = {
     "lines of JSON end in LF": post(b"content-length: 5", LAST, body=b"{\n\r\n}"),
     "LF in chunks": post(b"transfer-encoding: chunked", LAST, body=b"5\r\n{\n\r\n}\r\n0\r\n\r\n"),
     "HTTP/1.0": post(b"content-length: 2", body=b"{}", line=b"POST /api/v1/hello HTTP/1.0"),
-    "HTTP/1.0 that wants to go on": post(
+    "HTTP/1.0 that wants to continue": post(
         b"content-length: 2", b"connection: keep-alive", body=b"{}", line=b"POST /api/v1/hello HTTP/1.0"
     ),
     "an upgrade": post(b"content-length: 2", b"connection: upgrade, close", b"upgrade: h2c", body=b"{}"),

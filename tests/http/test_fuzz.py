@@ -51,7 +51,7 @@ def test_no_request_of_the_description_or_beside_it_finds_a_mistake_of_ours(http
     paths = http.get("/api/v1/openapi.json").json["paths"]
     for _ in range(3 * ROUNDS):
         for path, methods in paths.items():
-            if path.endswith("queue.delete") or "tags" not in methods.get("post", {}):  # the others are no actions
+            if path.endswith("queue.delete") or "tags" not in methods.get("post", {}):  # the other paths are not actions
                 continue
             schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
             fields = {name: value(each, rolled) for name, each in schema["properties"].items() if rolled.random() < 0.8}

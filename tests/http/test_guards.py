@@ -1,4 +1,4 @@
-"""Foreign pages and logins (U3, W3): what a browser may be made to send, passwords, cookies and tokens."""
+"""Foreign pages and logins (U3, W3): requests that a foreign page can cause, passwords, cookies and tokens."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_login_gives_a_cookie_that_no_script_reads_and_a_token_that_no_foreign
 
 
 def test_a_cookie_from_before_the_login_is_worth_nothing(site: Site, guarded: Http) -> None:
-    """Session fixation: who laid a cookie out does not share the login, and each login ends the one before."""
+    """Session fixation: a planted cookie does not get the login, and each login ends the previous one."""
     site.user("alice", *Right)
     laid_out = cookie_of(log_in(guarded, "alice"))
     name = laid_out.partition("=")[0]
@@ -97,7 +97,7 @@ def test_basic_and_bearer_are_taken_as_over_flight(site: Site, guarded: Http) ->
     for wrong in (basic("alice", "wrong"), basic("nobody"), "Bearer x", "Basic x", "Digest x", "Basic"):
         answer = guarded.get("/api/v1/hello", authorization=wrong)
         assert (answer.status, answer.code) == (401, "UNAUTHENTICATED"), wrong
-        assert answer.headers["www-authenticate"].startswith("Bearer")  # a browser asks for nothing by itself
+        assert answer.headers["www-authenticate"].startswith("Bearer")  # a browser opens no login window
     assert guarded.get("/api/v1/hello").status == 401
 
 
@@ -147,7 +147,7 @@ def test_who_logs_in_again_and_again_ends_only_sessions_of_its_own() -> None:
 
 
 def test_a_user_has_so_many_logins_at_once(site: Site) -> None:
-    """As the setting says, over HTTP."""
+    """The limit of the setting, over HTTP."""
     site.user("alice", *Right)
     running = HttpPlane(Settings(data=site.service.settings.data, http_port=0, http_sessions_per_user=2), site.access)
     running.open(site.service, site.plane.actions, Planes(None, {}))

@@ -1,4 +1,4 @@
-"""Metrics (U3): what Prometheus gets, by its own conventions and read by its own programs."""
+"""Metrics (U3), checked with Prometheus' conventions and its own programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..waiting import until
 from .helpers import Http, basic
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-EVIL = 'a "quoted\\queue"'  # what a label has to escape
+EVIL = 'a "quoted\\queue"'  # characters that a label must escape
 
 
 def values(families: list[Metric]) -> dict[str, float]:
@@ -144,7 +144,7 @@ def test_counts_that_are_formed_where_they_have_changed_are_those_there_are() ->
 
 
 def test_a_scrape_needs_a_login_and_shows_what_its_user_may_know_of(site: Site, plane: HttpPlane, guarded: Http) -> None:
-    """W3: names of queues are told to nobody who may not use them."""
+    """W3: users without a right on a queue do not see its name."""
     furnish(site, "secret")
     site.user("alice", Right.BROWSE, queue="mine")
     site.user("root", *Right)
@@ -194,7 +194,7 @@ def test_a_real_prometheus_scrapes_and_answers(used: Broker, tmp_path: Path) -> 
     ]
     log = tmp_path / "prometheus.log"
     with log.open("wb") as said:
-        port = held_port(said)  # it cannot be told to take a free one and say which
+        port = held_port(said)  # it cannot choose a free port and report it
         process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=said, stderr=said)
     try:
 

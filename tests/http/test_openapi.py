@@ -1,4 +1,4 @@
-"""U3: /api/v1/openapi.json describes every path, what it takes and what it answers: real answers are held against it."""
+"""U3: /api/v1/openapi.json describes every path, its fields and its answers. Real answers are validated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def described(broker: Broker) -> Described:
 
 
 def closed(schema: Any) -> Any:
-    """Make a schema strict: an object has no properties but those that are described."""
+    """Make a schema strict: an object has the described properties alone."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
@@ -57,7 +57,7 @@ class Described:
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         self.components = closed(document["components"])
-        self.answered: set[str] = set()  # paths, with their methods, that were answered with what was asked for
+        self.answered: set[str] = set()  # paths with their methods that were answered successfully
 
     def check(self, method: str, path: str, answer: Answer) -> None:
         name = path.partition("?")[0]

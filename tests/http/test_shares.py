@@ -104,7 +104,7 @@ def test_bytes_are_taken_from_whom_holds_the_most() -> None:
 
 
 def test_what_a_connection_holds_goes_with_it() -> None:
-    """From a stranger to a user and back, also to another user; and what is closed frees what it held."""
+    """A connection moves from strangers to a user, back, and to another user. A closed connection frees its bytes."""
     shares = Shares(512)
     (client,) = entered(shares, 1, "10.0.0.1:1")
     shares.hold(client, 1000)

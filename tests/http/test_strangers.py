@@ -1,4 +1,4 @@
-"""Clients before their login share one budget: what they hold, how many they are, and how long. Probes and users get through."""
+"""Clients before their login share one budget of bytes, connections and time. Probes and users are served."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def answer_of(connection: socket.socket) -> Answer:
 
 
 def is_open(connection: socket.socket) -> bool:
-    """True if a connection on which nothing was asked is open."""
+    """True if a connection without a request is open."""
     connection.setblocking(False)
     try:
         return connection.recv(1) != b""
@@ -149,7 +149,7 @@ HELD: dict[str, Callable[[], bytes]] = {
         b"POST /api/v1/session HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: " + b"x" * (30 << 10)
     ),
     "requests behind each other": lambda: b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n" * 300,
-    "answers that nobody reads": lambda: b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 20,
+    "answers that are not read": lambda: b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 20,
 }
 
 

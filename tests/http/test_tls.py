@@ -1,4 +1,4 @@
-"""HTTP over TLS: the broker's certificate, renewed while it runs; a password in clear only where nobody hears it."""
+"""HTTP over TLS: the broker's certificate, renewed while it runs; unencrypted passwords on this machine alone."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_https_takes_the_newest_certificate(secured: Secured, site: Site, tmp_pa
 
 
 def test_a_new_process_takes_the_certificate_that_the_one_before_had(secured: Secured, tmp_path: Path) -> None:
-    """The first process, and one after another that took a newer certificate, whatever has become of the files."""
+    """The certificate of the first process, and of a process after one with a newer certificate, with changed files."""
     plane, trusting = secured.plane, secured.trusting
     chain, key = secured.settings.tls_cert_file, secured.settings.tls_key_file
     assert chain is not None
@@ -167,7 +167,7 @@ def test_a_port_that_is_taken_is_an_error_of_the_start(site: Site) -> None:
 
 
 def test_a_password_in_clear_is_refused_unseen_where_others_may_hear(site: Site) -> None:
-    """The broker decides by the client's address, which the process tells."""
+    """The broker decides by the client's address, which the process sends."""
     from penstock.broker_core.children.frames import Frame
     from penstock.broker_core.http_plane.answers import Answers
 

@@ -33,7 +33,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with the users root, who may everything, and look, who may only look."""
+    """A broker with two users: `root` with all rights, and `look` with rights to view."""
     data = tmp_path_factory.mktemp("page") / "data"
     data.mkdir()
     for name, rights in (("root", tuple(Right)), ("look", (Right.BROWSE,))):

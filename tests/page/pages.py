@@ -1,4 +1,4 @@
-"""The page as a test sees it: in a real browser, through what is on the screen."""
+"""The page in a real browser, seen through the screen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .webdriver import Browser, WebDriverError
 
 PASSWORD = "secret"
 PATIENCE_S = 15.0
-#: What the browser's log may say: a refusal that a test wants is logged by the browser as a failed load.
+#: Allowed lines of the browser's log: it logs an expected refusal as a failed load.
 EXPECTED = ("status of 401", "status of 403", "status of 404", "status of 400")
 
 
@@ -68,10 +68,11 @@ class Page:
         return int(self.js("document.querySelectorAll(arguments[0]).length", selector))
 
     def click(self, label: str, selector: str = "button, a") -> None:
-        """Click what has this text, as a mouse would, within what the selector finds."""
+        """Click the element with this text, like a mouse, below the selector."""
         find = """(() => {
             const of = (root) => [...root.querySelectorAll("button, a, summary")];
             const all = [...document.querySelectorAll(arguments[1])];
+
             return all.flatMap((each) => [each, ...of(each)]).find((each) => each.innerText?.trim() === arguments[0]
                 && each.matches("button, a") && each.checkVisibility());
         })()"""
@@ -83,7 +84,7 @@ class Page:
                     self.js("arguments[0].scrollIntoView({block: 'center'})", found)  # not under the bar
                     self.browser.click(found)
             except WebDriverError as error:
-                if "stale" not in str(error):  # drawn anew meanwhile
+                if "stale" not in str(error):  # redrawn meanwhile
                     raise
                 return False
             return bool(found)
@@ -104,6 +105,7 @@ class Page:
         """Numbers of a queue in the list, by heading."""
         find = """(() => {
             const cells = (row) => [...row.children].map((each) => each.innerText.trim());
+
             const row = [...document.querySelectorAll("table.queues tbody tr:not(.spacer)")]
                 .find((each) => each.querySelector("a").textContent === arguments[0]);
             return [cells(document.querySelector("table.queues thead tr")), row ? cells(row) : null];
@@ -115,6 +117,7 @@ class Page:
         """Ask the API from the page, with its session and its second secret: the status."""
         script = """
             const [action, fields, done] = arguments;
+
             fetch("/api/v1/session").then((answer) => answer.json()).then(({csrf}) => fetch(`/api/v1/${action}`, {method: "POST",
                 headers: {"content-type": "application/json", "x-csrf-token": csrf}, body: fields}))
                 .then((answer) => done(answer.status));
@@ -122,6 +125,6 @@ class Page:
         return int(self.browser.run_async(script, action, json.dumps(fields)))
 
     def problems(self) -> list[str]:
-        """Complaints of the browser: errors of scripts, what the Content-Security-Policy stopped."""
+        """Errors in the browser's log: of scripts, and of the Content-Security-Policy."""
         entries = [entry["message"] for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
         return [entry for entry in entries if not any(each in entry for each in EXPECTED)]

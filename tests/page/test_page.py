@@ -24,7 +24,7 @@ EVIL = "<img src=x onerror=window.pwned=1>"
 ENTER, ESCAPE, DOWN, UP = "\ue007", "\ue00c", "\ue015", "\ue013"
 
 
-# --- who gets in, and what they may
+# --- logins and rights
 
 
 def test_a_wrong_password_is_refused_and_the_right_one_opens_the_page(chromium: Browser, broker: Broker, client: Client) -> None:
@@ -80,8 +80,8 @@ def test_who_may_only_look_is_offered_nothing_else_and_allowed_nothing_else(page
 
 
 def test_names_subjects_bodies_and_errors_are_text(page: Page, client: Client, broker: Broker) -> None:
-    """XSS: by a queue's name, a subject, a body, a property's name and value, a message group, a user's reason, a container, a
-    lease's name, run and selector, an exchange's name and key, a refusal."""
+    """XSS in every text of clients: names of queues, exchanges, leases, groups and containers, keys, selectors, subjects,
+    bodies, properties, reasons and refusals."""
     queue = f"evil {EVIL}"
     dead = f"dead {EVIL}"
     declare(client, dead)
@@ -105,7 +105,7 @@ def test_names_subjects_bodies_and_errors_are_text(page: Page, client: Client, b
         page.shows(EVIL, ".messages pre")
         page.shows(f"reason {EVIL}", ".messages")
         page.type(".messages input", EVIL)
-        page.click("Look", ".messages")
+        page.click("Find", ".messages")
         page.until(lambda: page.text(".messages [role=alert]").strip())
         client.call("exchange.declare", exchange=EVIL, type="topic")
         client.call("exchange.bind", exchange=EVIL, queue=queue, key=EVIL)
@@ -125,7 +125,7 @@ def test_names_subjects_bodies_and_errors_are_text(page: Page, client: Client, b
         assert page.js("window.pwned") is None
         assert page.count("img[src=x], main img, main script, main iframe") == 0
         receiver.accept([held])
-    client.call("lease.release", lease=EVIL, how="settle")  # other tests look at leases, too
+    client.call("lease.release", lease=EVIL, how="settle")  # other tests also read leases
     client.call("lease.delete", lease=EVIL)
 
 
@@ -153,7 +153,7 @@ def test_queues_are_sorted_and_filtered(page: Page, client: Client, amqp: Connec
     page.until(lambda: page.names() == ["sort a", "sort c", "sort b"])
     page.until(lambda: page.row("sort b")["Ready"] == "11")
     page.type("main input[type=search]", "nothing has this")
-    page.shows("No queue has that in its name", "main")
+    page.shows("No queue name contains this text", "main")
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_a_thousand_queues_have_their_first_numbers_within_a_second(chromium: Br
         """
         took.append(chromium.run_async(script))
     assert min(took) < FIRST_NUMBERS_MS, took
-    assert page.count("table.queues tbody tr:not(.spacer)") < 60  # only what is seen
+    assert page.count("table.queues tbody tr:not(.spacer)") < 60  # the visible rows alone
     assert page.names()[0] == "tenant-0000"
     page.js("window.scrollTo(0, document.documentElement.scrollHeight)")
     page.until(lambda: page.names()[-1] == "tenant-0999")
@@ -200,7 +200,7 @@ def test_alarms_stand_above_every_view(chromium: Browser, crowd: Broker) -> None
     assert page.problems() == []
 
 
-# --- what is done
+# --- actions
 
 
 def test_dead_letters_are_shown_by_reason_and_redriven_one_and_all(page: Page, client: Client, amqp: Connection) -> None:
@@ -214,7 +214,7 @@ def test_dead_letters_are_shown_by_reason_and_redriven_one_and_all(page: Page, c
     page.click("Redrive", "dialog")
     page.shows("1 message redriven", "#notes")
     assert client.call("queue.stat", queue=dead)["available"] == 4
-    page.click("Redrive these 4…", ".messages")  # those that are shown, as a selector has found them
+    page.click("Redrive these 4…", ".messages")  # the shown matches of the selector
     page.shows("Redrive 4 messages of bills.dead?", "dialog")
     page.click("Cancel", "dialog")
     page.click("Redrive…", "main .buttons")
@@ -262,11 +262,11 @@ def test_a_queue_is_paused_altered_and_its_messages_looked_at(page: Page, client
     page.shows("maxAttempts of works is altered", "#notes")
     assert client.call("queue.stat", queue="works")["options"]["maxAttempts"] == 7
     page.type(".messages input", "region = 'us'")
-    page.click("Look", ".messages")
+    page.click("Find", ".messages")
     page.lacks('{"n": 1}', ".messages")
     page.shows(base64.b64encode(b"\xff\xfe").decode(), ".messages code")
     page.type(".messages input", "region = ")
-    page.click("Look", ".messages")
+    page.click("Find", ".messages")
     page.until(lambda: page.text(".messages [role=alert]").strip(), "why the selector is wrong")
 
 
@@ -284,7 +284,7 @@ def test_a_connection_is_shown_and_closed(page: Page, client: Client, broker: Br
         page.type("main input[type=search]", found["peer"])
         page.until(lambda: page.count("main tbody tr:not(.detail)") >= 1)
         page.click("Close…", "main")
-        page.shows("2 messages that it holds go back", "dialog")
+        page.shows("2 messages that it holds return", "dialog")
         page.type("dialog input", "maintenance")
         page.click("Close it", "dialog")
         page.shows("is closed", "#notes")
@@ -293,7 +293,7 @@ def test_a_connection_is_shown_and_closed(page: Page, client: Client, broker: Br
 
 def test_a_lease_is_released_either_way(page: Page, client: Client, amqp: Connection) -> None:
     declare(client, "trips")
-    for how, label in (("return", "2 messages given back"), ("settle", "2 messages settled")):
+    for how, label in (("return", "2 messages returned"), ("settle", "2 messages settled")):
         send(amqp, "trips", b"x", b"y")
         client.call("lease.advance", queue="trips", lease=f"etl-{how}", run="r", epoch=None, finished=0, fresh=True, messages=2)
         page.open("leases")
@@ -356,7 +356,7 @@ def test_everything_is_reached_by_keyboard(page: Page, client: Client) -> None:
     page.until(lambda: page.count("dialog") == 0)
     unnamed = """[...document.querySelectorAll("button, a, input, select")].filter((each) =>
         !(each.innerText?.trim() || each.getAttribute("aria-label") || each.title || each.closest("label"))).length"""
-    assert page.js(unnamed) == 0  # each has a name for who cannot see it
+    assert page.js(unnamed) == 0  # each has a name for screen readers
 
 
 def contrast(page: Page, token: str, on: str) -> float:
@@ -393,8 +393,8 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen_and_can_be_read(pa
 
 
 def test_a_phone_shows_every_view_without_scrolling_sideways(page: Page, client: Client, amqp: Connection) -> None:
-    declare(client, "a-queue-with-a-rather-long-name.that.nobody.can.break")
-    send(amqp, "a-queue-with-a-rather-long-name.that.nobody.can.break", b"x" * 500)
+    declare(client, "a-queue-with-a-rather-long-name.that.has.no.break")
+    send(amqp, "a-queue-with-a-rather-long-name.that.has.no.break", b"x" * 500)
     page.size(390, 844)
     views = (
         "exchanges",
@@ -402,7 +402,7 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(page: Page, client:
         "leases",
         "storage",
         "users",
-        "queues/a-queue-with-a-rather-long-name.that.nobody.can.break",
+        "queues/a-queue-with-a-rather-long-name.that.has.no.break",
     )
     for view in ("queues", *views):
         page.open(view)
@@ -421,6 +421,7 @@ def test_an_hour_of_polling_leaks_nothing(page: Page) -> None:
     """A clock a thousand times as fast: the views poll as often as in an hour, and heap, nodes and listeners do not grow."""
     hurried = """
         const slow = window.setTimeout.bind(window), ask = window.fetch.bind(window);
+
         window.setTimeout = (call, ms, ...rest) => slow(call, ms / 1000, ...rest);
         window.fetched = 0;
         window.fetch = (...given) => (window.fetched++, ask(...given));
@@ -457,7 +458,7 @@ def test_an_hour_of_polling_leaks_nothing(page: Page) -> None:
 
 
 def test_the_files_have_no_html_of_strings_and_no_foreign_address(repository: Path) -> None:
-    """Ways to run what others have written do not occur, so nobody has to look for them at each change."""
+    """The scripts contain no way to execute texts as code, so a change needs no review for it."""
     folder = repository / "broker_core" / "http_plane" / "page"
     forbidden = re.compile(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc|https?://(?!www\.w3\.org/)"

@@ -23,7 +23,7 @@ def test_dead_letters_that_match_are_redriven_beyond_what_is_shown(page: Page, c
     page.shows("Its consumer rejected it", "main")
     page.lacks("Redrive all that match…", ".messages")
     page.type(".messages input", "region = 'eu'")
-    page.click("Look", ".messages")
+    page.click("Find", ".messages")
     page.shows("Redrive these 50…", ".messages")
     page.click("Redrive all that match…", ".messages")
     page.shows("There are 140 dead letters here", "dialog")
@@ -40,13 +40,13 @@ def test_a_name_that_may_be_meant_as_a_field_is_said_and_the_example_works(page:
     page.open("queues/trips")
     page.shows("Messages", "main")
     page.type(".messages input", "priority > 3 AND region = 'eu'")
-    page.click("Look", ".messages")
+    page.click("Find", ".messages")
     page.shows("No message matches", ".messages")
     page.shows("which no compared message has; for the message's priority write JMSPriority or amqp.priority", ".messages")
     example = page.js("document.querySelector('.messages input').placeholder").removeprefix("Selector: ")
     page.js("document.querySelector('.messages input').value = ''")
     page.type(".messages input", example.replace("> 4", "> 3"))
-    page.click("Look", ".messages")
+    page.click("Find", ".messages")
     page.lacks("Note:", ".messages")
     page.lacks("No message matches", ".messages")
 
@@ -58,11 +58,11 @@ def test_exchanges_are_listed_with_what_is_bound_to_them(page: Page, client: Cli
     for queue, key, selector in (("news.all", "#", None), ("news.eu", "eu.*", "priority > 4")):
         client.call("exchange.bind", exchange="news", queue=queue, key=key, selector=selector)
     page.open("exchanges")
-    for said in ("news", "topic", "unroutable=drop", "eu.*", "selector priority > 4", "quiet", "nothing is bound"):
+    for said in ("news", "topic", "unroutable=drop", "eu.*", "selector priority > 4", "quiet", "no bindings"):
         page.shows(said, "main table")
     page.type("main input[type=search]", "eu.")
     page.lacks("quiet", "main table")
-    assert page.text("main tbody tr").split()[:2] == ["news", "topic"]  # the binding that is left says of what
+    assert page.text("main tbody tr").split()[:2] == ["news", "topic"]  # the remaining binding has its exchange
     assert page.count("main tbody tr") == 1
     page.click("news.eu", "main table")
     page.until(lambda: page.text("h1") == "news.eu")

@@ -98,9 +98,9 @@ class Browser:
         return self._ask("POST", "/goog/cdp/execute", cmd=command, params=parameters)
 
     def log(self) -> list[dict[str, Any]]:
-        """Return what the browser has logged since it was asked last."""
+        """Return the lines of the browser's log since the last call."""
         return list(self._ask("POST", "/se/log", type="browser"))
 
     def picture(self, path: Path) -> None:
-        """Write what is on the screen to a file, as PNG."""
+        """Write the screen to a PNG file."""
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))

@@ -1,4 +1,4 @@
-// The broker's API, and who is logged in.
+// The broker's API, and the user of the session.
 
 export class Refusal extends Error {
   constructor(status, code, message) {
@@ -13,7 +13,7 @@ let onLogin = () => {};
 
 export const session = {user: null, rights: {}, login: false, here: false};
 
-// `call` is called when the broker wants a login (again).
+// `call` is called when the broker requires a login.
 export function whenLoginIsNeeded(call) {
   onLogin = call;
 }
@@ -24,7 +24,7 @@ async function ask(path, options = {}) {
     answer = await fetch(path, {cache: "no-store", credentials: "same-origin", ...options});
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal(0, "UNREACHABLE", "The broker does not answer. It may be starting again; this page goes on trying.");
+    throw new Refusal(0, "UNREACHABLE", "The broker does not answer. It may be restarting; this page keeps trying.");
   }
   if (answer.status === 204) return null;
   let found = null;
@@ -48,7 +48,7 @@ function post(path, fields, method = "POST", signal = null) {
   return ask(path, {method, headers, body: method === "POST" ? JSON.stringify(fields) : null, signal});
 }
 
-// A login in another tab has brought another session: its value is asked for once.
+// A login in another tab has replaced the session: ask for its secret once.
 async function again(refusal, path, fields, signal) {
   if (refusal.code !== "CSRF_TOKEN") throw refusal;
   await whoAmI();
@@ -60,7 +60,7 @@ export const call = (action, fields = {}, signal = null) =>
 
 export const counts = (signal) => ask("/api/v1/counts", {signal});
 
-// Of the named queues; without one, the sum over all under the name "".
+// The history of the named queues, or without names the sum of all queues under the name "".
 export function history(queues, signal) {
   const query = new URLSearchParams(queues.map((name) => ["queue", name]));
   return ask(`/api/v1/history?${query}`, {signal});
@@ -85,7 +85,7 @@ export async function logOut() {
   await whoAmI();
 }
 
-// What the page offers; what is done is for the broker to decide. Without a queue: on everything.
+// Whether the page offers an action; the broker decides. Without a queue: on every queue.
 export function may(right, queue = null) {
   return Object.entries(session.rights).some(
     ([pattern, rights]) => rights.includes(right) && (queue === null ? /^\*+$/.test(pattern) : matches(pattern, queue)),

@@ -6,7 +6,7 @@ import {badge, h, replace, table, text} from "./dom.js";
 import {count, plural, span} from "./format.js";
 
 const POLL_S = 3;
-const MOST_ROWS = 300; // drawn: more than anybody reads, and the filter finds the others
+const MOST_ROWS = 300; // drawn; the filter finds the others
 
 export function show(root, poll, chosen = null) {
   const list = h("div", {});
@@ -28,7 +28,7 @@ export function show(root, poll, chosen = null) {
     replace(list, table(
       [["Peer"], ["User"], ["Protocol", "narrow-2"], ["Container", "narrow-1"], ["Since", "number narrow-2"], ["Links", "number narrow-2"], ["Credit", "number narrow-1"], ["Unsettled", "number"], ["State"], ["", "number"]],
       shown.slice(0, MOST_ROWS).flatMap(row),
-      connections.length ? "No connection has that." : "Nobody is connected.",
+      connections.length ? "No connection matches." : "No clients are connected.",
     ));
     if (shown.length > MOST_ROWS) list.append(h("p", {class: "empty"}, `${count(shown.length - MOST_ROWS)} more: filter to see them.`));
     if (focused) list.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
@@ -52,7 +52,7 @@ export function show(root, poll, chosen = null) {
       h("td", {class: "number narrow-2"}, count(connection.linkCount)),
       h("td", {class: "number narrow-1"}, count(sum("credit"))),
       h("td", {class: "number"}, count(sum("unsettled"))),
-      h("td", {}, connection.stalled ? badge("stalled", "bad", "Its socket takes nothing: the client does not read") : connection.slow ? badge("slow", "warn", "A consumer settles nothing and can be sent nothing more, while messages wait") : badge("ok", "good")),
+      h("td", {}, connection.stalled ? badge("stalled", "bad", "The client does not read from its socket") : connection.slow ? badge("slow", "warn", "A consumer settles no messages and has no credit left, while messages wait") : badge("ok", "good")),
       h("td", {class: "number"}, mine && close));
     if (!open) return [cells];
     const roles = links.map((link) => [
@@ -63,10 +63,10 @@ export function show(root, poll, chosen = null) {
       count(link.unsettled),
       link.slow ? badge(`slow: ${span(link.heldSeconds)}`, "warn") : link.unsettled && link.heldSeconds !== null ? span(link.heldSeconds) : "–",
     ]);
-    const calls = connection.calls?.length ? h("p", {class: "muted"}, `Runs ${connection.calls.join(", ")}.`) : null;
+    const calls = connection.calls?.length ? h("p", {class: "muted"}, `Running calls: ${connection.calls.join(", ")}.`) : null;
     return [cells, h("tr", {class: "detail"}, h("td", {colspan: 10},
       h("p", {class: "muted small"}, `${id}, ${plural(connection.sessions, "session")}, container ${connection.container || "without a name"}`), calls ?? "",
-      table([["Role"], ["Queue"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Oldest held for", "number"]], roles, connection.protocol === "flight" ? "Flight has calls, and no links." : "No links.")))];
+      table([["Role"], ["Queue"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Oldest unsettled", "number"]], roles, connection.protocol === "flight" ? "Flight connections have calls instead of links." : "No links.")))];
   }
 
   function closing(connection) {
@@ -75,15 +75,15 @@ export function show(root, poll, chosen = null) {
     ask({
       title: `Close the connection of ${connection.user} from ${connection.peer}?`,
       content: [
-        h("p", {}, `It has ${plural(connection.linkCount, "link")}. ${plural(held, "message")} that it holds go back to their queues and may be delivered again. A client that connects by itself will come back.`),
-        connection.protocol === "amqp" ? field("What the client is told", reason) : "",
+        h("p", {}, `It has ${plural(connection.linkCount, "link")}. ${plural(held, "message")} that it holds return to their queues and may be delivered again. A client that reconnects will come back.`),
+        connection.protocol === "amqp" ? field("Reason for the client", reason) : "",
       ],
       label: "Close it",
       danger: true,
       act: async () => {
         const {closed} = await call("connection.close", {id: connection.id, reason: reason.value || null});
         refresh();
-        return closed ? `The connection from ${connection.peer} is closed.` : "It was gone already.";
+        return closed ? `The connection from ${connection.peer} is closed.` : "The connection was closed already.";
       },
     });
   }

@@ -1,4 +1,4 @@
-// Questions before something is done, and notes of what was.
+// Confirmation dialogs, and notes about results.
 
 import {h} from "./dom.js";
 
@@ -18,8 +18,8 @@ export function note(message, kind = "good") {
 
 export const failed = (error) => note(error.message, "bad");
 
-// Ask; `act` is carried out when the answer is yes, with the form's fields, and returns a note. The dialog stays open with the
-// error where it fails.
+// Ask for confirmation. `act` receives the form's fields after a yes, and returns a note. If it fails, the dialog stays open and
+// shows the error.
 export function ask({title, content = [], label, danger = false, act}) {
   const error = h("p", {class: "bad", role: "alert"});
   const yes = h("button", {class: danger ? "danger primary" : "primary", type: "submit"}, label);

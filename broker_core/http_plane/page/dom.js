@@ -1,8 +1,8 @@
-// Elements. Text comes in as text nodes alone: nothing that a queue, message or error says is ever read as HTML.
+// Elements. All text becomes text nodes, so texts of queues, messages and errors are never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// h("td", {class: "number", onclick: f}, "text", node, null): an element. A property that begins with "on" is a listener.
+// h("td", {class: "number", onclick: f}, "text", node, null): an element. Properties that begin with "on" are listeners.
 export function h(tag, properties = {}, ...children) {
   return fill(document.createElement(tag), properties, children);
 }

@@ -1,11 +1,11 @@
-// Exchanges and what is bound to them, to read. They are changed with `penstock exchange`.
+// Exchanges and their bindings, read-only. `penstock exchange` changes them.
 
 import {call} from "./api.js";
 import {badge, h, replace, table, text} from "./dom.js";
 import {count} from "./format.js";
 
 const POLL_S = 5;
-const MOST_ROWS = 300; // drawn: more than anybody reads, and the filter finds the others
+const MOST_ROWS = 300; // drawn; the filter finds the others
 
 export function show(root, poll) {
   const list = h("div", {});
@@ -21,13 +21,13 @@ export function show(root, poll) {
       cells: [
         at ? "" : h("span", {}, ...name),
         at ? "" : said.length ? h("span", {}, said) : "–",
-        binding ? h("a", {href: `#/queues/${encodeURIComponent(binding.queue)}`}, binding.queue) : h("span", {class: "muted"}, "nothing is bound"),
+        binding ? h("a", {href: `#/queues/${encodeURIComponent(binding.queue)}`}, binding.queue) : h("span", {class: "muted"}, "no bindings"),
         h("span", {}, binding ? conditions(binding) : "–"),
       ],
     }));
   }
 
-  // Each exchange with those of its bindings that the filter finds.
+  // Each exchange with the bindings that match the filter.
   function draw() {
     const wanted = filter.value.toLowerCase();
     const matches = ({words}) => words.some((word) => word.toLowerCase().includes(wanted));
@@ -41,7 +41,7 @@ export function show(root, poll) {
     text(found, shown.length === exchanges.length ? count(shown.length) : `${count(shown.length)} of ${count(exchanges.length)}`);
     replace(list, table([["Exchange"], ["Options", "narrow-1"], ["Bound queue"], ["Key and condition"]],
       rows.slice(0, MOST_ROWS).map(({cells}) => cells),
-      exchanges.length ? "No exchange or binding has that." : "No exchanges. Make one: penstock exchange declare NAME"));
+      exchanges.length ? "No exchange or binding matches." : "No exchanges. Create one: penstock exchange declare NAME"));
     if (rows.length > MOST_ROWS) list.append(h("p", {class: "empty"}, `${count(rows.length - MOST_ROWS)} more bindings: filter to see them.`));
   }
 
@@ -55,7 +55,7 @@ export function show(root, poll) {
   return {title: "Exchanges", refresh};
 }
 
-// The key of a binding, and what else a message must have.
+// The key of a binding, and its other conditions.
 function conditions({key, arguments: given = {}, selector, noLocal}) {
   const said = [
     key,

@@ -1,4 +1,4 @@
-// Numbers, bytes, times, as people read them.
+// Numbers, bytes and times for people.
 
 const WHOLE = new Intl.NumberFormat("en");
 

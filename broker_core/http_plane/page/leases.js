@@ -1,4 +1,4 @@
-// Leases of Spark's queries: what each holds, and both ways to end that.
+// Leases of Spark queries: their batches, and the two ways to end a batch.
 
 import {call, may} from "./api.js";
 import {ask, choice} from "./dialog.js";
@@ -6,7 +6,7 @@ import {badge, h, replace, table, text} from "./dom.js";
 import {count, plural, span} from "./format.js";
 
 const POLL_S = 3;
-const OLD_S = 300; // a lease that holds messages and was not renewed for longer is marked
+const OLD_S = 300; // a lease with messages is marked if it was not renewed for longer
 
 export function show(root, poll) {
   const list = h("div", {});
@@ -19,7 +19,7 @@ export function show(root, poll) {
       h("span", {}, lease.name),
       h("code", {class: "run"}, lease.run),
       h("a", {href: `#/queues/${encodeURIComponent(lease.queue)}`}, lease.queue),
-      h("span", {}, lease.stage, " ", old && badge("abandoned?", "warn", `It holds messages, and nobody has renewed it for ${span(lease.renewed)}`)),
+      h("span", {}, lease.stage, " ", old && badge("abandoned?", "warn", `It holds messages and was not renewed for ${span(lease.renewed)}`)),
       lease.batch === null ? "–" : count(lease.batch),
       count(lease.messages),
       lease.renewed === null ? "–" : `${span(lease.renewed)} ago`,
@@ -30,18 +30,18 @@ export function show(root, poll) {
 
   function release(lease) {
     ask({
-      title: `Release what ${lease.name} holds of ${lease.queue}`,
+      title: `Release the messages of ${lease.queue} that ${lease.name} holds`,
       content: [
-        h("p", {}, `Batch ${count(lease.batch)} has ${plural(lease.messages, "message")}. Its query was last heard of ${lease.renewed === null ? "in an earlier life of the broker" : `${span(lease.renewed)} ago`}.`),
-        choice("how", "return", "Give them back", "They are ready again, and the next consumer gets them. Right when the query has not written them. If it has, they are processed twice.", true),
-        choice("how", "settle", "Settle them", "They count as processed. Right when the query has written the batch and died before it could say so. If it has not, they are lost to it.", false),
+        h("p", {}, `Batch ${count(lease.batch)} has ${plural(lease.messages, "message")}. Its query last renewed the lease ${lease.renewed === null ? "before the broker started" : `${span(lease.renewed)} ago`}.`),
+        choice("how", "return", "Return them", "They are ready again, for the next consumer. Correct if the query has not written them. If it has, they are processed twice.", true),
+        choice("how", "settle", "Settle them", "They count as processed. Correct if the query has written the batch and then failed. If it has not, they are lost to the query.", false),
       ],
       label: `Release ${plural(lease.messages, "message")}`,
       danger: true,
       act: async (form) => {
         const {messages} = await call("lease.release", {lease: lease.lease, how: form.get("how")});
         refresh();
-        return form.get("how") === "settle" ? `${plural(messages, "message")} settled.` : `${plural(messages, "message")} given back.`;
+        return form.get("how") === "settle" ? `${plural(messages, "message")} settled.` : `${plural(messages, "message")} returned.`;
       },
     });
   }
@@ -53,7 +53,7 @@ export function show(root, poll) {
     replace(list, table(
       [["Lease"], ["Run of the query", "narrow-1"], ["Queue"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Selector", "narrow-1"], ["", "number"]],
       leases.map(row),
-      "No query of Spark has a lease.",
+      "No Spark query has a lease.",
     ));
   });
   return {title: "Leases", refresh};

@@ -1,4 +1,4 @@
-// The frame: who is logged in, which view is shown, alarms, keys.
+// The frame: login, views, alarms, keys.
 
 import {call, logIn, logOut, maySomewhere, session, whenLoginIsNeeded, whoAmI} from "./api.js";
 import {failed, field, note} from "./dialog.js";
@@ -16,7 +16,7 @@ import * as users from "./users.js";
 
 const ALARMS_S = 5;
 const VIEWS = [["queues", "Queues", queues], ["exchanges", "Exchanges", exchanges], ["connections", "Connections", connections], ["leases", "Leases", leases], ["storage", "Storage", storage], ["users", "Users", users]];
-const KEYS = [[`1 … ${VIEWS.length}`, "views"], ["/", "filter"], ["↑ ↓", "from queue to queue"], ["Enter", "open"], ["r", "read again"], ["Esc", "back, close"], ["?", "these keys"]];
+const KEYS = [[`1 … ${VIEWS.length}`, "views"], ["/", "filter"], ["↑ ↓", "from queue to queue"], ["Enter", "open"], ["r", "refresh"], ["Esc", "back, close"], ["?", "these keys"]];
 
 const root = document.getElementById("view");
 const bar = document.getElementById("bar");
@@ -44,7 +44,7 @@ function drawBar(at) {
     h("span", {class: "spring"}),
     h("span", {class: "who"},
       product && h("span", {class: "muted small narrow-1"}, product),
-      session.here && !maySomewhere("admin") && badge("read only", "", "Your rights have no admin: you can look, and change nothing"),
+      session.here && !maySomewhere("admin") && badge("read only", "", "You do not have the right admin: you can view, but not change"),
       session.login && session.user !== null && [h("span", {class: "muted"}, session.user), h("button", {class: "small", onclick: leave}, "Log out")],
       h("button", {class: "icon", onclick: theme, title: "Light or dark", "aria-label": "Light or dark"}, drawing)),
   );

@@ -1,4 +1,4 @@
-// Messages of a queue, looked at: nothing is taken.
+// Messages of a queue. Viewing them does not change them.
 
 import {call, may} from "./api.js";
 import {badge, facts, h, replace, table, text} from "./dom.js";
@@ -23,7 +23,7 @@ export function messages(queue, poll, {redrive}) {
   let rows = [];
   let following = 0;
   let latest = 0;
-  let asked = ""; // the selector of what is shown
+  let asked = ""; // the selector of the shown messages
 
   async function read(first) {
     const turn = ++latest;
@@ -84,7 +84,7 @@ export function messages(queue, poll, {redrive}) {
     const body = h("pre", {tabindex: "0", "aria-label": "Body"}, shown(message.body));
     return [
       facts([...plain, ...maps].map(([key, value]) => [key, h("code", {}, String(value))])),
-      h("p", {class: "muted small"}, `Body: ${bytes(message.bodyBytes)}${message.body?.base64 === undefined ? "" : ", as base64"}${message.cut.length ? `. Cut to what can be looked at: ${message.cut.join(", ")}` : ""}`),
+      h("p", {class: "muted small"}, `Body: ${bytes(message.bodyBytes)}${message.body?.base64 === undefined ? "" : ", as base64"}${message.cut.length ? `. Shortened: ${message.cut.join(", ")}` : ""}`),
       body,
       (reason !== undefined) && may("admin", queue) && h("p", {}, h("button", {class: "small", onclick: () => redrive({sequences: [message.sequenceNumber]})}, "Redrive this message…")),
     ].filter(Boolean);
@@ -92,7 +92,7 @@ export function messages(queue, poll, {redrive}) {
 
   more.addEventListener("click", () => read(following));
   states.addEventListener("change", () => read(0));
-  const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, h("button", {}, "Look"));
+  const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, h("button", {}, "Find"));
   form.style.margin = "0";
   const title = h("div", {class: "title"}, h("h2", {}, "Messages"), h("span", {class: "spring"}), allowed && form);
   const element = h("section", {class: "panel messages"}, title, allowed ? [error, hint, list, h("div", {class: "head body"}, more, some, matching)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));

@@ -1,4 +1,4 @@
-// Repetition: one request at a time, none while nobody looks, none after the view has gone.
+// Polling: one request at a time, none while the page is hidden, none after the view is closed.
 
 export class Poll {
   #stop = new AbortController();
@@ -12,7 +12,7 @@ export class Poll {
     return this.#stop.signal;
   }
 
-  // Call `look` now and every `seconds` after its last end. Returns a function that calls it at once.
+  // Call `look` now and `seconds` after each end. Returns a function that calls it immediately.
   every(seconds, look) {
     let timer = 0;
     let running = false;

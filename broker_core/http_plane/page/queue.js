@@ -1,4 +1,4 @@
-// One queue: what it is, who uses it, what keeps the journal, its messages, and what can be done with them.
+// One queue: options, users, oldest payload, messages and actions.
 
 import {call, history, may} from "./api.js";
 import {ask, field, note} from "./dialog.js";
@@ -10,8 +10,8 @@ import {look} from "./rates.js";
 
 const POLL_S = 2;
 const SELDOM_S = 10;
-const GROUPS = 5; // shown of those that a link or a lease holds
-const LISTED = 100; // that the broker names at most
+const GROUPS = 5; // shown of the groups that a link or a lease holds
+const LISTED = 100; // groups in an answer of the broker
 
 function groups(names) {
   if (names.length <= GROUPS) return names.join(", ") || "–";
@@ -50,7 +50,7 @@ export function show(root, poll, name) {
   const all = h("div", {},
     h("section", {class: "panel"}, h("dl", {class: "stats"}, fields.map((each) => h("div", {}, h("dt", {}, each), stats[each])))),
     h("div", {class: "grid"}, panel(["Depth", depth.legend], h("div", {class: "body"}, depth.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
-    h("div", {class: "grid"}, panel("Options", about), panel("What keeps its oldest payload in the journal", pins)),
+    h("div", {class: "grid"}, panel("Options", about), panel("Oldest payload in the journal", pins)),
     panel("Dead letters by reason", dead),
     panel("Consumers and producers", users),
     panel("Leases", leases),
@@ -103,13 +103,13 @@ export function show(root, poll, name) {
       ...options,
       ["next sequence", count(stat.nextSequence)],
       ["settled", `${count(stat.archived)} messages`],
-      stat.staged > 0 && ["staged", `${plural(stat.staged, "message")}, ${bytes(stat.stagedBytes)}, wait for a publish or commit`],
-      stat.unread > 0 && ["given back unread", count(stat.unread)],
-      stat.refused > 0 && ["refused by all", plural(stat.refused, "message")],
+      stat.staged > 0 && ["staged", `${plural(stat.staged, "message")}, ${bytes(stat.stagedBytes)}, waiting for a publish or commit`],
+      stat.unread > 0 && ["returned unread", count(stat.unread)],
+      stat.refused > 0 && ["refused by all consumers", plural(stat.refused, "message")],
       stat.malformed > 0 && ["malformed", plural(stat.malformed, "message")],
       stat.archive && ["archive table", h("code", {}, stat.archive.table)],
       stat.archive && ["not recorded yet", `${plural(stat.unrecorded, "message")}, ${bytes(stat.unrecordedBytes)}, for ${span(stat.archive.lag)}`],
-      stat.archive?.error && ["archive's error", h("span", {class: "bad"}, stat.archive.error)],
+      stat.archive?.error && ["archive error", h("span", {class: "bad"}, stat.archive.error)],
     ]));
     const {oldest} = stat;
     replace(pins, oldest
@@ -118,11 +118,11 @@ export function show(root, poll, name) {
         ["state", oldest.state ?? "staged"],
         oldest.time && ["arrived", time(oldest.time)],
         ["log position", count(oldest.position)],
-        ["so", "The segment of the journal that has this payload is kept until the message ends."],
+        ["effect", "The journal keeps this payload until the message is settled."],
       ])
-      : h("p", {class: "muted"}, "Nothing: every message of this queue has ended."));
+      : h("p", {class: "muted"}, "Every message of this queue is settled."));
     const reasons = Object.entries(stat.deadLetters);
-    replace(dead, table([["Reason"], ["Messages", "number"], ["What it means"]], reasons.map(([reason, n]) => [reason, count(n), REASONS[reason] ?? ""]), "No dead letters in this queue."));
+    replace(dead, table([["Reason"], ["Messages", "number"], ["Meaning"]], reasons.map(([reason, n]) => [reason, count(n), REASONS[reason] ?? ""]), "No dead letters in this queue."));
   }
 
   async function who(signal) {
@@ -134,10 +134,10 @@ export function show(root, poll, name) {
       h("span", {class: "cut"}, link.name),
       count(link.credit),
       count(link.unsettled),
-      link.slow ? badge("slow", "warn", "It settles nothing and can be sent nothing more, while messages wait") : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
+      link.slow ? badge("slow", "warn", "It settles no messages and has no credit left, while messages wait") : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
       link.role === "consumer" ? groups(link.groups) : "",
     ]));
-    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ["Groups held", "groups"]], links, "No AMQP link is on this queue."));
+    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);
     replace(leases, table([["Lease"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held", "groups"]], mine.map((lease) => [
       h("a", {href: "#/leases"}, lease.name),
@@ -146,7 +146,7 @@ export function show(root, poll, name) {
       count(lease.messages),
       lease.renewed === null ? "–" : `${span(lease.renewed)} ago`,
       groups(lease.groups),
-    ]), "No query of Spark has a lease on this queue."));
+    ]), "No Spark query has a lease on this queue."));
   }
 
   function reread() {
@@ -156,7 +156,7 @@ export function show(root, poll, name) {
   async function togglePause() {
     try {
       await call(stat?.paused ? "queue.resume" : "queue.pause", {queue: name});
-      note(stat?.paused ? `${name} delivers again.` : `${name} is paused: messages come in and none leave.`);
+      note(stat?.paused ? `${name} delivers again.` : `${name} is paused: it accepts messages and delivers none.`);
     } catch (error) {
       poll.failed(error);
     }
@@ -179,7 +179,7 @@ export function show(root, poll, name) {
     ask({
       title: `Purge ${name}?`,
       content: [
-        h("p", {}, `This ends ${plural(n, "message")} that nobody holds, for good. It cannot be undone.`),
+        h("p", {}, `This ends ${plural(n, "message")} without a consumer permanently. It cannot be undone.`),
         found.acquired > 0 && h("p", {class: "muted"}, `${plural(found.acquired, "message")} held by consumers stay.`),
       ].filter(Boolean),
       label: `Purge ${plural(n, "message")}`,
@@ -192,21 +192,21 @@ export function show(root, poll, name) {
     });
   }
 
-  // Those of the given sequence numbers, or those that match the selector, or all.
+  // Redrive the messages with these sequence numbers, or the matches of the selector, or all dead letters.
   async function redrive({sequences = null, selector = looked.selector()} = {}) {
     const found = await fresh();
     if (!found) return;
     const all = Object.values(found.deadLetters).reduce((sum, n) => sum + n, 0) || found.stayed;
     const number = h("input", {name: "messages", type: "number", min: 1, max: all || 1, value: all || 1, required: true});
-    const choice = h("input", {name: "selector", value: selector, placeholder: "all of them", spellcheck: "false", autocomplete: "off"});
+    const choice = h("input", {name: "selector", value: selector, placeholder: "all dead letters", spellcheck: "false", autocomplete: "off"});
     const one = sequences?.length === 1;
     ask({
       title: sequences ? `Redrive ${one ? `message ${count(sequences[0])}` : plural(sequences.length, "message")} of ${name}?` : `Redrive dead letters of ${name}?`,
       content: [
-        h("p", {}, "Each goes back to the queue where it died, to be tried again from its first attempt. Dead letters that stayed in their own queue take their old places."),
+        h("p", {}, "Each message returns to the queue where it became a dead letter, with all its attempts. Dead letters that stayed in their own queue become available at their old positions."),
         ...(sequences ? [] : [
           h("p", {class: "muted"}, all ? `There are ${plural(all, "dead letter")} here.` : "There are no dead letters here."),
-          h("div", {class: "row"}, field("At most, the oldest first", number), may("browse", name) && field("Only those that match this selector", choice)),
+          h("div", {class: "row"}, field("Maximum number, oldest first", number), may("browse", name) && field("Only matches of this selector", choice)),
         ]),
       ],
       label: sequences ? "Redrive" : "Redrive them",
@@ -216,7 +216,7 @@ export function show(root, poll, name) {
         const {redriven, stayed, hints = []} = await call("queue.redrive", {queue: name, ...fields});
         reread();
         looked.reload();
-        return `${plural(redriven, "message")} redriven.${stayed ? ` ${plural(stayed, "message")} could not go: the queue they came from is full or gone.` : ""}${hints.map((each) => ` Note: ${each}.`).join("")}`;
+        return `${plural(redriven, "message")} redriven.${stayed ? ` ${plural(stayed, "message")} could not be redriven: their original queue is full or deleted.` : ""}${hints.map((each) => ` Note: ${each}.`).join("")}`;
       },
     });
   }
@@ -232,7 +232,7 @@ export function show(root, poll, name) {
     const chosen = () => known.options[name_.value];
     const current = () => found.options[name_.value] ?? chosen().default;
     const say = () => {
-      text(help, `${chosen().help} Allowed: ${chosen().allowed}. Leave it empty for the default, ${chosen().default ?? "none"}.`);
+      text(help, `${chosen().help} Allowed: ${chosen().allowed}. Leave it empty for the default: ${chosen().default ?? "none"}.`);
       text(effect, `${name_.value}: ${current() ?? "none"} → ${value.value.trim() || `${chosen().default ?? "none"} (default)`}. This concerns ${plural(found.available + found.acquired + found.delayed, "message")}, ${plural(found.consumers, "consumer")} and ${plural(found.leases.length, "lease")} of ${name}.`);
     };
     name_.addEventListener("change", () => {
@@ -249,7 +249,7 @@ export function show(root, poll, name) {
       act: async () => {
         const {altered} = await call("queue.alter", {queue: name, options: {[name_.value]: value.value.trim() || null}});
         reread();
-        return altered ? `${name_.value} of ${name} is altered.` : "Nothing was to be altered: it has that value.";
+        return altered ? `${name_.value} of ${name} is altered.` : "Nothing to alter: the option has this value.";
       },
     });
   }
@@ -262,7 +262,7 @@ export function show(root, poll, name) {
 const REASONS = {
   rejected: "Its consumer rejected it.",
   delivery_limit: "Its last allowed attempt has failed: see maxAttempts.",
-  expired: "Its time was over before anybody took it.",
+  expired: "It expired before a consumer received it.",
   refused: "Every consumer of the queue refused it.",
   malformed: "No reader could decode it.",
 };

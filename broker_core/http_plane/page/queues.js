@@ -1,4 +1,4 @@
-// All queues: a table of any length, of which only the rows that are seen exist.
+// All queues: a table of any length. Only visible rows exist as elements.
 
 import {history} from "./api.js";
 import {badge, h, panel, replace, text} from "./dom.js";
@@ -9,7 +9,7 @@ import {look} from "./rates.js";
 const POLL_S = 2;
 const PLOTS_S = 10;
 const ROW_PX = 32;
-const SPARE_ROWS = 6; // above and below what is seen
+const SPARE_ROWS = 6; // above and below the visible rows
 
 // key, heading, class
 const COLUMNS = [
@@ -25,7 +25,7 @@ const COLUMNS = [
   ["plot", "Depth, 1 h", "w-plot narrow-2"],
   ["rates", "In, out, 1 h", "w-plot narrow-1"],
 ];
-const PLOTS = ["plot", "rates"]; // the columns that are not sorted by
+const PLOTS = ["plot", "rates"]; // columns without sorting
 const kept = {filter: "", sort: "name", down: false};
 
 class Row {
@@ -79,7 +79,7 @@ export function show(root, poll) {
   const filter = h("input", {type: "search", placeholder: "Filter by name", "aria-label": "Filter queues by name", size: 26, spellcheck: "false", autocomplete: "off"});
   filter.value = kept.filter;
   const found = h("span", {class: "muted small", role: "status"});
-  const [above, below] = [h("td", {}), h("td", {})]; // one cell wide: in a fixed layout a wider one would make columns of its own
+  const [above, below] = [h("td", {}), h("td", {})]; // one cell: in a fixed layout a wider one would add columns
   const [first, last] = [h("tr", {class: "spacer", "aria-hidden": "true"}, above), h("tr", {class: "spacer", "aria-hidden": "true"}, below)];
   const body = h("tbody", {}, first, last);
   const headings = new Map(COLUMNS.map(([key, label, kind]) => [key, heading(key, label, kind)]));
@@ -118,7 +118,7 @@ export function show(root, poll) {
     }
     text(found, queues.length === shown.length ? `${count(queues.length)}` : `${count(shown.length)} of ${count(queues.length)}`);
     empty.hidden = shown.length > 0;
-    text(empty, queues.length ? "No queue has that in its name." : "No queues yet. Make one: penstock queue declare NAME");
+    text(empty, queues.length ? "No queue name contains this text." : "No queues yet. Create one: penstock queue declare NAME");
     draw();
   }
 
@@ -164,7 +164,7 @@ export function show(root, poll) {
     text(stats["Out/s"], rate(sum(outs)));
     text(stats["Acknowledged/s"], rate(sum(done)));
     arrange();
-    list.dataset.ready = "1"; // first numbers are there
+    list.dataset.ready = "1"; // the first numbers are shown
   }
 
   async function plotAll(signal) {
@@ -189,7 +189,7 @@ export function show(root, poll) {
     settled();
   });
 
-  // Arrows go from queue to queue; the row beyond the last drawn one is scrolled to first.
+  // Arrow keys move from queue to queue. A row that is not drawn yet is scrolled into view first.
   body.addEventListener("keydown", (event) => {
     const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
     const at = rows.findIndex((row) => row.link === document.activeElement);

@@ -1,12 +1,12 @@
-// Counts of all queues, and what changes in a second: kept over views, so that a rate is there when one opens.
+// Counts of all queues and their rates. They outlive a view, so a new view has rates immediately.
 
 import {counts} from "./api.js";
 
 const RATES = ["enqueued", "delivered", "acknowledged"];
-const LEAST_S = 0.2; // between two looks: a rate over less says nothing
-let last = null; // {found, shown} of the last look
+const LEAST_S = 0.2; // between two readings: rates over less are too inaccurate
+let last = null; // {found, shown} of the last reading
 
-// {time, names, of(column), rate(column)}: arrays by queue; a rate is null where nothing is known yet.
+// {time, names, of(column), rate(column)}: arrays by queue. An unknown rate is null.
 export async function look(signal) {
   const found = await counts(signal);
   const seconds = last === null ? 0 : (found.time - last.found.time) / 1e6;
@@ -20,7 +20,7 @@ export function forget() {
   last = null;
 }
 
-// A function of its own: it keeps no look before this one alive.
+// A separate function, whose closure does not keep earlier readings alive.
 function shownOf(found, rates) {
   return {time: found.time, names: found.queues, of: (column) => found[column], rate: (column) => rates[column]};
 }

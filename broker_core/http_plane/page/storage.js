@@ -13,8 +13,8 @@ export function show(root, poll) {
   const link = (queue) => h("a", {href: `#/queues/${encodeURIComponent(queue)}`}, queue);
   replace(root,
     h("div", {class: "grid"}, panel("Broker and disk", disk), panel("Journal", journal)),
-    panel("Who needs the journal most", needs),
-    h("div", {class: "grid"}, panel("Archive", archive), panel("Copy elsewhere", copy)),
+    panel("Queues that need most of the journal", needs),
+    h("div", {class: "grid"}, panel("Archive", archive), panel("Copy", copy)),
     panel("Archive by queue", tables));
 
   const refresh = poll.every(POLL_S, async (signal) => {
@@ -36,25 +36,25 @@ export function show(root, poll) {
       ["oldest needed", !oldest ? "nothing" : oldest.queue === undefined ? `position ${count(oldest.position)}`
         : h("span", {}, oldest.stage ? `stage ${oldest.stage} of ` : `message ${count(oldest.sequence)} (${oldest.state}) of `, link(oldest.queue), oldest.time ? `, since ${time(oldest.time)}` : "")],
     ]), meter(log.mostBytes ? log.bytes / log.mostBytes : 0));
-    replace(needs, table([["Queue"], ["Needed", "number"], ["Part of the journal", "number"]],
-      log.queues.map((each) => [link(each.queue), bytes(each.neededBytes), log.bytes ? `${((100 * each.neededBytes) / log.bytes).toFixed(1)} %` : "–"]), "No queue needs any of it."));
+    replace(needs, table([["Queue"], ["Needed", "number"], ["Share of the journal", "number"]],
+      log.queues.map((each) => [link(each.queue), bytes(each.neededBytes), log.bytes ? `${((100 * each.neededBytes) / log.bytes).toFixed(1)} %` : "–"]), "No queue needs the journal."));
     const off = recorded.archive === "off";
-    replace(archive, off ? h("p", {class: "muted"}, "Off: settled messages go with retention.") : facts([
-      ["where", h("code", {}, recorded.archive)],
-      ["waits to be recorded", `${plural(recorded.unrecorded, "message")}, ${bytes(recorded.unrecordedBytes)}`],
+    replace(archive, off ? h("p", {class: "muted"}, "Off: retention removes settled messages.") : facts([
+      ["location", h("code", {}, recorded.archive)],
+      ["waiting for recording", `${plural(recorded.unrecorded, "message")}, ${bytes(recorded.unrecordedBytes)}`],
       ["behind", h("span", {}, span(recorded.lag), " ", recorded.behind && badge("behind", "warn"))],
-      ["recorded", `${plural(recorded.recorded, "message")} in ${plural(recorded.passes, "pass", "passes")}`],
-      ["kept for", recorded.retention ? span(recorded.retention) : "ever"],
+      ["recorded", `${plural(recorded.recorded, "message")} in ${plural(recorded.passes, "recording")}`],
+      ["kept for", recorded.retention ? span(recorded.retention) : "unlimited"],
       recorded.diskFullIn !== null && recorded.diskFullIn !== undefined && ["disk full in", span(recorded.diskFullIn)],
     ]));
     const copied = status.copy;
-    replace(copy, !copied ? h("p", {class: "muted"}, "None is set up.") : facts([
-      ["where", h("code", {}, copied.url)],
+    replace(copy, !copied ? h("p", {class: "muted"}, "No copy is configured.") : facts([
+      ["location", h("code", {}, copied.url)],
       ["state", h("span", {}, copied.state, " ", copied.error && badge("failing", "bad"))],
       ["behind", `${span(copied.lagSeconds)}, ${bytes(copied.lagBytes)}`],
       copied.error && ["error", h("span", {class: "bad"}, copied.error)],
     ]));
-    replace(tables, off ? h("p", {class: "empty"}, "The archive is off.") : table([["Queue"], ["Waits", "number"], ["Bytes", "number"], ["Behind", "number"], ["Trouble"]],
+    replace(tables, off ? h("p", {class: "empty"}, "The archive is off.") : table([["Queue"], ["Waiting messages", "number"], ["Waiting size", "number"], ["Behind", "number"], ["Error"]],
       recorded.queues.map((each) => [link(each.queue), count(each.unrecorded ?? 0), bytes(each.unrecordedBytes ?? 0), span(each.lag ?? 0), each.error ?? "–"]), "Everything is recorded."));
   });
   return {title: "Storage", refresh};

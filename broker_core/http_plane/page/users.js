@@ -1,4 +1,4 @@
-// Users and what they may do, to read. They are changed with `penstock user` and `penstock permit`.
+// Users and their rights, read-only. `penstock user` and `penstock permit` change them.
 
 import {call} from "./api.js";
 import {badge, h, replace, table} from "./dom.js";
@@ -24,7 +24,7 @@ export function show(root, poll) {
       return (rights.length ? rights : [["–", []]]).map(([queue, each], at) => [
         at ? "" : h("b", {}, user.user), at ? "" : ways, h("code", {}, queue), h("span", {}, each.flatMap((right) => [badge(right, right === "admin" ? "warn" : ""), " "])),
       ]);
-    }), found.enforced ? "No users." : "There are no users: everybody who reaches this broker may do everything."));
+    }), found.enforced ? "No users." : "There are no users: every client may do everything."));
   });
   return {title: "Users", refresh};
 }

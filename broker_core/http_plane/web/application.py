@@ -1,15 +1,15 @@
-"""The application: paths, and what each answers.
+"""The application: paths and their answers.
 
 /health/live, /health/ready    for probes, without a login
 /metrics                       for Prometheus
-/api/v1/openapi.json           what the API has
-/api/v1/session                GET: who asks; POST: log in; DELETE: log out
+/api/v1/openapi.json           the description of the API
+/api/v1/session                GET: the user; POST: log in; DELETE: log out
 /api/v1/counts                 counts of all queues, by column
-/api/v1/history                the last hour of the queues that the query names, or of all together
+/api/v1/history                the last hour of the queues in the query, or the sum of all queues
 /api/v1/ACTION                 the actions of the broker
 /, /page/…                     the page
 
-Who asks is shown by `Authorization`, or by the cookie of a session; the broker finds out who that is, and decides.
+Credentials come in `Authorization` or in the cookie of a session. The broker checks them and decides.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .files import Files
 from .guards import SAFE, Guards
 from .sessions import PageSession, Sessions
 
-MAX_PLOTS = 1000  # queues whose history one request asks for
-LIVE_S = 5.0  # within which the broker must answer to be alive
+MAX_PLOTS = 1000  # queues in one request for history
+LIVE_S = 5.0  # the broker is alive if it answers within
 CSRF_HEADER = "x-csrf-token"
 PAGE = Path(__file__).parents[1] / "page"
 
@@ -48,7 +48,7 @@ log = logging.getLogger("penstock.http")
 
 
 def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
-    """Make the application of a broker. `hello`: what the broker said of itself and its settings."""
+    """Make the application of a broker. `hello`: the first frame of the broker, with its settings."""
     answering = _Application(channel, hello)
     files = Files(PAGE)
     routes = [
@@ -69,7 +69,9 @@ def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
             replies.RequestRefused: lambda request, error: error.reply,
             HTTPException: _http_error,
             ClientDisconnect: lambda request, error: Response(status_code=400),
-            Exception: lambda request, error: replies.error(500, "ERROR", "a mistake of ours: the broker's log has it"),
+            Exception: lambda request, error: replies.error(
+                500, "ERROR", "internal error: a bug in Penstock. See the broker's log"
+            ),
         },
     )
     return Guards(starlette, {hello["host"], *hello["http_names"]})
@@ -80,7 +82,7 @@ def _http_error(request: Request, error: Exception) -> Response:
     phrase = HTTPStatus(error.status_code).phrase
     text = phrase.lower()
     if error.status_code == HTTPStatus.NOT_FOUND:
-        text = "there is no such path: the API is below /api/v1, and /api/v1/openapi.json describes it"
+        text = "the path does not exist: the API is below /api/v1, and /api/v1/openapi.json describes it"
     return replies.error(error.status_code, phrase.upper().replace(" ", "_"), text, error.headers)
 
 
@@ -88,7 +90,7 @@ class _Application:
     def __init__(self, channel: Channel, hello: dict[str, Any]) -> None:
         self._channel = channel
         self._secure: bool = hello["http_tls"]
-        # Browsers send a cookie to every port of a host: brokers beside each other need names of their own.
+        # Browsers send a cookie to every port of a host, so each broker of a host needs its own name.
         self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
         limits = ("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s")
         self._sessions = Sessions(*(hello[name] for name in limits))
@@ -117,7 +119,7 @@ class _Application:
         return replies.json(answer.body, answer.status)
 
     async def _probe(self, op: str, limit_s: float) -> ChannelAnswer:
-        """Ask the broker once for all who ask meanwhile: anybody may, and must not keep others' probes waiting."""
+        """Ask the broker once for all probes that arrive meanwhile. Any client may send probes."""
         asking = self._probes.get(op)
         if asking is None:
             asking = asyncio.ensure_future(self._channel.probe(op, limit_s))
@@ -153,22 +155,22 @@ class _Application:
         return replies.json(json.dumps({**json.loads(answer.body), "csrf": session.csrf if session else None}).encode())
 
     async def _log_in(self, request: Request, before: str | None) -> Response:
-        given = _object(await bodies.read(request, is_user=False))
-        user, password = given.get("user"), given.get("password")
-        if not isinstance(user, str) or not isinstance(password, str) or ":" in user or given.keys() - {"user", "password"}:
+        fields = _object(await bodies.read(request, is_user=False))
+        user, password = fields.get("user"), fields.get("password")
+        if not isinstance(user, str) or not isinstance(password, str) or ":" in user or fields.keys() - {"user", "password"}:
             return replies.error(400, "INVALID_REQUEST", "a login is a JSON object with user, which has no colon, and password")
         basic = base64.b64encode(f"{user}:{password}".encode(errors="replace")).decode()
         answer = await self._ask(request, "login", user=None, authorization=f"Basic {basic}")
         if answer.status != 200:
             return self._reply(answer)
         self._sessions.end(before)
-        found = json.loads(answer.body)
+        login = json.loads(answer.body)
         token = answer.header["token"]
         if token is None:  # there are no users
-            return replies.json(json.dumps({**found, "csrf": None}).encode())
-        self._remember(token, found["user"])
-        name, session = self._sessions.begin(found["user"], token)
-        reply = replies.json(json.dumps({**found, "csrf": session.csrf}).encode())
+            return replies.json(json.dumps({**login, "csrf": None}).encode())
+        self._remember(token, login["user"])
+        name, session = self._sessions.begin(login["user"], token)
+        reply = replies.json(json.dumps({**login, "csrf": session.csrf}).encode())
         reply.set_cookie(self._cookie, name, path="/", secure=self._secure, httponly=True, samesite="strict")
         return reply
 
@@ -215,24 +217,24 @@ class _Application:
         return replies.json(json.dumps({"time": header["time"], "period": header["period"], "queues": plots}).encode())
 
     async def metrics(self, request: Request) -> Response:
-        authorization, user = await self._admitted(request)  # so that strangers do not wait with users below
+        authorization, user = await self._admitted(request)  # first, so that strangers do not wait in line with users
         async with self._rendering:  # one after another
             answer = await self._ask(request, "counts", user=user, authorization=authorization, broker=True)
             if answer.status != 200:
                 return self._reply(answer)
-            given = (json.loads(answer.body), answer.more[0], self._most_queues, self._process, self._queue_text)
-            parts, kind = await asyncio.to_thread(metrics.text_of, *given, request.headers.get("accept", ""))
+            numbers = (json.loads(answer.body), answer.more[0], self._most_queues, self._process, self._queue_text)
+            parts, kind = await asyncio.to_thread(metrics.text_of, *numbers, request.headers.get("accept", ""))
         return replies.Parts(parts, kind)
 
     async def _numbers(self, request: Request, op: str, **header: Any) -> ChannelAnswer:
         authorization, user = await self._admitted(request)
         return await self._ask(request, op, user=user, authorization=authorization, **header)
 
-    # --- who asks
+    # --- users
 
     async def _admitted(self, request: Request) -> tuple[str | None, str | None]:
-        """The header that shows who asks, once the broker accepts it, and the user; None before a login. What follows, such as
-        the body, counts for that user. Refuses wrong credentials."""
+        """Return the credentials that the broker accepts, and their user; None before a login. The rest of the request, such as
+        the body, counts for that user. Raises RequestRefused."""
         authorization = await self._authorization(request)
         user = self._user_of(request, authorization)
         if user is None:
@@ -246,22 +248,22 @@ class _Application:
         return authorization, user
 
     def _user_of(self, request: Request, authorization: str | None) -> str | None:
-        """The user for whom the broker accepted these credentials before; None if it has to be asked."""
+        """Return the user of credentials that the broker accepted before; None if it must be asked."""
         user = self._credentials.user_of(authorization)
         request.state.connection.assign(user)
         return user
 
     async def _authorization(self, request: Request) -> str | None:
-        """The header that shows who asks. Refuses a cookie alone where something is changed."""
-        shown = request.headers.get("authorization")
-        if shown is not None:
-            return shown
+        """Return the credentials of a request. Raises RequestRefused if a change has a cookie alone."""
+        header = request.headers.get("authorization")
+        if header is not None:
+            return header
         session = self._sessions.find(request.cookies.get(self._cookie))
         if session is None:
             return None
         if request.method not in SAFE and not session.proves(request.headers.get(CSRF_HEADER)):
-            said = f"what changes something needs the header {CSRF_HEADER}: GET /api/v1/session has its value"
-            raise replies.RequestRefused(replies.error(403, "CSRF_TOKEN", said))
+            text = f"a change needs the header {CSRF_HEADER}: GET /api/v1/session returns its value"
+            raise replies.RequestRefused(replies.error(403, "CSRF_TOKEN", text))
         await self._renew(session, request)
         return f"Bearer {session.token}"
 
@@ -274,7 +276,7 @@ class _Application:
                 self._remember(session.token, session.user)
 
     def _remember(self, token: str, user: str) -> None:
-        """Know a token of the broker without asking it again."""
+        """Remember a token, so that the broker need not be asked again."""
         self._credentials.remember(f"Bearer {token}", user)
 
     async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> ChannelAnswer:
@@ -290,7 +292,7 @@ class _Application:
             ) from None
         except Silent:
             raise replies.RequestRefused(
-                replies.error(504, "SILENT", "the broker has not answered in time; what was asked may be done")
+                replies.error(504, "SILENT", "the broker has not answered in time; the request may still be carried out")
             ) from None
         if answer.status == 401:
             self._credentials.forget(header.get("authorization"))
@@ -302,7 +304,7 @@ class _Application:
     def _reply(answer: ChannelAnswer) -> Response:
         headers = {}
         if answer.status == 401:
-            headers["www-authenticate"] = 'Bearer realm="penstock"'  # not Basic: a browser would ask in a window of its own
+            headers["www-authenticate"] = 'Bearer realm="penstock"'  # not Basic: a browser would open its own window
         if "allow" in answer.header:
             headers["allow"] = answer.header["allow"]
         return replies.json(answer.body, answer.status, headers)
@@ -310,7 +312,7 @@ class _Application:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}

@@ -1,4 +1,4 @@
-"""Bodies of requests: how large one may be, and where what is sent is counted."""
+"""Bodies of requests: their limits, and the budget that they count for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MAX_STRANGER_BODY_BYTES = 16 << 10  # before a login: the longest password in JS
 
 
 async def read(request: Request, *, is_user: bool) -> bytes:
-    """Read the body of a request, which is JSON. What a form of a foreign page can send is not."""
+    """Read the body of a request, which must be JSON: a form of a foreign page cannot send JSON."""
     most = MAX_BODY_BYTES if is_user else MAX_STRANGER_BODY_BYTES
     length = request.headers.get("content-length", "0")
     if len(length) > 20 or int(length) > most:
         raise replies.RequestRefused(_too_large(is_user))
-    pieces, size = [], 0  # joined at the end: a bytearray that grows would leave holes in memory with each body
+    pieces, size = [], 0  # joined at the end: a growing bytearray would fragment memory
     async for piece in request.stream():
         pieces.append(piece)
         size += len(piece)

@@ -1,6 +1,6 @@
-"""Questions to the broker, and their answers, on the channel that this process was started with.
+"""Questions to the broker and their answers, on the channel that this process was started with.
 
-Two threads read and write it, so that neither can hold up the loop: a broker that does not read, or whose answer is large.
+Two threads read and write it, so a broker that does not read, or a large answer, cannot block the loop.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ...children import frames
 from ...children.frames import Frame
 
 MAX_WAITING = 256  # questions of users without an answer; the next request is refused and may be repeated
-MAX_WAITING_OF_USER = 128  # of one user: half of all. All clients without a user name count as one
-MAX_WAITING_OF_STRANGERS = 512  # of all clients before their login: twice as many as may be connected
-STRANGERS_AT_ONCE = 4  # of these that the broker answers together, half of what it answers at all: each may check a password
-ANSWER_S = 60.0  # for which an answer is waited for
+MAX_WAITING_OF_USER = 128  # of one user: half of all. Clients without a user name count as one user
+MAX_WAITING_OF_STRANGERS = 512  # of all clients before their login: twice the limit of their connections
+STRANGERS_TOGETHER = 4  # questions of strangers that the broker answers together, half of its threads: a password check is slow
+ANSWER_S = 60.0  # the longest wait for an answer
 
 
 class Busy(Exception):
@@ -38,7 +38,7 @@ class BrokerGone(Exception):
 
 
 class ChannelAnswer(NamedTuple):
-    """An answer of the broker: an HTTP status, what else its header has, and a body."""
+    """An answer of the broker: HTTP status, header and body."""
 
     status: int
     header: dict[str, Any]
@@ -47,7 +47,7 @@ class ChannelAnswer(NamedTuple):
 
 
 class Channel:
-    """The way to the broker. `lost` is called, in another thread, when it has gone; `stop`, in the loop, when it says so."""
+    """The connection to the broker. `lost` is called in another thread when the broker is gone."""
 
     def __init__(self, connected: socket.socket, lost: Callable[[], None]) -> None:
         self._from: IO[bytes] = connected.makefile("rb")
@@ -56,29 +56,29 @@ class Channel:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[ChannelAnswer]] = {}
         self._waiting_of: Counter[str | None] = Counter()  # by user; None: strangers
-        self._strangers_turn = asyncio.Semaphore(STRANGERS_AT_ONCE)
+        self._strangers_turn = asyncio.Semaphore(STRANGERS_TOGETHER)
         self._out: queue.SimpleQueue[tuple[dict[str, Any], Sequence[bytes]]] = queue.SimpleQueue()
 
     def hello(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Wait for the first thing that the broker says: what is told, and attachments."""
+        """Wait for the first frame of the broker. Returns its header and attachments."""
         frame = frames.receive(self._from)
         if frame is None:
             os._exit(0)
         return frame.header, frame.attachments
 
     def start(self, stop: Callable[[], None]) -> None:
-        """Begin to hear answers, in the running loop. `stop`: called when the broker says that it stops."""
+        """Begin to receive answers, in the running loop. `stop` is called in the loop when the broker stops."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, stop), name="answers", daemon=True).start()
         threading.Thread(target=self._write, name="questions", daemon=True).start()
 
     async def probe(self, op: str, limit_s: float) -> ChannelAnswer:
-        """Ask the broker for its health, however many others wait. Raises Silent."""
+        """Ask the broker for its health, ahead of waiting questions. Raises Silent."""
         return await self._ask(op, b"", limit_s, {})
 
     async def ask(self, op: str, body: bytes, user: str | None, is_gone: Callable[[], bool], **header: Any) -> ChannelAnswer:
-        """Ask the broker for a user; None: for a stranger, behind the strangers that asked before. `is_gone`: whether the client
-        has closed its connection meanwhile. Raises Busy, BrokerGone and Silent."""
+        """Ask the broker for a user, or with None for a stranger, in the order of the strangers' questions. `is_gone`: the client
+        has closed its connection. Raises Busy, BrokerGone and Silent."""
         of_users = self._waiting_of.total() - self._waiting_of[None]
         most = MAX_WAITING_OF_STRANGERS if user is None else MAX_WAITING_OF_USER
         if self._waiting_of[user] >= most or (user is not None and of_users >= MAX_WAITING):
@@ -108,11 +108,11 @@ class Channel:
         finally:
             self._waiting.pop(number, None)
 
-    def tell(self, op: str) -> None:
-        """Tell the broker something to which there is no answer."""
+    def notify(self, op: str) -> None:
+        """Send the broker a notice, which has no answer."""
         self._out.put(({"op": op}, ()))
 
-    def _hear(self, frame: Frame) -> None:
+    def _receive(self, frame: Frame) -> None:
         future = self._waiting.get(frame.header["id"])
         if future is not None and not future.done():
             body, *more = frame.attachments
@@ -124,7 +124,7 @@ class Channel:
                 if frame.header.get("op") == "stop":
                     loop.call_soon_threadsafe(stop)
                 else:
-                    loop.call_soon_threadsafe(self._hear, frame)
+                    loop.call_soon_threadsafe(self._receive, frame)
         except (OSError, RuntimeError):  # the loop is closed: this process ends anyway
             pass
         self._lost()

@@ -1,7 +1,7 @@
 """Connections of clients: uvicorn's, with limits of time and memory added.
 
-A request has a time limit, and so has the client for reading its answer, however slowly the bytes move. `shares` limits how
-many connections there are and how much they hold.
+A request has a time limit, and the client has a time limit for reading the answer, even if bytes move slowly. `shares` limits the
+number of connections and the bytes that they hold.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from . import replies
 from .framing import StrictConnection
 from .shares import Shares
 
-READ_BYTES = 16 << 10  # read from a connection in one step: a client that is not served yet can leave twice that here
-WRITE_BYTES = 32 << 10  # of an answer that wait for a client before this process stops adding to them
-DISCARDED_BYTES = 4 << 20  # of a body that are read and dropped after the answer, so that the client gets to read the answer
+READ_BYTES = 16 << 10  # read from a connection in one step; a waiting client can occupy twice that
+WRITE_BYTES = 32 << 10  # of an answer that a client has not read before this process pauses
+DISCARDED_BYTES = 4 << 20  # of a body that are read and dropped after the answer, so that the client can read the answer
 IDLE_S = 30.0  # between two requests on one connection
 HANDSHAKE_S = 10.0  # TLS
-ANSWER_S = 60.0  # in which an answer is taken: the largest are some MiB
-STOP_S = 2.0  # for requests that are begun when the broker stops
-LOOK_S = 0.5  # between two looks at the time
-ACCEPTED_AT_ONCE = 64  # connections before others get their turn: a probe must not wait behind each of thousands for a turn
-ACCEPT_PAUSE_S = 1.0  # after one that could not be accepted for want of a file descriptor
+ANSWER_S = 60.0  # for reading an answer: the largest have a few MiB
+STOP_S = 2.0  # for running requests when the broker stops
+LOOK_S = 0.5  # between two checks of time limits
+ACCEPTED_TOGETHER = 64  # connections accepted before other work continues, so that a probe does not wait behind thousands
+ACCEPT_PAUSE_S = 1.0  # after a connection that could not be accepted because no file descriptor was left
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("penstock.http")
-log.addFilter(LogLimit())  # who is turned away may be turned away a thousand times a second
+log.addFilter(LogLimit())  # a client may be refused a thousand times a second
 
-_read_buffer = memoryview(bytearray(READ_BYTES))  # of all connections: what is in it is copied before the next one is read
+_read_buffer = memoryview(bytearray(READ_BYTES))  # shared by all connections: its content is copied before the next read
 
 
 def peer_of(client: tuple[str, int] | None) -> str:
-    """Return the address of a client as the broker's other planes write it."""
+    """Return the address of a client in the format of the broker's other planes."""
     host, port = client or ("", 0)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -55,10 +55,10 @@ def peer_of(client: tuple[str, int] | None) -> str:
 class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     """A connection of a client. It is in its server's shares from its construction until it is closed."""
 
-    begun: float | None = None  # since when a request is waited for, or its rest
-    unread: float | None = None  # since when an answer waits for the client to take it
-    entering: asyncio.Task[None] | None = None  # until the client is let in, after TLS's handshake
-    is_made = False  # whether it was let in
+    begun: float | None = None  # when the wait for a request, or for its rest, began
+    unread: float | None = None  # when the wait for the client to read began
+    entering: asyncio.Task[None] | None = None  # until the TLS handshake is done
+    is_made = False  # whether the handshake is done
 
     def __init__(self, config: uvicorn.Config, state: Any, shares: Shares, peer: str) -> None:
         super().__init__(config, state, {"connection": self}, asyncio.get_running_loop())
@@ -68,7 +68,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self._body, self._answer = 0, 0  # bytes that the application holds
         self._discarded = 0  # bytes of a body that came after its answer
 
-    # --- what the application asks
+    # --- for the application
 
     @property
     def is_served(self) -> bool:
@@ -79,12 +79,12 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """True if nothing can be answered any more."""
+        """True if no answer can be sent."""
         return self.transport.is_closing()
 
     @property
     def must_close(self) -> bool:
-        """True if the answer to the current request must be the last: the rest of its body may not come, or is not read."""
+        """True if this answer must be the last: the rest of the body may never arrive, or is too large to read."""
         if not self.cycle.more_body:
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"0")
@@ -92,22 +92,22 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def must_drain(self) -> bool:
-        """True if the body must be read before the answer: the client wants the connection closed after it, and a close while
-        bytes of the client are unread would destroy the answer."""
+        """True if the body must be read before the answer. The client wants the connection closed after the answer, and a close
+        with unread bytes would destroy the answer."""
         ends = self.scope["http_version"] == "1.0" or CLOSE_HEADER in self.headers
         return ends and self.cycle.more_body and not self.must_close
 
     def assign(self, user: str | None) -> None:
-        """Count this connection for a user, who makes the current request; None for a stranger."""
+        """Count this connection for the user of the current request; None for a stranger."""
         self._shares.assign(self, user, self.peer)
 
     def hold_body(self, size: int) -> bool:
-        """Note how much of a request the application holds. False if there is no room for it."""
+        """Note how many bytes of a request the application holds. False if the budget is used up."""
         self._body = size
         return self._account()
 
     def hold_answer(self, size: int) -> None:
-        """Note how much of an answer the application holds."""
+        """Note how many bytes of an answer the application holds."""
         self._answer = size
         self._account()
 
@@ -120,10 +120,10 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         elif self.entering is not None:
             self.entering.cancel()
 
-    # --- what asyncio calls
+    # --- for asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let a client in."""
+        """Begin to serve a client."""
         self.is_made = True
         super().connection_made(transport)  # type: ignore[arg-type]  # a socket's
         self.transport.set_write_buffer_limits(WRITE_BYTES)
@@ -135,15 +135,15 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer to read into. asyncio alone would read 256 KiB."""
+        """Return the buffer to read into. By default asyncio reads 256 KiB."""
         return _read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
+        """Take the bytes that were read."""
         self.data_received(bytes(_read_buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Take what a client sends."""
+        """Take bytes of the client."""
         if self.begun is None:
             self.begun = self.loop.time()
         super().data_received(data)
@@ -163,23 +163,23 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self._account()
 
     def pause_writing(self) -> None:
-        """Stop adding to what the client does not read."""
+        """Stop writing while the client does not read."""
         super().pause_writing()
         self._account()
 
-    # --- what uvicorn calls
+    # --- for uvicorn
 
     def on_response_complete(self) -> None:
-        """Go on with the next request."""
+        """Continue with the next request."""
         self._body = self._answer = 0
         super().on_response_complete()
         self._account()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not a request, and close the connection: where the next one begins is not known."""
+        """Refuse an invalid request and close the connection: the start of the next request is unknown."""
         error = self.conn.refusal
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # it sends nothing more
+            self.cycle.disconnected = True  # no more data follows
             self.cycle.message_event.set()
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
@@ -191,20 +191,20 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
-    # --- what the server calls
+    # --- for the server
 
     def look(self, now: float, request_timeout_s: float) -> None:
-        """Close the connection where the client takes too long."""
+        """Close the connection if the client takes too long."""
         if self.begun is None and self.conn.their_state is h11.SEND_BODY:
-            self.begun = now  # its head came with the request before
+            self.begun = now  # its head arrived with the previous request
         if not self.transport.get_write_buffer_size():
             self.unread = None
         elif self.unread is None:
             self.unread = now
         if self.begun is not None and now - self.begun > request_timeout_s:
-            self.drop("its request did not come")
+            self.drop("its request did not arrive in time")
         elif self.unread is not None and now - self.unread > ANSWER_S:
-            self.drop("it does not take its answer")
+            self.drop("it does not read its answer")
         self._account()
 
     def _account(self) -> bool:
@@ -214,7 +214,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
 
 def _refusal(error: h11.RemoteProtocolError | None) -> Response:
-    """The answer to a request that cannot be read."""
+    """Answer a request that cannot be parsed."""
     text = f"this is not a request of HTTP/1.1: {str(error)[:200]}"
     if error is not None and error.error_status_hint == 431:
         return replies.error(431, "HEADERS_TOO_LARGE", text)
@@ -224,9 +224,7 @@ def _refusal(error: h11.RemoteProtocolError | None) -> Response:
 
 
 class Server(uvicorn.Server):
-    """Serves a listening socket until `stop`. `starved` is called while no connection can be accepted for want of a file
-    descriptor.
-    """
+    """Serves a listening socket until `stop`. `starved` is called while no file descriptor is left for a connection."""
 
     def __init__(
         self,
@@ -248,15 +246,15 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=int(IDLE_S),
-            timeout_graceful_shutdown=int(STOP_S) + 1,  # never: `_give_up` comes before
+            timeout_graceful_shutdown=int(STOP_S) + 1,  # never reached: `_give_up` is earlier
         )
         super().__init__(config)
         self._listening, self._tls, self._request_timeout_s = listening, tls, request_timeout_s
         self._shares, self._starved = Shares(most), starved
-        sslproto.SSLProtocol.max_size = 2 * READ_BYTES  # the buffer of each connection with TLS, 256 KiB otherwise
+        sslproto.SSLProtocol.max_size = 2 * READ_BYTES  # the buffer of each TLS connection; 256 KiB by default
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, with limits that uvicorn has not: on connections, and on the time of TLS's handshake."""
+        """Listen, with limits that uvicorn lacks: on connections, and on the time of the TLS handshake."""
         loop = asyncio.get_running_loop()
         self._listening.setblocking(False)
         self.servers = []
@@ -264,9 +262,9 @@ class Server(uvicorn.Server):
         self._accepting, self._looking = loop.create_task(self._accept()), loop.create_task(self._look())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no new connections, and wait a while for requests that are begun."""
+        """Accept no new connections, and wait up to STOP_S for running requests."""
         self._accepting.cancel()
-        await asyncio.wait([self._accepting])  # it looks at the socket no more
+        await asyncio.wait([self._accepting])  # until it no longer uses the socket
         self._listening.close()
         for connection in self._connections:
             if not connection.is_served and not connection.transport.get_write_buffer_size():
@@ -275,7 +273,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _give_up(self) -> None:
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it logs each task that it cancels as a failure
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it logs cancelled tasks as failures
         for connection in self._connections:
             connection.drop()
         for task in self.server_state.tasks:
@@ -283,7 +281,7 @@ class Server(uvicorn.Server):
 
     @property
     def _connections(self) -> list[HttpConnection]:
-        return [each for each in self.server_state.connections if isinstance(each, HttpConnection)]
+        return [known for known in self.server_state.connections if isinstance(known, HttpConnection)]
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -296,8 +294,8 @@ class Server(uvicorn.Server):
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             self._enter(accepted, peer_of(address[:2]))
-            if not number % ACCEPTED_AT_ONCE:
-                await asyncio.sleep(0)  # clients that come one after another do not hold up the others
+            if not number % ACCEPTED_TOGETHER:
+                await asyncio.sleep(0)  # new clients must not delay the others
 
     def _enter(self, accepted: socket.socket, peer: str) -> None:
         protocol = HttpConnection(self.config, self.server_state, self._shares, peer)
@@ -311,7 +309,7 @@ class Server(uvicorn.Server):
 
     async def _connect(self, protocol: HttpConnection, accepted: socket.socket) -> None:
         limit_s = None if self._tls is None else HANDSHAKE_S
-        with contextlib.suppress(OSError):  # no TLS, or not in time: its socket is closed
+        with contextlib.suppress(OSError):  # no TLS, or too slow: the socket is closed
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=limit_s
             )
@@ -323,7 +321,7 @@ class Server(uvicorn.Server):
             accepted.close()
 
     def stop(self) -> None:
-        """Take no new connections, let begun requests end, and return from `serve`."""
+        """Accept no new connections, finish running requests, and return from `serve`."""
         self.should_exit = True
 
     async def _look(self) -> None:
@@ -334,11 +332,11 @@ class Server(uvicorn.Server):
             for connection in self._connections:
                 connection.look(now, self._request_timeout_s)
             if self._shares.dropped > dropped:
-                text = "%d connections that waited longest for their clients were closed to make room (http_max_connections)"
+                text = "%d connections that waited longest for their clients were closed for new ones (http_max_connections)"
                 log.info(text, self._shares.dropped - dropped)
                 dropped = self._shares.dropped
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals as they are: the broker says when to stop."""
+        """Leave signals unchanged: the broker stops this process."""
         yield

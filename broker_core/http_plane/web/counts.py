@@ -1,4 +1,4 @@
-"""Counts of all queues, as the broker sends them, and in JSON for the page."""
+"""Counts of all queues: columns from the broker, and JSON for the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STATES = ("available", "acquired", "delayed", "staged")
 
 
 class CountColumns:
-    """Counts of queues, as the broker sent them: columns of int64, one after another."""
+    """Counts of queues from the broker: columns of int64, one after another."""
 
     def __init__(self, header: dict[str, Any], table: bytes) -> None:
         self.names: list[str] = header["queues"]
@@ -19,27 +19,27 @@ class CountColumns:
         self.columns = {name: numbers[at * count : (at + 1) * count] for at, name in enumerate(header["columns"])}
 
     def limited(self, most: int) -> tuple[list[str], dict[str, array[int]], int]:
-        """Return names and columns of at most so many queues, those with the most messages first; the others are summed under
-        the name "". And how many those are."""
+        """Return names and columns of at most `most` queues, by falling number of messages, and the number of other queues. The
+        others are one sum under the name ""."""
         if len(self.names) <= most:
             return self.names, self.columns, 0
-        depth = [sum(each) for each in zip(*(self.columns[state] for state in STATES), strict=True)]
+        depth = [sum(counts) for counts in zip(*(self.columns[state] for state in STATES), strict=True)]
         order = sorted(range(len(self.names)), key=lambda at: (-depth[at], self.names[at]))
-        kept, rest = sorted(order[:most]), order[most:]
+        largest, rest = sorted(order[:most]), order[most:]
         columns = {
-            name: array("q", [*(column[at] for at in kept), _summed(name, [column[at] for at in rest])])
+            name: array("q", [*(column[at] for at in largest), _summed(name, [column[at] for at in rest])])
             for name, column in self.columns.items()
         }
-        return [*(self.names[at] for at in kept), ""], columns, len(rest)
+        return [*(self.names[at] for at in largest), ""], columns, len(rest)
 
 
 def _summed(column: str, values: list[int]) -> int:
-    """Return what a column says of several queues together: of their oldest messages, the oldest."""
+    """Combine the values of several queues: the sum, or the oldest message."""
     return min(filter(None, values), default=0) if column == "oldest" else sum(values)
 
 
 class CountsText:
-    """Counts in JSON, for one question after another: only columns whose values have changed are formed again."""
+    """Counts in JSON. Columns without a change are reused from the previous request."""
 
     def __init__(self) -> None:
         self._formed: dict[str, tuple[list[str] | array[int], str]] = {}

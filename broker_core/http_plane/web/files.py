@@ -1,4 +1,4 @@
-"""The page's files, read once: a request finds one by its name, or nothing, and never reaches the file system."""
+"""The files of the page, read once at the start. Requests never reach the file system."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Files:
                 self._files[path.relative_to(folder).as_posix()] = _File(content, TYPES[path.suffix], tag)
 
     async def reply(self, request: Request) -> Response:
-        """Answer with the file that the path names; the page itself without one."""
+        """Answer with the file in the path, or without a name with the page itself."""
         file = self._files.get(request.path_params.get("name") or "index.html")
         if file is None:
-            return replies.error(404, "NOT_FOUND", "there is no such file")
+            return replies.error(404, "NOT_FOUND", "the file does not exist")
         headers = {"etag": file.tag, "cache-control": "no-cache"}
         if file.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)

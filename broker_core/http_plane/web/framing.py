@@ -1,7 +1,7 @@
 """Framing of requests: h11's rules, and the choices of RFC 9112 that h11 leaves to its user.
 
-A proxy in front of this server and the server itself must agree on where a request ends. If they do not, a client can hide a
-request in the body of another one (request smuggling). So a head that two parsers may read differently is refused.
+A proxy and this server must agree on the end of a request. Otherwise a client can hide a request in the body of another one
+(request smuggling). So a head that two parsers may read differently is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import h11
 from h11._receivebuffer import ReceiveBuffer
 
 MAX_HEAD_BYTES = 32 << 10  # of a request's first line and headers, and of the trailers after its body
-MAX_HEADERS = 100  # lines in a head; a browser sends about 20. Each costs several objects, however short it is
+MAX_HEADERS = 100  # lines in a head; a browser sends about 20. Each line costs several objects
 FRAMING_BYTES = 8  # that chunked encoding may add to each byte of a body: 1-byte chunks add 5
 FRAMING_SLACK_BYTES = 64 << 10  # beyond that: chunk extensions are read and ignored, and must end
 
@@ -23,8 +23,8 @@ class StrictConnection(h11.Connection):
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
         self._receive_buffer = _StrictBuffer()
-        self._framing = 0  # bytes received for the current body, less what its data explains
-        self.refusal: h11.RemoteProtocolError | None = None  # why nothing more is parsed
+        self._framing = 0  # bytes received for the current body, minus the bytes that its data justifies
+        self.refusal: h11.RemoteProtocolError | None = None  # why parsing has stopped
 
     @property
     def buffered(self) -> int:
@@ -56,22 +56,22 @@ class StrictConnection(h11.Connection):
 
 
 class _StrictBuffer(ReceiveBuffer):
-    """Buffer whose blocks of lines, a head or the trailers, end in CRLF only, are not folded, and name one framing."""
+    """A buffer that refuses blocks of lines (head or trailers) with bare LF, folded lines or more than one framing."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        if self._data[:2] != b"\r\n":  # else the block is empty
+        if self._data[:2] != b"\r\n":  # otherwise the block is empty
             end = self._data.find(b"\r\n\r\n")
             _check_block(self._data if end < 0 else self._data[: end + 4])
         return super().maybe_extract_lines()
 
 
 def _check_block(block: bytearray) -> None:
-    """Refuse a block of lines, of which the rest may not have arrived yet."""
+    """Refuse an invalid block of lines, which may be incomplete."""
     lines = block.count(b"\r\n")
     if block.count(b"\n") != lines:
         raise h11.RemoteProtocolError("a line of the head ends without CR: end each line with CR LF")
     if b"\r\n " in block or b"\r\n\t" in block:
-        raise h11.RemoteProtocolError("a header goes on in a second line: send each header in one line")
+        raise h11.RemoteProtocolError("a header continues in a second line: send each header in one line")
     if len(block) > MAX_HEAD_BYTES:
         raise h11.RemoteProtocolError(f"the head has more than {MAX_HEAD_BYTES:,} bytes", error_status_hint=431)
     if lines > MAX_HEADERS + 2:  # the first line and the empty one

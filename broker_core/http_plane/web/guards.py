@@ -1,9 +1,9 @@
-"""Guards against foreign pages: what a browser may send here for somebody else is refused, and no answer can be put to use there.
+"""Guards against foreign pages: their requests are refused, and they cannot use the answers.
 
-- The name in `Host` must be one that leads here by right: a foreign page could have its own name lead to this address, and so be
-  of the same origin (DNS rebinding). An address in digits is nobody's name.
-- What changes something must come from a page of ours, where it comes from a page (`Origin`, `Sec-Fetch-Site`).
-- A login by cookie shows that its page could read our answers (`sessions`).
+- `Host` must be a name of this broker. A foreign page could otherwise point its own name to this address, and be of the same
+  origin (DNS rebinding). A numeric address is always accepted.
+- A change from a page must come from our page (`Origin`, `Sec-Fetch-Site`).
+- A request with a cookie must prove that its page can read our answers (`sessions`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ HEADERS = {
 }
 
 
-PIECE_BYTES = 32 << 10  # of an answer are handed over in one step, so that no more of it waits for a slow client
+PIECE_BYTES = 32 << 10  # of an answer in one step, so that a slow client occupies no more
 
 
 async def in_pieces(send: Send, message: Message) -> None:
-    """Send a message of ASGI; a large part of an answer in several."""
+    """Send a message of ASGI, in pieces if its body is large."""
     body = memoryview(message.get("body", b""))
     for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
         await send({**message, "body": bytes(body[start : start + PIECE_BYTES]), "more_body": True})
@@ -44,7 +44,7 @@ async def in_pieces(send: Send, message: Message) -> None:
 
 
 async def _drain(receive: Receive) -> None:
-    """Read the rest of a body that is not wanted, as far as it is worth it."""
+    """Read and drop the rest of a body, up to DISCARDED_BYTES."""
     read = 0
     while read <= DISCARDED_BYTES:
         message = await receive()
@@ -54,14 +54,14 @@ async def _drain(receive: Receive) -> None:
 
 
 class Guards:
-    """Application before the application. `names`: host names that lead here by right, beside localhost."""
+    """Middleware. `names`: host names of this broker, besides localhost."""
 
     def __init__(self, application: ASGIApp, names: Iterable[str]) -> None:
         self._application = application
         self._names = {"localhost", *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse what is foreign; add the headers to every answer."""
+        """Refuse foreign requests, and add the headers to every answer."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -83,7 +83,7 @@ class Guards:
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
-        if scope["path"].startswith("/health/"):  # a probe may name anything, and learns nothing
+        if scope["path"].startswith("/health/"):  # a probe may use any name, and its answer has no secrets
             return None
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return replies.error(
@@ -96,7 +96,7 @@ class Guards:
         origin = headers.get("origin")
         foreign = origin is not None and origin.partition("://")[2].lower() != hosts[0].lower()
         if foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return replies.error(403, "FOREIGN_ORIGIN", "a page of another origin asked for this, so it was not done")
+            return replies.error(403, "FOREIGN_ORIGIN", "a page of another origin made this request, so it was not carried out")
         return None
 
     def _is_ours(self, host: str) -> bool:

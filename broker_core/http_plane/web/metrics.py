@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, made of the broker's numbers; docs/http.md lists them, a test compares."""
+"""Metrics for Prometheus, from the broker's numbers. A test compares them with the list in docs/http.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .counts import STATES, CountColumns
 
 
 class _Of(NamedTuple):
-    """Metric of each queue, made of a column."""
+    """A metric of each queue, from a column."""
 
     name: str
     column: str
@@ -28,28 +28,28 @@ OPENMETRICS = "application/openmetrics-text"
 OLDEST = "penstock_queue_oldest_message_age_seconds"
 GAUGES = (
     _Of("penstock_queue_dead_letters", "deadLetters", "Messages in the queue that are dead letters."),
-    _Of("penstock_queue_size_bytes", "bytes", "Bytes of the queue's messages that have not ended."),
+    _Of("penstock_queue_size_bytes", "bytes", "Bytes of the queue's unsettled messages."),
     _Of("penstock_queue_consumers", "consumers", "AMQP links that receive from the queue."),
     _Of("penstock_queue_leases", "leases", "Leases of Spark queries on the queue."),
-    _Of("penstock_queue_paused", "paused", "1 while the queue delivers nothing because somebody paused it."),
+    _Of("penstock_queue_paused", "paused", "1 while the queue is paused."),
 )
 COUNTERS = (
-    _Of("penstock_queue_enqueued", "enqueued", "Messages that came in."),
-    _Of("penstock_queue_delivered", "delivered", "Deliveries to consumers and leases; each time counts."),
-    _Of("penstock_queue_redelivered", "redelivered", "Deliveries that were not a message's first."),
-    _Of("penstock_queue_redriven", "redriven", "Dead letters that are available again at their places."),
+    _Of("penstock_queue_enqueued", "enqueued", "Messages that arrived."),
+    _Of("penstock_queue_delivered", "delivered", "Deliveries to consumers and leases, including repeated ones."),
+    _Of("penstock_queue_redelivered", "redelivered", "Deliveries after the first one of a message."),
+    _Of("penstock_queue_redriven", "redriven", "Dead letters that are available again in their own queue."),
     _Of("penstock_queue_acknowledged", "acknowledged", "Messages that a consumer accepted."),
-    _Of("penstock_queue_rejected", "rejected", "Messages that a consumer rejected for good."),
+    _Of("penstock_queue_rejected", "rejected", "Messages that a consumer rejected permanently."),
     _Of("penstock_queue_dead_lettered", "deadLettered", "Messages that became dead letters."),
-    _Of("penstock_queue_expired", "expired", "Messages whose time passed."),
+    _Of("penstock_queue_expired", "expired", "Messages that expired."),
     _Of("penstock_queue_removed", "removed", "Messages that were purged, replaced, moved or dropped."),
 )
 
 
 class QueueText:
-    """Text of the metrics of queues, for one scrape after another: only lines whose values have changed are formed again.
+    """The text of the metrics of queues. Lines without a change are reused from the previous scrape.
 
-    By hand, since prometheus_client takes twenty times as long, and messages could have had the processor.
+    prometheus_client takes twenty times as long, which would delay messages.
     """
 
     def __init__(self) -> None:
@@ -61,24 +61,24 @@ class QueueText:
     def form(self, time: int, names: list[str], columns: dict[str, array[int]], *, total_in_help: bool) -> list[bytes]:
         """Return the text, in parts.
 
-        `total_in_help`: a counter is described under the name that its samples have, as the older text wants it.
+        `total_in_help`: the help of a counter has the name of its samples, as the older format requires.
         """
         with self._lock:
             if names != self._names:
                 self._names, self._labels = names, [f'{{queue="{_escaped(name)}"' for name in names]
                 self._formed = {}
-            text = "Messages of the queue that have not ended, by state."
+            text = "Unsettled messages of the queue, by state."
             parts = [_described("penstock_queue_messages", "gauge", text)]
             parts += [self._samples("penstock_queue_messages", columns[state], f',state="{state}"') for state in STATES]
             ages = [max(0, time - value) / 1e6 if value else 0 for value in columns["oldest"]]
-            parts.append(_described(OLDEST, "gauge", "Age of the oldest message that has not ended; 0 without one."))
+            parts.append(_described(OLDEST, "gauge", "Age of the oldest unsettled message; 0 without one."))
             parts.append(self._samples(OLDEST, ages))
-            for each in GAUGES:
-                parts += (_described(each.name, "gauge", each.text), self._samples(each.name, columns[each.column]))
-            for each in COUNTERS:
-                total = f"{each.name}_total"
-                described = _described(total if total_in_help else each.name, "counter", each.text)
-                parts += (described, self._samples(total, columns[each.column]))
+            for gauge in GAUGES:
+                parts += (_described(gauge.name, "gauge", gauge.text), self._samples(gauge.name, columns[gauge.column]))
+            for counter in COUNTERS:
+                total = f"{counter.name}_total"
+                described = _described(total if total_in_help else counter.name, "counter", counter.text)
+                parts += (described, self._samples(total, columns[counter.column]))
             return parts
 
     def _samples(self, metric: str, values: Sequence[float], more: str = "") -> bytes:
@@ -98,7 +98,7 @@ class QueueText:
 
 
 class _Formed(NamedTuple):
-    """Lines of a metric, and the values they tell."""
+    """The lines of a metric, and their values."""
 
     values: Sequence[float]
     lines: list[str]
@@ -108,9 +108,9 @@ class _Formed(NamedTuple):
 def text_of(
     header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, queue_text: QueueText, accepted: str
 ) -> tuple[list[bytes], str]:
-    """Render a scrape in parts, in OpenMetrics or the older text, as the client accepts; and its content type.
+    """Render a scrape in parts, in OpenMetrics or the older format as the client accepts. Returns parts and content type.
 
-    `most`: queues with metrics of their own; `process`: the broker's own metrics; `queue_text`: what former scrapes have formed.
+    `most`: queues with their own metrics. `process`: metrics of the broker's process. `queue_text`: lines of earlier scrapes.
     """
     openmetrics = OPENMETRICS in accepted
     encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
@@ -129,7 +129,7 @@ def _escaped(name: str) -> str:
 
 
 class _Broker(Collector):
-    """Metrics of the whole broker. `queues`: how many there are; `summed`: of these, those that have no metrics of their own."""
+    """Metrics of the whole broker. `queues`: number of queues. `summed`: number of queues without their own metrics."""
 
     def __init__(self, broker: dict[str, Any], queues: int, summed: int, process: ProcessCollector) -> None:
         self._broker, self._queues, self._summed, self._process = broker, queues, summed, process
@@ -137,14 +137,14 @@ class _Broker(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
         yield _gauge("penstock_queues", "Queues of the broker.", self._queues)
-        yield _gauge("penstock_queues_summed", "Queues whose numbers are one sum, under an empty name.", self._summed)
+        yield _gauge("penstock_queues_summed", "Queues whose numbers are summed under an empty name.", self._summed)
         yield from self._of_broker()
         yield from self._process.collect()
 
     def _of_broker(self) -> Iterator[Metric]:
         broker = self._broker
         yield InfoMetricFamily("penstock_build", "The broker's version.", {"version": broker["version"]})
-        yield _gauge("penstock_start_time_seconds", "When the broker started, since 1970.", broker["started"])
+        yield _gauge("penstock_start_time_seconds", "Start of the broker, seconds since 1970.", broker["started"])
         yield _by("penstock_connections", "Open connections, by protocol.", "protocol", broker["connections"])
         yield _gauge("penstock_leases", "Leases of Spark queries.", broker["leases"])
         yield _gauge("penstock_exchanges", "Exchanges.", broker["exchanges"])
@@ -153,22 +153,28 @@ class _Broker(Collector):
         yield _gauge("penstock_journal_segments", "Files of the journal.", journal["segments"])
         yield _counter("penstock_journal_written_bytes", "Bytes written to the journal since it began.", journal["end"])
         yield _gauge(
-            "penstock_journal_snapshot_lag_bytes", "Bytes a restart would read.", max(0, journal["end"] - journal["snapshot"])
+            "penstock_journal_snapshot_lag_bytes",
+            "Bytes a restart would read.",
+            max(0, journal["end"] - journal["snapshot"]),
         )
         yield _gauge("penstock_disk_free_bytes", "Free bytes of the journal's disk.", disk["free"])
         yield _gauge("penstock_disk_free_mark_bytes", "Free bytes below which messages are refused.", disk["mark"])
         yield _histogram("penstock_journal_fsync_seconds", "Time of a sync of the journal.", broker, "fsync")
-        yield _histogram("penstock_amqp_loop_delay_seconds", "How late a timer of AMQP's loop ran.", broker, "loopDelay")
+        yield _histogram("penstock_amqp_loop_delay_seconds", "Delay of a timer of the AMQP loop.", broker, "loopDelay")
         if archive is not None:
             yield _gauge("penstock_archive_waiting_messages", "Settled messages that wait to be recorded.", archive["unrecorded"])
-            yield _gauge("penstock_archive_waiting_bytes", "Bytes of those.", archive["unrecordedBytes"])
-            yield _gauge("penstock_archive_lag_seconds", "How long the oldest of them has waited.", archive["lag"])
+            yield _gauge(
+                "penstock_archive_waiting_bytes",
+                "Bytes of these messages.",
+                archive["unrecordedBytes"],
+            )
+            yield _gauge("penstock_archive_lag_seconds", "Wait of the oldest of these messages.", archive["lag"])
             yield _counter("penstock_archive_passes", "Commits to tables of the archive.", archive["passes"])
             yield _counter("penstock_archive_recorded_messages", "Messages recorded in the archive.", archive["recorded"])
         if copy is not None:
-            yield _gauge("penstock_copy_lag_seconds", "How far the copy is behind.", copy["lagSeconds"])
+            yield _gauge("penstock_copy_lag_seconds", "Seconds that the copy is behind.", copy["lagSeconds"])
             yield _gauge("penstock_copy_lag_bytes", "Bytes that the copy lacks.", copy["lagBytes"])
-            yield _gauge("penstock_copy_failing_seconds", "For how long its store has failed, or 0.", copy["failingSeconds"])
+            yield _gauge("penstock_copy_failing_seconds", "Seconds for which its store has failed, or 0.", copy["failingSeconds"])
         yield _by("penstock_alarm", "1 while an alarm of this name is raised.", "name", broker["alarms"])
 
 
@@ -187,8 +193,8 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 def _by(name: str, text: str, label: str, values: dict[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
-    for each, value in values.items():
-        family.add_metric([each], value)
+    for key, value in values.items():
+        family.add_metric([key], value)
     return family
 
 

@@ -1,4 +1,4 @@
-"""The process: from what its broker says first to its end, which comes with the broker's, however that ends."""
+"""The process: it starts with the first frame of its broker, and ends with the broker in every case."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .application import application
 from .channel import Channel
 from .connections import Server
 
-NICE = 5  # messages go first where processors are short
+NICE = 5  # the broker has priority if processors are scarce
 
 log = logging.getLogger("penstock.http")
 
 
 def run() -> int:
-    """Serve the listening socket of the broker that started this process, until the broker says stop, or is gone."""
+    """Serve the listening socket of the broker that started this process, until the broker stops or is gone."""
     step_back(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # a broker blocks them in itself
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # inherited as blocked
     channel = Channel(socket.socket(fileno=os.dup(0)), lost=lambda: os._exit(0))
     hello, certificate = channel.hello()
     logs.begin(hello["log_level"])
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns at each client that breaks the protocol
-    logging.getLogger("asyncio").addFilter(LogLimit())  # it warns at each answer to a client that has closed its connection
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns about each protocol error of a client
+    logging.getLogger("asyncio").addFilter(LogLimit())  # it warns about each answer to a closed connection
     asyncio.run(_serve(channel, hello, certificate))
     logging.shutdown()
     os._exit(0)
@@ -47,14 +47,14 @@ async def _serve(channel: Channel, hello: dict[str, Any], certificate: list[byte
         tls=_tls(channel, hello, TlsFiles(*certificate)) if hello["http_tls"] else None,
         most=hello["http_max_connections"],
         request_timeout_s=hello["http_request_timeout_s"],
-        starved=lambda: channel.tell("starved"),
+        starved=lambda: channel.notify("starved"),
     )
     channel.start(server.stop)
     await server.serve()
 
 
 def _tls(channel: Channel, hello: dict[str, Any], files: TlsFiles) -> ssl.SSLContext:
-    """The context of all connections: each handshake takes the newest certificate, and the first what the broker has."""
+    """Make the context of all connections. A handshake uses the newest certificate; the first one uses the broker's."""
     settings = Settings(data=Path(), tls_cert_file=Path(hello["tls_cert_file"]), tls_key_file=Path(hello["tls_key_file"]))
     newest = ServerTls(settings, protocols=["http/1.1"], files=files)
     context = used = newest.context()
@@ -64,7 +64,7 @@ def _tls(channel: Channel, hello: dict[str, Any], files: TlsFiles) -> ssl.SSLCon
         handshake.context = newest.context()
         if handshake.context is not used:
             used = handshake.context
-            channel.tell("renewed")
+            channel.notify("renewed")
 
     context.sni_callback = renew
     return context

@@ -1,4 +1,4 @@
-"""Replies in JSON, as the broker's own are."""
+"""Replies in JSON, in the form of the broker's replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class RequestRefused(Exception):
-    """A request that is not carried out. `reply` says why."""
+    """A request that is not carried out. `reply` has the reason."""
 
     def __init__(self, reply: Response) -> None:
         super().__init__(reply.status_code)
@@ -17,14 +17,14 @@ class RequestRefused(Exception):
 
 
 class Parts(Response):
-    """An answer that is sent part by part: to join and copy a large one takes longer than to form it."""
+    """An answer that is sent in parts: to join and copy a large one takes longer than to render it."""
 
     def __init__(self, parts: Sequence[bytes], content_type: str) -> None:
         super().__init__(headers={"content-type": content_type, "content-length": str(sum(map(len, parts)))})
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; as fast as the client reads."""
+        """Send the answer at the speed of the client."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for part in self._parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -32,10 +32,10 @@ class Parts(Response):
 
 
 def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Make the answer that says what is wrong, and what to do."""
+    """Make the answer for an error. The message has the problem and its remedy."""
     return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
 
 
 def json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Make an answer of JSON that the broker has written."""
+    """Make an answer from JSON of the broker."""
     return Response(body, status, headers, "application/json")

@@ -1,9 +1,9 @@
-"""Shares of the process: how many connections there are, and how many bytes they hold, before a login and after it.
+"""Budgets of connections, in number and bytes: one for strangers, one for users.
 
-A client that has not shown who it is, a stranger, shares one budget with all other strangers; users share another, larger one.
-A new connection is always accepted. When a budget is used up, the connection that has waited longest for its client is closed,
-of the address (or user) that uses the most. So a health probe from an address of its own gets in while another address holds
-everything, and slow strangers cost users nothing. A user's request that waits for the broker is not interrupted.
+A stranger is a client before its login. All strangers share one budget, and all users share a larger one. A new connection is
+always accepted. When a budget is used up, the address or user that uses the most loses the connection that has waited longest for
+its client. So a health probe from another address is served, and slow strangers do not affect users. A user's request that waits
+for the broker is not interrupted.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol
 
 from ...security.attempts import host_of, on_this_machine
 
-MAX_STRANGERS = 256  # connections before a login; half of all connections if that is less. A login takes milliseconds
-STRANGERS_BYTES = 8 << 20  # that strangers hold together: their heads, small bodies, and answers not taken yet
-USERS_BYTES = 16 << 20  # that users hold together, such as 16 of the largest bodies: 64 MiB with all that each connection costs
+MAX_STRANGERS = 256  # connections before a login, or half of all connections if that is less. A login takes milliseconds
+STRANGERS_BYTES = 8 << 20  # of all strangers: heads, small bodies, and unread answers
+USERS_BYTES = 16 << 20  # of all users, such as 16 of the largest bodies: 64 MiB with the overhead of connections
 
 
 class Sharing(Protocol):
@@ -30,8 +30,8 @@ class Sharing(Protocol):
 
 
 class AddressGroup:
-    """Connections of one address or user, by the bytes each holds. The one that was used last is the last. `is_local`: strangers
-    from this machine, such as a probe in the same container."""
+    """The connections of one address or user with their bytes, the last used one at the end. `is_local`: strangers from this
+    machine, such as a probe in the same container."""
 
     def __init__(self, name: str, is_local: bool) -> None:
         self.name, self.is_local, self.held = name, is_local, 0
@@ -59,7 +59,7 @@ class RequestShare:
         self._group_of[connection] = group
 
     def leave(self, connection: Sharing) -> int:
-        """Remove a connection; return the bytes that it holds. 0 if it is not here."""
+        """Remove a connection. Returns its bytes; 0 for an unknown connection."""
         group = self._group_of.pop(connection, None)
         if group is None:
             return 0
@@ -71,12 +71,12 @@ class RequestShare:
         return held
 
     def group_of(self, connection: Sharing) -> str | None:
-        """Name of the group of a connection; None if it is not here."""
+        """Return the name of a connection's group; None for an unknown connection."""
         group = self._group_of.get(connection)
         return None if group is None else group.name
 
     def touch(self, connection: Sharing) -> None:
-        """Note that the client has just sent a complete request."""
+        """Note that the client has sent a complete request."""
         connections = self._group_of[connection].connections
         connections[connection] = connections.pop(connection)
 
@@ -89,11 +89,11 @@ class RequestShare:
         self.held += change
 
     def by_connections(self) -> Iterator[AddressGroup]:
-        """Groups to take a connection from, in this order: those from elsewhere first, and those with the most connections."""
+        """Yield groups to take a connection from: remote ones first, then by falling number of connections."""
         return iter(sorted(self._groups.values(), key=lambda group: (group.is_local, -len(group.connections))))
 
     def by_bytes(self) -> Iterator[AddressGroup]:
-        """Groups to take bytes from: those that hold the most first."""
+        """Yield groups to take bytes from, by falling number of bytes."""
         return iter(sorted(self._groups.values(), key=lambda group: -group.held))
 
 
@@ -107,8 +107,8 @@ class Shares:
         self._strangers, self._users = RequestShare(), RequestShare()
 
     def enter(self, connection: Sharing, peer: str) -> bool:
-        """Take a new connection, a stranger's, and close another one if there is no room. False if it is refused: every
-        connection serves a request of a user."""
+        """Add a new connection of a stranger, and close another one if there is no room. False if every connection serves a user:
+        the new one is refused."""
         while len(self._strangers) >= self.most_strangers:
             self._drop(_idle(self._strangers) or _oldest(self._strangers))
         if len(self._strangers) + len(self._users) >= self._most:
@@ -120,12 +120,12 @@ class Shares:
         return True
 
     def leave(self, connection: Sharing) -> None:
-        """Forget a connection that is closed. It may be closed and forgotten already."""
+        """Remove a closed connection. It may be removed already."""
         self._strangers.leave(connection)
         self._users.leave(connection)
 
     def assign(self, connection: Sharing, user: str | None, peer: str) -> None:
-        """Count a connection for the user who makes the current request; None for a stranger. Does nothing if it is closed."""
+        """Count a connection for the user of its current request; None for a stranger. Does nothing if it is closed."""
         source = self._share_of(connection)
         if source is None:
             return
@@ -136,13 +136,13 @@ class Shares:
             target.hold(connection, held)
 
     def touch(self, connection: Sharing) -> None:
-        """Note that the client has just sent a complete request."""
+        """Note that the client has sent a complete request."""
         share = self._share_of(connection)
         if share is not None:
             share.touch(connection)
 
     def hold(self, connection: Sharing, held: int) -> bool:
-        """Note the bytes that a connection holds now, and close others if that is too much. False if that does not suffice."""
+        """Note the bytes that a connection holds, and close others beyond the budget. False if that does not suffice."""
         share = self._share_of(connection)
         if share is None:
             return False
@@ -166,18 +166,19 @@ class Shares:
 
 
 def _idle(share: RequestShare) -> Sharing | None:
-    """The connection to close for its place: the one that has waited longest for its client; None if all are served."""
-    return next((each for group in share.by_connections() for each in group.connections if not each.is_served), None)
+    """The connection that has waited longest for its client; None if all are served."""
+    connections = (connection for group in share.by_connections() for connection in group.connections)
+    return next((connection for connection in connections if not connection.is_served), None)
 
 
 def _oldest(share: RequestShare) -> Sharing | None:
-    return next((each for group in share.by_connections() for each in group.connections), None)
+    return next((connection for group in share.by_connections() for connection in group.connections), None)
 
 
 def _holder(share: RequestShare, besides: Sharing) -> Sharing | None:
-    """The connection to close for the bytes that it holds; None if all are served."""
+    """The connection to close for its bytes; None if all are served."""
     for group in share.by_bytes():
-        for each, held in group.connections.items():
-            if held and each is not besides and not each.is_served:
-                return each
+        for connection, held in group.connections.items():
+            if held and connection is not besides and not connection.is_served:
+                return connection
     return None
