@@ -1,4 +1,4 @@
-"""Helpers of the tests of the service: a clock that stands still, brokers on a disk that lies, and all that a state says."""
+"""Helpers for tests of the service: a stopped clock, brokers on a lying disk, and the description of a state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 class Clock:
-    """Stands still until it is told to go on."""
+    """A clock that stands still until `pass_time`."""
 
     def __init__(self, wall: int = START) -> None:
         self.wall, self.up = wall, 1_000_000
@@ -52,7 +52,7 @@ def open_service(disk: Disk, clock: Callable[[], c.Now] | None = None, **options
 
 
 def abandon(service: BrokerService) -> None:
-    """End its threads, whatever its disk still does."""
+    """End the threads of a service, also with a broken disk."""
     with contextlib.suppress(StorageError):
         service.close()
 
@@ -67,7 +67,7 @@ def running(disk: Disk, clock: Callable[[], c.Now] | None = None, **options: Any
 
 
 def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
-    """Return what kill -9 leaves."""
+    """Return the files after kill -9."""
     disk.stopped = True
     abandon(service)
     return disk.kill()
@@ -140,10 +140,10 @@ def stat(service: BrokerService, queue: str) -> dict[str, Any]:
 
 
 def described(state: BrokerState, *, archive: bool = True) -> Any:
-    """All that a state says, except for log positions, since where the writer ends a group is for the threads to say, and for the
-    signs of batches, which are of one start of the broker.
+    """Return the content of a state without log positions, which depend on threads, and without the signs of batches, which
+    depend on the start of the broker.
 
-    Without `archive`, what left memory is not told apart from what never was there.
+    Without `archive` packed blocks are left out.
     """
     meta, blocks = state.snapshot()
     del meta["dropped"]

@@ -144,7 +144,7 @@ def test_the_archive(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_is_larger_than_what_waits_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D2: after some minutes, with the queue that needs the oldest payload; only those who may know of it hear that."""
+    """D2: after some minutes, with the queue that needs the oldest payload, for users with a right on it."""
     up = [0.0]
     with running(LyingDisk(), segment_bytes=MIB) as service:
         monkeypatch.setattr(service.cleaner, "clean", lambda: 0)
@@ -168,7 +168,7 @@ def test_a_journal_that_is_larger_than_what_waits_asks_for(monkeypatch: pytest.M
 
 
 def test_a_lease_that_holds_a_batch_for_long_is_slow() -> None:
-    """U9: with its query, until it goes on; a batch that is taken up again by its query is the same batch."""
+    """U9: with its query, until the batch ends. A batch that its query takes over again is the same batch."""
     up = [0.0]
     with running(LyingDisk()) as service:
         looking = Watch(service.watch._watched, Alarms(service.wall_ms), service.wall_ms, threading.Event(), lambda: up[0])

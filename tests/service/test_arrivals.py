@@ -1,4 +1,4 @@
-"""Waiters for messages hear of them, whatever made them available, and also when they came while he was not looking."""
+"""Waiting callers are woken by every cause of available messages, also by messages that came before the wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.broker_core.service.broker import BrokerService
 from ..journal.lying_disk import LyingDisk
 from .helpers import advance, enqueue, numbered, running, stage
 
-HOUR_S = 3600.0  # nobody waits that long here: what waits is woken, or the test fails
+HOUR_S = 3600.0  # longer than any wait: a caller is woken, or the test fails
 
 
 def _enqueue(service: BrokerService) -> None:

@@ -1,4 +1,4 @@
-"""D2: the journal stays small, whatever one message does that stays; nobody who reads notices; no crash loses anything."""
+"""D2: the journal stays small although a message stays, readers are not disturbed, and a crash loses no messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def size(service: BrokerService) -> int:
 
 def bound(service: BrokerService) -> int:
     needed = service.cleaner.usage().total
-    assert needed <= SLACK * MIB, "nothing but what is in these tests is needed"
+    assert needed <= SLACK * MIB, "the messages of the tests alone are needed"
     return SLACK * needed + SPARE_SEGMENTS * MIB
 
 
@@ -55,7 +55,7 @@ def pass_through(service: BrokerService, queue: str = "q", messages: int = 300, 
 
 
 def stick(service: BrokerService) -> None:
-    """One message that nobody takes."""
+    """One unconsumed message."""
     service.submit(c.DeclareQueue("stuck"), c.DeclareQueue("q"), enqueue("stuck", STUCK))
 
 
@@ -68,7 +68,7 @@ def in_vain(service: BrokerService) -> None:
 
 
 def test_one_stuck_message_and_much_traffic_keep_the_journal_small() -> None:
-    """D2: 4 × needed + 3 segments, after 40 segments of traffic; the message is there, and after a restart, too."""
+    """D2: 4 × needed + 3 segments, after 40 segments of traffic. The message exists, also after a restart."""
     disk = LyingDisk()
     with running(disk, **OPTIONS) as service:
         stick(service)
@@ -91,7 +91,7 @@ def test_one_stuck_message_and_much_traffic_keep_the_journal_small() -> None:
 
 
 def test_copies_of_a_message_in_one_queue_count_once() -> None:
-    """D2: forty of one payload are not forty payloads, so the journal stays as small as beside one."""
+    """D2: forty references to a payload count as one payload."""
     with running(LyingDisk(), segment_bytes=MIB, clean_bandwidth=1 << 40) as service:
         large = bytes(MIB // 4)
         service.submit(*(c.DeclareQueue(queue) for queue in ("stuck", "copies", "q")), enqueue("stuck", large))
@@ -184,7 +184,7 @@ def test_messages_of_every_form_keep_what_they_are() -> None:
 
 
 def test_many_stuck_messages_in_many_blocks_are_copied_once() -> None:
-    """D2: the copies are not copied again and again, however much a record takes beside its message."""
+    """D2: copies are not copied again, even if a record is much larger than its message."""
     with running(LyingDisk(), **OPTIONS) as service:
         stick(service)
         link = service.submit(c.Subscribe("q"))
@@ -221,8 +221,8 @@ def test_what_a_copy_takes_beside_its_messages_is_not_copied_again_for_that(monk
 
 
 def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
-    """D2: slices and places that were handed out before the cleaning are read after it; a mapped file is still there for as long
-    as the broker's slice of it is."""
+    """D2: slices and places from before the cleaning can be read after it. A mapped file exists as long as the broker's slice
+    of it."""
     with running(LyingDisk(), **OPTIONS) as service:
         stick(service)
         pass_through(service, count=2)
@@ -243,7 +243,7 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
             assert [b.to_pylist() for b in record_batches(service.journal, [each], ["body"], "stuck")] == [[{"body": STUCK}]]
         assert first["body"][0].as_py().startswith(b"00000000")
         rest = sum(batch.num_rows for batch in reader)
-        assert rest + first.num_rows == 600, "what was cut before is read to its end"
+        assert rest + first.num_rows == 600, "an open slice is read to its end"
         del found, taken, each, archived, reader, slices
         service.cleaner.clean()
         assert service.journal.dropped() == []
@@ -251,7 +251,7 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
 
 
 def test_a_reader_on_this_host_that_maps_the_files_reads_on_or_asks_for_the_messages(tmp_path: Path) -> None:
-    """D2: what it has mapped stays; where a file is gone it maps nothing, asks over Flight, and tries to map the next time."""
+    """D2: mapped files stay. If a file is gone, the reader asks over Flight, and tries to map the next time."""
     service = open_service(LocalDisk(tmp_path / "data"), **OPTIONS)
     try:
         stick(service)
@@ -280,7 +280,7 @@ def test_a_reader_on_this_host_that_maps_the_files_reads_on_or_asks_for_the_mess
 
 
 def test_a_damaged_record_stays_where_it_is_and_the_rest_goes(caplog: pytest.LogCaptureFixture) -> None:
-    """D2: its segment is left, said once."""
+    """D2: its segment is excluded, and logged once."""
     disk = LyingDisk()
     with running(disk, **OPTIONS) as service:
         stick(service)
@@ -304,7 +304,7 @@ def test_a_damaged_record_stays_where_it_is_and_the_rest_goes(caplog: pytest.Log
 
 
 def test_a_disk_that_is_nearly_full_is_cleaned_from_the_reserve() -> None:
-    """D2 D5: senders are refused, and the cleaner frees space; it leaves half of the reserve to those who settle."""
+    """D2 D5: senders are refused, and the cleaner frees space. It leaves half of the reserve for settlements."""
     disk = LyingDisk()
     with running(disk, **OPTIONS, free_space_mark_bytes=8 * MIB) as service:
         stick(service)
@@ -315,14 +315,14 @@ def test_a_disk_that_is_nearly_full_is_cleaned_from_the_reserve() -> None:
         assert disk.room > 4 * MIB
         assert everything(service, "stuck") == {0: STUCK}
         pass_through(service, count=2)
-        disk.room = 4 * MIB  # it may not use what is left: only what needs no copy goes
+        disk.room = 4 * MIB  # it may not use this: segments without needed payloads are dropped
         before = service.state.queues["stuck"].blocks[0].runs.low
         service.cleaner.clean()
         assert service.state.queues["stuck"].blocks[0].runs.low == before
 
 
 def test_a_disk_that_fills_up_while_it_copies_stops_it_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D2 D5: it leaves half of the reserve as it is, what it has copied counts, and it goes on when there is room again."""
+    """D2 D5: it leaves half of the reserve, counts its copies, and continues when there is space again."""
     monkeypatch.setattr(relocation, "PIECE_BYTES", 20_000)
     disk = LyingDisk()
     options = {**OPTIONS, "free_space_mark_bytes": 8 * MIB, "clean_bandwidth": MIB}
@@ -342,7 +342,7 @@ def test_a_disk_that_fills_up_while_it_copies_stops_it_and_nobody_else(monkeypat
                 nonlocal pieces
                 pieces += 1
                 if pieces == 2:
-                    disk.room = 4 * MIB  # somebody else took it
+                    disk.room = 4 * MIB  # another program used it
                 return False
 
         service.cleaner._closing = Closing()  # type: ignore[assignment]
@@ -382,7 +382,7 @@ def test_the_queues_go_on_while_it_copies_and_it_rests_by_its_bandwidth() -> Non
 
 
 def steps(seed: int) -> Iterator[tuple[LyingDisk, LyingDisk, Any, dict[int, bytes]]]:
-    """Stop a cleaning at each operation of the disk: what there was, and what a kill and a power cut leave."""
+    """Stop a cleaning at each operation of the disk: the state before, after a kill, and after a power failure."""
     random = Random(seed)
     for stop in range(1, 400):
         disk = LyingDisk()
@@ -423,7 +423,7 @@ def test_a_cleaning_stopped_at_any_operation_loses_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_traffic_and_cleaning_in_any_order_with_crashes(seed: int) -> None:
-    """D2 D1 C1: sends, settlements, stages, moves, cleanings, snapshots and crashes at random; a model knows what waits."""
+    """D2 D1 C1: random sends, settlements, stages, moves, cleanings, snapshots and crashes, compared with a model."""
     random = Random(seed)
     print("seed", seed)
     clock, disk = Clock(), LyingDisk()

@@ -1,4 +1,4 @@
-"""D2 D4: the journal stays small while nobody records what is settled, and where several queues hold the same payloads."""
+"""D2 D4: the journal stays small while settled messages are not recorded, and if queues share payloads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOW = 1 << 11  # rows of the slow queue that come and are settled while so much
 
 
 def away(service: BrokerService, rounds: int = 34, body: int = 30, beside: int = 150) -> None:
-    """Nobody records: of the slow queue, which is recorded, blocks have left memory; what passes beside it is not to be."""
+    """No recorder runs. The slow queue has an archive and packed blocks; the other queue has no archive."""
     service.state.records = True
     service.submit(c.DeclareQueue("slow"), c.DeclareQueue("q", "fifo", {"archive": False}))
     link = service.submit(c.Subscribe("slow"))
@@ -78,7 +78,7 @@ def test_what_is_not_recorded_of_blocks_out_of_memory_is_copied_too() -> None:
         pass_through(service, count=4)
         in_vain(service)
         assert size(service) <= bound(service)
-        assert not service.state.queues["slow"].packed, "it is in the table, and what it took of the journal is gone"
+        assert not service.state.queues["slow"].packed, "it is recorded, and its segments are dropped"
 
 
 def test_columns_that_lie_alone_in_a_segment_are_copied() -> None:
@@ -103,7 +103,7 @@ def test_columns_that_lie_alone_in_a_segment_are_copied() -> None:
 
 
 def test_a_payload_that_several_queues_hold_counts_once_and_is_copied_once() -> None:
-    """D2: through an exchange to eight queues, of which some have settled it."""
+    """D2: through an exchange to eight queues, some of which have settled it."""
     names = [f"to {number}" for number in range(8)]
     with running(LyingDisk(), segment_bytes=MIB, clean_bandwidth=1 << 40) as service:
         service.state.records = True
@@ -128,7 +128,7 @@ def test_a_payload_that_several_queues_hold_counts_once_and_is_copied_once() -> 
 
 
 def test_a_cleaning_of_blocks_out_of_memory_stopped_at_any_operation_loses_nothing() -> None:
-    """D2 D1 D4: by kill or by power cut: what is not recorded is read, and the next cleaning does the rest."""
+    """D2 D1 D4: after a kill or a power failure unrecorded messages are readable, and the next cleaning continues."""
     disk, options = LyingDisk(), {"segment_bytes": MIB, "clean_bandwidth": 1 << 40}
     with running(disk, **options) as service:
         away(service, rounds=32, body=8, beside=70)

@@ -1,4 +1,4 @@
-"""The broker dies at each operation of its disk; what comes back holds everything it has answered, and nothing else."""
+"""The broker dies at each operation of its disk. It recovers every confirmed change, and no other change."""
 
 from __future__ import annotations
 
@@ -165,7 +165,9 @@ def check(service: BrokerService, honest: Reference, done: int) -> None:
     low = honest.answered[done - 1] if done else 0
     high = honest.answered[done] if done < len(honest.answered) else low
     found = described(service.state)
-    assert found in honest.states[low : high + 1], f"after {done} answered steps the state is none of events {low} to {high}"
+    assert found in honest.states[low : high + 1], (
+        f"after {done} answered steps the state is not one of {low} to {high}"
+    )
     for name, queue in service.state.queues.items():
         assert conserved(queue)
         for sequence, body in everything(service, name).items():

@@ -1,5 +1,5 @@
-"""A state that is not what the log says: nobody hears of it, nothing follows in the log, and the broker stops. The lock is let
-go whatever happens."""
+"""A state that differs from the log is not revealed, the log gets no more records, and the broker stops. The lock is always
+released."""
 
 from __future__ import annotations
 
@@ -113,10 +113,10 @@ def test_an_event_that_cannot_be_applied_stops_the_broker(broken: Callable[[type
     assert not service._lock.locked()
     with pytest.raises(StorageError):
         service.close()
-    assert [name for name in disk.names() if "snapshot" in name] == snapshots, "a state that nobody may see was written"
+    assert [name for name in disk.names() if "snapshot" in name] == snapshots, "an invalid state was written"
     assert len(failures) == 1
 
-    # The next start finds the same mistake and says where, or the log without the event.
+    # The next start finds the same event and reports its position, or finds the log without it.
     if written:
         with pytest.raises(StorageError, match=r"event 'settled' at position \d+ cannot be applied \(KeyError"):
             open_service(disk.kill())
@@ -187,7 +187,7 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
         turn.execute(enqueue("q", b"x"))
     assert service._lock.acquire(timeout=10)
     service._lock.release()
-    if what != "clock":  # who waits would wait for ever
+    if what != "clock":  # otherwise waiting callers would wait for ever
         assert service.journal.failure is not None
     clocks.append(working)
     abandon(service)

@@ -1,4 +1,4 @@
-"""D6: a full disk is no failure: what would store more is refused, what gives room goes on, a start needs only the reserve."""
+"""D6: on a full disk new messages are refused, actions that free space continue, and a start needs the reserve alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_below_the_mark_senders_are_refused_and_everything_else_goes_on() -> Non
                 client.put(command, BATCH.schema, [BATCH])
         assert client.call("queue.stat", queue="q")["enqueued"] == 600
 
-        # What needs no payload goes on, and so does all that frees space.
+        # Actions without payloads continue, and so do all actions that free space.
         assert client.call("stage.publish", stages=["ready"])["published"] == 1
         lease = {"queue": "q", "lease": "l", "run": "r"}
         taken = client.call("lease.advance", **lease, epoch=None, finished=0, fresh=True, messages=300)

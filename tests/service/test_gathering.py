@@ -1,4 +1,4 @@
-"""Scattered rows of several records: what is copied in one go is what Arrow takes and puts together."""
+"""Scattered rows of several records: one copy of them equals the concatenation by Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Q3 Q4 under real threads: an entry never has two holders, and an *immediate* one is delivered once or its sender is told."""
+"""Q3 Q4 under real threads: an entry never has two holders, and an *immediate* one is delivered once or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKERS, SENDERS, EACH, BATCH = 4, 2, 300, 3
 
 
 def together(*jobs: Callable[[], None]) -> None:
-    """Run them at once, each in a thread; the first exception of any is raised."""
+    """Run functions in parallel threads. Raises the first exception."""
     failures: list[BaseException] = []
     gate = threading.Barrier(len(jobs))
 
@@ -100,7 +100,7 @@ def test_links_and_leases_of_many_threads_never_hold_the_same_message() -> None:
                     assert held.setdefault(number, holder) == holder, f"{number} has two holders"
 
         def let_go(rows: RowSet, *, end: bool) -> None:
-            """Before the broker hears of it: from then on it may be another's."""
+            """Before the broker receives it: afterwards another holder may have it."""
             with lock:
                 for number in numbers(rows):
                     del held[number]

@@ -1,4 +1,4 @@
-"""Q15 Q19: a queue's limits, for who sends a DataFrame: all of it or nothing, and a queue that blocks is waited for."""
+"""Q15 Q19: limits of a queue for a DataFrame: it is stored in whole or refused, and waits at a queue that blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_batch_larger_than_the_queue_is_refused_whole_when_it_is_staged(overfl
 
 @pytest.mark.parametrize("limits", [{}, {"maxMessages": 9}])
 def test_a_key_beyond_the_limit_is_refused_at_once_though_the_queue_blocks(limits: dict[str, int]) -> None:
-    """Q17: nobody waits for room that is there."""
+    """Q17: a sender does not wait for capacity that exists."""
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("v", "lastvalue", {"key": "subject", "maxKeys": 1, **limits}))
         first, other = (Attributes(key=Coded([name], np.array([1]))) for name in ("a", "b"))
@@ -101,7 +101,7 @@ def test_credit_is_what_there_is_room_for() -> None:
         assert service.capacity_of("q", usual=300) == 4
         service.submit(enqueue("q", *[b"x" * 200] * 3))
         assert service.capacity_of("q") == 2
-        service.submit(enqueue("q", *[b"x" * 200] * 3))  # credit that was out: stored all the same
+        service.submit(enqueue("q", *[b"x" * 200] * 3))  # outstanding credit: still stored
         assert service.capacity_of("q") == 0
         assert service.capacity_of("gone") == 0
         service.submit(c.DeclareQueue("open"))

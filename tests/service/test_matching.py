@@ -1,4 +1,4 @@
-"""Q8: what a selector matches is evaluated once for each block, as it fills, outside of the broker's lock."""
+"""Q8: a selector is evaluated once for each block, as it fills, outside of the broker's lock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Taker:
         self.holder = service.submit(c.Subscribe(queue, selector=self.selector.text))
 
     def look(self, most: int = 1000) -> tuple[list[int], int | None]:
-        """One acquisition: what it got, and the block in which nobody has evaluated the selector."""
+        """One acquisition: its rows, and the block that is not evaluated."""
         with self.service.turn() as turn:
             view = self.service.matching.view(self.queue, self.selector)
             taken, _ = turn.execute(c.Acquire(self.queue, self.holder, most, matching=view))
@@ -84,7 +84,7 @@ def test_a_link_gets_what_matches_in_order_and_nothing_where_nobody_has_looked(s
     service.submit(colours(5, 1, 3))
     taker = Taker(service)
     assert taker.look() == ([], 0)
-    assert taker.look() == ([], 0)  # it stays there: what is not known is never passed
+    assert taker.look() == ([], 0)  # it stays: unevaluated rows are never skipped
     assert taker.take() == [1, 3]
     assert taker.take() == []
     service.submit(colours(3, 0, 2))
@@ -293,7 +293,7 @@ def test_a_caller_who_leaves_while_messages_are_evaluated_begins_no_lease(servic
 
 
 def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService) -> None:
-    """Messages that were given back to it unread are not taken again by this run; what comes behind is not evaluated yet."""
+    """Messages that were returned unread are not acquired again by this run. Later rows are not evaluated yet."""
     service.submit(colours(BLOCK_ROWS, 0), colours(1, 0))
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     finish = c.FinishBatches("lease", 0, exclude=True)

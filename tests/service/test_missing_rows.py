@@ -13,7 +13,7 @@ from penstock.broker_core.service.missing_rows import MissingRows
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_tells_which_messages_it_has(seed: int) -> None:
-    """D4: whatever order a file has them in."""
+    """D4: in every order of rows in a file."""
     random, missing, wanted = Random(seed), MissingRows(), set[int]()
     for number in random.sample(range(6), random.randint(1, 5)):
         if random.random() < 0.3:

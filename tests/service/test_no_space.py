@@ -1,4 +1,4 @@
-"""A real file system with 0 bytes free under a real broker: what frees space goes on, what needs space is refused."""
+"""A real file system without free bytes: actions that free space continue, actions that need space are refused."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_a_start_that_needs_more_than_the_reserve_says_so(disk: SmallDisk, broke
     with Client(broker.url) as client:
         furnish(client)
     broker.kill()
-    for name in ("synced", NAME):  # the tail to copy is then longer than what is left
+    for name in ("synced", NAME):  # the tail to copy is then longer than the free space
         (disk.path / "data" / name).unlink()
     disk.fill()
     with pytest.raises(errors.PenstockError, match=r"The disk is full, and the reserve does not suffice: free some space"):

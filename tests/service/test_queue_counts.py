@@ -106,7 +106,7 @@ def test_totals_begin_at_0_with_the_broker_and_dead_letters_that_come_back_count
 
 
 def test_the_oldest_message_is_found_across_blocks_and_again_when_one_comes_back() -> None:
-    """The place of the last look is remembered, and is no excuse for a wrong answer."""
+    """The place of the last reading is remembered, and the answer stays correct."""
     clock = Clock()
     with running(LyingDisk(), clock) as service:
         service.submit(c.DeclareQueue("q", options={"maxAttempts": 1}))
@@ -150,7 +150,7 @@ class Watchful:
     def __enter__(self) -> None:
         self._meanwhile(len(self.holds))
         self.holds.append(Counter())
-        gc.disable()  # a collection calls what other tests have left behind
+        gc.disable()  # a collection would call finalizers of other tests
         sys.setprofile(self._called)
 
     def __exit__(self, *_: object) -> None:
@@ -200,7 +200,7 @@ def test_only_queues_that_have_changed_are_read_again() -> None:
 
 
 def test_a_queue_that_goes_while_others_are_read_is_not_read() -> None:
-    """Read nothing of what is left of a queue whose messages are to be recorded."""
+    """Ignore a deleted queue whose messages wait to be recorded."""
     engine = Engine(BrokerState(records=True))
     for number in range(100):
         engine.run(c.DeclareQueue(f"q{number}"))
@@ -266,7 +266,7 @@ def test_a_late_sample_is_spread_over_the_time_that_it_stands_for() -> None:
 def test_history_has_a_limit_on_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "MAX_HISTORY_QUEUES", 20)
     history = History()
-    for generation in range(5):  # queues come and go, and the ring does not grow for those that are gone
+    for generation in range(5):  # queues come and go, and the ring does not grow for deleted queues
         history.sample(0.0, 1, counts(**{f"q{generation}-{number}": (1, 1, 0, 0) for number in range(30)}))
     assert len(history.of([f"q4-{number}" for number in range(30)]).names) == 20
     assert history.of_all().table[0, 0, -1] == 20

@@ -1,4 +1,4 @@
-"""Rows that lie scattered over many records, read: each with its own payload and what the broker says of it."""
+"""Reads of rows that are scattered over many records: each has its own payload and the broker's columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _at(micros: int) -> datetime:
 
 
 def _filled(service: BrokerService, clock: Clock, records: list[int], random: Random) -> list[dict[str, Any]]:
-    """Records of so many messages, of lengths of their own, each some time after the one before; what every place has."""
+    """Records with different numbers and lengths of messages, at different times, and the expected content of each row."""
     truth: list[dict[str, Any]] = []
     for count in records:
         clock.advance(0.25)

@@ -1,4 +1,4 @@
-"""Nothing is answered that a power cut could undo: a reply waits for what it was decided on, also when it changes nothing."""
+"""A power failure undoes no reply: a reply waits for the state that it was decided on, also if it changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY, OLDER = c.PublishKey("stream", "query", 5), c.PublishKey("stream", "query",
 
 
 class Held:
-    """A disk whose syncs wait until they are let go on, or fail."""
+    """A disk whose syncs wait until they are released or fail."""
 
     def __init__(self) -> None:
         self.disk = LyingDisk()
@@ -69,7 +69,7 @@ def prepared(held: Held) -> BrokerService:
     return service
 
 
-# What comes first, and is not on the disk yet; what is then asked; and what its answer would be.
+# An earlier command that is not on the disk yet; the tested command; its reply.
 Case = tuple[list[c.Command[Any]], Callable[[BrokerService], Any], Any]
 PROMISES: dict[str, Case] = {
     "a repeated publish": ([c.Publish(["s"], KEY)], lambda s: s.submit(c.Publish(["s"], KEY)), (0, True)),
@@ -81,7 +81,7 @@ PROMISES: dict[str, Case] = {
     "an empty acquire": ([c.Purge("q")], lambda s: s.submit(*advance("q", "late", 0))[:2], (None, 0)),
     "a held batch": (advance("q", "other", 0, messages=1), lambda s: s.submit(*advance("q", "other", 0, epoch=1))[:2], (1, 1)),
     "an empty purge": ([c.Purge("q")], lambda s: s.submit(c.Purge("q")), 0),
-    "a discard of what is gone": ([c.Discard(["s"])], lambda s: s.submit(c.Discard(["s"])), 0),
+    "a discard of a missing stage": ([c.Discard(["s"])], lambda s: s.submit(c.Discard(["s"])), 0),
     "a renewal": (advance("q", "lease", 0), lambda s: s.submit(c.RenewLease("lease", 2)), None),
     "a plan": ([enqueue("q", b"new")], lambda s: s.submit(c.PlanBatches("lease", 0, 1)), (1, [[1, 0, 1, 2]])),
     "a second read of a batch": ([read("lease", 1, 1)], lambda s: s.submit(read("lease", 1, 1)), ("q", RowSet.range(0, 2))),
@@ -195,7 +195,7 @@ def test_a_publish_repeated_before_the_first_is_on_disk_promises_nothing_that_a_
             published = stat(again, "q")["enqueued"] == 11
             if answers:
                 assert answers == [(0, True)]
-                assert published, f"seed {seed}: a retry was told that the publish is done, and it is gone"
+                assert published, f"seed {seed}: a retry reported the publish as done, and it is gone"
                 told += 1
             untold += not answers
             # Either way the driver's next retry leaves the messages there once.

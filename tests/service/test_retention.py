@@ -141,7 +141,7 @@ def test_by_size_just_as_much_goes_as_is_too_much() -> None:
 
 
 def test_a_stage_that_waits_for_its_publish_holds_its_segment_and_no_other() -> None:
-    """D2: what is beside it goes."""
+    """D2: its neighbours are dropped."""
     disk, clock = LyingDisk(), Clock()
     with running(disk, clock, segment_bytes=MIB, retention_bytes=MIB) as service:
         service.submit(c.DeclareQueue("q"), stage("s", "q", b"staged"))
@@ -168,7 +168,7 @@ def test_what_remains_is_browsed_while_the_rest_goes() -> None:
         batches = record_batches(service.journal, slices, ["body"], "q")
         first = next(batches)
         assert service.retain() > 0
-        assert first["body"][0].as_py().startswith(b"00000000"), "what was handed out stays valid"
+        assert first["body"][0].as_py().startswith(b"00000000"), "an open slice stays valid"
         left = everything(service, "q")
         assert 0 < len(left) < 8 * HALF_MIB
         assert sorted(left) == list(range(min(left), 8 * HALF_MIB))
@@ -394,8 +394,8 @@ def test_the_queues_go_on_while_a_snapshot_is_written() -> None:
 
 
 def test_a_dead_letter_keeps_its_payload_however_old_and_a_settled_one_lets_it_go() -> None:
-    """Q13 Q20 Q24: by reference, from a queue that is gone; what is settled there does not hold what it refers to, and is not
-    read when that is gone."""
+    """Q13 Q20 Q24: by reference, from a deleted queue. A settled message does not hold the payload that it refers to, and is not
+    read after the payload is dropped."""
     clock = Clock()
     disk = aging(clock)
     with running(disk, clock, segment_bytes=MIB, retention_age_s=60) as service:
@@ -408,7 +408,7 @@ def test_a_dead_letter_keeps_its_payload_however_old_and_a_settled_one_lets_it_g
         service.submit(c.DeleteQueue("q"), enqueue("dead", *numbered(1, 7000)))
         clock.advance(3600)
         assert service.retain() > 0
-        assert kept(service) == 0, "the oldest segment holds what dead letters refer to"
+        assert kept(service) == 0, "the oldest segment has the payloads of dead letters"
     with running(disk, clock, segment_bytes=MIB, retention_age_s=60) as service:
         assert [body[:8] for body in everything(service, "dead").values()] == [b"%08d" % n for n in [*range(10, 20), 0]]
         settle(service, "lease", 10, "dead")

@@ -1,4 +1,4 @@
-"""A broker that stood still counts that time for nobody: no lease is given away for a silence in which it could hear nothing."""
+"""The time of a standstill does not count: no lease is lost for a time in which the broker could receive nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_standstill_gives_back_no_batch_and_begins_everybodys_time_anew() -> N
         raw.advance(3600)
         service.submit(c.Tick())
         assert stat(service, "q")["acquired"] == 5
-        pass_time(service, raw, 29)  # who renews every ten seconds has been heard by now
+        pass_time(service, raw, 29)  # a client that renews every ten seconds has renewed by now
         assert stat(service, "q")["acquired"] == 5
         pass_time(service, raw, 2)
         assert stat(service, "q")["acquired"] == 2, "after all of its time a silent reader's batch is given back"

@@ -1,4 +1,4 @@
-"""Time and the lives of a broker: it never runs backwards, and leases count only what the broker was up."""
+"""Time and restarts: time never goes back, and leases count the uptime of the broker alone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_times_to_live_and_delays_hold_where_the_clock_was_set_back(restart: boo
 
 
 def holding(disk: LyingDisk, clock: Clock) -> BrokerService:
-    """A lease with a batch that nobody has read, one with a batch that was read under a timeout, and a stage."""
+    """A lease with an unread batch, a lease with a read batch and a timeout, and a stage."""
     service = open_service(disk, clock)
     service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(10)))
     service.submit(*advance("q", "unread", 0, messages=2))
@@ -99,7 +99,7 @@ def test_a_broker_down_for_longer_than_every_timeout_gives_nothing_back(snapshot
         later.advance(59)
         again.submit(c.Tick())
         assert stat(again, "q")["acquired"] == 5
-        # Who comes back in time goes on where it was.
+        # A client that returns in time continues.
         assert again.submit(c.PlanBatches("timed", 0, 1)) == (1, [[1, 2, 4, 3]])
         later.advance(2)
         again.submit(c.Tick())
@@ -132,7 +132,7 @@ def test_a_lease_outlives_the_broker_and_a_link_does_not() -> None:
         assert stat(again, "q")["acquired"] == 5
         assert stat(again, "q")["available"] == 5
         counts = [row["deliveryCount"] for row in table(again, "q", "deliveryCount")]
-        assert counts == [0] * 10  # the link ended with the broker, whose end is no attempt
+        assert counts == [0] * 10  # the link ended with the broker, which does not count as an attempt
         with pytest.raises(Fenced):
             again.submit(*advance("q", "timed", 0, epoch=7))
         assert again.submit(*advance("q", "timed", 1, epoch=1, messages=1))[:2] == (1, 2)

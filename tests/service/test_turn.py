@@ -1,4 +1,4 @@
-"""A turn: several commands under one lock, each with an answer that waits for the disk on its own; and who hears of it."""
+"""A turn: several commands under one lock, each with a reply that waits for the disk, and the notifications."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOTE = b"\x00\xa3\x01x\xa1\x01y"
 
 
 def test_a_refused_command_ends_itself_and_not_the_turn() -> None:
-    """The others are done; the refusal names the position of what it was decided on."""
+    """The other commands are executed. The refusal has the position of the state that it was decided on."""
     held = Held()
     service = open_service(held.disk)
     service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(3)))
@@ -85,7 +85,7 @@ def test_a_refusal_before_the_first_command_waits_for_what_it_was_decided_on() -
 
 
 def test_a_turn_is_one() -> None:
-    """Q3: nobody else's command comes in between."""
+    """Q3: no other command comes in between."""
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(10)), c.Subscribe("q"))
         taken: list[RowSet] = []
@@ -127,7 +127,7 @@ def test_slices_of_a_turn_show_what_was_just_acquired_and_last() -> None:
 
 
 def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
-    """The record is at hand, whole or some rows of it, and its batch is what reading it would give."""
+    """The record is in memory, in whole or in part, and its batch equals the one on the disk."""
     disk = LyingDisk()
     with running(disk) as service:
         service.submit(c.DeclareQueue("q"), c.Subscribe("q"))
@@ -243,7 +243,7 @@ def test_below_the_mark_of_free_space_payloads_are_refused_and_the_disk_is_asked
         assert len(asked) == 1
         with pytest.raises(ResourceLimit, match="nothing was stored"):
             service.has_space(3 * MIB + 1)
-        # What we append ourselves is reckoned off without asking.
+        # Our own appends are subtracted without a measurement.
         service.submit(enqueue("q", b"x" * (2 * MIB)))
         with pytest.raises(ResourceLimit):
             service.has_space(MIB)
@@ -307,7 +307,7 @@ def test_a_listener_hears_at_once_under_the_lock_and_what_it_raises_breaks_nothi
         assert len(caplog.records) == 2
 
 
-# ---- what the plane's commands leave on the disk
+# ---- commands of the plane, and the disk
 
 
 def test_overlays_survive_a_power_cut_exactly_when_they_were_confirmed() -> None:
@@ -333,7 +333,7 @@ def test_overlays_survive_a_power_cut_exactly_when_they_were_confirmed() -> None
             assert overlays.pop(0) == [NOTE], f"seed {seed}"
             assert overlays in ({}, {1: [b"unconfirmed"]})
             kept, lost = kept + bool(overlays), lost + (not overlays)
-            # The return counts exactly where its annotations are there. Its link ended with the broker, which is no attempt.
+            # The return counts if its annotations exist. The end of its link with the broker does not count as an attempt.
             attempts = [int(n) for n in np.broadcast_to(block.attempts.get(slice(0, 3)), 3)]
             assert attempts == [1, int(bool(overlays)), 0], f"seed {seed}"
     print(f"{kept} kept, {lost} lost")
