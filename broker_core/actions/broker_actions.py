@@ -43,7 +43,7 @@ def _hello(call: ActionCall, request: Request) -> Reply:
 
 @action("connection.list", ANYONE, object_of(connections=list_of(component("Connection"))), reads=True)
 def _connections(call: ActionCall, request: Request) -> Reply:
-    """Lists connections of clients: the caller's own, or with admin on all queues every connection."""
+    """Lists the caller's connections, or all of them with admin on all queues."""
     return {"connections": _visible_connections(call)}
 
 

@@ -160,7 +160,7 @@ def test_a_reason_writes_no_line_of_its_own_into_the_log(site: Site, caplog: pyt
     alice.get(op="batch", **named, first=0, last=9, columns=["sequenceNumber"])
     forged = "why\nWARNING penstock: all is well " + "x" * 10_000
     assert alice.call("lease.setAside", **named, reasons={forged: [1]}) == {"messages": 1}
-    [line] = [each.getMessage() for each in caplog.records if "as no valid AMQP" in each.getMessage()]
+    [line] = [each.getMessage() for each in caplog.records if "because of invalid AMQP" in each.getMessage()]
     assert line.isprintable()
     assert len(line) < 1000
 

@@ -90,7 +90,7 @@ def test_a_new_process_takes_the_certificate_that_the_one_before_had(secured: Se
 
     def renewed() -> str | None:
         found = serial(plane.port, trusting)
-        return found if found != first and secured.tls._held.cert == chain.read_bytes() else None
+        return found if found != first and secured.tls._files.cert == chain.read_bytes() else None
 
     second = until(renewed, "both processes have the new certificate")
     chain.unlink()
@@ -152,7 +152,7 @@ def test_tls_needs_a_certificate_and_a_network_needs_users(tmp_path: Path) -> No
     """W3: HTTP opens a broker no wider than the other planes do."""
     with pytest.raises(errors.InvalidRequest, match="http_tls needs a certificate"):
         Settings(data=tmp_path, http_tls=True)
-    with pytest.raises(errors.InvalidRequest, match=r"0\.0\.0\.0 can be reached from the network, and there are no users"):
+    with pytest.raises(errors.InvalidRequest, match=r"0\.0\.0\.0 can be reached from the network, and the broker has no users"):
         Access.of(Settings(data=tmp_path, http_host="0.0.0.0"))
     Access.of(Settings(data=tmp_path, http_host="0.0.0.0", http_port=None))
 
