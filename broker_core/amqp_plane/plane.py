@@ -97,8 +97,8 @@ class AmqpPlane:
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
         self._tick_at = self._loop.time()  # the time of the next tick
-        self.host = PlaneContext(broker, access, self.settings, self._loop)
-        self.call, self.sender_credit, self.commit_loop = self.host.call, self.host.sender_credit, self.host.commit_loop
+        self.context = PlaneContext(broker, access, self.settings, self._loop)
+        self.call, self.sender_credit, self.commit_loop = self.context.call, self.context.sender_credit, self.context.commit_loop
         self.registry = LinkRegistry(self._loop, self.settings)
         self.unfinished = UnfinishedMessages(self.settings.max_message_bytes, self.now)
         self.protocol = self._protocol()

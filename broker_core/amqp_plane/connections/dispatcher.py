@@ -41,7 +41,7 @@ class Dispatcher(Peer):
 
     def __init__(self, plane: AmqpPlane, socket: AcceptedSocket, listener: Listener, sasl: SaslServer) -> None:
         connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
-        super().__init__(plane.host, plane.registry, socket, connection)
+        super().__init__(plane.context, plane.registry, socket, connection)
         self.plane = plane
         self.socket = socket
         self._sasl = sasl
@@ -78,7 +78,7 @@ class Dispatcher(Peer):
 
         From any thread, while the loop does not read.
         """
-        attempts = self.host.access.attempts
+        attempts = self.context.access.attempts
         # Checking a proof takes microseconds. One check at a time, so that attempts that come together cannot exceed the limit.
         with attempts.turn if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
             happening = self.connection.events_in(data, now)
@@ -128,7 +128,7 @@ class Dispatcher(Peer):
 
     def give_up(self) -> bool:
         """Refuse a peer that has not opened in time. Returns False if no refusal can be sent."""
-        text = f"not logged in and opened within {self.host.settings.amqp_login_timeout_s:g} s"
+        text = f"not logged in and opened within {self.context.settings.amqp_login_timeout_s:g} s"
         if not self.connection.refuse(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text)):
             return False
         self.transport.expect_close()
@@ -169,7 +169,7 @@ class Dispatcher(Peer):
 
     def _refusal(self, theirs: Open) -> Refusal | None:
         try:
-            if not revocation.holds(self.host.access, self):  # checked after the token was made: it must not be a later record's
+            if not revocation.holds(self.context.access, self):  # after the token was made: it must not be a later record's
                 raise Refusal(Condition.UNAUTHORIZED_ACCESS, revocation.CHANGED)
             self.plane.admit(self)
             for older in self.plane.containers.enter(self, theirs):

@@ -73,7 +73,7 @@ def _is_slow(endpoint: LinkEnd, now: float) -> bool:
         and endpoint.acquires
         and endpoint.exhausted
         and bool(endpoint.queue)
-        and endpoint.host.nodes.has_available(endpoint.queue)
+        and endpoint.context.nodes.has_available(endpoint.queue)
     )
 
 

@@ -39,13 +39,13 @@ LINE = 600  # characters of one entry in the log
 class Peer:
     """A connection's peer. `user` and `container` are known from its open on."""
 
-    def __init__(self, host: PlaneContext, registry: LinkRegistry, transport: Transport, connection: Connection) -> None:
-        self.host = host
-        self.loop = host.commit_loop
+    def __init__(self, context: PlaneContext, registry: LinkRegistry, transport: Transport, connection: Connection) -> None:
+        self.context = context
+        self.loop = context.commit_loop
         self.registry = registry
         self.transport = transport
         self.connection = transport.connection = connection
-        self.capacity = Capacity(connection, self.loop, host.settings)
+        self.capacity = Capacity(connection, self.loop, context.settings)
         self.user = ANONYMOUS
         self.identity: str | None = ""  # of the user's record that the login was checked against
         self.container = ""
@@ -76,12 +76,12 @@ class Peer:
 
     def may(self, right: Right, queue: str) -> bool:
         """Return True if the peer's user has this right on a queue."""
-        return self.host.access.may(self.user, right, queue)
+        return self.context.access.may(self.user, right, queue)
 
     @property
     def maker(self) -> Maker:
         """The maker of queues and exchanges that a link makes."""
-        return Maker(self.user, self.host.settings.amqp_max_nodes_per_user)
+        return Maker(self.user, self.context.settings.amqp_max_nodes_per_user)
 
     # --- close
 

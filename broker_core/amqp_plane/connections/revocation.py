@@ -29,7 +29,7 @@ def enforce(peer: Peer) -> None:
     """Check a peer after a change of the users file. A peer that has not opened is checked at its open."""
     if not peer.opened:
         return
-    if not holds(peer.host.access, peer):
+    if not holds(peer.context.access, peer):
         peer.log(CHANGED)
         error = Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED)
         peer.close(error, permanently=True, cause=Cause.LINK_CLOSED)

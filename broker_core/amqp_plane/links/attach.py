@@ -42,7 +42,7 @@ DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attached) -> None:
     """Read the peer's attach. A refusal waits for earlier effects, like any answer."""
-    link, theirs, settings = event.link, event.attach, peer.host.settings
+    link, theirs, settings = event.link, event.attach, peer.context.settings
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * settings.amqp_max_links:
         # Refused links that the peer does not detach cost as much as others.
         peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
@@ -150,7 +150,7 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
                 target=target,
                 unsettled=unsettled,
                 incomplete_unsettled=incomplete,
-                max_message_size=peer.host.settings.max_message_bytes,
+                max_message_size=peer.context.settings.max_message_bytes,
                 offered_capabilities=offered,
             ),
         )
@@ -185,7 +185,7 @@ def _hint(peer: Peer, terminus: SourceTerminus) -> dict[str, Value]:
     selector = terminus.asked_selector
     if selector is None or peer.connection.remote_max_frame_size < HINT_FRAME:
         return {}
-    hints = peer.host.broker.matching.hints(terminus.queue, selector)
+    hints = peer.context.broker.matching.hints(terminus.queue, selector)
     return {HINT: "; ".join(hints)} if hints else {}
 
 

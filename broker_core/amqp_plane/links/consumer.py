@@ -56,7 +56,7 @@ class ConsumerLink(OutgoingLink, Resumable):
     ) -> None:
         super().__init__(peer, link, terminus, presettled=presettled)
         self.transactions = transactions
-        self.default = disposition_of(default, None, peer.host.wall_ms())
+        self.default = disposition_of(default, None, peer.context.wall_ms())
         self.locks = Locks(self)
         self.acquisition = Acquisition(self)
         self.resumptions = Resumptions()  # deliveries of the former link
@@ -231,7 +231,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             retire(self, deliveries, state, settled)
             return
         try:
-            disposition = disposition_of(state, (self.default or RETURNED) if settled else None, self.host.wall_ms())
+            disposition = disposition_of(state, (self.default or RETURNED) if settled else None, self.context.wall_ms())
         except errors.InvalidRequest as error:
             self.peer.detach(self, as_error(error))
             return
@@ -389,7 +389,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         ended: dict[Disposition, list[bytes]] = {}
         for tag, state in compared.ended.items():
             try:
-                disposition = disposition_of(state, None, self.host.wall_ms())
+                disposition = disposition_of(state, None, self.context.wall_ms())
             except errors.InvalidRequest as error:  # the link of that outcome has ended
                 self.peer.log(f"{self}: {error}")
                 disposition = RETURNED

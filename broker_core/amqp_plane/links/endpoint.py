@@ -75,7 +75,7 @@ class Terminus:
         """Grant the expiry that an attach asks for, within limits."""
         if not isinstance(asked, (Source, Target)):
             return Expiry()
-        granted = Expiry.granted(asked, self.peer.host.settings.amqp_max_expiry_timeout_s)
+        granted = Expiry.granted(asked, self.peer.context.settings.amqp_max_expiry_timeout_s)
         return granted.of_owned_node() if self.lasts and self.owned else granted
 
     def is_same(self, asked: Terminus) -> bool:
@@ -147,7 +147,7 @@ class LinkEnd:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.loop = peer.loop
-        self.host = peer.host
+        self.context = peer.context
 
     @property
     def session(self) -> Session:

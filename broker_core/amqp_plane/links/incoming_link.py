@@ -78,7 +78,7 @@ class IncomingLink(Resumable):
             refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
             self.refused(formats, refusal)
             deliveries = [d for d in deliveries if not d.format]
-        if self.host.checks_user_id:
+        if self.context.checks_user_id:
             deliveries = self._without_others(deliveries)
         if not deliveries:
             return
@@ -198,25 +198,25 @@ class IncomingLink(Resumable):
             self.peer.registry.look(self)
 
     def _renew_batch(self) -> None:
-        self.renew(self.host.settings.amqp_credit // RENEW_PART)
+        self.renew(self.context.settings.amqp_credit // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
         """Grant credit if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
         held = self._unconfirmed + len(self._unfinished)
-        window = wanted = self.host.settings.amqp_credit - held
+        window = wanted = self.context.settings.amqp_credit - held
         second = self.link.rcv_settle_mode == RCV_SECOND
         if second:  # otherwise our outcome settles, and the sender keeps nothing unsettled
-            most = self.host.settings.amqp_max_unsettled_per_connection
-            wanted = min(wanted, self.host.sender_credit.room(self, self.peer.connection, held, most))
-        credit = self.host.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
+            most = self.context.settings.amqp_max_unsettled_per_connection
+            wanted = min(wanted, self.context.sender_credit.room(self, self.peer.connection, held, most))
+        credit = self.context.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
         if credit > 0 and more >= (batch if credit == window else 1):
             self.link.grant(credit)
             self.peer.send_soon()
         if second:
-            self.host.sender_credit.claim(self, self.peer.connection, held + self.link.link_credit)
+            self.context.sender_credit.claim(self, self.peer.connection, held + self.link.link_credit)
 
     # --- the end
 
@@ -243,7 +243,7 @@ class IncomingLink(Resumable):
 
     def suspend(self, turn: Turn) -> None:
         """Live on without a link."""
-        self.host.sender_credit.leave(self, self.peer.connection)
+        self.context.sender_credit.leave(self, self.peer.connection)
 
     def go_on(self, turn: Turn, former: IncomingLink) -> None:
         """Continue with the deliveries of the former link, on the same session."""
@@ -284,7 +284,7 @@ class IncomingLink(Resumable):
     def end(self, turn: Turn) -> None:
         """End the link: it gives no more credit, and leaves its queue's capacity to others."""
         self.ended = True
-        self.host.sender_credit.leave(self, self.peer.connection)
+        self.context.sender_credit.leave(self, self.peer.connection)
 
 
 def _naming(error: Error, delivery: Delivery) -> Error:
@@ -320,8 +320,8 @@ class AnonymousTerminus(IncomingLink):
                 route: str | Immediate | ExchangeRoute = self._find(address_of(delivery.payload))
                 immediate = self.terminus.immediate
                 may_wait = not immediate and transaction is None
-                if isinstance(route, str) and not may_wait and self.host.sender_credit.is_full(route):
-                    staged = also_staged(self.host.nodes, route)
+                if isinstance(route, str) and not may_wait and self.context.sender_credit.is_full(route):
+                    staged = also_staged(self.context.nodes, route)
                     raise QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
                 if isinstance(route, str) and immediate:
                     route = Immediate(route)
@@ -338,15 +338,15 @@ class AnonymousTerminus(IncomingLink):
     def _waiting_list(self, queue: str) -> WaitingList | None:
         """Return the waiting list of a queue that blocks. All messages go through it, so that none overtakes another."""
         line = self._waiting_lists.get(queue)
-        if line is None and self.host.sender_credit.blocks(queue):
+        if line is None and self.context.sender_credit.blocks(queue):
             line = self._waiting_lists[queue] = WaitingList(self, queue)
-            self.host.sender_credit.waiting_lists[line] = None
+            self.context.sender_credit.waiting_lists[line] = None
         return line
 
     def leave(self, line: WaitingList) -> None:
         """Remove a waiting list that has no messages."""
         self._waiting_lists.pop(line.queue, None)
-        self.host.sender_credit.waiting_lists.pop(line, None)
+        self.context.sender_credit.waiting_lists.pop(line, None)
 
     def end(self, turn: Turn) -> None:
         """End the link: messages in its waiting lists have no outcome."""

@@ -79,7 +79,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
             return 0
         if self._backlog:
             return 0
-        most = min(link.link_credit, self.host.settings.amqp_max_unsettled - len(link.unsettled)) - self._pending
+        most = min(link.link_credit, self.context.settings.amqp_max_unsettled - len(link.unsettled)) - self._pending
         if most <= 0:
             return 0
         free = self.peer.capacity.free(link.session)
@@ -98,7 +98,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         return (
             link.link_credit <= 0
             or link.session.remote_incoming_window <= 0
-            or len(link.unsettled) >= self.host.settings.amqp_max_unsettled
+            or len(link.unsettled) >= self.context.settings.amqp_max_unsettled
             or self.peer.capacity.free(link.session) <= 0
         )
 
@@ -109,7 +109,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     def known_matches(self) -> View | None:
         """Return the known matches of the link's selector, for one command."""
-        return None if self.selector is None else self.host.broker.matching.view(self.queue, self.selector)
+        return None if self.selector is None else self.context.broker.matching.view(self.queue, self.selector)
 
     def taken(self, rows: RowSet) -> int:
         """Count messages that `take` has found; return the number of this acquisition, for `deliver`."""
@@ -150,7 +150,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     def _is_held_up(self) -> bool:
         """Return True if the socket or the session's window prevents it from looking for messages. It looks when they open."""
         waits = self in self.peer.squeezed.get(self.link.session, ())
-        return (self.peer.stalled or waits) and self.host.nodes.has_available(self.queue)
+        return (self.peer.stalled or waits) and self.context.nodes.has_available(self.queue)
 
     def _await_window(self) -> None:
         """Wait for the session's window. The next flow that opens it lets the link continue, even if it names another link."""
@@ -200,7 +200,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     def _make_ready(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
         for block_slice in slices:
-            for tags, encoded in _messages_of(self.host.broker, block_slice, partial(self._keep_damaged, block_slice)):
+            for tags, encoded in _messages_of(self.context.broker, block_slice, partial(self._keep_damaged, block_slice)):
                 if isinstance(encoded, list):
                     self._backlog.extend(zip(tags, encoded, strict=True))
                     continue
@@ -215,7 +215,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self._add_underway(-len(sequences))
         self.peer.capacity.gained(self.link.session)
         first, last = int(sequences[0]), int(sequences[-1])
-        self.host.broker.damage.note(errors.DamagedMessages.of(self.queue, first, last, error))
+        self.context.broker.damage.note(errors.DamagedMessages.of(self.queue, first, last, error))
 
     def pump(self) -> None:
         """Send ready messages, as credit and windows allow."""

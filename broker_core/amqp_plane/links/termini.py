@@ -166,7 +166,9 @@ class SubscriptionSource(SourceTerminus):
         """
         if self._subscription.durable:
             return Expiry()
-        return Expiry.granted(asked, self.peer.host.settings.amqp_max_expiry_timeout_s) if isinstance(asked, Source) else Expiry()
+        return (
+            Expiry.granted(asked, self.peer.context.settings.amqp_max_expiry_timeout_s) if isinstance(asked, Source) else Expiry()
+        )
 
     def is_same(self, asked: Terminus) -> bool:
         """Return True if another attach asks for the same subscription, with the same filters and options."""
@@ -330,7 +332,7 @@ class DynamicTarget(TargetTerminus):
 
 def exchange_route(peer: Peer, exchange: str, key: str | None) -> ExchangeRoute:
     """Return the route of this peer's messages through an exchange. Without a `key`, each message's subject is its key."""
-    return ExchangeRoute(exchange, key, peer.container if peer.host.nodes.minds_senders(exchange) else None)
+    return ExchangeRoute(exchange, key, peer.container if peer.context.nodes.minds_senders(exchange) else None)
 
 
 def _those(asked: tuple[str, ...], *known: str) -> tuple[str, ...]:

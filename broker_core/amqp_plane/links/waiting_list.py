@@ -29,7 +29,7 @@ class WaitingList:
 
     def __init__(self, link: AnonymousTerminus, queue: str) -> None:
         self.peer, self.session, self.transport = link.peer, link.session, link.transport
-        self._loop, self._host = link.loop, link.host
+        self._loop, self._context = link.loop, link.context
         self.queue = queue
         self.usual_bytes = 0
         self._link = link
@@ -38,7 +38,7 @@ class WaitingList:
 
     def add(self, deliveries: list[Delivery]) -> None:
         """Hand on the messages that have capacity. The rest waits; if that is too much, the last ones are refused."""
-        blocking, until = self._host.sender_credit, self._host.now() + CAPACITY_TIMEOUT_S
+        blocking, until = self._context.sender_credit, self._context.now() + CAPACITY_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
             blocking.hold(self.peer.user, _cost(delivery))
@@ -55,13 +55,13 @@ class WaitingList:
         """Hand on the messages that have capacity."""
         if self._link.ended:
             return
-        count = self._host.sender_credit.allowed(self, len(self._waiting), self._underway)
+        count = self._context.sender_credit.allowed(self, len(self._waiting), self._underway)
         self._hand_on(count)
         self._rest()
 
     def look(self, now: float) -> None:
         """Refuse messages that have waited for too long. If the queue was deleted, hand all on, so that they are refused."""
-        if not self._host.nodes.has_queue(self.queue):
+        if not self._context.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the commit refuses them
         while self._waiting and self._waiting[0][1] <= now:
             self._link.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
@@ -83,7 +83,7 @@ class WaitingList:
         while self._waiting:
             left.append(self._next())
             left[-1].payload = b""  # it is no longer counted
-        self._host.sender_credit.forget(self)
+        self._context.sender_credit.forget(self)
         return left
 
     def follow(self, link: AnonymousTerminus) -> None:
@@ -92,7 +92,7 @@ class WaitingList:
 
     def _too_much(self) -> str:
         """Return the reason if too much waits; "" otherwise."""
-        held = self._host.sender_credit
+        held = self._context.sender_credit
         if held.waiting_bytes_of[self.peer.user] > OF_ONE_USER:
             return f"{OF_ONE_USER >> 20} MiB of one user wait for room already"
         return f"{WAITING_BYTES >> 20} MiB wait for room already" if held.waiting_bytes > WAITING_BYTES else ""
@@ -104,7 +104,7 @@ class WaitingList:
 
     def _next(self, *, last: bool = False) -> Delivery:
         delivery, _ = self._waiting.pop() if last else self._waiting.popleft()
-        self._host.sender_credit.hold(self.peer.user, -_cost(delivery))
+        self._context.sender_credit.hold(self.peer.user, -_cost(delivery))
         return delivery
 
     def _came_back(self, count: int) -> None:
@@ -112,7 +112,7 @@ class WaitingList:
         if self._link.ended:
             return
         if self._waiting:
-            self._host.call(self.renew)  # not now: a commit may be running
+            self._context.call(self.renew)  # not now: a commit may be running
         else:
             self._rest()
 
@@ -121,13 +121,13 @@ class WaitingList:
         if self._waiting:
             return
         if self._underway:
-            self._host.sender_credit.allowed(self, 0, self._underway)
+            self._context.sender_credit.allowed(self, 0, self._underway)
         else:
-            self._host.sender_credit.forget(self)
+            self._context.sender_credit.forget(self)
             self._link.leave(self)
 
     def _full(self, why: str) -> QueueFull:
-        staged = also_staged(self._host.nodes, self.queue)
+        staged = also_staged(self._context.nodes, self.queue)
         return QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
 
 

@@ -50,12 +50,12 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
     name, separator, key = address.partition("/")
-    nodes = peer.host.nodes
+    nodes = peer.context.nodes
     # A subscription has its own copies, so browsing an exchange needs the right to receive.
     needed = Right.RECEIVE if right is Right.BROWSE and nodes.has_exchange(name) else right
     allowed = peer.may(needed, name)
     if allowed:
-        peer.host.create_on_use(name, peer.user)
+        peer.context.create_on_use(name, peer.user)
     if separator and not (allowed and nodes.has_exchange(name)) and (advice := notations.advice(address)) is not None:
         raise Refusal(Condition.NOT_FOUND, advice)
     if not allowed:

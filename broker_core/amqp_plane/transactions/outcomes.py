@@ -25,7 +25,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     named = transactions.get(state)
     try:
-        disposition = disposition_of(state.outcome, (link.default or RETURNED) if settled else None, link.host.wall_ms())
+        disposition = disposition_of(state.outcome, (link.default or RETURNED) if settled else None, link.context.wall_ms())
     except InvalidRequest as error:
         if named is not None:
             named.fail(error)
