@@ -153,7 +153,6 @@ class ArrowBatchReader:
             self._pieces.append(body)
 
     def _measure(self, metadata: memoryview | bytes, body: int) -> int:
-        """Measure a message before it is read; return its kind."""
         if len(metadata) > METADATA_BYTES:
             raise _too_much_metadata()
         try:
@@ -306,7 +305,6 @@ class _Table:
         return None if at is None else _Table(self._data, _offset(self._data, at))
 
     def length(self, number: int) -> int:
-        """Return the length of a text; 0 if the field is missing."""
         at = self._field(number)
         return 0 if at is None else int(struct.unpack_from("<I", self._data, _offset(self._data, at))[0])
 
@@ -319,7 +317,6 @@ class _Table:
         return str(self._data[first : first + size], errors="replace")
 
     def tables(self, number: int) -> list[_Table]:
-        """Return a vector of tables."""
         count = self.length(number)
         if count > MOST_FIELDS:
             raise _too_many_fields()
@@ -331,7 +328,6 @@ class _Table:
         return [_Table(self._data, _offset(self._data, place)) for place in range(first, first + 4 * count, 4)]
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """Return a vector of structs of two 64-bit numbers."""
         at = self._field(number)
         if at is None:
             return []

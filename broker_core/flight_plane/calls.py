@@ -160,7 +160,6 @@ class Call:
         return len(self._raw) if self._limit is None else 0
 
     def _advance(self) -> None:
-        """Form messages from the received bytes, and renew the peer's window."""
         while self._failure is None and not self.finished and not self.gone:
             message = self._message
             if message is None:

@@ -166,7 +166,6 @@ class FlightConnection:
         self.settle()
 
     def _need(self, octets: int) -> None:
-        """Fill the buffer to at least this number of bytes."""
         while self._stop - self._start < octets:
             if self._start:
                 rest = self._stop - self._start
@@ -212,7 +211,6 @@ class FlightConnection:
         self._whole()
 
     def _octets(self, call: Call | None, most: int) -> int:
-        """Move some of a frame's bytes to their place; return their number."""
         held = self._stop - self._start
         with self.mutex:
             place = None if call is None else call.target()

@@ -267,7 +267,6 @@ class FlightListener:
                 self._finish(call, statuses.of(errors.ResourceLimit("the broker's host has no thread left: try again later")))
 
     def _finish(self, call: Call, trailers: bytes) -> None:
-        """End a call that is counted in `_ending`."""
         try:
             call.finish(trailers)
         finally:

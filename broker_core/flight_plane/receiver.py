@@ -101,7 +101,6 @@ class MessageReceiver:
             self._changed.notify_all()
 
     def _queue_of(self, metadata: bytes) -> str | None:
-        """Return the queue of a batch, from its metadata if each batch names its own."""
         if not self._names_queues:
             return self._request.queue
         name = parse("the metadata of a batch", metadata, BatchMetadata).queue
@@ -160,7 +159,6 @@ class MessageReceiver:
         return c.Stat(queue) if exchange is None else ListExchanges(exchange)
 
     def _store(self, queue: str | None, batch: Any, sizes: Any, payload: payloads.Stored) -> tuple[dict[str, int], int]:
-        """Enqueue or stage one batch. Return further fields of the acknowledgement, and the log position to wait for."""
         stage = self._stage
         durable = stage is not None or columns.any_durable(batch)
         if queue is None:

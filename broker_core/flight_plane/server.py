@@ -209,8 +209,6 @@ class _Handlers:
             call.send(writer.message(batch))
 
     def _request(self, call: Call, caller: Caller) -> dict[int, memoryview]:
-        """Return the only message of a call that is not a stream."""
-
         def refusal(octets: int) -> errors.PenstockError:
             return errors.InvalidRequest(f"a request has at most {MAX_REQUEST_BYTES} bytes, this one {octets}")
 

@@ -100,7 +100,6 @@ def _representable(array: pa.Array) -> pa.Array:
 
 
 def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:
-    """Return the column of error texts, with the reasons of messages that cannot be decoded."""
     import pyarrow.compute as pc
 
     reasons = pa.array([f"malformed: {reason}" for reason in malformed.values()], pa.string())
@@ -125,7 +124,6 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
 def _made(
     names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers, malformed: Malformed | None
 ) -> dict[str, pa.Array]:
-    """Return the requested columns that can be converted from the other form."""
     held = payload.schema.names
     if not payload.num_rows:
         return {}

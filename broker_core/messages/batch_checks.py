@@ -92,7 +92,6 @@ def _check_type(name: str, actual: pa.DataType) -> None:
 
 
 def _check_delivery_times(times: pa.Array, now: int) -> None:
-    """Raise InvalidColumn with the row for a `deliveryTime` that is `MAX_MILLISECONDS` from now or more."""
     import pyarrow.compute as pc
 
     latest = (now + MAX_MILLISECONDS) * 1000
@@ -153,7 +152,6 @@ def _nbytes_of_texts(array: pa.Array) -> int:
 
 
 def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the length of each value of a binary or string array of any kind; 0 for null."""
     import numpy as np
 
     types, type_ = pa.types, array.type
@@ -178,7 +176,6 @@ def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the lengths, with 0 for null slots."""
     import pyarrow.compute as pc
 
     # In Arrow a null slot can have a length. Nothing of it is stored.

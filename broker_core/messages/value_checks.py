@@ -61,7 +61,6 @@ def _check_symbols(name: str, texts: pa.Array, rows: pa.Array) -> None:
 
 
 def _check_map(name: str, maps: pa.Array) -> None:
-    """Raise InvalidRequest for a key that is not a symbol, or that a map has twice."""
     import pyarrow.compute as pc
 
     rows = None

@@ -46,7 +46,6 @@ def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
 
 
 def _property(maps: pa.Array, name: str) -> Operand:
-    """Return the value of this key in each map."""
     bounds = offsets_of(maps)
     first, last, per_map = int(bounds[0]), int(bounds[-1]), int(bounds[1] - bounds[0])
     same_keys = per_map > 0 and maps.null_count == 0 and bool((bounds[1:] - bounds[:-1] == per_map).all())
@@ -65,7 +64,6 @@ def _property(maps: pa.Array, name: str) -> Operand:
 
 
 def _periodic(keys: pa.Array, period: int) -> bool:
-    """Return True if the keys repeat with this period."""
     ends, data = offsets_of(keys), keys.buffers()[2]
     if data is None:
         return False

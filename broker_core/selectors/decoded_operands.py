@@ -65,7 +65,6 @@ def _of_field(properties: Any, field: str) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """Return the value of an application property as one of the types of `of_values`."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):

@@ -95,7 +95,6 @@ _KNOWN = allowing(*STRING, *SYMBOL, 0x98, *_UNTYPED, *_INTS, *_FLOATS, _BOOLEAN,
 
 
 def _property(walk: Walk, buffer: pa.Buffer, entries: list[MapEntries], name: str) -> Operand:
-    """Return the operand of one application property: its value in every map, by its constructor."""
     cells = _without_odd(walk, _values(walk, entries, name.encode()))
     code = cells.code
     present = np.flatnonzero(np.bincount(code, minlength=256))
@@ -194,7 +193,6 @@ def _booleans(walk: Walk, buffer: pa.Buffer, cells: Cells) -> Booleans:
 
 
 def _without_odd(walk: Walk, cells: Cells) -> Cells:
-    """Return the cells with null in odd rows, where their offsets mean nothing."""
     if walk.odd.any():
         cells.clear(walk.odd, walk.first)
     return cells

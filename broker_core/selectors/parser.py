@@ -82,7 +82,7 @@ class _Parser:
     # --- Expressions ---------------------------------------------------------------------------------------------------------
 
     def expression(self, minimum: int) -> Node:
-        """Parse an expression whose operators bind at least as tightly as `minimum`."""
+        """Parse operators that bind at least as tightly as `minimum`."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             wrong(self.next.position, self.next.described, f"no more than {MAX_DEPTH} levels of parentheses and operators")

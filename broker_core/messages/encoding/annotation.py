@@ -68,7 +68,6 @@ def merged(section: bytes, overlays: Iterable[bytes]) -> bytes:
 
 
 def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[type, object], bytes]]:
-    """Yield key and bytes of each entry of the map at `position`."""
     width = {0xC1: 1, 0xD1: 4}.get(octets[position]) if position < end else None
     if width is None or skip(octets, position, end) != end:
         raise DecodeError("annotations are one map", position)
@@ -102,7 +101,6 @@ def overlaid(payload: pa.RecordBatch, overlays: Mapping[int, Sequence[bytes]]) -
 
 
 def _section(payload: pa.RecordBatch, row: int) -> bytes:
-    """Return the stored annotations of a row as a section; empty if it has none."""
     names = payload.schema.names
     if "encodedAnnotations" in names and (section := payload.column("encodedAnnotations")[row].as_py()) is not None:
         return bytes(section)
@@ -113,7 +111,6 @@ def _section(payload: pa.RecordBatch, row: int) -> bytes:
 
 
 def _with(payload: pa.RecordBatch, name: str, values: Mapping[int, Any]) -> pa.RecordBatch:
-    """Return the batch with other values in some rows of a column, which need not exist."""
     columns = dict(zip(payload.schema.names, payload.columns, strict=True))
     kind, rows = MESSAGE_COLUMNS[name], payload.num_rows
     order = np.arange(rows)

@@ -113,7 +113,6 @@ def arrived(payloads: Sequence[bytes], now: int | None = None) -> ArrivedMessage
 
 
 def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Exception]:
-    """Return the errors, by row, of messages whose annotations contain an invalid delivery time."""
     bad: dict[int, Exception] = {}
     for row, section in sections.items():
         if delivery_times.PREFIX in section:
@@ -149,7 +148,7 @@ def _whole(payload: bytes, error: Exception) -> Exception:
 
 
 def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
-    """Split messages into sections: the hot loop. Returns the refused payloads and their errors."""
+    """Split messages into sections: the hot loop. Return the refused payloads."""
     refused: list[tuple[int, Exception]] = []
     headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
     messages, ttls = parts.messages, parts.ttls
@@ -230,7 +229,7 @@ def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
 
 
 def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: int) -> bool:
-    """Keep all messages after the first if they have its length and first bytes; otherwise return False."""
+    """Keep all messages if they have the length and first bytes of the first message; otherwise return False."""
     if len({payload[:octets] for payload in payloads}) > 1 or len(set(map(len, payloads))) > 1:
         return False
     parts.messages += [payload[bare_at:] for payload in payloads[1:]]
@@ -255,7 +254,6 @@ def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
 
 
 def _plain(payload: bytes, parts: _Parts) -> None:
-    """Split one message of any form. Raises DecodeError, FieldError."""
     header, note, foot = NOTHING, None, None
     budget = [annotation.AROUND]
     sections = scan(payload)
@@ -319,7 +317,6 @@ _TABLES = _tables()
 
 
 def _distinct(fields: list[HeaderFields]) -> list[HeaderFields]:
-    """Return the distinct headers; one if all are equal."""
     # Usually all are the same object, which `count` compares by identity.
     if not fields or fields.count(fields[0]) == len(fields):
         return fields[:1]
@@ -329,7 +326,6 @@ def _distinct(fields: list[HeaderFields]) -> list[HeaderFields]:
 
 
 def _payload(parts: _Parts, distinct: list[HeaderFields]) -> tuple[Payload, int]:
-    """Return the stored form and the mask of its columns."""
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
     if not (parts.ttls or parts.annotations or parts.footers) and len(distinct) == 1 and distinct[0].ttl is None:
@@ -352,7 +348,6 @@ def _payload(parts: _Parts, distinct: list[HeaderFields]) -> tuple[Payload, int]
 
 
 def _ttls(parts: _Parts) -> pa.Array:
-    """Return the column of ttls, of which at least one is in `ttls`."""
     ttls = np.frombuffer(b"".join(parts.ttls.values()), ">u4").astype(np.int64)
     if len(ttls) == len(parts.headers):
         return pa.array(ttls)

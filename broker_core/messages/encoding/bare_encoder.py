@@ -107,7 +107,6 @@ _TIME_KEY = np.frombuffer(bytes((SYMBOL, len(DELIVERY_TIME))) + DELIVERY_TIME.en
 
 
 def _held(payload: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the columns with at least one value."""
     rows = payload.num_rows
     return {n: column for n, column in zip(payload.schema.names, payload.columns, strict=True) if column.null_count < rows}
 
@@ -116,7 +115,6 @@ def _held(payload: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _properties(held: Mapping[str, pa.Array], rows: int) -> tuple[list[pa.Array], Ints]:
-    """Return the section of properties in parts to be joined, and the bytes of all parts."""
     used = max((i for i, (name, _) in enumerate(_FIELDS, 1) if name in held), default=0)
     if not used:
         return [], np.zeros(rows, np.int64)
@@ -169,7 +167,6 @@ def _with_nulls(octets: Octets, widths: Ints | int, present: Bools, listed: Bool
 
 
 def _fixed(field: tuple[str, int], held: Mapping[str, pa.Array], present: Bools) -> tuple[Octets, Ints | int]:
-    """Return a time or a uint of each row, and its bytes."""
     name, code = field
     if name not in held:
         return np.empty((len(present), 1), np.uint8), 1

@@ -78,7 +78,6 @@ def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: i
 
 
 def _encoded(keys: pa.Array, values: pa.Array, key_code: int) -> tuple[pa.Array, Ints]:
-    """Return the bytes of each entry, and their number."""
     sizes = np.stack([lengths(keys), lengths(values)])
     octets, widths = before_values(np.array([[key_code], [STRING]]), sizes)
     if values.null_count:

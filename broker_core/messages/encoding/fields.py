@@ -109,7 +109,6 @@ def _field(message: bytes, position: int, end: int, place: int) -> Any:
 
 
 def _properties(message: bytes) -> int:
-    """Return where the list of properties begins; -1 without one."""
     position = 0
     while message[position : position + 2] == b"\x00\x53":
         code, constructor = message[position + 2], message[position + 3]

@@ -142,7 +142,6 @@ def _annotations(walk: Walk) -> tuple[Places, Places]:
 
 
 def _bare_end(walk: Walk) -> Places:
-    """Follow the bare message and the footer; return where the bare message ends."""
     walk.skip(PROPERTIES)
     walk.skip(APPLICATION_PROPERTIES)
     for code, rows in walk.body():
@@ -160,7 +159,6 @@ def _bare_end(walk: Walk) -> Places:
 
 
 def _bytes(walk: Walk, cells: Cells | None, kinds: dict[int, int | None]) -> tuple[npt.NDArray[np.int16], Mask]:
-    """Return the values of a field of one byte, and the mask of rows that have one."""
     values, valid = np.zeros(len(walk.first), np.int16), np.zeros(len(walk.first), np.bool_)
     if cells is None:
         return values, valid
@@ -208,7 +206,6 @@ class _ForeignMessage(NamedTuple):
 
 
 def _plain(message: bytes) -> _ForeignMessage:
-    """Split one message. Raises RemoteProtocolError for malformed messages."""
     sections = scan(message, most=MAX_SECTIONS_READ)
     by_code: dict[int, Any] = {section.code: section for section in sections}
     header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)

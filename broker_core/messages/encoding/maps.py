@@ -60,7 +60,6 @@ class _Entries:
         self.is_regular = whole and int(self.of_row.min()) == len(pairs)
 
     def in_order(self, part: str) -> Cells:
-        """Return the keys or the values."""
         return _in_order(self.pairs, part, self.offsets, self.valid, self.is_regular)
 
     def names(self, walk: Walk, buffer: pa.Buffer, keys: tuple[int, ...]) -> pa.Array:
@@ -79,7 +78,6 @@ _NOT_NULL = np.arange(256) != NULL
 
 
 def _in_order(pairs: list[MapEntries], part: str, offsets: Places, valid: Mask, alike: bool) -> Cells:
-    """Return the keys or the values of all maps, message by message."""
     columns: list[Cells] = [getattr(pair, part) for pair in pairs]
     if alike:
         stacked = (np.stack([getattr(cells, name) for cells in columns], axis=1).ravel() for name in ("code", "start", "end"))
@@ -109,7 +107,6 @@ def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...])
 
 
 def _first_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> list[bytes] | None:
-    """Return the keys of the first map if all maps have the same valid keys in the same order."""
     first = []
     for cells in keys:
         width = same_length(cells.start, cells.end)
@@ -123,7 +120,6 @@ def _first_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]
 
 
 def _twice(names: pa.Array, owner: Indices, counts: Places) -> Indices:
-    """Return the entries whose key occurs again in the same map."""
     most = int(counts.max()) if len(counts) else 0
     if most < 2:
         return np.empty(0, np.int64)

@@ -216,7 +216,6 @@ def _uuid(buffer: pa.Buffer, start: Places, end: Places) -> tuple[pa.Array, Indi
 
 
 def _of_width(octets: Octets) -> pa.Array:
-    """Return texts of one width, one for each row."""
     rows, width = octets.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(octets)])

@@ -122,14 +122,12 @@ def _walk(octets: bytes) -> None:
 
 
 def _begin(octets: bytes) -> tuple[int, int]:
-    """Return the number of elements of a section, and where the first begins."""
     if octets[3] in (0xC0, 0xC1):
         return octets[5], 6
     return int.from_bytes(octets[8:12], "big"), 12
 
 
 def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
-    """Return the end of the value at `position`."""
     how = kinds[octets[position]]
     if how > 0:
         return position + how

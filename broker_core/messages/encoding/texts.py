@@ -87,7 +87,6 @@ def _described(descriptors: tuple[Any, ...], value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """Return a value that JSON writes without quotes."""
     if value is None:
         return "null"
     if isinstance(value, bool):

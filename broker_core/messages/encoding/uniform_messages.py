@@ -126,7 +126,6 @@ def _template(header: HeaderFields) -> _RecordTemplate:
 
 
 def _only(head: bytes, number: int) -> int:
-    """Return the position of a 64-bit number that occurs once."""
     octets = _LONG.pack(number)
     assert head.count(octets) == 1, "Arrow writes each of the lengths once"
     return head.index(octets)

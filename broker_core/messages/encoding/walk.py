@@ -205,7 +205,6 @@ class Walk:
             self.odd[rows[mask]] = True
 
     def _header(self, rows: Rows, short: int, long: int) -> tuple[Places, Places, Places]:
-        """Return count, first element and end of the list or map at each cursor."""
         code, start, end = self.element(rows, self.cursor[rows])
         empty = 0x45 if short == 0xC0 else short
         self.require(rows, code, (short, long, empty))
