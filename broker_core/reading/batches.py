@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,16 @@ _ADDED_TO = ("annotations", "encodedAnnotations")
 _ALWAYS = ("message", *_ADDED_TO)
 
 
+class _Output(NamedTuple):
+    """The batches that a reader wants."""
+
+    columns: Sequence[str]
+    queue: str
+    delivery: bytes = b""  # prefix of the column `delivery`
+    stored: bool = False
+    set_aside: Callable[[Mapping[int, str]], None] | None = None
+
+
 def record_batches(
     journal: Records,
     slices: Iterable[BlockSlice],
@@ -49,8 +59,9 @@ def record_batches(
     messages whose record is damaged. Any other damaged record raises DamagedMessages.
     """
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, SMALL_ROWS, ended=set_aside is None)
+    output = _Output(columns, queue, delivery, stored, set_aside)
     for group in assembly.grouped(measured, JOINED_ROWS, BATCH_BYTES):
-        yield _assembled(_joined(group, columns), group, columns, queue, delivery, stored, set_aside)
+        yield _assembled(_joined(group, columns), group, output)
 
 
 def record_tables(
@@ -64,7 +75,7 @@ def record_tables(
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, sys.maxsize, ended=True)
     weighed = ((item, count, octets + RECORD_COST, form, big) for item, count, octets, form, big in measured)
     for group in assembly.grouped(weighed, rows, size):
-        yield _assembled(_stacked(group, columns), group, columns, queue, b"", True, None)
+        yield _assembled(_stacked(group, columns), group, _Output(columns, queue, stored=True))
 
 
 def _columns_of_record(columns: Container[str], read: Callable[[int], pa.RecordBatch], position: int) -> pa.RecordBatch:
@@ -100,16 +111,9 @@ def _measured(
             yield (block_slice, wanted_rows), rows, size, wanted_rows.is_encoded, rows >= large
 
 
-def _assembled(
-    payload: assembly.Payload,
-    group: list[_Item],
-    columns: Sequence[str],
-    queue: str,
-    delivery: bytes,
-    stored: bool,
-    set_aside: Callable[[Mapping[int, str]], None] | None,
-) -> assembly.Payload:
+def _assembled(payload: assembly.Payload, group: list[_Item], output: _Output) -> assembly.Payload:
     """Add the broker's columns to the taken rows of a group."""
+    columns, queue, delivery, stored, set_aside = output
     names, parts = set(columns), _parts(group)
     first = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
     sequence: Any = np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]) if first is None else first
