@@ -144,7 +144,7 @@ def is_waiting(thread: str) -> bool:
     """Say whether a thread of this name waits for the journal."""
     (number,) = [each.ident for each in threading.enumerate() if each.name == thread]
     found = traceback.extract_stack(sys._current_frames().get(number or 0))
-    return any(frame.name == "wait" and frame.filename.endswith("journal.py") for frame in found)
+    return any(frame.name == "wait" and frame.filename.endswith("writer.py") for frame in found)
 
 
 def _wait(gate: threading.Event) -> None:
