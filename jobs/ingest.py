@@ -3,11 +3,11 @@ r"""A queue into a Delta table or Parquet files, each message exactly once.
     python -m penstock.jobs.ingest \
         --url grpc://127.0.0.1:8815 --queue orders --table /data/orders --checkpoint /data/orders.checkpoint
 
-Runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. Start it again with the same checkpoint and
-it goes on where it was, whatever ended it. `python -m penstock.jobs.ingest …` does the same with a Spark of its own.
+The job runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. With the same checkpoint, the next run
+continues where the previous one ended.
 
-With --format parquet Spark keeps beside the files, in `_spark_metadata`, which of them count, and reads the folder by that list:
-each message once. Other readers do not know it, and find the files of tasks that were killed as well.
+Tables of --format parquet must be read with Spark, which lists the valid files in `_spark_metadata`. Other readers ignore this
+list and also read the files of killed tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.jobs.session import session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job until it is stopped, or with --available-now until the queue is empty; return the exit code."""
+    """Run the job, and return the exit code."""
     args = _parser().parse_args(argv)
     spark = session(f"penstock ingest {args.queue}")
     penstock.register(spark)
@@ -66,28 +66,28 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 def stop_on_signal(query: StreamingQuery) -> None:
     """Stop a query on SIGTERM or SIGINT.
 
-    Not by query.stop() in the handler itself: it may run in the middle of a call over the same connection to the JVM.
+    Another thread calls query.stop(), because the handler may interrupt a call over the same connection to the JVM.
     """
-    asked = threading.Event()
+    stopping = threading.Event()
 
     def stop() -> None:
-        asked.wait()
+        stopping.wait()
         query.stop()
 
     threading.Thread(target=stop, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked.set())
+        signal.signal(number, lambda *_: stopping.set())
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ingest", description="A queue into a table, each message exactly once.")
-    parser.add_argument("--url", help="the broker, such as amqp://HOST:5672; left out where the option connectionString is given")
+    parser = argparse.ArgumentParser(prog="ingest", description="Copies a queue into a table, each message exactly once.")
+    parser.add_argument("--url", help="the broker, such as amqp://HOST:5672; omit it with the option connectionString")
     parser.add_argument("--queue", required=True, help="the queue to read")
-    parser.add_argument("--table", required=True, metavar="PATH", help="the table's folder; made when it is not there")
+    parser.add_argument("--table", required=True, metavar="PATH", help="the table's folder, which is created if necessary")
     parser.add_argument("--format", default="delta", choices=["delta", "parquet"], help="of the table; default: delta")
-    parser.add_argument("--checkpoint", required=True, metavar="PATH", help="where Spark keeps its place; one for each job")
+    parser.add_argument("--checkpoint", required=True, metavar="PATH", help="the folder of Spark's checkpoint; one for each job")
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--available-now", action="store_true", help="take what waits now, then end")
+    when.add_argument("--available-now", action="store_true", help="read the messages that wait now, then end")
     when.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between two batches; default: 1")
     parser.add_argument(
         "--lease",
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--schema", metavar="DDL", help='only these columns, such as "sequenceNumber long, body binary"; default: all'
     )
-    add_options(parser, "the source", "maxMessagesPerTrigger=50000, or spool=FOLDER for a broker that is no Penstock")
+    add_options(parser, "the source", "maxMessagesPerTrigger=50000, or spool=FOLDER for a foreign broker")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""A running query, told in lines with units."""
+"""The progress of a running query as lines of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-#: Seconds between two looks at a query.
+#: Seconds between two checks of a query.
 LOOK_S = 0.25
 
 
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def fail(text: str) -> int:
-    """Print an error on stderr; return exit code 1."""
+    """Print an error on stderr, and return exit code 1."""
     print(f"error: {text}", file=sys.stderr, flush=True)
     return 1
 
@@ -30,25 +30,25 @@ def in_seconds(messages: int, seconds: float) -> str:
     return f"{messages:,} messages in {seconds:.1f} s ({messages / max(seconds, 0.001):,.0f}/s)"
 
 
-def follow(query: StreamingQuery, tell: Callable[[str], None] = say) -> int:
-    """Tell of every batch until the query ends; return the number of messages. Raises what ended the query."""
+def follow(query: StreamingQuery, report: Callable[[str], None] = say) -> int:
+    """Report every batch until the query ends, and return the number of messages. Raises the error of the query."""
     total = 0
     for progress in _batches(query):
         rows = progress["numInputRows"]
         total += rows
         if rows:
             seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
-            tell(f"batch {progress['batchId']}: {in_seconds(rows, seconds)}, {total:,} so far")
-    # Raises the query's error. What it still had to tell came first.
+            report(f"batch {progress['batchId']}: {in_seconds(rows, seconds)}, {total:,} so far")
+    # Raises the query's error after the report of its last batches.
     query.awaitTermination()
     return total
 
 
 def _batches(query: StreamingQuery) -> Iterator[dict[str, Any]]:
-    """Each progress of the query once. Spark keeps the last hundred, and repeats the last batch's number while it idles."""
-    seen: set[str] = set()  # in the last look alone: a query may run for years
+    """Yield each progress of the query once. Spark keeps the last hundred, and repeats the last batch while it is idle."""
+    seen: set[str] = set()  # of the last check only, because a query may run for years
     while True:
-        active = query.isActive  # before the look: what comes with the end is not missed
+        active = query.isActive  # read first, so that the last progress is not missed
         before, seen = seen, set()
         for entry in query.recentProgress:
             progress = json.loads(entry.json) if hasattr(entry, "json") else dict(entry)

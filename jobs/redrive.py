@@ -1,10 +1,9 @@
-r"""Dead letters, chosen by a condition, back to the queues that they came from; none twice, whatever interrupts it.
+r"""Dead letters that a condition selects return to their queues, each once, also after an interruption.
 
     python -m penstock.jobs.redrive --url grpc://127.0.0.1:8815 --queue orders-dead \
         --reason rejected --origin orders --where "deathError LIKE '%no such customer%'" --dry-run
 
-Without --dry-run they go. A repetition goes on with what is left: what has gone back is no dead letter any more.
-`python -m penstock.jobs.redrive …` does the same with a Spark of its own.
+Without --dry-run the job moves them. A second run continues with the remaining dead letters.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from penstock.jobs import progress
 from penstock.jobs.arguments import add_options
 from penstock.jobs.session import session
 
-#: What a condition may name beside the columns of a batch read, and from which annotation it comes.
+#: Columns of a condition besides those of a batch read, with their annotations.
 DEATH = {
     "deathReason": DEATH_REASON,
     "deathQueue": DEATH_QUEUE,
     "deathSequence": DEATH_SEQUENCE,
     "deathError": DEATH_ERROR,
 }
-#: Read where the condition names nothing else, and bodies need not be moved.
+#: The columns for conditions that need no body.
 NARROW = source_schema(("sequenceNumber", "enqueuedTime", "annotations"))
-#: Read where it does.
+#: The columns for other conditions.
 WIDE = default_schema().add("annotations", NARROW["annotations"].dataType)
 
 
@@ -57,34 +56,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         with options.access.client() as client:
             stayed = client.call("queue.stat", queue=args.queue)["stayed"] > 0
             chosen = choose(spark, args, stayed=stayed)
-            progress.say(f"chosen: {told(chosen)}")
+            progress.say(f"chosen: {described(chosen)}")
             if args.dry_run or not chosen.num_rows:
                 progress.say("done: nothing was sent" + (", this is a dry run" if args.dry_run else ""))
                 return 0
             started, done = time.monotonic(), RedriveTotals(0, 0)
             for done in redrive(client, args.queue, ranges_of(chosen["sequenceNumber"].combine_chunks())):
-                progress.say(f"{done.messages:,} of {chosen.num_rows:,} are back where they came from")
+                progress.say(f"{done.messages:,} of {chosen.num_rows:,} are back in their queues")
     except PySparkException as error:
         return progress.fail(penstock.explain(error))
     except PenstockError as error:
-        return progress.fail(f"{error}. The same command again goes on with what is left")
+        return progress.fail(f"{error}. Run the same command again to continue")
     _say_the_end(args, chosen.num_rows, done, time.monotonic() - started)
     return 0
 
 
 def choose(spark: SparkSession, args: argparse.Namespace, *, stayed: bool) -> pa.Table:
-    """The dead letters that the arguments choose: `sequenceNumber`, `deathQueue` and `deathReason`. `stayed`: also those that no
-    other queue could take. Raises PySparkException."""
+    """Return `sequenceNumber`, `deathQueue` and `deathReason` of the selected dead letters.
+
+    `stayed`: also dead letters that stayed in their own queue. Raises PySparkException.
+    """
     try:
         chosen = _matching(dead_letters(spark, args, NARROW, stayed=stayed), args)
-    except AnalysisException:  # the condition names other columns
+    except AnalysisException:  # the condition needs other columns
         chosen = _matching(dead_letters(spark, args, WIDE, stayed=stayed), args)
-    found = chosen.select("sequenceNumber", "deathQueue", "deathReason").toArrow().sort_by("sequenceNumber")
-    return found if args.limit is None else found.slice(0, args.limit)
+    selection = chosen.select("sequenceNumber", "deathQueue", "deathReason").toArrow().sort_by("sequenceNumber")
+    return selection if args.limit is None else selection.slice(0, args.limit)
 
 
 def dead_letters(spark: SparkSession, args: argparse.Namespace, schema: StructType, *, stayed: bool) -> DataFrame:
-    """The dead letters of a queue, with what their annotations say of their deaths as columns of its own."""
+    """Return the dead letters of a queue, with columns for the annotations about their deaths."""
     reader = spark.read.format("amqp").schema(schema).options(**_options_of(args))
     bounds = {"startingTimestamp": args.since, "endingTimestamp": args.until}
     if args.sequence:
@@ -112,19 +113,19 @@ def _matching(messages: DataFrame, args: argparse.Namespace) -> DataFrame:
     return messages.where(args.where) if args.where else messages
 
 
-def told(chosen: pa.Table) -> str:
-    """Say how many they are, by queue and reason."""
-    groups = chosen.group_by(["deathQueue", "deathReason"]).aggregate([([], "count_all")]).sort_by("count_all").to_pylist()
+def described(selection: pa.Table) -> str:
+    """Format the number of dead letters by queue and reason."""
+    groups = selection.group_by(["deathQueue", "deathReason"]).aggregate([([], "count_all")]).sort_by("count_all").to_pylist()
     parts = [f"{group['count_all']:,} {group['deathReason']} of {group['deathQueue']}" for group in reversed(groups)]
-    return f"{chosen.num_rows:,} dead letters" + (f": {', '.join(parts)}" if parts else "")
+    return f"{selection.num_rows:,} dead letters" + (f": {', '.join(parts)}" if parts else "")
 
 
 def _say_the_end(args: argparse.Namespace, named: int, done: RedriveTotals, seconds: float) -> None:
-    progress.say(f"done: {progress.in_seconds(done.messages, seconds)} of {args.queue} are back where they came from")
+    progress.say(f"done: {progress.in_seconds(done.messages, seconds)} of {args.queue} are back in their queues")
     if done.stayed:
-        progress.say(f"{done.stayed:,} stay: their queue is gone or full, or has a newer value")
+        progress.say(f"{done.stayed:,} stay: their queue was deleted, is full, or has a newer value")
     if gone := named - done.messages - done.stayed:
-        progress.say(f"{gone:,} were taken or sent back by somebody else meanwhile")
+        progress.say(f"{gone:,} were meanwhile taken or returned by another client")
 
 
 def _options_of(args: argparse.Namespace) -> dict[str, str]:
@@ -140,19 +141,22 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(last if dash else first)
 
 
-_range.__name__ = "sequence number or range"  # argparse puts it into its message
+_range.__name__ = "sequence number or range"  # for the errors of argparse
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="redrive", description="Chosen dead letters, back to where they came from.")
+    parser = argparse.ArgumentParser(prog="redrive", description="Returns selected dead letters to their queues.")
     parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT, or its amqp:// address")
     parser.add_argument("--queue", required=True, help="the queue with the dead letters")
     parser.add_argument(
-        "--reason", action="append", metavar="NAME", help="why they died, such as rejected or expired; may be repeated"
+        "--reason",
+        action="append",
+        metavar="NAME",
+        help="their reason, such as rejected or expired; may be repeated",
     )
-    parser.add_argument("--origin", action="append", metavar="QUEUE", help="the queue where they died first; may be repeated")
+    parser.add_argument("--origin", action="append", metavar="QUEUE", help="the queue of the first failure; may be repeated")
     parser.add_argument("--since", metavar="TIME", help="first time of arrival here, such as 2026-03-01T00:00:00Z")
-    parser.add_argument("--until", metavar="TIME", help="time of arrival here to stop before")
+    parser.add_argument("--until", metavar="TIME", help="end of the times of arrival here (excluded)")
     parser.add_argument(
         "--sequence", type=_range, action="append", metavar="N[-M]", help="sequence numbers in this queue; may be repeated"
     )
@@ -162,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a condition on the columns of a batch read, annotations, deathReason, deathQueue, deathSequence and deathError",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="at most N messages, the oldest first")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the number of dead letters, and move none")
     add_options(parser, "the source", "userName=alice")
     return parser
 

@@ -1,13 +1,12 @@
-r"""Replay: what passed through a queue, out of its archive, into a table or into a queue.
+r"""Replay of archived messages into a table or a queue.
 
     python -m penstock.jobs.replay --url grpc://127.0.0.1:8815 --queue orders \
         --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
 
-`--pace 60 --checkpoint PATH` sends them as a stream, sixty times as fast as they came: what is recorded in the archive when it
-begins. A second run with the same checkpoint goes on with what is recorded since; `--follow` does so until SIGTERM or Ctrl-C.
+Messages are selected by time of arrival, sequence number, outcome, or a condition in SQL. The source does not change.
 
-Choose by time of arrival, by sequence number, by outcome, or by any condition in SQL; what stays in the queue stays
-untouched. `python -m penstock.jobs.replay …` does the same with a Spark of its own.
+`--pace 60 --checkpoint PATH` sends the recorded messages as a stream, sixty times as fast as they arrived. A second run with the
+same checkpoint continues with the messages recorded since. `--follow` runs until SIGTERM or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from penstock.jobs.arguments import LOGIN, add_options
 from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
-#: What the archive knows of a message beyond the message itself.
+#: Columns about a settled message that a batch read does not return by default.
 SETTLED = ("state", "outcome")
-#: What is sent again: the message to the octet, so that an AMQP client gets the types and the kind of body that another one sent,
-#: or no body; and of its header what is its own. Without the column `queue`, which would send each to where it came from.
+#: The sent columns: the message byte for byte, so that AMQP clients get the original types, and two fields of its header. The
+#: column `queue` is omitted, because it would return each message to its source.
 SENT = ("message", "priority", "durable")
-#: The version under which `--once-as` sends: there is one.
+#: The transaction version of `--once-as`, which sends once.
 ONCE = 1
 
 
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         if args.to_queue and args.once_as and sent_before(args):
-            progress.say(f"done: nothing was sent, since {args.once_as} has been sent to {args.to_queue} before")
+            progress.say(f"done: nothing was sent, because {args.once_as} was sent to {args.to_queue} before")
             return 0
     except PenstockError as error:
         return progress.fail(str(error))
@@ -66,16 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def archive(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Read the chosen messages, with their `outcome`. Options narrow what is moved; `where` what is kept of that."""
-    return _chosen(spark.read.format("amqp"), args, {"states": args.states})
+    """Read the selected messages with their outcome. The broker evaluates the options, and Spark evaluates `where`."""
+    return _selected(spark.read.format("amqp"), args, {"states": args.states})
 
 
 def replayed(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Read the chosen messages as a stream, at a pace."""
-    return _chosen(spark.readStream.format("amqp"), args, {"mode": "replay", "pace": args.pace or 0})
+    """Read the selected messages as a stream, at a pace."""
+    return _selected(spark.readStream.format("amqp"), args, {"mode": "replay", "pace": args.pace or 0})
 
 
-def _chosen(reader: Any, args: argparse.Namespace, more: dict[str, Any]) -> DataFrame:
+def _selected(reader: Any, args: argparse.Namespace, more: dict[str, Any]) -> DataFrame:
     options = {
         **more,
         "startingSequence": args.from_sequence,
@@ -101,21 +100,21 @@ def _chosen(reader: Any, args: argparse.Namespace, more: dict[str, Any]) -> Data
 
 
 def as_stream(args: argparse.Namespace) -> bool:
-    """Say whether the messages go as a stream: at a pace, or with those that are recorded later."""
+    """Return True for a stream: at a pace, or with later messages."""
     return args.pace is not None or args.follow
 
 
 def refused(args: argparse.Namespace) -> str | None:
-    """Say what a stream cannot do of what is asked for; None: nothing."""
+    """Return the refusal of arguments that a stream does not support, or None."""
     if args.checkpoint is None:
-        return "--pace and --follow need --checkpoint PATH: by it a second run goes on where the first one ended"
+        return "--pace and --follow need --checkpoint PATH, by which a second run continues where the first one ended"
     if args.states != "archived" or args.once_as or args.mode != "append":
-        return "--states, --once-as and --mode have no meaning with --pace or --follow: a checkpoint says what was sent"
+        return "--states, --once-as and --mode have no meaning with --pace or --follow: the checkpoint contains the progress"
     return None
 
 
 def stream(spark: SparkSession, args: argparse.Namespace) -> int:
-    """Send the chosen messages as a stream, and return how many. With `--follow` it ends by SIGTERM or Ctrl-C."""
+    """Send the selected messages as a stream, and return their number."""
     query = start(spark, args)
     if args.follow:
         stop_on_signal(query)
@@ -123,7 +122,7 @@ def stream(spark: SparkSession, args: argparse.Namespace) -> int:
 
 
 def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
-    """Start the query that sends the chosen messages as a stream."""
+    """Start the query that sends the selected messages as a stream."""
     messages = replayed(spark, args)
     if args.to_queue:
         writer = messages.select(*SENT).writeStream.format("amqp").options(**target(args))
@@ -134,7 +133,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def target(args: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the sink. The login is that of the source where the broker is the same: no other one hears of it."""
+    """Return the options of the sink. The login of the source is used only for the same broker."""
     own = dict(args.to_option)
     if args.to_url is None and "connectionString" not in own:
         login = {name: value for name, value in args.option if name.lower() in map(str.lower, LOGIN)}
@@ -143,18 +142,18 @@ def target(args: argparse.Namespace) -> dict[str, str]:
 
 
 def sent_before(args: argparse.Namespace) -> bool:
-    """Ask the broker for a run that has sent under this name: a second one reads nothing, and says so."""
+    """Return True if a run under this name has sent already."""
     options = Options(target(args))
     name = written_as(args.once_as, {"queue": options["queue"][0]})
-    for each in options.each():
-        with each.access.client() as client:
+    for broker in options.each():
+        with broker.access.client() as client:
             if not client.call("stage.published", kind="txn", id=name, number=ONCE)["published"]:
-                return False  # of several brokers, the write finishes what is missing
+                return False  # the write finishes the brokers that are missing
     return True
 
 
 def send(messages: DataFrame, args: argparse.Namespace) -> int:
-    """Write them; return how many. They are counted on their way, not by a second read."""
+    """Write the messages, and return their number, which is counted during the write."""
     seen = Observation("replay")
     counted = messages.observe(seen, F.count(F.lit(1)).alias("messages"))
     if args.to_queue:
@@ -175,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         "--states", default="archived", metavar="LIST", help="of available, acquired, archived; default: archived"
     )
     parser.add_argument("--since", metavar="TIME", help="first time of arrival, such as 2026-03-01T00:00:00Z")
-    parser.add_argument("--until", metavar="TIME", help="time of arrival to stop before")
+    parser.add_argument("--until", metavar="TIME", help="end of the times of arrival (excluded)")
     parser.add_argument("--from-sequence", type=int, metavar="N", help="first sequence number")
     parser.add_argument("--to-sequence", type=int, metavar="N", help="last sequence number")
     parser.add_argument("--outcome", metavar="NAME", help="only messages with this outcome, such as accepted or rejected")
@@ -190,10 +189,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to-url", metavar="URL", help="another broker for --to-queue; default: the same")
     parser.add_argument("--once-as", metavar="NAME", help="with --to-queue: a second run under the same name sends nothing")
     parser.add_argument(
-        "--pace", type=float, metavar="P", help="as a stream: 1 as fast as they came, 10 ten times as fast, 0 as it goes"
+        "--pace", type=float, metavar="P", help="as a stream: 1 at the original pace, 10 ten times as fast, 0 without a limit"
     )
-    parser.add_argument("--follow", action="store_true", help="as a stream that goes on with what is recorded later")
-    parser.add_argument("--checkpoint", metavar="PATH", help="with --pace or --follow: where the stream notes how far it is")
+    parser.add_argument("--follow", action="store_true", help="as a stream that continues with later messages")
+    parser.add_argument("--checkpoint", metavar="PATH", help="with --pace or --follow: the folder of the checkpoint")
     add_options(parser, "the source, and of the same broker's login for --to-queue", "userName=alice")
     add_options(parser, "the sink of --to-queue", "userName=bob at another broker", "to-option")
     return parser

@@ -1,4 +1,4 @@
-"""The Spark session that the jobs, the demo, the notebook and the tests share: Delta, and what makes small triggers quick."""
+"""The Spark session of the jobs, the demo, the notebooks and the tests: Delta, and settings for short triggers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 DELTA = {
     "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    # Delta's other dependencies serve Unity Catalog; without them the jars resolve in seconds.
+    # Delta's other dependencies are for Unity Catalog. Without them, the jars resolve in seconds.
     "spark.jars.excludes": "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop,io.delta:delta-kernel-api,"
     "io.delta:delta-kernel-defaults,io.delta:delta-kernel-unitycatalog,org.slf4j:slf4j-api",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -19,7 +19,7 @@ DELTA = {
 
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
-#: Why, for each: conf/spark.conf.
+#: conf/spark.conf has the reason for each.
 RECOMMENDED = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -27,7 +27,7 @@ RECOMMENDED = {
     CHECKPOINT_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
-#: For one machine: no web page, no bars between our lines, no 200 tasks for a small shuffle.
+#: For one machine: no web page, no progress bars in the output, no 200 tasks for a small shuffle.
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -37,10 +37,10 @@ LOCAL = {
 
 
 def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = True) -> SparkSession.Builder:
-    """A builder with Delta and the recommended confs; `confs` win. The master is local unless `confs` name one."""
-    # Spark's workers would take the `python3` of PATH, which need not be the one that has this package.
+    """Return a builder with Delta and the recommended confs, overridden by `confs`. The default master is local."""
+    # Without this, Spark's workers are the `python3` of PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Four attempts for a task, as on a cluster; plain local[*] fails the query at the first.
+    # Four attempts for a task, as on a cluster. With local[*], the first failure fails the query.
     building = SparkSession.builder.appName(app).master("local[*,4]")
     for name, value in {**LOCAL, **(DELTA if delta else {}), **RECOMMENDED, **(confs or {})}.items():
         building = building.config(name, value)
@@ -48,7 +48,7 @@ def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = T
 
 
 def session(app: str, confs: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of a job: under spark-submit what it was submitted with, otherwise a local one from `builder`."""
+    """Return the session of a job: the one of spark-submit, otherwise a local one from `builder`."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return builder(app, confs).getOrCreate()
     spark = SparkSession.builder.appName(app).getOrCreate()
@@ -56,7 +56,7 @@ def session(app: str, confs: Mapping[str, str] | None = None) -> SparkSession:
     if not conf.contains("spark.sql.extensions"):
         _require_delta_by_flags()
     for name, value in {**RECOMMENDED, **(confs or {})}.items():
-        # The rest is fixed once Spark runs, and which file manager fits is for those who know where the checkpoint is.
+        # Other confs cannot change after the start of Spark, and the right file manager depends on the checkpoint.
         if name.startswith(("spark.databricks.", "spark.sql.parquet.")) and not conf.contains(name):
             spark.conf.set(name, value)
     return spark

@@ -1,4 +1,4 @@
-"""Common parts of `penstock send` and `penstock receive`: the connection, stopping on a signal, and the sign of life."""
+"""Common parts of `penstock send` and `penstock receive`: the connection, the stop on a signal, and the progress bar."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..client.credentials import Credentials
 from . import calls, login
 from .main import UsageError
 
-#: Seconds between two looks at whether somebody wants us to stop, and between two changes of the bar.
+#: Seconds between two checks for a signal, and between two updates of the bar.
 TURN_S = 0.25
-#: Seconds that the broker may take to answer.
+#: Seconds until the broker must answer.
 TIMEOUT_S = 60.0
 
 
 def check_url(args: argparse.Namespace) -> None:
-    """Raise UsageError for a --url that is no AMQP address, or more than one."""
+    """Raise UsageError unless --url is one AMQP address."""
     if "," in args.url:
-        raise UsageError("--url names several brokers: messages go to one, or come from one, so name it")
+        raise UsageError("--url names several brokers: messages go to one or come from one, so name it")
     if not args.url.startswith(("amqp://", "amqps://")):
         raise UsageError(
             f"--url cannot be {args.url!r}; messages go over AMQP, so it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]"
@@ -36,7 +36,7 @@ def check_url(args: argparse.Namespace) -> None:
 
 
 def credentials_of(args: argparse.Namespace) -> Credentials:
-    """Return what the login flags give. Raises UsageError, also where certificates have no meaning for the url."""
+    """Return the credentials of the login flags. Raises UsageError, also for certificates without amqps://."""
     credentials = login.credentials(args)
     if credentials.certificates and not args.url.startswith("amqps://"):
         raise UsageError(f"certificates have no meaning for {args.url}: use amqps://, or leave them out")
@@ -44,14 +44,14 @@ def credentials_of(args: argparse.Namespace) -> Credentials:
 
 
 def connection(args: argparse.Namespace) -> Connection:
-    """As --url and the login flags say."""
+    """Connect as --url and the login flags define."""
     check_url(args)
     credentials = credentials_of(args)
     return log_in(args.url, credentials, timeout_s=TIMEOUT_S)
 
 
 class Stop:
-    """While it is entered, the first Ctrl-C or SIGTERM only sets `asked`, so that what is begun is finished; the next one ends
+    """Context in which the first Ctrl-C or SIGTERM only sets `asked`, so that pending work is finished; the next one ends
     the process as usual.
     """
 
@@ -91,7 +91,7 @@ class Meter:
         self._shown = 0.0
 
     def show(self, messages: int, done: int) -> None:
-        """`done` in what `total` counts."""
+        """Update the bar. `done` has the unit of `total`."""
         now = time.monotonic()
         if now - self._shown >= TURN_S:
             self._shown = now

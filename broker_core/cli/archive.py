@@ -24,7 +24,7 @@ def status(args: argparse.Namespace) -> int:
         answers = several.of_each(brokers, "archive.status")
     answer = next(iter(answers.values()))
     if len(answers) > 1:
-        waiting = several.by_queue({url: each["queues"] for url, each in answers.items()})
+        waiting = several.by_queue({url: answer["queues"] for url, answer in answers.items()})
         answer = {**several.added(answers), "queues": waiting}
     if args.json:
         show.print_json(answer)
@@ -36,7 +36,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Run `penstock archiver`, the process that writes tables: its broker starts it."""
+    """Run `penstock archiver`, the process of a broker that writes tables."""
     logs.begin()
     from ..archive.recorder.worker import run
 

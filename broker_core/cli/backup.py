@@ -1,4 +1,4 @@
-"""`penstock backup`, `penstock restore`, `penstock check`: of a data directory, on this machine."""
+"""`penstock backup`, `penstock restore`, `penstock check`, for a data directory on this machine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ..stores.urls import open_store
 from . import show
 from .main import STORAGE
 
-PATIENCE_S = 60.0  # a command tries each request again for so long
+PATIENCE_S = 60.0  # time for which a command repeats a failed request
 
 
 class Progress:
-    """Bytes done of all, on stderr when that is a terminal."""
+    """Progress in bytes, on stderr if it is a terminal."""
 
-    def __init__(self, what: str) -> None:
-        self._what, self._said_at = what, 0.0
+    def __init__(self, action: str) -> None:
+        self._action, self._shown_at = action, 0.0
         self.done = 0
         self.total = 0
 
@@ -39,16 +39,16 @@ class Progress:
         self.say(self.done + nbytes, self.total)
 
     def say(self, done: int, total: int) -> None:
-        """Show how far it is, a few times a second."""
+        """Show the progress, a few times per second."""
         self.done, self.total = done, total
-        if sys.stderr.isatty() and time.monotonic() - self._said_at > 0.2:
-            self._said_at = time.monotonic()
+        if sys.stderr.isatty() and time.monotonic() - self._shown_at > 0.2:
+            self._shown_at = time.monotonic()
             share = 100 * done // total if total else 100
-            print(f"\r{self._what} {share:3d} %, {done >> 20:,} of {total >> 20:,} MiB", end="", file=sys.stderr, flush=True)
+            print(f"\r{self._action} {share:3d} %, {done >> 20:,} of {total >> 20:,} MiB", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
-        if self._said_at:
+        """End the line."""
+        if self._shown_at:
             print(file=sys.stderr)
 
 
@@ -75,23 +75,23 @@ def _backup(store: RetryingStore, disk: ReadOnlyDirectory, progress: Progress) -
     _forget_others(store, disk, contents)
     while True:
         picture = pictures.take(disk, live=disk.live)
-        there = sum(min(contents.size(name), size) for name, size in picture.files.items())
+        present = sum(min(contents.size(name), size) for name, size in picture.files.items())
         progress.done, progress.total = 0, picture.bytes
         try:
             uploads.upload(chain, disk, picture, contents, store.repeat, progress.add)
             break
-        except PictureGone:  # the broker has dropped it since; what was put still counts
+        except PictureGone:  # the broker has dropped it meanwhile; the uploaded files stay useful
             continue
     parts, body = uploads.small_parts(disk, contents)
     pending = chain.prepare(parts, list[Buffer](body), position=picture.position, contents=contents)
     chain.put(pending)
     for name in chain.garbage(contents):
         store.delete(name)
-    return picture, picture.bytes - there
+    return picture, picture.bytes - present
 
 
 def _forget_others(store: RetryingStore, disk: ReadOnlyDirectory, contents: Contents) -> None:
-    """Forget what is there of another copy of this directory, which has gone on by itself: names may be the same."""
+    """Ignore the files of another copy of this directory that has continued separately: their names may be equal."""
     contents.remove(contents.snapshots())
     for name in contents.segments():
         first = contents.files[name][0]
@@ -109,7 +109,7 @@ def _open(args: argparse.Namespace, url: str, of: Path | None = None) -> Retryin
 
 
 def _say_trouble(args: argparse.Namespace, error: StoreError) -> None:
-    if not args.json:  # which has stderr for one error
+    if not args.json:  # with --json, stderr has one error only
         print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
 
 
@@ -129,12 +129,12 @@ def restore(args: argparse.Namespace) -> int:
         f"the {report.kind} was written last at {written} by {report.owner}",
     ]
     if report.kind == "copy":
-        text.append(f"what was confirmed after that is not in it; {report.lag:,} bytes of the log were not copied at that moment")
+        text.append(f"later confirmed messages are not in it; {report.lag:,} bytes of the log were not copied at that moment")
     if report.taken_over:
-        text.append("that broker cannot go on: the copy is this directory's now. To start:")
+        text.append("that broker cannot continue: the copy belongs to this directory now. To start:")
         text.append(f"penstock serve --data {args.data} --copy-url {store.url}")
     elif report.kind == "copy":
-        text.append("the broker that writes the copy goes on; with --take-over it would have been stopped first")
+        text.append("the broker that writes the copy continues; --take-over would stop it first")
     facts = {**report._asdict(), "url": store.url, "seconds": round(took, 3)}
     return show.answer(args, facts, "\n".join(text))
 
@@ -144,29 +144,29 @@ def check(args: argparse.Namespace) -> int:
     disk = ReadOnlyDirectory(args.directory)
     progress = Progress("check:")
     try:
-        found = checking.check(disk, live=disk.live, progress=progress.say)
+        report = checking.check(disk, live=disk.live, progress=progress.say)
     finally:
         progress.end()
         disk.close()
     if args.json:
-        show.print_json({**checking.as_json(found), "live": disk.live})
-        return STORAGE if found.damage else 0
-    for text in found.damage:
+        show.print_json({**checking.as_json(report), "live": disk.live})
+        return STORAGE if report.damage else 0
+    for text in report.damage:
         show.say(f"damaged: {text}")
-    for text in found.remarks:
+    for text in report.remarks:
         show.say(f"remark: {text}")
     facts = {
-        "broker": found.broker,
-        "segments": found.segments,
-        "bytes of the log": found.bytes,
-        "good up to": found.position,
-        "snapshots": found.snapshots,
-        "events applied": found.events,
-        "queues": found.queues,
-        **found.messages,
+        "broker": report.broker,
+        "segments": report.segments,
+        "bytes of the log": report.bytes,
+        "good up to": report.position,
+        "snapshots": report.snapshots,
+        "events applied": report.events,
+        "queues": report.queues,
+        **report.messages,
     }
     if disk.live:
-        facts["a broker is running on it"] = "checked up to what is known to be on the disk"
+        facts["a broker is running on it"] = "checked up to the position that is known to be on the disk"
     show.print_facts(facts)
-    show.say(f"{len(found.damage)} damaged; begin with the first one named" if found.damage else "no damage found")
-    return STORAGE if found.damage else 0
+    show.say(f"{len(report.damage)} damaged; begin with the first one named" if report.damage else "no damage found")
+    return STORAGE if report.damage else 0

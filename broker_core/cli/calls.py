@@ -1,4 +1,4 @@
-"""The connection that the client commands share."""
+"""The Flight connection of the client commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..client.flight import Client, check
 from . import login
 from .main import UsageError
 
-#: Seconds. A purge or delete of tens of millions of messages is one event, but its answer waits for the disk.
+#: Seconds. A purge of tens of millions of messages is one event, whose answer waits for the disk.
 LONG_S = 600.0
 
 
@@ -27,11 +27,11 @@ _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 
 @contextmanager
 def broker(args: argparse.Namespace) -> Iterator[Client]:
-    """Connect to the broker of `--url`; close the connection afterwards. Raises UsageError for a url that cannot be."""
+    """Connect to the broker of `--url` for the block. Raises UsageError for a wrong URL."""
     if "," in args.url:
         raise UsageError(
-            "--url names several brokers, which `penstock queue list`, `queue stat`, `lease list`, `archive`, `status` and `top`"
-            " take: name one here"
+            "--url names several brokers, which only `penstock queue list`, `queue stat`, `lease list`, `archive`, `status` and"
+            " `top` accept: name one here"
         )
     check_url(args.url)
     with client(args.url, login.credentials(args)) as opened:
@@ -39,20 +39,20 @@ def broker(args: argparse.Namespace) -> Iterator[Client]:
 
 
 def client(url: str, credentials: Credentials) -> Client:
-    """Connect to the broker at one url. Raises UsageError where these credentials have no meaning for it."""
+    """Connect to the broker at one URL. Raises UsageError for credentials that do not fit the URL."""
     try:
         check(url, credentials)
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stderr is ours: what it says of a handshake, we say
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports a failed handshake itself
     return _Interruptible(url, credentials)
 
 
 class _Interruptible(Client):
-    """A client whose calls end at Ctrl-C: Python does not hear of it while it waits in gRPC, so another thread waits there."""
+    """Client whose calls end at Ctrl-C. Python does not handle signals while it waits in gRPC, so another thread waits."""
 
     def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
-        steps = timeouts.Steps(self.url, threading.TIMEOUT_MAX)  # the call itself has an end
+        steps = timeouts.Steps(self.url, threading.TIMEOUT_MAX)  # the call itself has a limit
         try:
             return steps.take(lambda: super(_Interruptible, self).call(action, timeout_s=timeout_s, **fields))
         finally:
@@ -60,7 +60,7 @@ class _Interruptible(Client):
 
 
 def check_url(url: str) -> None:
-    """Raise UsageError for a url that cannot be."""
+    """Raise UsageError for a wrong URL."""
     if not url.startswith(_SCHEMES) or "@" in url:
         raise UsageError(
             "--url must be amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, without a user"
@@ -74,7 +74,7 @@ def check_url(url: str) -> None:
 
 
 def check_amqp(url: str) -> None:
-    """Raise UsageError for a url that is no AMQP address."""
+    """Raise UsageError unless the URL is an AMQP address."""
     try:
         address.parse(url)
     except errors.InvalidRequest as error:

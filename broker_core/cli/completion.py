@@ -1,4 +1,4 @@
-"""`penstock completion`: a script for the shell, by argcomplete."""
+"""`penstock completion`: a script for the shell, from argcomplete."""
 
 from __future__ import annotations
 

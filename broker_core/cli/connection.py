@@ -29,11 +29,11 @@ def list_all(args: argparse.Namespace) -> int:
     with calls.broker(args) as broker:
         connections = broker.call("connection.list")["connections"]
     if args.slow:
-        connections = [each for each in connections if each["slow"]]
+        connections = [connection for connection in connections if connection["slow"]]
     if args.json:
         show.print_json(connections)
     else:
-        show.print_table([_row(each) for each in connections], _LIST, empty="no such connections")
+        show.print_table([_row(connection) for connection in connections], _LIST, empty="no such connections")
     return 0
 
 
@@ -55,5 +55,5 @@ def close(args: argparse.Namespace) -> int:
     with calls.broker(args) as broker:
         answer = broker.call("connection.close", id=args.name, reason=args.reason)
     if not answer["closed"]:
-        raise NotFound(f"there is no connection {args.name!r}, or it is gone: see `penstock connection list`")
-    return show.answer(args, answer, f"connection {args.name} is closed; what it held is back in its queues")
+        raise NotFound(f"there is no connection {args.name!r}, or it is closed: see `penstock connection list`")
+    return show.answer(args, answer, f"connection {args.name} is closed; its messages are back in their queues")

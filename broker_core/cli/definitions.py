@@ -1,6 +1,6 @@
-"""`penstock definitions`: queues, exchanges and bindings of a broker as a file, and of a file into a broker.
+"""`penstock definitions`: exports queues, exchanges and bindings of a broker to a file, and imports them.
 
-Users and permissions are not in it: they are the users file, which can be copied as it is.
+The file does not contain users and permissions. Copy the users file instead.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def export(args: argparse.Namespace) -> int:
         definitions = of_broker(broker)
     text = json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
     if args.file is None:
-        sys.stdout.buffer.write(text.encode())  # a file of it can be read everywhere
+        sys.stdout.buffer.write(text.encode())  # UTF-8 in every locale
         return 0
     try:
         args.file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{args.file} cannot be written: {error.strerror or error}") from error
-    said = f"{show.counted(len(definitions['queues']), 'queue')} and {show.counted(len(definitions['exchanges']), 'exchange')}"
-    return show.answer(args, {"file": str(args.file)}, f"{said} written to {args.file}")
+    counts = f"{show.counted(len(definitions['queues']), 'queue')} and {show.counted(len(definitions['exchanges']), 'exchange')}"
+    return show.answer(args, {"file": str(args.file)}, f"{counts} written to {args.file}")
 
 
 def of_broker(broker: Client) -> dict[str, Any]:
-    """Return the definitions of a broker that the caller may see."""
+    """Return the definitions that the caller may see."""
     queues = [
         {"queue": queue["queue"], "type": queue["type"], "options": queue["options"]}
         for queue in broker.call("queue.list")["queues"]
@@ -50,25 +50,25 @@ def of_broker(broker: Client) -> dict[str, Any]:
 
 
 def import_(args: argparse.Namespace) -> int:
-    """Run `penstock definitions import`: what is there already, declared alike, stays; what differs is said and left."""
+    """Run `penstock definitions import`. Equal existing nodes stay, and different ones are refused."""
     declarations = _read(args.file)
-    made = there = 0
+    made = existing = 0
     refused: list[str] = []
     with calls.broker(args) as broker:
         for action, fields in declarations:
             try:
                 created = broker.call(action, **fields)["created"]
             except PenstockError as error:
-                if error.fault != "caller" or isinstance(error, Unauthenticated):  # the next ones would fare alike
+                if error.fault != "caller" or isinstance(error, Unauthenticated):  # the next requests would also fail
                     _say_refused(args, refused)
-                    done = f"{made + there:,} of {len(declarations):,} are declared"
+                    done = f"{made + existing:,} of {len(declarations):,} are declared"
                     done += f", {len(refused):,} refused" if refused else ""
                     raise type(error)(f"{error}; {done}: import again") from error
                 refused.append(str(error))
                 continue
-            made, there = made + created, there + (not created)
-    text = f"{made:,} declared, {there:,} were there already, {len(refused):,} refused"
-    show.answer(args, {"declared": made, "there": there, "refused": refused}, text)
+            made, existing = made + created, existing + (not created)
+    text = f"{made:,} declared, {existing:,} existed already, {len(refused):,} refused"
+    show.answer(args, {"declared": made, "there": existing, "refused": refused}, text)
     _say_refused(args, refused)
     return REFUSED if refused else 0
 
@@ -79,7 +79,7 @@ def _say_refused(args: argparse.Namespace, refused: list[str]) -> None:
 
 
 def _declarations(definitions: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return actions and their fields, in an order in which each finds what it names."""
+    """Return actions and their fields. Nodes come before the bindings that name them."""
     queues, exchanges = definitions["queues"], definitions["exchanges"]
     named = [("exchange.declare", {name: exchange[name] for name in ("exchange", "type", "options")}) for exchange in exchanges]
     bindings = [

@@ -1,4 +1,4 @@
-"""`penstock doctor`: what may be wrong with this machine, a configuration and a broker, found before it hurts."""
+"""`penstock doctor`: looks for problems of this machine, of a configuration and of a broker."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from . import calls, show
 from .main import REFUSED
 
 OK, WARNING, WRONG = "ok", "warning", "wrong"
-#: Days before its end from which on a certificate is warned of, as by the alarm `certificate-ends`.
+#: Days before the expiry of a certificate with a warning, as for the alarm `certificate-ends`.
 CERTIFICATE_DAYS = 14
-#: Seconds for a worker's Python to say what it has.
+#: Seconds for the start of a worker's Python.
 WORKER_S = 60.0
 _PACKAGES = ("pyarrow", "numpy", "pyspark", "delta-spark", "deltalake")
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """Result of one check."""
 
     level: str
-    what: str
+    what: str  # a key of the JSON output
     text: str
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock doctor`; exit code 1 when something is wrong."""
+    """Run `penstock doctor`; exit code 1 if a check fails."""
     findings = [*_versions(), *_worker()]
     settings = None
     if args.config is not None or args.data is not None:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         show.print_json([finding._asdict() for finding in findings])
     else:
         show.print_table(
-            [finding._asdict() for finding in findings], {"level": "", "what": "looked at", "text": "found"}, empty="nothing"
+            [finding._asdict() for finding in findings], {"level": "", "what": "checked", "text": "result"}, empty="nothing"
         )
     return REFUSED if any(finding.level == WRONG for finding in findings) else 0
 
@@ -80,23 +80,23 @@ def _versions() -> Iterator[Finding]:
 
 
 def _worker() -> Iterator[Finding]:
-    """The Python of Spark's workers, where the environment names another one than this."""
+    """Check the Python of Spark's workers, if the environment names another one."""
     worker = os.environ.get("PYSPARK_PYTHON")
     if worker is None:
         return
     program = "import sys, penstock.broker_core as b, pyarrow; print(*sys.version_info[:2], b.__version__, pyarrow.__version__)"
     try:
-        said = subprocess.run([worker, "-c", program], capture_output=True, text=True, timeout=WORKER_S, check=False)
+        done = subprocess.run([worker, "-c", program], capture_output=True, text=True, timeout=WORKER_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding(WRONG, "PYSPARK_PYTHON", f"{worker} cannot be run: {error}")
         return
-    if said.returncode:
-        reason = (said.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         yield Finding(
-            WRONG, "PYSPARK_PYTHON", f"{worker} cannot import what a task needs: {reason}; install {DISTRIBUTION} there"
+            WRONG, "PYSPARK_PYTHON", f"{worker} cannot import the packages of a task: {reason}; install {DISTRIBUTION} there"
         )
         return
-    *python, penstock, arrow = said.stdout.split()
+    *python, penstock, arrow = done.stdout.split()
     if [*map(int, python)] != [*sys.version_info[:2]]:
         text = f"{worker} is Python {'.'.join(python)}, this is {sys.version.split()[0]}: Spark refuses to mix them"
         yield Finding(WRONG, "PYSPARK_PYTHON", text)
@@ -109,14 +109,14 @@ def _worker() -> Iterator[Finding]:
 def _directory(settings: Settings) -> Iterator[Finding]:
     data = settings.data
     if not data.exists():
-        yield Finding(OK, "data", f"{data} is not there yet: the first start makes it")
+        yield Finding(OK, "data", f"{data} does not exist yet: the first start creates it")
     elif not data.is_dir():
-        yield Finding(WRONG, "data", f"{data} is no directory")
+        yield Finding(WRONG, "data", f"{data} is not a directory")
     elif not os.access(data, os.R_OK | os.W_OK | os.X_OK):
         yield Finding(WRONG, "data", f"{data} cannot be read and written by this user")
     else:
         by = holder(data)
-        yield Finding(OK, "data", f"{data} is in use by {by}" if by else f"{data} is free: no broker runs on it")
+        yield Finding(OK, "data", f"{data} is in use by {by}" if by else f"{data} is free: no broker uses it")
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
@@ -137,12 +137,12 @@ def _users(settings: Settings) -> Iterator[Finding]:
     if count:
         yield Finding(OK, "users", f"{show.counted(count, 'user')} in {settings.users_file}")
     else:
-        yield Finding(WARNING, "users", "no users: everything is allowed to everybody who reaches a port (penstock user add)")
+        yield Finding(WARNING, "users", "no users: every client that reaches a port may do everything (penstock user add)")
 
 
 def _certificate(settings: Settings) -> Iterator[Finding]:
     if settings.tls_cert_file is None:
-        yield Finding(OK, "TLS", "no certificate: connections are in clear")
+        yield Finding(OK, "TLS", "no certificate: connections are not encrypted")
         return
     days = (ends_at(settings.tls_cert_file) - time.time()) / 86400
     when = time.strftime("%Y-%m-%d", time.gmtime(ends_at(settings.tls_cert_file)))
@@ -167,7 +167,7 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             ports.listen(host, port)
         except OSError as error:
             by = ports.holder(port)
-            reason = f"is in use by {by}" if by else f"cannot be listened at: {error.strerror or error}"
+            reason = f"is in use by {by}" if by else f"cannot be used: {error.strerror or error}"
             yield Finding(WARNING, setting, f"port {port} of {host} {reason}")
         else:
             yield Finding(OK, setting, f"port {port} of {host} is free")

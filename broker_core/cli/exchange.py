@@ -17,8 +17,8 @@ def declare(args: argparse.Namespace) -> int:
     options = pairs(args.option)
     with calls.broker(args) as broker:
         answer = broker.call("exchange.declare", exchange=args.name, type=args.type, options=options)
-    said = "is declared" if answer["created"] else "was there already, with the same type and options"
-    return show.answer(args, answer, f"exchange {args.name} {said}")
+    result = "is declared" if answer["created"] else "exists already, with the same type and options"
+    return show.answer(args, answer, f"exchange {args.name} {result}")
 
 
 def delete(args: argparse.Namespace) -> int:
@@ -36,18 +36,18 @@ def list_all(args: argparse.Namespace) -> int:
         show.print_json(exchanges)
     else:
         rows = [row for exchange in exchanges for row in _rows(exchange)]
-        show.print_table(rows, _LIST, empty="no exchanges yet; make one with `penstock exchange declare NAME`")
+        show.print_table(rows, _LIST, empty="no exchanges yet; declare one with `penstock exchange declare NAME`")
     return 0
 
 
 def _rows(exchange: dict[str, Any]) -> list[dict[str, Any]]:
-    """A line for each binding; the exchange is named in the first."""
+    """Return a line for each binding. The first line names the exchange."""
     head = {"exchange": exchange["exchange"], "type": exchange["type"], "options": _pairs(exchange["options"])}
-    rows = [{"queue": binding["queue"], "says": _said(binding)} for binding in exchange["bindings"]] or [{}]
+    rows = [{"queue": binding["queue"], "says": _described(binding)} for binding in exchange["bindings"]] or [{}]
     return [{**dict.fromkeys(_LIST, ""), **(head if number == 0 else {}), **row} for number, row in enumerate(rows)]
 
 
-def _said(binding: dict[str, Any]) -> str:
+def _described(binding: dict[str, Any]) -> str:
     parts = [f"key {binding['key']}"] if "key" in binding else []
     parts += [_pairs(binding["arguments"])] if "arguments" in binding else []
     parts += [f"selector {binding['selector']}"] if "selector" in binding else []
@@ -65,12 +65,12 @@ def bind(args: argparse.Namespace) -> int:
     asked = {"key": args.key, "arguments": arguments, "selector": args.selector}
     with calls.broker(args) as broker:
         answer = broker.call("exchange.bind", exchange=args.name, queue=args.queue, **asked)
-    said = "leads" if answer["created"] else "led already, bound alike,"
-    return show.answer(args, answer, f"exchange {args.name} {said} to queue {args.queue}")
+    result = "is bound" if answer["created"] else "was already bound in the same way"
+    return show.answer(args, answer, f"exchange {args.name} {result} to queue {args.queue}")
 
 
 def _value(text: str) -> Any:
-    """Parse a text as JSON; a text that is none stands for itself."""
+    """Parse a text as JSON. A text that is not JSON is a string."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -78,7 +78,7 @@ def _value(text: str) -> Any:
 
 
 def _refuse(name: str) -> NoReturn:
-    """Python takes NaN and Infinity for JSON."""
+    """Refuse NaN and Infinity, which Python accepts as JSON."""
     raise ValueError(name)
 
 
@@ -86,4 +86,4 @@ def unbind(args: argparse.Namespace) -> int:
     """Run `penstock exchange unbind`."""
     with calls.broker(args) as broker:
         answer = broker.call("exchange.unbind", exchange=args.name, queue=args.queue, key=args.key)
-    return show.answer(args, answer, f"{answer['unbound']} bindings of exchange {args.name} to queue {args.queue} are gone")
+    return show.answer(args, answer, f"{answer['unbound']} bindings of exchange {args.name} to queue {args.queue} are removed")

@@ -25,14 +25,14 @@ def list_all(args: argparse.Namespace) -> int:
     at = len(lists) > 1
     leases = [{**lease, **({"broker": url} if at else {})} for url, answer in lists.items() for lease in answer["leases"]]
     columns = _LIST | ({"broker": "broker"} if at else {})
-    return show.listed(args, leases, columns, empty="no leases: no Spark query has taken from a queue yet")
+    return show.listed(args, leases, columns, empty="no leases: no Spark query has read from a queue yet")
 
 
 def release(args: argparse.Namespace) -> int:
     """Run `penstock lease release`."""
     with calls.broker(args) as broker, show.waiting(f"releasing {args.name}", quiet=args.json):
         answer = broker.call("lease.release", lease=args.name, how=args.how, timeout_s=calls.LONG_S)
-    done = "settled" if args.how == "settle" else "given back"
+    done = "settled" if args.how == "settle" else "returned"
     return show.answer(args, answer, f"{show.counted(answer['messages'], 'message')} of lease {args.name} {done}")
 
 
@@ -40,8 +40,8 @@ def settle(args: argparse.Namespace) -> int:
     """Run `penstock lease settle`."""
     with calls.broker(args) as broker:
         answer = broker.call("lease.settleRow", lease=args.name, sequence=args.sequence, outcome=args.outcome, error=args.error)
-    said = f"message {answer['sequence']:,} is {args.outcome}; if the query of lease {args.name} runs, start it again"
-    return show.answer(args, answer, said)
+    text = f"message {answer['sequence']:,} is {args.outcome}; if the query of lease {args.name} runs, start it again"
+    return show.answer(args, answer, text)
 
 
 def delete(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Login of the client commands: the flags or the environment, and the credentials that they give."""
+"""Credentials of the client commands, from flags or the environment."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .. import errors
 from ..client.credentials import Credentials
 from .main import UsageError
 
-#: Characters of a password, four octets each at most, and its end of line.
+#: Bytes of a password file: characters of at most four bytes, and the end of the line.
 _LINE_OCTETS = 4 * 1024 + 2
 
 
 def user(args: argparse.Namespace) -> str | None:
-    """Return the name of --user or the environment; None without one."""
+    """Return the name of --user or the environment, or None."""
     return args.user or os.environ.get("PENSTOCK_USER") or None
 
 
 def credentials(args: argparse.Namespace) -> Credentials:
-    """From --user, --password-file, --ca-file, --cert-file and --key-file. Raises UsageError, without the password in it."""
+    """Return the credentials of the login flags. Raises UsageError, whose text does not contain the password."""
     name = user(args)
     if args.password_file is not None and name is None:
-        raise UsageError("--password-file needs --user, or $PENSTOCK_USER: say whose password it is")
+        raise UsageError("--password-file needs --user, or $PENSTOCK_USER, for the name of its user")
     file = args.password_file or os.environ.get("PENSTOCK_PASSWORD_FILE") or None
     password = None if name is None else _password(name, file)
     try:
@@ -37,7 +37,7 @@ def _password(user: str, file: str | None) -> str:
     if file is None:
         if not sys.stdin.isatty():
             raise UsageError(
-                "--user needs --password-file FILE, or $PENSTOCK_PASSWORD_FILE, when there is no terminal to ask at; its first"
+                "--user needs --password-file FILE, or $PENSTOCK_PASSWORD_FILE, without a terminal; its first"
                 " line is the password"
             )
         return getpass.getpass(f"Password of {user}: ")

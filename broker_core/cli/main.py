@@ -15,14 +15,14 @@ from .. import errors
 from .arguments import parser as parser_of_all
 from .arguments.parsers import Parser, lazily
 
-#: Why an output cannot be written that is no pipe: its disk is full, or it is as long as it may be.
+#: Errors of an output file: a full disk, or the largest size.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 
-#: What a broker starts for itself, and what runs it; no commands for people, and no help or error names them.
+#: Commands that a broker runs as its child processes. Help and errors do not list them.
 OF_BROKER = {"archiver": ("archive", "work"), "http": ("http", "work")}
 
-#: Flags of each command that talks to a broker, which may stand before the command as well; a value follows all but the last.
+#: Flags of each command that calls a broker. They may also precede the command. All but the last have a value.
 LEADING = ("--url", "--user", "--password-file", "--ca-file", "--cert-file", "--key-file", "--json")
 
 _BY_FAULT = {
@@ -33,19 +33,19 @@ _BY_FAULT = {
 
 
 class UsageError(errors.InvalidRequest):
-    """The command line is wrong, which shows before anything is asked of a broker."""
+    """A wrong command line, found before a request to a broker."""
 
     code = "USAGE"
 
 
 class Failed(errors.InvalidRequest):
-    """Failure on this machine: no broker has refused anything."""
+    """A failure on this machine, without a refusal of a broker."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code is the process's."""
+    """Run one command, and return the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # where the locale is not UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # for a locale other than UTF-8
     args = _parsed(argv)
     try:
         code: int = args.run(args)
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_no_more() -> None:
-    """Let the interpreter, at its end, have somewhere to write what is left."""
+    """Redirect stdout to /dev/null for the interpreter's last flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -77,13 +77,13 @@ def _report(args: argparse.Namespace, error: errors.PenstockError) -> int:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """argparse takes positional arguments that may be left out in one piece only; the rest, after a flag, is added here."""
+    """Parse the command line, and add positional arguments after a flag, which argparse leaves over."""
     words = sys.argv[1:] if argv is None else list(argv)
     if len(words) == 1 and words[0] in OF_BROKER:
         return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
     parser = parser_of_all()
     Parser.report = _report_as_json if "--json" in words[: _end(words)] else None
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks how the command line goes on
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
         import argcomplete
 
         argcomplete.autocomplete(parser)
@@ -99,7 +99,7 @@ def _report_as_json(text: str) -> NoReturn:
 
 
 def _command_first(words: list[str]) -> list[str]:
-    """Put flags that stand before the command, or between the two words of it, behind it, where argparse looks for them."""
+    """Move flags before the command, or between its two words, behind it, where argparse expects them."""
     flags, rest = _leading(words)
     more, last = _leading(rest[1:])
     rest = [*rest[:1], *last]
@@ -115,12 +115,12 @@ def _leading(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _end(words: list[str]) -> int:
-    """Return where the flags end."""
+    """Return the index of the end of the flags."""
     return words.index("--") if "--" in words else len(words)
 
 
 def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:
-    """`local`: the command asked no broker."""
+    """Print an error, and return its exit code. `local`: the command called no broker."""
     if as_json:
         print(json.dumps({"error": json.loads(error.to_json())}), file=sys.stderr)
         return exit_code(error)
@@ -129,7 +129,7 @@ def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -
 
 
 def _who(error: errors.PenstockError, local: bool) -> str:
-    """Say who is at fault, where the text alone might leave a doubt."""
+    """Return the party at fault, if the text alone is ambiguous."""
     if isinstance(error, (UsageError, Failed)) or local:
         return ""
     if isinstance(error, errors.MalformedMessage):
@@ -140,5 +140,5 @@ def _who(error: errors.PenstockError, local: bool) -> str:
 def exit_code(error: errors.PenstockError) -> int:
     """Return the exit code for an error."""
     if isinstance(error, errors.MalformedMessage):
-        return REFUSED  # its sender is at fault, and the broker can be used
+        return REFUSED  # the sender is at fault, and the broker works
     return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]

@@ -22,14 +22,14 @@ def alter(args: argparse.Namespace) -> int:
     if not options:
         raise UsageError("nothing to alter: give --option NAME=VALUE, or --reset NAME for its default")
     answer = _ask(args, "queue.alter", options=options)
-    said = "is altered" if answer["altered"] else "had these options already"
-    return show.answer(args, answer, f"queue {args.name} {said}")
+    result = "is altered" if answer["altered"] else "had these options already"
+    return show.answer(args, answer, f"queue {args.name} {result}")
 
 
 def pause(args: argparse.Namespace) -> int:
     """Run `penstock queue pause`."""
     answer = _ask(args, "queue.pause")
-    return show.answer(args, answer, f"queue {args.name} is paused: it delivers nothing until it is resumed")
+    return show.answer(args, answer, f"queue {args.name} is paused: it delivers no message until `queue resume`")
 
 
 def resume(args: argparse.Namespace) -> int:
@@ -39,18 +39,18 @@ def resume(args: argparse.Namespace) -> int:
 
 def move(args: argparse.Namespace) -> int:
     """Run `penstock queue move`."""
-    return _shift(args, "move", "moved")
+    return _transfer(args, "move", "moved")
 
 
 def copy(args: argparse.Namespace) -> int:
     """Run `penstock queue copy`."""
-    return _shift(args, "copy", "copied")
+    return _transfer(args, "copy", "copied")
 
 
-def _shift(args: argparse.Namespace, what: str, done: str) -> int:
+def _transfer(args: argparse.Namespace, action: str, done: str) -> int:
     fields = {"target": args.target, "messages": args.limit, "first": args.first or 0, "last": args.last}
-    answer = _ask(args, f"queue.{what}", **fields)
-    full = f"; {args.target} has no room for the rest" if answer["full"] else ""
+    answer = _ask(args, f"queue.{action}", **fields)
+    full = f"; {args.target} has no capacity for the rest" if answer["full"] else ""
     return show.answer(args, answer, f"{show.counted(answer[done], 'message')} of {args.name} {done} to {args.target}{full}")
 
 
@@ -60,10 +60,10 @@ def redrive(args: argparse.Namespace) -> int:
         answer = _redrive_numbered(args)
     else:
         answer = _ask(args, "queue.redrive", messages=args.limit, selector=args.selector)
-    said = f"{show.counted(answer['redriven'], 'dead letter')} of {args.name} sent back where they came from"
+    text = f"{show.counted(answer['redriven'], 'dead letter')} of {args.name} returned to their queues"
     if answer["stayed"]:
-        said += f"; {answer['stayed']:,} stay: their queue is gone or full, or has a newer value"
-    return show.answer(args, answer, said)
+        text += f"; {answer['stayed']:,} stay: their queue was deleted, is full, or has a newer value"
+    return show.answer(args, answer, text)
 
 
 def _redrive_numbered(args: argparse.Namespace) -> dict[str, Any]:

@@ -30,11 +30,11 @@ _LIST = {
     "bytes": "bytes",
     "leases": "leases",
 }
-_SELDOM = ("paused", "delayed", "staged", "deadLettered")  # shown where some queue has any
+_SELDOM = ("paused", "delayed", "staged", "deadLettered")  # columns that are shown if a queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
-_NAMED = 5  # queues of many that an error names
-_MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
+_NAMED = 5  # queues that an error names
+_MAPS = ["properties", "annotations"]  # annotations contain the origin and the reason of a dead letter
 
 
 def declare(args: argparse.Namespace) -> int:
@@ -42,8 +42,8 @@ def declare(args: argparse.Namespace) -> int:
     options = pairs(args.option)
     with calls.broker(args) as broker:
         answer = broker.call("queue.declare", queue=args.name, type=args.type, options=options)
-    said = "is declared" if answer["created"] else "was there already, with the same type and options"
-    return show.answer(args, answer, f"queue {args.name} {said}")
+    result = "is declared" if answer["created"] else "exists already, with the same type and options"
+    return show.answer(args, answer, f"queue {args.name} {result}")
 
 
 def list_all(args: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def list_all(args: argparse.Namespace) -> int:
         if len(brokers) > 1:
             columns["at"] = "brokers"
             queues = [{**queue, "at": len(queue["brokers"])} for queue in queues]
-        empty = "no queues yet; make one with `penstock queue declare NAME`"
+        empty = "no queues yet; declare one with `penstock queue declare NAME`"
         user = login.user(args)
         if user is not None:
             empty = f"no queues on which {user} has a right; `penstock permit` gives one"
@@ -77,7 +77,7 @@ def stat(args: argparse.Namespace) -> int:
 
 
 def _oldest(answer: dict[str, Any]) -> dict[str, str]:
-    """Say who needs the oldest payload, at each broker of several."""
+    """Describe what needs the oldest payload, at each broker."""
     at = [url for url in answer.get("brokers", ()) if url in (answer["oldest"] or ())]
     return {f"oldest at {url}": show.pinned_by(answer["oldest"][url]) for url in at} or {
         "oldest": show.pinned_by(answer["oldest"])
@@ -99,7 +99,7 @@ def peek(args: argparse.Namespace) -> int:
         except PenstockError as error:
             if not rows:
                 raise
-            stopped = error  # what came before it is shown
+            stopped = error  # the messages before it are shown
         if not rows:
             hints = _hints(broker, args, states)
     if args.json:
@@ -113,14 +113,14 @@ def peek(args: argparse.Namespace) -> int:
 
 
 def _hints(broker: Client, args: argparse.Namespace, states: list[str]) -> list[str]:
-    """Return hints about a selector that matches nothing: names in it that may be meant as fields."""
+    """Return hints about a selector that matches no message: names that may be meant as fields."""
     selector = parse_optional(args.selector)
     if selector is None or not selector.lookalikes:
         return []
     asked = {"states": states, "first": args.first or 0, "count": 1, "selector": args.selector}
     try:
         hints: list[str] = broker.call("queue.messages", queue=args.name, **asked).get("hints", [])
-    except ResourceLimit:  # it stops after some seconds, and a look does not
+    except ResourceLimit:  # a scan has a time limit
         return hints_of(selector)
     return hints
 
@@ -148,7 +148,7 @@ def _messages(broker: Client, args: argparse.Namespace, states: list[str]) -> It
     if args.selector is not None:
         ticket["selector"] = args.selector
     for batch in broker.get(**ticket):
-        # Row by row: a batch may hold far more than what is asked for.
+        # Row by row, because a batch may hold far more messages.
         for row in range(batch.num_rows):
             message = batch.slice(row, 1).to_pylist()[0]
             message.update({name: dict(message[name]) for name in _MAPS if message[name] is not None})
@@ -163,7 +163,7 @@ def purge(args: argparse.Namespace) -> int:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Run `penstock queue delete`: what would be lost is counted, who sends messages there is named, and both are asked about."""
+    """Run `penstock queue delete`. It asks if messages would be lost, or if other nodes send messages to the queue."""
     with calls.broker(args) as broker:
         may_lose = args.yes or _may_lose(broker, args)
         with show.waiting(f"deleting {args.name}", quiet=args.json):
@@ -180,33 +180,37 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def _may_lose(broker: Client, args: argparse.Namespace) -> bool:
-    """Ask, if anything speaks against it. Return whether messages may be lost: not where there are none, so that none that come
-    now are lost either."""
+    """Ask if there is an objection, and return whether messages may be lost.
+
+    Without messages the result is False, so that later arrivals are not lost either.
+    """
     stat = broker.call("queue.stat", queue=args.name)
     live = 0 if args.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed"))
-    said, ways = [], []
+    objections, ways = [], []
     if live:
-        said += [f"queue {args.name} has {show.counted(live, 'message')} that would be lost"]
+        objections += [f"queue {args.name} has {show.counted(live, 'message')} that would be lost"]
         ways += [f"`penstock queue move {args.name} TARGET` keeps them"]
     for text, way in _named_by(broker, args.name):
-        said += [text]
+        objections += [text]
         ways += [way]
-    if not said:
+    if not objections:
         return False
     if args.json or not sys.stdin.isatty():
         deletes = "--yes deletes them" if live else "--yes deletes it"
-        raise UsageError(f"{'; '.join(said)}: {', '.join([deletes, *ways])}")
+        raise UsageError(f"{'; '.join(objections)}: {', '.join([deletes, *ways])}")
     if live:
-        said[0] += f" ({show.counted(stat['consumers'], 'consumer')}, {show.counted(len(stat['leases']), 'lease')})"
-    print("\n".join(f"{line}." for line in said), file=sys.stderr)
+        objections[0] += f" ({show.counted(stat['consumers'], 'consumer')}, {show.counted(len(stat['leases']), 'lease')})"
+    print("\n".join(f"{line}." for line in objections), file=sys.stderr)
     if input("Delete it? [y/N] ").strip().lower() not in ("y", "yes"):
         raise Failed("not deleted")
     return live > 0
 
 
 def _named_by(broker: Client, name: str) -> Iterator[tuple[str, str]]:
-    """Say which queues and exchanges send messages to a queue by their options, what becomes of those without it, and what to do
-    before. Of those that the user may know of."""
+    """Yield the queues and exchanges that send messages to this queue by an option, each with a remedy.
+
+    Nodes on which the user has no right are omitted.
+    """
     queues = [queue["queue"] for queue in broker.call("queue.list")["queues"] if queue["options"].get("deadLetterQueue") == name]
     queues = [queue for queue in queues if queue != name]
     if queues:
@@ -215,7 +219,7 @@ def _named_by(broker: Client, name: str) -> Iterator[tuple[str, str]]:
     every = broker.call("exchange.list")["exchanges"]
     exchanges = [exchange["exchange"] for exchange in every if exchange["options"].get("alternate") == name]
     if exchanges:
-        text = f"{name} is the alternate of {_some(exchanges)}, which would refuse what no other queue is bound for"
+        text = f"{name} is the alternate of {_some(exchanges)}, which would refuse messages without another bound queue"
         way = f"another needs `penstock exchange delete {exchanges[0]}`, and a new declaration and bindings"
         yield text, way
 

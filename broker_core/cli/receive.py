@@ -1,4 +1,4 @@
-"""`penstock receive`: messages out of a queue, as lines or files; accepted when they are written."""
+"""`penstock receive`: writes messages as lines or files, and accepts them afterwards."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .amqp_calls import TURN_S, Meter, Stop, connection
 from .main import INTERRUPTED, REFUSED, Failed, UsageError, report
 from .stdout import Lines
 
-#: Messages under way: what an interrupted run gives back at most.
+#: Credit: an interrupted run returns at most this many messages.
 CREDIT = 500
-PIPE_CREDIT = 50  # into a pipe, whose reader may want few
-HINT_S = 1.0  # seconds without a message after which a hint is shown, rather than at the end
+PIPE_CREDIT = 50  # into a pipe, whose reader may read only a few
+HINT_S = 1.0  # seconds without a message until a hint is shown
 _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "properties", "body")
 
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Run `penstock receive`."""
     if args.json and args.output != "-":
         raise UsageError("--json writes to stdout, so it has no meaning with --output DIR")
-    # A bar would be torn apart by lines on the same terminal.
+    # Lines on the same terminal would break a bar.
     quiet = args.json or (args.output == "-" and sys.stdout.isatty())
     with connection(args) as broker, Stop() as stop, Meter(f"receiving from {args.queue}", args.count, quiet=quiet) as meter:
         place = Lines(_json_line if args.json else _line, stop, broker.idle) if args.output == "-" else Folder(Path(args.output))
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
                 receiver.release_rest()
                 break
         hint.show()
-        receiver.close()  # before anything is said: the broker has then heard the last outcome
+        receiver.close()  # the broker receives the last outcome before the report
     if sys.stderr.isatty():
         seen = "seen in" if args.browse else "received from"
         print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {args.queue}", file=sys.stderr)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Hint:
-    """The broker's hint about the selector, shown once, and not to a person who gets messages."""
+    """The broker's hint about the selector, shown once, and only while no message arrives."""
 
     def __init__(self, text: str | None) -> None:
         self._text = text
@@ -78,16 +78,16 @@ class _Hint:
         self.drop()
 
     def drop(self) -> None:
-        """Forget it."""
+        """Drop it."""
         self._text = None
 
 
-def _take(receiver: Receiver, deliveries: list[Delivery], place: Lines | Folder, stop: Stop) -> int:
-    """Write deliveries, and accept each that is written: what fails before goes back. Return how many."""
+def _take(receiver: Receiver, deliveries: list[Delivery], target: Lines | Folder, stop: Stop) -> int:
+    """Write and accept deliveries; return their number. A failed delivery returns to the queue."""
     done = 0
     while done < len(deliveries) and not (done and stop.asked):
-        part = deliveries[done : done + place.at_once]
-        written = place.write(part)
+        part = deliveries[done : done + target.batch]
+        written = target.write(part)
         receiver.accept(part[:written])
         done += written
         if written < len(part):
@@ -98,8 +98,9 @@ def _take(receiver: Receiver, deliveries: list[Delivery], place: Lines | Folder,
 def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Namespace) -> list[Delivery]:
     """Return the deliveries that can be written.
 
-    An older broker let others in: they are rejected, so that nobody gets them again and again."""
-    found = []
+    Malformed messages are rejected, so that they are not delivered repeatedly.
+    """
+    readable = []
     for delivery in deliveries:
         try:
             _fields(delivery) if args.json else body_of(delivery)
@@ -109,24 +110,26 @@ def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Nam
             done = "stays in the queue" if args.browse else "is rejected"
             report(errors.MalformedMessage(f"{error}; it {done}"), as_json=args.json)
         else:
-            found.append(delivery)
-    return found
+            readable.append(delivery)
+    return readable
 
 
 def _next(receiver: Receiver, wait_s: float, stop: Stop, hint: _Hint) -> list[Delivery]:
-    """Wait up to `wait_s` seconds for deliveries; none when nothing came, or when it is time to stop. Shows the hint after
-    `HINT_S` without a message."""
+    """Wait up to `wait_s` seconds for deliveries; empty after that time or at a stop.
+
+    Shows the hint after `HINT_S` seconds without a message.
+    """
     left, waited = wait_s, 0.0
     while not stop.asked and not receiver.exhausted and left > 0:
         turn = min(left, TURN_S)
-        if found := receiver.receive(timeout_s=turn):
-            return found
+        if deliveries := receiver.receive(timeout_s=turn):
+            return deliveries
         left -= turn
         waited += turn
         if waited >= HINT_S:
             hint.show()
     if not stop.asked:
-        receiver.drain()  # what was under way just now is not left behind
+        receiver.drain()  # includes the deliveries in transit
     return [] if stop.asked else receiver.receive(timeout_s=0)
 
 
@@ -134,17 +137,17 @@ def _next(receiver: Receiver, wait_s: float, stop: Stop, hint: _Hint) -> list[De
 
 
 def body_of(delivery: Delivery) -> bytes:
-    """As the column `body` has it: the octets of the data sections, or of a text; other values as JSON; nothing for null."""
+    """Return the body as in the column `body`: the bytes of data sections or of a text, other values as JSON, empty for null."""
     payload = delivery.payload
     try:
         inside = [section for section in scan(payload, most=MAX_SECTIONS_READ) if PROPERTIES <= section.code <= VALUE]
         if inside and inside[-1].code == DATA and (len(inside) == 1 or inside[-2].code != DATA):
             section = inside[-1]
             return payload[section.value + (2 if payload[section.value] == 0xA0 else 5) : section.end]
-        found = reference.row(bare(payload), None, ["body"])["body"]
+        body = reference.row(bare(payload), None, ["body"])["body"]
     except RemoteProtocolError as error:
         raise errors.MalformedMessage(f"it is not well-formed AMQP ({error})") from error
-    return found if isinstance(found, bytes) else b""
+    return body if isinstance(body, bytes) else b""
 
 
 def _fields(delivery: Delivery) -> dict[str, Any]:
@@ -157,7 +160,7 @@ def _fields(delivery: Delivery) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-# --- Where they go ---------------------------------------------------------------------------------------------------------
+# --- Targets ---------------------------------------------------------------------------------------------------------------
 
 
 def _line(delivery: Delivery) -> bytes:
@@ -169,9 +172,9 @@ def _json_line(delivery: Delivery) -> bytes:
 
 
 class Folder:
-    """A file a message, numbered on from what is there; on the disk before `write` returns. Nothing is ever overwritten."""
+    """Writes each message to a new file with the next free number. The file is on the disk before `write` returns."""
 
-    at_once = sys.maxsize
+    batch = sys.maxsize
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -183,7 +186,7 @@ class Folder:
         self._next = max(taken, default=0) + 1
 
     def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Write each body into a file of its own, synced before it is accepted. Returns how many."""
+        """Write and sync each body as a file; return the number of files."""
         try:
             for delivery in deliveries:
                 with open(self._path / f"{self._next:08}", "xb") as file:
@@ -194,12 +197,12 @@ class Folder:
             self._sync()
         except OSError as error:
             raise Failed(
-                f"{self._path} cannot be written to: {error.strerror or error}; what is not accepted yet goes back to its place"
+                f"{self._path} cannot be written to: {error.strerror or error}; unaccepted messages return to the queue"
             ) from error
         return len(deliveries)
 
     def _sync(self) -> None:
-        """The names, too."""
+        # The folder is synced because it contains the names.
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

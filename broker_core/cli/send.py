@@ -1,4 +1,4 @@
-"""`penstock send`: lines, or whole files, into a queue."""
+"""`penstock send`: sends lines or whole files to a queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .amqp_calls import TURN_S, Meter, Stop, connection
 from .main import INTERRUPTED, Failed, UsageError
 from .pairs import pairs
 
-#: Octets read at once, and the longest line or file where the broker names no limit of its own.
+#: Bytes of one read, and the longest line or file if the broker has no limit.
 BLOCK_OCTETS = 256 * 1024
 MAX_BODY_OCTETS = 64 << 20
 
@@ -61,9 +61,9 @@ def _send(sender: Sender, prefix: bytes, blocks: _Input, meter: Meter) -> None:
 
 
 def head(args: argparse.Namespace) -> bytes:
-    """The sections before the body, which are the same for every message."""
-    properties = pairs(args.property, "--property")
-    said = {
+    """Return the sections before the body, which are equal for all messages."""
+    application_properties = pairs(args.property, "--property")
+    properties = {
         "message_id": args.message_id,
         "subject": args.subject,
         "content_type": args.content_type,
@@ -74,8 +74,8 @@ def head(args: argparse.Namespace) -> bytes:
         return amqp.Message(
             header=Header(durable=args.durable, priority=args.priority, ttl=ttl),
             message_annotations=None if args.delay is None else {DELIVERY_DELAY: Long(_milliseconds(args.delay))},
-            properties=Properties(**said) if any(value is not None for value in said.values()) else None,
-            application_properties=properties or None,
+            properties=Properties(**properties) if any(value is not None for value in properties.values()) else None,
+            application_properties=application_properties or None,
         ).encode()
     except amqp.EncodeError as error:
         raise UsageError(f"--message-id, --subject, --content-type, --group-id or --property: {error}") from error
@@ -86,7 +86,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def message(prefix: bytes, body: bytes) -> bytes:
-    """With the body as one data section (3.2.6)."""
+    """Append the body as one data section (3.2.6)."""
     size = len(body)
     if size < 256:
         return b"%b\x00\x53\x75\xa0%c%b" % (prefix, size, body)
@@ -97,7 +97,7 @@ def message(prefix: bytes, body: bytes) -> bytes:
 
 
 class _Input:
-    """Iterates over lists of bodies. While it waits for stdin, heartbeats are answered. `octets`: read so far."""
+    """Iterates over lists of bodies, and answers heartbeats while it waits for stdin. `octets` counts the read bytes."""
 
     def __init__(self, args: argparse.Namespace, broker: Connection, sender: Sender, stop: Stop) -> None:
         self.octets = 0
@@ -114,7 +114,7 @@ class _Input:
             if self._stop.asked:
                 return
             try:
-                # A named pipe that nobody writes to yet is waited for below, where Ctrl-C is heard.
+                # The wait for the writer of a named pipe is below, where Ctrl-C works.
                 descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except OSError as error:
                 raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error
@@ -148,11 +148,11 @@ class _Input:
                 yield [b"".join(begun), *lines]
                 begun, size = [last], len(last)
         if size and not self._stop.asked:
-            yield [b"".join(begun)]  # a last line without an end
+            yield [b"".join(begun)]  # the last line has no line end
 
-    def _check(self, size: int, what: str) -> None:
+    def _check(self, size: int, source: str) -> None:
         if size > self._limit:
-            raise errors.ResourceLimit(f"{what} is longer than a message may be, {self._limit:,} bytes; it was not sent")
+            raise errors.ResourceLimit(f"{source} exceeds the limit of a message, {self._limit:,} bytes; it was not sent")
 
     def _blocks(self, descriptor: int, where: str) -> Iterator[bytes]:
         waiting = select.poll()
@@ -165,10 +165,10 @@ class _Input:
                 continue
             try:
                 block = os.read(descriptor, BLOCK_OCTETS)
-            except BlockingIOError:  # another process reads the same pipe, and was quicker
+            except BlockingIOError:  # another process has read the same pipe
                 continue
             except OSError as error:
-                raise Failed(f"{where} cannot be read any further: {error.strerror or error}") from error
+                raise Failed(f"{where} cannot be read further: {error.strerror or error}") from error
             if not block:
                 return
             self.octets += len(block)

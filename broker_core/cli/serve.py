@@ -1,4 +1,4 @@
-"""`penstock serve`: settings in, one line of JSON when ready, a clean stop on SIGTERM and Ctrl-C."""
+"""`penstock serve`: runs a broker, prints one line of JSON when it is ready, and stops on SIGTERM and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ log = logging.getLogger("penstock")
 
 def run(args: argparse.Namespace) -> int:
     """Run `penstock serve`."""
-    # Blocked in every thread, before there is a second one, and taken by one that does nothing else: a handler would run in the
-    # main thread, perhaps while that holds the very lock that `stop.set()` needs.
+    # The signals are blocked before a second thread exists, and one thread waits for them. A handler would run in the main
+    # thread, which may hold the lock that `stop.set()` needs.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGHUP))
     logs.begin()
     try:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         logs.use_format(settings.log_format)
         return _serve(settings, args.stop_with_stdin, lambda: _settings(args))
     except errors.PenstockError as error:
-        if args.stop_with_stdin:  # a parent process reads stdout; people read stderr
+        if args.stop_with_stdin:  # a parent process reads stdout
             _say({"ready": False, "error": json.loads(error.to_json())})
         report(error, as_json=False, local=True)
         return exit_code(error)
@@ -50,14 +50,14 @@ def _settings(args: argparse.Namespace) -> Settings:
         raise UsageError(str(error)) from error
 
 
-def _serve(settings: Settings, stop_with_stdin: bool, read_again: Callable[[], Settings]) -> int:
-    if os.path.exists(settings.data) and not os.path.isdir(settings.data):  # those of Path may raise
-        raise UsageError(f"--data cannot be {settings.data}: it is no directory")
+def _serve(settings: Settings, stop_with_stdin: bool, read: Callable[[], Settings]) -> int:
+    if os.path.exists(settings.data) and not os.path.isdir(settings.data):  # methods of Path may raise
+        raise UsageError(f"--data cannot be {settings.data}: it is not a directory")
     try:
         ports.try_all(settings)
     except ports.PortUnusable as error:
         raise UsageError(str(error)) from error
-    stop, ready, reloading = threading.Event(), threading.Event(), Reloading(read_again)
+    stop, ready, reloading = threading.Event(), threading.Event(), Reloading(read)
     threading.Thread(target=_obey_signals, args=(stop, ready, reloading.ask), name="signals", daemon=True).start()
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
@@ -66,18 +66,18 @@ def _serve(settings: Settings, stop_with_stdin: bool, read_again: Callable[[], S
     from ..server.serve import serve
 
     code = serve(settings, partial(_ready, ready), stop, reloading.begin)
-    # Everything is on the disk. A call that a client keeps open and does not go on with would hold the interpreter here for ever.
+    # Everything is on the disk. An unfinished call of a client would block the end of the interpreter.
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)
 
 
 class _WithoutPandas(MetaPathFinder):
-    """pyarrow imports pandas with its first array, where it is installed: half of the time that a start takes, and 30 MB."""
+    """Hides pandas, which pyarrow imports with its first array: half of the start time, and 30 MB."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError("the broker does without pandas", name=name)
+            raise ModuleNotFoundError("the broker does not use pandas", name=name)
 
 
 def _ready(ready: threading.Event, addresses: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ def _ready(ready: threading.Event, addresses: dict[str, Any]) -> None:
         answer["listeners"] = addresses["listeners"]
     others = [url for url in (addresses["flight"], addresses["http"]) if url is not None]
     at = ", ".join([*addresses["listeners"], *others])
-    log.info("ready at %s", at)  # before the answer: who gets that may stop the broker at once
+    log.info("ready at %s", at)  # before the answer, whose reader may stop the broker immediately
     _say(answer)
     ready.set()
     supervisor.notify(supervisor.READY, supervisor.status(f"ready at {at}"))
@@ -97,23 +97,23 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 class Reloading:
-    """Reads the settings again when somebody asks. Whoever asks before there is a broker gets it as soon as there is one."""
+    """Reloads the settings on request. A request before the start of the broker is served when it has started."""
 
-    def __init__(self, read_again: Callable[[], Settings]) -> None:
-        self._read_again = read_again
+    def __init__(self, read: Callable[[], Settings]) -> None:
+        self._read = read
         self._lock = threading.Lock()
         self._reload: Callable[[Settings], None] | None = None
         self._asked = False
 
     def begin(self, reload: Callable[[Settings], None]) -> None:
-        """Hand settings that were read again to the broker by `reload` from now on."""
+        """Pass later reloaded settings to `reload`."""
         with self._lock:
             self._reload = reload
             if self._asked:
                 self._do(reload)
 
     def ask(self) -> None:
-        """Read the settings again. Raises nothing: the thread that calls it hears of a stop, too."""
+        """Reload the settings. Raises nothing, because the calling thread also handles the stop."""
         with self._lock:
             self._asked = True
             if self._reload is not None:
@@ -121,26 +121,26 @@ class Reloading:
 
     def _do(self, reload: Callable[[Settings], None]) -> None:
         try:
-            reload(self._read_again())
+            reload(self._read())
         except errors.PenstockError as error:
-            log.error("the settings were not read again, those before stay in force: %s", error)
+            log.error("the settings were not reloaded, and the previous ones stay in force: %s", error)
         except Exception:
-            log.exception("the settings were not read again, those before stay in force")
+            log.exception("the settings were not reloaded, and the previous ones stay in force")
 
 
 def _obey_signals(stop: threading.Event, ready: threading.Event, reload: Callable[[], None]) -> None:
-    while (told := signal.sigwait((*_STOPPING, signal.SIGHUP))) == signal.SIGHUP:
-        if not ready.is_set():  # a supervisor that heard of a reload and its end would take the broker for ready
+    while (number := signal.sigwait((*_STOPPING, signal.SIGHUP))) == signal.SIGHUP:
+        if not ready.is_set():  # the notification of a reload would tell the supervisor that the broker is ready
             reload()
             continue
         supervisor.notify(*supervisor.reloading())
         reload()
         supervisor.notify(supervisor.READY)
     supervisor.notify(supervisor.STOPPING)
-    log.info("%s: stops", signal.Signals(told).name)
+    log.info("%s: stops", signal.Signals(number).name)
     stop.set()
-    told = signal.sigwait(_STOPPING)  # somebody is in a hurry: as safe as a crash, which loses nothing that was confirmed
-    log.warning("%s again: ends at once, as after a crash", signal.Signals(told).name)
+    number = signal.sigwait(_STOPPING)  # a second signal ends the process like a crash, which loses no confirmed message
+    log.warning("%s again: ends immediately, as in a crash", signal.Signals(number).name)
     os._exit(INTERRUPTED)
 
 

@@ -1,7 +1,7 @@
-"""Several brokers at once: with `--url a,b` queues and archives are added up, and `status` shows one after another.
+"""Several brokers in one command: `--url a,b` adds up queues and archives, and `status` shows each broker.
 
-Numbers are added, and what stands in lists is put together. Of ages the largest tells. Texts that differ stand one after another,
-and anything else that differs stands by broker.
+Numbers are added, and lists are joined. The largest age is shown. Different texts are joined with commas, and other different
+values are shown by broker.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ..errors import NotFound
 from . import calls, login
 from .main import UsageError
 
-#: Numbers that are not added. No message of any broker has the largest `nextSequence`, or a higher number.
+#: Numbers of which the largest is shown. No message of any broker has the largest `nextSequence` or a higher number.
 _LARGEST, _SMALLEST = frozenset(("lag", "retention", "nextSequence")), frozenset(("diskFullIn",))
-#: Numbers of which no value is the largest: nothing is removed, ever.
+#: Numbers whose absence means unlimited, which is larger than each value.
 _ENDLESS = frozenset(("retention",))
-#: Numbers that name something.
+#: Numbers that are identifiers.
 _NAMES = frozenset(("id", "process"))
-#: Objects whose values are added by their names.
+#: Objects whose values are added by name.
 _OBJECTS = frozenset(("archive", "deadLetters"))
 
 
 @contextmanager
 def brokers(args: argparse.Namespace) -> Iterator[list[Client]]:
-    """Connect to each broker of `--url`. Raises UsageError for a url that cannot be, or one broker under two names."""
+    """Connect to each broker of `--url`. Raises UsageError for a wrong URL, or for one broker under two names."""
     urls = [url.strip() for url in args.url.split(",")]
     for url in urls:
         calls.check_url(url)
@@ -50,39 +50,39 @@ def _check(clients: list[Client]) -> None:
 
 
 def of_each(brokers: Iterable[Client], action: str, **fields: Any) -> dict[str, dict[str, Any]]:
-    """Return the answers to an action, by url."""
+    """Return the answers to an action by URL."""
     return {broker.url: broker.call(action, **fields) for broker in brokers}
 
 
 def queues(brokers: Iterable[Client]) -> list[dict[str, Any]]:
-    """Return the queues of one broker; of several those of one name are added up, and `brokers` says where they are."""
+    """Return the queues of one broker, or the sums by name of several; `brokers` lists the brokers of a sum."""
     lists = {url: answer["queues"] for url, answer in of_each(brokers, "queue.list").items()}
     return by_queue(lists) if len(lists) > 1 else next(iter(lists.values()))
 
 
 def queue(brokers: Sequence[Client], name: str) -> dict[str, Any]:
-    """Return a queue of one broker, or of those that have it. Raises NotFound where none has."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return a queue of one broker, or its sum over several. Raises NotFound."""
+    answers: dict[str, dict[str, Any]] = {}
     for broker in brokers:
         try:
-            found[broker.url] = broker.call("queue.stat", queue=name)
+            answers[broker.url] = broker.call("queue.stat", queue=name)
         except NotFound:
-            if broker is brokers[-1] and not found:
+            if broker is brokers[-1] and not answers:
                 raise
-    return added(found) if len(brokers) > 1 else found[brokers[0].url]
+    return added(answers) if len(brokers) > 1 else answers[brokers[0].url]
 
 
 def by_queue(lists: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Add up the queues of the same name; `lists` is by url."""
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    """Add up the queues of the same name. `lists` is by URL."""
+    groups: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for url, rows in lists.items():
-        for row in rows:  # one that was deleted may have a namesake
-            found.setdefault((row["queue"], str(row["id"]) if row.get("deleted") else ""), {})[url] = row
-    return [added(found[name]) for name in sorted(found)]
+        for row in rows:  # a deleted queue may have the name of an existing one
+            groups.setdefault((row["queue"], str(row["id"]) if row.get("deleted") else ""), {})[url] = row
+    return [added(groups[key]) for key in sorted(groups)]
 
 
 def added(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up what brokers tell of one thing, by url; `brokers` says which."""
+    """Add up the answers of brokers about one object; `brokers` lists their URLs."""
     return {"brokers": list(answers), **_together(answers)}
 
 
@@ -92,18 +92,18 @@ def _together(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _value(name: str, values: Mapping[str, Any]) -> Any:
-    there = [value for value in values.values() if value is not None]
-    if not there or (name in _ENDLESS and len(there) < len(values)):
+    known = [value for value in values.values() if value is not None]
+    if not known or (name in _ENDLESS and len(known) < len(values)):
         return None
-    if name in _OBJECTS and all(isinstance(value, dict) for value in there):
+    if name in _OBJECTS and all(isinstance(value, dict) for value in known):
         return _together({url: value for url, value in values.items() if value is not None})
-    if all(isinstance(value, bool) for value in there):
-        return any(there)
-    if all(isinstance(value, (int, float)) for value in there) and name not in _NAMES:
-        return max(there) if name in _LARGEST else min(there) if name in _SMALLEST else sum(there)
-    if all(isinstance(value, list) for value in there):
-        every = [item for value in there for item in value]
+    if all(isinstance(value, bool) for value in known):
+        return any(known)
+    if all(isinstance(value, (int, float)) for value in known) and name not in _NAMES:
+        return max(known) if name in _LARGEST else min(known) if name in _SMALLEST else sum(known)
+    if all(isinstance(value, list) for value in known):
+        every = [item for value in known for item in value]
         return [item for at, item in enumerate(every) if item not in every[:at]]
-    if all(value == there[0] for value in there):
-        return there[0]
-    return dict(values) if any(isinstance(value, dict) for value in there) else ", ".join(dict.fromkeys(map(str, there)))
+    if all(value == known[0] for value in known):
+        return known[0]
+    return dict(values) if any(isinstance(value, dict) for value in known) else ", ".join(dict.fromkeys(map(str, known)))

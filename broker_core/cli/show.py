@@ -18,9 +18,9 @@ from rich.console import Console
 
 from ..logs import counted as counted  # for the commands
 
-#: Columns with what other commands take as an argument.
+#: Columns whose values are arguments of other commands.
 NAMES = frozenset(("queue", "lease", "exchange", "stage", "user", "connection", "target"))
-#: Facts that are seconds; their names, which are those in JSON, do not say so.
+#: Facts in seconds. Their names are those in JSON, which have no unit.
 SECONDS = frozenset(("lag", "retention", "diskFullIn"))
 _PREVIEW = 60  # characters of a body
 _GAP = 2  # cells between two columns
@@ -29,11 +29,11 @@ _LEAST_WIDTH = 6  # cells of a column that was cut
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
-    print(as_json(value, ascii=(sys.stdout.encoding or "utf-8").lower() != "utf-8"))  # a text in memory has none
+    print(as_json(value, ascii=(sys.stdout.encoding or "utf-8").lower() != "utf-8"))  # a StringIO has no encoding
 
 
 def as_json(value: Any, *, ascii: bool = False) -> str:
-    """On one line; octets as text where they are UTF-8, else as `{"base64": …}`."""
+    """Format a value as one line of JSON. Bytes become text if they are UTF-8, else `{"base64": …}`."""
     return json.dumps(value, default=_plain, ensure_ascii=ascii)
 
 
@@ -49,9 +49,9 @@ def _plain(value: object) -> object:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> None:
-    """Print rows as a table: a line each, numbers set right. `columns` maps the key of a row to its heading.
+    """Print rows as a table, with numbers aligned right. `columns` maps the key of a row to its heading.
 
-    A pipe gets every value whole. On a terminal, long values are cut to its width, but never names, which somebody may copy.
+    A pipe gets complete values. A terminal gets long values cut to its width, except names, which users copy.
     """
     if not rows:
         print(empty)
@@ -69,7 +69,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *
 
 
 def _narrow(widths: list[int], whole: Sequence[bool], total: int) -> None:
-    """Take from the widest columns that may be cut, until all fit into `total` cells or nothing more can be taken."""
+    """Shrink the widest columns that may be cut until all columns fit into `total` cells, if possible."""
     over = sum(widths) + _GAP * (len(widths) - 1) - total
     while over > 0:
         widest = max((width for width, name in zip(widths, whole, strict=True) if not name), default=0)
@@ -87,7 +87,7 @@ def _fitted(text: str, width: int, right: bool) -> str:
 
 
 def listed(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> int:
-    """`rows` for a program that said `--json`, a table of `columns` for a person. Returns the exit code."""
+    """Print `rows` as JSON with `--json`, else a table of `columns`; return the exit code."""
     if args.json:
         print_json(rows)
     else:
@@ -96,7 +96,7 @@ def listed(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """One thing: a name and a value a line."""
+    """Print one object, with a name and a value per line."""
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name:<{width}}  {_fact(name, value)}")
@@ -111,7 +111,7 @@ def _fact(name: str, value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return `16.7 s`, `45 minutes`, `36 hours`, `30 days`."""
+    """Format a duration: `16.7 s`, `45 minutes`, `36 hours`, `30 days`."""
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -119,12 +119,12 @@ def duration(seconds: float) -> str:
 
 
 def moment(time_ms: int) -> str:
-    """Return a time, milliseconds since 1970, as people read it."""
+    """Format a time, given in milliseconds since 1970."""
     return f"{datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def pinned_by(oldest: Mapping[str, Any] | None) -> str:
-    """Say who needs the oldest payload, in one line."""
+    """Describe in one line what needs the oldest payload."""
     if oldest is None:
         return "nothing"
     since = ""
@@ -143,19 +143,18 @@ def terminal_lines() -> int:
 
 
 def say(text: str) -> None:
-    """Print a line for a person."""
+    """Print a line."""
     print(text)
 
 
 def notes(texts: Iterable[str]) -> None:
-    """Print notes on stderr, a line each."""
+    """Print notes on stderr, one per line."""
     for text in texts:
         print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def answer(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> int:
-    """Print what a command has done: `value` for a program that said `--json`, `text` and `hints` for a person. Returns the exit
-    code."""
+    """Print the result of a command: `value` with `--json`, else `text` and the hints; return the exit code."""
     if args.json:
         print_json(value)
     else:
@@ -183,12 +182,12 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape what a terminal would obey: names and texts are whatever a client gave."""
+    """Escape control characters for a terminal, because clients choose names and texts."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def preview(body: bytes | None) -> str | None:
-    """A body on one line: text as it is, anything else in hexadecimal, cut where it becomes long."""
+    """Format a body on one line: text unchanged, other bytes in hexadecimal, long ones cut."""
     if body is None:
         return None
     try:
@@ -200,7 +199,7 @@ def preview(body: bytes | None) -> str | None:
 
 @contextmanager
 def waiting(text: str, *, quiet: bool) -> Iterator[None]:
-    """A sign of life on stderr, with the seconds, when somebody looks at a terminal and it takes a while."""
+    """Show the elapsed seconds on stderr during a long operation, if it is a terminal."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield

@@ -21,7 +21,7 @@ def list_all(args: argparse.Namespace) -> int:
     """Run `penstock stage list`."""
     with calls.broker(args) as broker:
         stages = broker.call("stage.list")["stages"]
-    empty = "nothing waits for a publish: no write is under way, and none was left behind"
+    empty = "no stages: no write is in progress, and no unfinished write has left stages"
     return show.listed(args, stages, _LIST, empty=empty)
 
 
@@ -31,7 +31,7 @@ def discard(args: argparse.Namespace) -> int:
         answer = broker.call("stage.discard", write=args.name, timeout_s=calls.LONG_S)
     if not answer["discarded"]:
         raise StageNotFound(
-            f"there is no stage {args.name!r}: it was discarded, published, or never there; see `penstock stage list`"
+            f"there is no stage {args.name!r}: it was discarded or published, or never existed; see `penstock stage list`"
         )
     return show.answer(
         args, answer, f"{show.counted(answer['discarded'], 'stage')} of {args.name} discarded; if its job still runs, it fails"

@@ -44,7 +44,7 @@ def journal(args: argparse.Namespace) -> int:
     segments, queues, oldest = answer.pop("segments"), answer.pop("queues"), answer.pop("oldest")
     show.print_facts({**answer, "segments": len(segments), "oldest needed": show.pinned_by(oldest)})
     print()
-    show.print_table(queues, {"queue": "queue", "neededBytes": "needed bytes"}, empty="no queue needs anything")
+    show.print_table(queues, {"queue": "queue", "neededBytes": "needed bytes"}, empty="no queue needs the journal")
     print()
     columns = {"begin": "begin", "end": "end", "bytes": "bytes", "neededBytes": "needed bytes", "kept": "kept because of"}
     show.print_table(segments, columns, empty="no segments")

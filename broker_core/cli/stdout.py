@@ -1,4 +1,4 @@
-"""Messages on stdout: into a file or onto a terminal at once, into a pipe line by line, each accepted once it is read."""
+"""Messages on stdout. A file or terminal gets them immediately; a pipe line by line, and each is accepted after it is read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .main import Failed
 if TYPE_CHECKING:
     from ..amqp.deliveries import Delivery
 
-#: Seconds in which a reader takes more of a line that is begun, when it is time to stop.
+#: Seconds after a stop in which the reader can finish reading a begun line.
 FINISH_S = 3.0
-_ONE_PAGE = 4096  # octets of a pipe of one buffer, which takes more only once it is empty
+_ONE_PAGE = 4096  # bytes of a pipe with one buffer, which accepts more only when it is empty
 
 
 class Lines:
-    """Lines on stdout, each made of one delivery. `idle` is called now and then while the reader of a pipe is waited for."""
+    """Lines on stdout, one for each delivery. `idle` is called regularly while the reader of a pipe is slow."""
 
     def __init__(self, line: Callable[[Delivery], bytes], stop: Stop, idle: Callable[[], object]) -> None:
         self._line, self._stop, self._idle = line, stop, idle
@@ -32,50 +32,50 @@ class Lines:
         self.pipe = stat.S_ISFIFO(os.fstat(self._out).st_mode)
         self._room = select.poll()
         self._room.register(self._out, select.POLLOUT)
-        self._until: float | None = None  # when what is waited for is given up, once it is time to stop
-        self.at_once = 1 if self.pipe else sys.maxsize  # messages to write before they are accepted
-        if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # elsewhere a pipe takes more than is read
+        self._until: float | None = None  # end of the wait after a stop
+        self.batch = 1 if self.pipe else sys.maxsize  # messages to write before they are accepted
+        if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # on other systems a pipe accepts more than is read
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _ONE_PAGE)
 
     def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Write lines, at most `at_once`; return how many were written as a whole, into a pipe: were read."""
+        """Write at most `batch` lines. Return the number of completely written lines; for a pipe, of read lines."""
         sys.stdout.flush()
         try:
             whole = self._put(b"".join(map(self._line, deliveries)))
         except BrokenPipeError:
             return 0
         except OSError as error:
-            text = f"stdout cannot be written to: {error.strerror}; what is not accepted yet goes back to its place"
+            text = f"stdout cannot be written to: {error.strerror}; unaccepted messages return to the queue"
             raise Failed(text) from error
         return len(deliveries) if whole and (not self.pipe or self._read()) else 0
 
     def _put(self, data: bytes) -> bool:
-        """Write all of it, into a pipe as much at a time as it takes without blocking. False: it was time to stop before.
+        """Write the bytes, to a pipe without blocking. Return False after a stop.
 
-        What is begun is finished then, if somebody reads: else a reader has a part of a line that comes again as a whole."""
+        A begun line is finished if the reader continues. Otherwise the reader would get a part of a line that is delivered again.
+        """
         rest = memoryview(data)
-        at_once = select.PIPE_BUF if self.pipe else len(data)  # what a pipe takes that is ready
+        size = select.PIPE_BUF if self.pipe else len(data)  # a ready pipe accepts this many bytes
         self._until = None
         while rest:
             if self.pipe and not self._wait(FINISH_S if len(rest) < len(data) else 0.0):
                 return False
-            rest = rest[os.write(self._out, rest[:at_once]) :]
+            rest = rest[os.write(self._out, rest[:size]) :]
         return True
 
     def _read(self) -> bool:
-        """Wait until what was written is read, or until it is time to stop: then it is still to be read. False: nobody will."""
+        """Wait until the pipe is read, or until a stop. Return False if the pipe has no reader."""
         self._until = None
-        found = self._wait()
-        return not found or any(event & select.POLLOUT for _, event in found)
+        events = self._wait()
+        return not events or any(event & select.POLLOUT for _, event in events)
 
     def _wait(self, more_s: float = 0.0) -> list[tuple[int, int]]:
-        """Return what there is to say of the pipe once it takes something or has no reader; nothing when it has been time to stop
-        for `more_s` meanwhile."""
-        while not (found := self._room.poll(TURN_S * 1000)):
+        """Wait for an event: the pipe accepts bytes, or has lost its reader. Return no event `more_s` seconds after a stop."""
+        while not (events := self._room.poll(TURN_S * 1000)):
             if self._stop.asked:
                 self._until = time.monotonic() + more_s if self._until is None else self._until
                 if time.monotonic() >= self._until:
                     break
             self._idle()
-        return found
+        return events

@@ -1,4 +1,4 @@
-"""`penstock top`: queues with their rates, again and again."""
+"""`penstock top`: queues with their rates, refreshed regularly."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _COLUMNS = {
     "consumers": "consumers",
     "bytes": "bytes",
 }
-_ROWS = 20  # where no terminal says how many there is room for
+_ROWS = 20  # without a terminal
 _TOP_LEFT, _CLEAR_BELOW = "\x1b[H\x1b[2J", "\x1b[J"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock top`: until Ctrl-C, or for `--count` pictures."""
+    """Run `penstock top`: until Ctrl-C, or for `--count` screens."""
     with several.brokers(args) as brokers:
         before, at = _queues(brokers), time.monotonic()
         shown = 0

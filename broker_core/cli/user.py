@@ -1,4 +1,4 @@
-"""`penstock user …` and `penstock permit`: they change the users file, and the broker notices."""
+"""`penstock user …` and `penstock permit`: they change the users file, which the broker reloads."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}
 def add(args: argparse.Namespace) -> int:
     """Run `penstock user add`."""
     if args.no_password and not args.certificate:
-        raise UsageError("--no-password needs --certificate: with neither, nobody could log in as this user")
-    u.check_user_name(args.name)  # before anybody is asked for a password
+        raise UsageError("--no-password needs --certificate: without both, no client could log in as this user")
+    u.check_user_name(args.name)  # before the question for the password
     credentials = None if args.no_password else u.credentials_of(_password(args), os.urandom(u.SALT_BYTES))
     user = User(credentials, tuple(dict.fromkeys(args.certificate)))
 
     def change(users: Users) -> Users:
         if args.name in users.users and not args.replace:
-            raise errors.AlreadyExists(f"there is a user {args.name!r} already; --replace replaces its password and certificates")
+            raise errors.AlreadyExists(f"user {args.name!r} exists already; --replace replaces its password and certificates")
         if args.replace:
             users.need(args.name)
         return users.add(args.name, user)
@@ -42,7 +42,7 @@ def add(args: argparse.Namespace) -> int:
         return 0
     show.say(f"user {args.name} is {'changed' if args.replace else 'added'}")
     if len(users.users) == 1 and not args.replace:
-        show.say("it is the first user: from now on the broker denies what no permission allows; see `penstock permit --help`")
+        show.say("this is the first user: the broker now denies everything without a permission; see `penstock permit --help`")
     return 0
 
 
@@ -53,7 +53,7 @@ def list_all(args: argparse.Namespace) -> int:
     if args.json:
         show.print_json(rows)
         return 0
-    empty = "no users: everything is allowed to everybody. Add one with `penstock user add NAME`"
+    empty = "no users: every client may do everything. Add one with `penstock user add NAME`"
     show.print_table([{**row, "permissions": _in_words(row["permissions"])} for row in rows], _LIST, empty=empty)
     return 0
 
@@ -65,13 +65,12 @@ def remove(args: argparse.Namespace) -> int:
         after = users.remove(args.name)
         if not after.users and not args.force:
             raise errors.InUse(
-                f"{args.name!r} is the last user: without users everything is allowed to everybody. --force "
-                f"removes it all the same"
+                f"{args.name!r} is the last user: without users every client may do everything. --force removes it anyway"
             )
         return after
 
     store.edit(_file(args), change)
-    return show.answer(args, {"user": args.name}, f"user {args.name} is removed, with its permissions")
+    return show.answer(args, {"user": args.name}, f"user {args.name} is removed with its permissions")
 
 
 def permit(args: argparse.Namespace) -> int:
@@ -93,9 +92,9 @@ def permit(args: argparse.Namespace) -> int:
     if args.json:
         show.print_json({"user": args.user, "queue": args.queue, "rights": held})
         return 0
-    show.say(f"{args.user} may {', '.join(held) or 'nothing any more'} on {args.queue}")
+    show.say(f"{args.user} may {', '.join(held) or 'nothing'} on {args.queue}")
     if not users.users:
-        show.say("there are no users yet, so everything is allowed to everybody; see `penstock user add --help`")
+        show.say("there are no users yet, so every client may do everything; see `penstock user add --help`")
     return 0
 
 
@@ -109,12 +108,12 @@ def _list_permissions(args: argparse.Namespace) -> int:
         for name in names
         for queue, rights in sorted(users.permissions.get(name, {}).items())
     ]
-    empty = "nothing is permitted yet" if users.users else "no users: everything is allowed to everybody"
+    empty = "nothing is permitted yet" if users.users else "no users: every client may do everything"
     return show.listed(args, rows, _PERMISSIONS, empty=empty)
 
 
 def _row(users: Users, name: str) -> dict[str, Any]:
-    """Select what may be shown of a user: never what a password is checked against."""
+    """Return the visible properties of a user, without credentials."""
     user = users.users[name]
     held = users.permissions.get(name, {})
     return {
@@ -143,7 +142,7 @@ def _file(args: argparse.Namespace, *, make: bool = False) -> Path:
     try:
         return _place(args, make)
     except OSError as error:
-        text = f"{error.filename} cannot be looked at: {error.strerror or error}; run this as the broker's account"
+        text = f"{error.filename} cannot be examined: {error.strerror or error}; run this as the broker's account"
         raise UsageError(text) from error
 
 
@@ -154,26 +153,26 @@ def _place(args: argparse.Namespace, make: bool) -> Path:
             raise UsageError(f"--users-file cannot be {path}: there is no folder {path.parent}")
     else:
         path = args.data / store.FILE_NAME
-        if make and not args.data.exists():  # users before the first start: the broker is never open
+        if make and not args.data.exists():  # with users before its first start, the broker is never open
             try:
                 args.data.mkdir(mode=0o700, parents=True)
             except OSError as error:
                 raise UsageError(f"--data cannot be {args.data}: {error.strerror or error}") from error
             print(f"penstock: {args.data} is new; no broker has run on it yet", file=sys.stderr)
     if not make and not path.exists():
-        raise errors.NotFound(f"there is no users file {path}: `penstock user add NAME` makes it")
+        raise errors.NotFound(f"there is no users file {path}: `penstock user add NAME` creates it")
     return path
 
 
 def _read(args: argparse.Namespace) -> Users:
     users = store.read(_file(args))
     if users is None:
-        raise errors.NotFound("the users file is gone")
+        raise errors.NotFound("the users file was deleted")
     return users
 
 
 def _password(args: argparse.Namespace) -> str:
-    """One line, without its end."""
+    """Return the password: one line, without its end."""
     if args.password_file not in (None, "-"):
         try:
             with open(args.password_file, "rb") as file:
@@ -182,8 +181,8 @@ def _password(args: argparse.Namespace) -> str:
             raise UsageError(f"--password-file {args.password_file} cannot be read: {error.strerror or error}") from error
     if args.password_file is None and sys.stdin.isatty():
         password = getpass.getpass(f"Password of {args.name}: ")
-        if getpass.getpass("The same again: ") != password:
-            raise UsageError("the two passwords are not the same; nothing was changed")
+        if getpass.getpass("Repeat it: ") != password:
+            raise UsageError("the two passwords differ; nothing was changed")
         return password
     return _line(sys.stdin.buffer.readline(4 * u.MAX_PASSWORD + 2), "stdin")
 

@@ -1,4 +1,4 @@
-"""`penstock work`: runs the workers of a module until it is told to stop."""
+"""`penstock work`: runs the workers of a module until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ log = logging.getLogger("penstock.work")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock work`. Exit code 1: a handler did not end in time; what it held goes back."""
+    """Run `penstock work`. Exit code 1: a handler did not end in time, and its message returns to the queue."""
     logs.begin()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what a function prints is seen at once, in a pipe, too
+        sys.stdout.reconfigure(line_buffering=True)  # output of functions appears immediately, also in a pipe
     check_url(args)
     credentials = credentials_of(args)
     workers = [_worker(name) for name in args.workers]
     stop = threading.Event()
-    handlers = {number: signal.signal(number, _Stopping(stop).hear) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.signal(number, _SignalHandler(stop).handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if args.metrics_port is not None:
             _serve_metrics(workers, args.metrics_port)
         files = {"ca_file": args.ca_file, "cert_file": args.cert_file, "key_file": args.key_file}
         with connect(args.url, credentials.user, credentials.password, **files) as connection:
-            log.info("at work on %s at %s", ", ".join(worker.queue for worker in workers), connection.url)
+            log.info("working on %s at %s", ", ".join(worker.queue for worker in workers), connection.url)
             ended = run_all(workers, connection, stop, args.grace)
     finally:
         for number, handler in handlers.items():
@@ -46,47 +46,47 @@ def run(args: argparse.Namespace) -> int:
         counts = worker.counts
         log.info("%s: %d accepted, %d retried, %d rejected", worker.queue, counts.accepted, counts.retried, counts.rejected)
     if not ended:
-        log.error("a handler did not end within %g s of the stop; its message goes back and comes again", args.grace)
+        log.error("a handler did not end within %g s of the stop; its message is delivered again", args.grace)
         logging.shutdown()
-        os._exit(REFUSED)  # a thread that hangs would keep the interpreter
+        os._exit(REFUSED)  # a hanging thread would block the end of the interpreter
     return 0
 
 
-class _Stopping:
-    """The first signal asks the workers to stop; the next ends the process, as safe as a crash."""
+class _SignalHandler:
+    """The first signal stops the workers. The next one ends the process, which is as safe as a crash."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
 
-    def hear(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal."""
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
         if self._stop.is_set():
             os._exit(INTERRUPTED)
-        # Not here: the main thread may hold the very lock that `set` needs.
+        # In another thread, because the main thread may hold the lock that `set` needs.
         threading.Thread(target=self._stop.set, daemon=True).start()
 
 
 def _worker(name: str) -> Worker:
     module, colon, attribute = name.partition(":")
     if not colon or not attribute or not all(map(str.isidentifier, module.split("."))):
-        raise UsageError(f"{name!r} names no worker: give MODULE:FUNCTION, such as shop.orders:handle")
-    if os.getcwd() not in sys.path:  # as `python -m` does, also for what a function imports later
+        raise UsageError(f"{name!r} does not name a worker: give MODULE:FUNCTION, such as shop.orders:handle")
+    if os.getcwd() not in sys.path:  # as in `python -m`; also for later imports of functions
         sys.path.insert(0, os.getcwd())
     try:
         holder = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and module.startswith(error.name):
-            raise UsageError(f"there is no module {error.name!r} in {os.getcwd()} or among what is installed") from error
+            raise UsageError(f"there is no module {error.name!r} in {os.getcwd()} or among the installed packages") from error
         raise
-    except (OSError, EOFError) as error:  # what we let through ourselves is about our own output, or an answer to a question
+    except (OSError, EOFError) as error:  # elsewhere these errors are about the output or an answer of the user
         raise ImportError(f"{module} cannot be imported: {error}") from error
     try:
-        found = getattr(holder, attribute)
+        worker = getattr(holder, attribute)
     except AttributeError as error:
         raise UsageError(f"{module} has no {attribute!r}") from error
-    if not isinstance(found, Worker):
-        raise UsageError(f'{name} is no worker: decorate it with @penstock.worker("queue")')
-    return found
+    if not isinstance(worker, Worker):
+        raise UsageError(f'{name} is not a worker: decorate it with @penstock.worker("queue")')
+    return worker
 
 
 def _serve_metrics(workers: list[Worker], port: int) -> None:
@@ -94,13 +94,13 @@ def _serve_metrics(workers: list[Worker], port: int) -> None:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
-    class Counted(Collector):
-        """Reads the workers' counts when somebody asks."""
+    class WorkerMetrics(Collector):
+        """Reads the workers' counts for each scrape."""
 
         def collect(self) -> Iterator[Metric]:
             messages = CounterMetricFamily("penstock_worker_messages", "Messages handled", labels=["queue", "outcome"])
             seconds = CounterMetricFamily("penstock_worker_handler_seconds", "Time in handlers", labels=["queue"])
-            running = GaugeMetricFamily("penstock_worker_running", "Messages in work now", labels=["queue"])
+            running = GaugeMetricFamily("penstock_worker_running", "Messages in handlers now", labels=["queue"])
             for worker in workers:
                 counts = worker.counts
                 for outcome in ("accepted", "retried", "rejected", "other"):
@@ -110,9 +110,9 @@ def _serve_metrics(workers: list[Worker], port: int) -> None:
             yield from (messages, seconds, running)
 
     registry = CollectorRegistry()
-    registry.register(Counted())
+    registry.register(WorkerMetrics())
     try:
         server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as error:
-        raise UsageError(f"--metrics-port {port} cannot be listened at: {error.strerror or error}") from error
+        raise UsageError(f"--metrics-port {port} cannot be used: {error.strerror or error}") from error
     log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)

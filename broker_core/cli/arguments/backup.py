@@ -1,10 +1,10 @@
-"""The arguments of `penstock backup`, `restore` and `check`, which read and write a data directory and speak to no broker."""
+"""Arguments of `penstock backup`, `restore` and `check`, which work on a data directory without a broker."""
 
 from __future__ import annotations
 
 from .parsers import Commands, Parser, client_command, lazily, make_command
 
-_STORE = "s3://BUCKET/FOLDER, gs://…, az://…, or a folder's path; credentials come from the environment"
+_STORE = "s3://BUCKET/FOLDER, gs://…, az://…, or a folder's path; credentials are in the environment"
 
 
 def add_commands(commands: Commands[Parser]) -> None:
@@ -12,9 +12,9 @@ def add_commands(commands: Commands[Parser]) -> None:
     backup = make_command(
         commands,
         "backup",
-        "back a data directory up, also while its broker runs",
-        "Puts a consistent picture of a data directory into a store. A second backup to the same place puts what is new, and "
-        "takes the place of the first.",
+        "back up a data directory, also while its broker runs",
+        "Uploads a consistent state of a data directory to a store. A second backup to the same place uploads only new data and "
+        "replaces the first.",
         lazily("backup", "backup"),
     )
     backup.add_argument("--data", metavar="DIR", default="data", help="the data directory; default: data")
@@ -23,8 +23,8 @@ def add_commands(commands: Commands[Parser]) -> None:
     restore = make_command(
         commands,
         "restore",
-        "make a data directory from a copy or a backup",
-        "Restores what `copy_url` or `penstock backup` has put into a store into a new directory.",
+        "create a data directory from a copy or a backup",
+        "Restores the content of a store, written by `copy_url` or `penstock backup`, to a new directory.",
         lazily("backup", "restore"),
     )
     restore.add_argument("--from", metavar="URL", required=True, dest="source", help=_STORE)
@@ -32,15 +32,15 @@ def add_commands(commands: Commands[Parser]) -> None:
     restore.add_argument(
         "--take-over",
         action="store_true",
-        help="first stop whoever writes the copy, so that nothing is confirmed there any more: for a machine that is lost",
+        help="first stop the broker that writes the copy, so that it confirms no more messages: for a lost machine",
     )
 
     check = make_command(
         commands,
         "check",
-        "read all of a data directory, and say what is damaged",
-        "Reads every byte of a data directory, applies every event since the last snapshot, and changes nothing. Exit code 4 "
-        "when something is damaged: the first fault of each file is named, with its offset.",
+        "read a whole data directory, and report damage",
+        "Reads every byte of a data directory and applies every event since the last snapshot, without changes. Exit code 4 "
+        "means damage: the output contains the first damage of each file, with its offset.",
         lazily("backup", "check"),
     )
     check.add_argument("directory", metavar="DIR")
@@ -49,8 +49,6 @@ def add_commands(commands: Commands[Parser]) -> None:
         command.set_defaults(local=True)
 
     client_command(
-        commands, "journal", "show how large the journal is, what of it is needed, and who keeps it", "status", "journal"
+        commands, "journal", "show the size of the journal, its needed bytes, and the queues that need them", "status", "journal"
     )
-    client_command(
-        commands, "status", "show the broker itself: version, addresses, directory, disk, copy, and what is wrong now", "status"
-    )
+    client_command(commands, "status", "show the broker's version, addresses, directory, disk, copy and alarms", "status")

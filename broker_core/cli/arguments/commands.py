@@ -13,7 +13,7 @@ from .parsers import EXIT_CODES, Commands, Parser, client_command, lazily, make_
 
 
 def parser() -> Parser:
-    """Build the parser of the whole command line; modules of commands are imported when their command runs."""
+    """Build the parser of the whole command line; the module of a command is imported when the command runs."""
     top = Parser(
         prog="penstock",
         description="Message queues into Spark tables and back, exactly once.",
@@ -41,11 +41,13 @@ def _serve(commands: Commands[Parser]) -> None:
         commands,
         "serve",
         "run a broker until SIGTERM or Ctrl-C",
-        "Runs a broker. When it accepts connections it prints one line of JSON to stdout; everything else goes to stderr.",
+        "Runs a broker. When it accepts connections, it prints one line of JSON to stdout. The log goes to stderr.",
         lazily("serve", "run"),
     )
     serve.usage = "penstock serve --data DIR [--SETTING VALUE …]"
-    serve.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; see conf/penstock.toml. Flags win over it")
+    serve.add_argument(
+        "--config", type=Path, metavar="FILE", help="a TOML file, such as the output of `penstock conf broker`. Flags override it"
+    )
     serve.add_argument("--stop-with-stdin", action="store_true", help="also stop when stdin is closed (for a parent process)")
     groups = {title: serve.add_argument_group(title) for title in (*_GROUPS, _OTHERS)}
     for name, kind in keys.KEYS.items():
@@ -57,17 +59,17 @@ def _serve(commands: Commands[Parser]) -> None:
         )
 
 
-#: Titles of groups of settings in the help of `serve`, and how the names of theirs begin.
+#: Titles of groups of settings in the help of `serve`, and the begins of their names.
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "where it runs": ("data", "host", "log_"),
-    "Arrow Flight, which Spark speaks": ("flight_",),
+    "data, address and log": ("data", "host", "log_"),
+    "Arrow Flight, for Spark": ("flight_",),
     "AMQP": ("amqp_", "listeners"),
     "HTTP": ("http_",),
     "users and TLS": ("tls_", "users_", "allow_"),
-    "queues that a start declares": ("queues", "exchanges", "bindings", "policies"),
+    "declarations at a start": ("queues", "exchanges", "bindings", "policies"),
     "journal and disk": ("fsync", "segment_", "snapshot_", "retention_", "clean_", "free_"),
     "archive": ("archive",),
-    "copy elsewhere": ("copy",),
+    "copy in a store": ("copy",),
 }
 _OTHERS = "limits"
 
@@ -92,7 +94,7 @@ _METAVARS = {
 def _queue(commands: Commands[Parser]) -> None:
     queue = make_group(commands, "queue", "declare, inspect and remove queues")
 
-    declare = client_command(queue, "declare", "make a queue; the same declaration again changes nothing", "queue")
+    declare = client_command(queue, "declare", "declare a queue; a repeated declaration changes nothing", "queue")
     _name(declare)
     declare.add_argument("--type", default="fifo", help="fifo (default), priority or lastvalue")
     _option(declare)
@@ -101,10 +103,10 @@ def _queue(commands: Commands[Parser]) -> None:
 
     _name(client_command(queue, "stat", "show one queue in numbers", "queue"))
 
-    peek = client_command(queue, "peek", "look at messages without taking them", "queue")
+    peek = client_command(queue, "peek", "read messages without acquiring them", "queue")
     _name(peek)
     peek.add_argument("--count", type=positive, default=10, metavar="N", help="at most N messages; default: 10")
-    peek.add_argument("--from", type=natural, dest="first", metavar="N", help="the first sequence number to look at")
+    peek.add_argument("--from", type=natural, dest="first", metavar="N", help="the first sequence number")
     peek.add_argument(
         "--states",
         default="available",
@@ -116,15 +118,15 @@ def _queue(commands: Commands[Parser]) -> None:
     _alter(queue)
     _moves(queue)
 
-    text = "archive all waiting messages as purged, delayed ones too; messages that are held stay"
+    text = "archive all waiting messages, also delayed ones, as purged; acquired messages stay"
     _name(client_command(queue, "purge", text, "queue"))
 
     delete = client_command(queue, "delete", "remove a queue and its messages", "queue")
     _name(delete)
-    delete.add_argument("--yes", action="store_true", help="do not ask, whatever is lost")
+    delete.add_argument("--yes", action="store_true", help="do not ask, even if messages are lost")
     delete.add_argument("--if-empty", action="store_true", help="only if all its messages are settled")
-    delete.add_argument("--if-unused", action="store_true", help="only if nobody consumes from it, and no lease is on it")
-    delete.add_argument("--force", action="store_true", help="even if consumers hold messages of it; they are lost")
+    delete.add_argument("--if-unused", action="store_true", help="only if it has no consumer and no lease")
+    delete.add_argument("--force", action="store_true", help="even if consumers hold messages, which are lost")
 
 
 def _option(command: Parser) -> None:
@@ -134,7 +136,7 @@ def _option(command: Parser) -> None:
 
 
 def _options() -> str:
-    from ...engine.model.options import described  # late, since it needs numpy
+    from ...engine.model.options import described  # imported late because it needs numpy
 
     return "options of queues:\n" + described()
 
@@ -146,7 +148,7 @@ def _option_names() -> Iterable[str]:
 
 
 def _alter(queue: Commands[Parser]) -> None:
-    alter = client_command(queue, "alter", "change options of a queue while it lives", "moves")
+    alter = client_command(queue, "alter", "change options of a queue", "moves")
     _name(alter)
     _option(alter)
     alter.add_argument("--reset", action="append", default=[], metavar="K", help="set an option back to its default")
@@ -157,8 +159,8 @@ def _alter(queue: Commands[Parser]) -> None:
 
 def _moves(queue: Commands[Parser]) -> None:
     for name, text in (
-        ("move", "send waiting messages to another queue, in order; delayed ones keep their time"),
-        ("copy", "send copies of waiting messages to another queue; bodies are not copied"),
+        ("move", "move waiting messages to another queue, in order; delayed ones keep their time"),
+        ("copy", "copy waiting messages to another queue; their bodies are stored once"),
     ):
         command = client_command(queue, name, text, "moves")
         command.add_argument("name", metavar="SOURCE")
@@ -167,14 +169,14 @@ def _moves(queue: Commands[Parser]) -> None:
         command.add_argument("--from", type=natural, dest="first", metavar="N", help="the first sequence number")
         command.add_argument("--to", type=natural, dest="last", metavar="N", help="the last sequence number")
 
-    text = "archive a message for good, even one that is held: it is damaged, or nobody can use it"
+    text = "archive a message that is damaged or unusable, even if it is acquired"
     discard = client_command(queue, "discard", text, "moves")
     _name(discard)
     discard.add_argument("--sequence", type=natural, required=True, metavar="N", help="the message's sequence number")
-    discard.add_argument("--to", type=natural, dest="last", metavar="N", help="of several messages, the last sequence number")
-    discard.add_argument("--error", metavar="TEXT", help="the reason, kept in the archive")
+    discard.add_argument("--to", type=natural, dest="last", metavar="N", help="the last sequence number of several messages")
+    discard.add_argument("--error", metavar="TEXT", help="the reason, which the archive stores")
 
-    redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
+    redrive = client_command(queue, "redrive", "return dead letters to the queues that they came from", "moves")
     _name(redrive)
     redrive.add_argument("--limit", type=positive, metavar="N", help="at most N messages; default: all that wait now")
     which = redrive.add_mutually_exclusive_group()
@@ -190,11 +192,9 @@ def _moves(queue: Commands[Parser]) -> None:
 
 
 def _lease(commands: Commands[Parser]) -> None:
-    lease = make_group(commands, "lease", "show what Spark queries hold, and free it")
+    lease = make_group(commands, "lease", "show the leases of Spark queries, and end their batches")
 
-    client_command(
-        lease, "list", "list all leases: which query holds how much, and when it was last heard", "lease", run="list_all"
-    )
+    client_command(lease, "list", "list all leases: the messages of each query, and its last request", "lease", run="list_all")
 
     release = client_command(lease, "release", "end the batch that a lease holds", "lease")
     _name(release)
@@ -204,43 +204,41 @@ def _lease(commands: Commands[Parser]) -> None:
         dest="how",
         action="store_const",
         const="settle",
-        help="its messages are done: the target table holds them already",
+        help="settle its messages, because the target table contains them",
     )
     how.add_argument(
         "--return",
         dest="how",
         action="store_const",
         const="return",
-        help="its messages go back into the queue, in their order, and are read again",
+        help="return its messages to the queue in their order, to be read again",
     )
 
-    settle = client_command(lease, "settle", "settle one message of the held batch, such as a poison message", "lease")
+    settle = client_command(lease, "settle", "settle one message of the batch, such as a poison message", "lease")
     _name(settle)
     settle.add_argument("--sequence", type=natural, required=True, metavar="N", help="the message's sequence number")
     settle.add_argument("--outcome", required=True, choices=["accepted", "rejected", "released", "modified"])
-    settle.add_argument("--error", metavar="TEXT", help="the reason, kept with the archived message")
+    settle.add_argument("--error", metavar="TEXT", help="the reason, which the archive stores")
 
-    _name(client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
+    _name(client_command(lease, "delete", "delete a lease whose query has ended permanently", "lease"))
 
 
 def _stage(commands: Commands[Parser]) -> None:
-    stage = make_group(commands, "stage", "show messages that writes have staged and not yet published, and discard them")
+    stage = make_group(commands, "stage", "list and discard stages, the unpublished messages of writes")
 
-    client_command(
-        stage, "list", "list all writes that wait for their publish: how much, and since when", "stage", run="list_all"
-    )
+    client_command(stage, "list", "list all writes that wait for their publish, with their size and age", "stage", run="list_all")
 
-    text = "discard the messages that a write without a driver has staged; they were never in a queue"
+    text = "discard the staged messages of a write whose driver has ended; they were never in a queue"
     _name(client_command(stage, "discard", text, "stage"))
 
 
 def _archive(commands: Commands[Parser]) -> None:
-    text = "show where settled messages are recorded, what waits for it and since when, and what is wrong"
+    text = "show the place of the archive, the messages that are not recorded yet, and errors"
     client_command(commands, "archive", text, "archive", run="status")
 
 
 def _completion(commands: Commands[Parser]) -> None:
-    text = "print what makes a shell complete this command line"
+    text = "print a script that completes this command line in a shell"
     completion = make_command(
         commands,
         "completion",

@@ -1,17 +1,17 @@
-"""The arguments of `penstock exchange …`."""
+"""Arguments of `penstock exchange …`."""
 
 from __future__ import annotations
 
 from .parsers import Commands, Parser, client_command, make_group
 
-_TYPES = "direct (the routing key as it is), topic (patterns: * is one word, # any number), fanout (everything), headers"
+_TYPES = "direct (equal routing keys), topic (patterns: * is one word, # any number), fanout (everything), headers"
 
 
 def add_commands(commands: Commands[Parser]) -> None:
     """Add the group `exchange`."""
     exchange = make_group(commands, "exchange", "declare exchanges and bind them to queues")
 
-    text = "make an exchange; the same declaration again changes nothing"
+    text = "declare an exchange; a repeated declaration changes nothing"
     declare = _command(exchange, "declare", text)
     declare.add_argument("--type", default="direct", help=f"{_TYPES}; default: direct")
     declare.add_argument(
@@ -25,7 +25,7 @@ def add_commands(commands: Commands[Parser]) -> None:
     _command(exchange, "delete", "remove an exchange and its bindings; the queues stay")
     client_command(exchange, "list", "list all exchanges with their bindings", "exchange", run="list_all")
 
-    bind = _command(exchange, "bind", "route messages of an exchange to a queue; the same binding again changes nothing")
+    bind = _command(exchange, "bind", "route messages of an exchange to a queue; a repeated binding changes nothing")
     bind.add_argument("queue", metavar="QUEUE")
     bind.add_argument("--key", default="", help="the routing key, or the pattern of a topic exchange")
     bind.add_argument(
@@ -36,7 +36,7 @@ def add_commands(commands: Commands[Parser]) -> None:
         help="of a headers exchange: an application property and the value it must have (null: any), or"
         " x-match=all|any|all-with-x|any-with-x; may be repeated",
     )
-    bind.add_argument("--selector", metavar="TEXT", help="a JMS selector that the messages must match too")
+    bind.add_argument("--selector", metavar="TEXT", help="a JMS selector that the messages must also match")
 
     unbind = _command(exchange, "unbind", "remove bindings of an exchange to a queue")
     unbind.add_argument("queue", metavar="QUEUE")

@@ -1,4 +1,4 @@
-"""The arguments of `penstock send` and `penstock receive`, and of logging in, which all client commands share."""
+"""Arguments of `penstock send`, `penstock receive` and `penstock work`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...settings import listeners
 from .parsers import Commands, Parser, add_login, extending, lazily, make_command, positive, whole
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
-#: Of a consumer: those of `amqp_plane.loop.interest`, without the time that it takes to import.
+#: Priorities of a consumer. `amqp_plane.loop.interest` has the same range, but its import is slow.
 LINK_PRIORITIES = range(-128, 128)
 
 
@@ -27,18 +27,19 @@ def _work(commands: Commands[Parser]) -> None:
         commands,
         "work",
         "handle the messages of queues with the functions of a Python module",
-        "Runs functions that @penstock.worker has made workers, each on its queue, until SIGTERM or Ctrl-C. A message is accepted"
-        " when its function returns; when it raises, the message comes again later. Running functions are waited for at a stop.",
+        "Runs functions decorated with @penstock.worker, each on its queue, until SIGTERM or Ctrl-C. A message is accepted when"
+        " its function returns. If the function raises an exception, the message is delivered again later. A stop waits for"
+        " running functions.",
         lazily("work", "run"),
     )
-    work.add_argument("workers", metavar="MODULE:FUNCTION", nargs="+", help="such as shop.orders:handle; found from this folder")
+    work.add_argument("workers", metavar="MODULE:FUNCTION", nargs="+", help="such as shop.orders:handle, relative to this folder")
     work.set_defaults(more=extending("workers", str))
     url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)
     work.add_argument("--url", default=url, help=f"amqp://… or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}")
     add_login(work)
-    text = "for which running functions are waited for at a stop; default: 30"
+    text = "longest wait of a stop for running functions; default: 30"
     work.add_argument("--grace", type=_seconds_or_forever, default=30.0, metavar="SECONDS", help=text)
-    text = "say counts and times to Prometheus at this port of this machine; 0: a free one, which the log names"
+    text = "serve metrics for Prometheus at this port of this machine; 0: a free one, which the log contains"
     work.add_argument("--metrics-port", type=_port, metavar="N", help=text)
 
 
@@ -47,12 +48,12 @@ def _send(commands: Commands[Parser]) -> None:
         commands,
         "send",
         "send lines, or whole files, as messages",
-        "Sends each line of the files, or of stdin, as a message (without its end of line; an empty line is an empty message)."
-        " When it ends with exit code 0, the broker has confirmed every one of them.",
+        "Sends each line of the files, or of stdin, as a message without its line end. An empty line is an empty message."
+        " Exit code 0 means that the broker has confirmed every message.",
     )
     send.add_argument("files", metavar="FILE", nargs="*", type=Path, help="files to read; default: stdin")
     send.set_defaults(more=extending("files", Path))
-    send.add_argument("--whole", action="store_true", help="each file is one message, not each line")
+    send.add_argument("--whole", action="store_true", help="send each file as one message")
     send.add_argument(
         "--property",
         action="append",
@@ -65,17 +66,15 @@ def _send(commands: Commands[Parser]) -> None:
         "--durable",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="whether the broker must keep the messages over a restart",
+        help="whether the messages must survive a restart of the broker",
     )
     send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="time after which the messages expire; default: never")
     send.add_argument("--delay", type=_delay, metavar="SECONDS", help="time before the messages are delivered; default: none")
     send.add_argument("--priority", type=whole, choices=range(10), metavar="N", help="0 to 9; default: none, which counts as 4")
-    send.add_argument(
-        "--subject", metavar="TEXT", help="of every message; the routing key, where an exchange is addressed without one"
-    )
+    send.add_argument("--subject", metavar="TEXT", help="of every message; also the routing key for an exchange without one")
     send.add_argument("--group-id", metavar="TEXT", help="the message group of every message")
     send.add_argument(
-        "--message-id", metavar="TEXT", help="of every message; a queue that detects duplicates takes one message of an id"
+        "--message-id", metavar="TEXT", help="of every message; a queue that detects duplicates accepts one message for each id"
     )
 
 
@@ -83,9 +82,9 @@ def _receive(commands: Commands[Parser]) -> None:
     receive = _amqp_command(
         commands,
         "receive",
-        "take messages, and write their bodies to stdout or into files",
-        "Writes the body of each message as a line to stdout, then accepts the message. Messages that were not written go back"
-        " into the queue. A pipe takes more messages than its reader reads: limit them with --count, or write files.",
+        "receive messages, and write their bodies to stdout or to files",
+        "Writes the body of each message as a line to stdout, then accepts the message. Messages that were not written return"
+        " to the queue. A message in a pipe is accepted after its reader has read it.",
     )
     receive.add_argument("--count", type=positive, metavar="N", help="stop after N messages; default: no limit")
     receive.add_argument(
@@ -93,22 +92,22 @@ def _receive(commands: Commands[Parser]) -> None:
         type=_seconds_or_forever,
         default=1.0,
         metavar="SECONDS",
-        help="stop when no message comes for this time; inf: never; default: 1",
+        help="stop when no message arrives for this time; inf: never; default: 1",
     )
-    receive.add_argument("--browse", action="store_true", help="look at copies: everything stays in the queue")
+    receive.add_argument("--browse", action="store_true", help="read copies: the messages stay in the queue")
     receive.add_argument("--selector", metavar="TEXT", help="only messages that match, such as \"colour = 'red' AND size > 5\"")
-    receive.add_argument("--exclusive", action="store_true", help="be the only consumer of the queue, or be refused")
+    receive.add_argument("--exclusive", action="store_true", help="be the only consumer of the queue")
     receive.add_argument(
         "--priority",
         type=_link_priority,
         metavar="N",
-        help="-128 to 127; consumers with a lower priority get what this one leaves; default: 0",
+        help="-128 to 127; consumers with a lower priority get the remaining messages; default: 0",
     )
     receive.add_argument(
         "--output",
         default="-",
         metavar="DIR",
-        help="write each message into a file of its own in DIR, named by a number; default: -, lines on stdout",
+        help="write each message to a numbered file in DIR; default: -, lines on stdout",
     )
 
 
@@ -120,8 +119,8 @@ def _amqp_command(commands: Commands[Parser], name: str, text: str, description:
         "--url", default=url, help=f"amqp://HOST[:PORT] or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}"
     )
     add_login(command)
-    what = "a line of JSON for each message" if name == "receive" else "the counts as JSON on stdout"
-    command.add_argument("--json", action="store_true", help=f"{what}, errors as JSON on stderr")
+    output = "a line of JSON for each message" if name == "receive" else "the counts as JSON on stdout"
+    command.add_argument("--json", action="store_true", help=f"{output}, errors as JSON on stderr")
     return command
 
 
@@ -137,7 +136,7 @@ def _port(text: str) -> int:
 
 
 def _seconds_or_forever(text: str) -> float:
-    if not text.isascii():  # float() takes the digits of every script
+    if not text.isascii():  # float() accepts the digits of every script
         raise ValueError
     number = float(text)
     if not number >= 0:
@@ -165,4 +164,4 @@ MAX_TTL_S = (2**32 - 1) // 1000
 
 _link_priority.__name__ = "whole number"
 _port.__name__ = "port"
-_delay.__name__ = _seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # argparse puts it into its message
+_delay.__name__ = _seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # for the errors of argparse

@@ -11,7 +11,7 @@ from .parsers import Commands, Parser, add_login, client_command, lazily, make_c
 
 
 def add_commands(commands: Commands[Parser]) -> None:
-    """Add them."""
+    """Add the commands."""
     _top(commands)
     _connection(commands)
     _definitions(commands)
@@ -21,27 +21,27 @@ def add_commands(commands: Commands[Parser]) -> None:
 
 def _top(commands: Commands[Parser]) -> None:
     top = client_command(commands, "top", "show queues with their rates, the busiest first, until Ctrl-C", "top", run="run")
-    top.add_argument("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two pictures; default: 2")
-    top.add_argument("--count", type=positive, metavar="N", help="stop after N pictures; default: no limit")
+    top.add_argument("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two screens; default: 2")
+    top.add_argument("--count", type=positive, metavar="N", help="stop after N screens; default: no limit")
 
 
 def _connection(commands: Commands[Parser]) -> None:
-    connection = make_group(commands, "connection", "show who is connected, and close a connection")
-    text = "list the connections of clients: all of them to who has admin on every queue, else one's own"
+    connection = make_group(commands, "connection", "list and close connections")
+    text = "list connections: all of them with the right admin on every queue, else your own"
     listed = client_command(connection, "list", text, "connection", run="list_all")
-    listed.add_argument("--slow", action="store_true", help="only those that hold messages for long, or take nothing")
-    close = client_command(connection, "close", "close a connection; what it held goes back into its queues", "connection")
+    listed.add_argument("--slow", action="store_true", help="only connections that hold messages for long, or receive none")
+    close = client_command(connection, "close", "close a connection; its messages return to their queues", "connection")
     close.add_argument("name", metavar="ID")
-    close.add_argument("--reason", metavar="TEXT", help="told to the client")
+    close.add_argument("--reason", metavar="TEXT", help="sent to the client")
 
 
 def _definitions(commands: Commands[Parser]) -> None:
     definitions = make_group(commands, "definitions", "queues, exchanges and bindings as a file")
     export = client_command(definitions, "export", "write them as JSON, to stdout or a file", "definitions")
     export.add_argument("file", metavar="FILE", nargs="?", type=Path)
-    text = "declare what a file has; what is there already, declared alike, stays"
+    text = "declare the content of a file; equal existing nodes stay unchanged"
     read = client_command(definitions, "import", text, "definitions", run="import_")
-    read.add_argument("file", metavar="FILE", type=Path, help="as `export` writes it; - is stdin")
+    read.add_argument("file", metavar="FILE", type=Path, help="the output of `export`; - is stdin")
 
 
 def _conf(commands: Commands[Parser]) -> None:
@@ -60,9 +60,9 @@ def _doctor(commands: Commands[Parser]) -> None:
     doctor = make_command(
         commands,
         "doctor",
-        "look for what may be wrong: versions, ports, disk, users, TLS, the workers' Python, a broker",
-        "Looks at this machine, at the settings where --data or --config names them, and at a broker where --url names one."
-        " Changes nothing. Exit code 1: something is wrong.",
+        "look for problems: versions, ports, disk, users, TLS, the workers' Python, a broker",
+        "Checks this machine, the settings of --data or --config, and the broker of --url. Changes nothing. Exit code 1: a check"
+        " has failed.",
         lazily("doctor", "run"),
     )
     doctor.add_argument("--config", type=Path, metavar="FILE", help="the broker's TOML file")
@@ -80,4 +80,4 @@ def _seconds(text: str) -> float:
     return number
 
 
-_seconds.__name__ = "number of seconds"  # argparse puts it into its message
+_seconds.__name__ = "number of seconds"  # for the errors of argparse

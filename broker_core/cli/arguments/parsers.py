@@ -1,4 +1,4 @@
-"""Parsers of commands: how a group, a command, a login and a number are declared."""
+"""Parsers of commands: functions that declare a group, a command, a login and a number."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Commands = argparse._SubParsersAction  # its only name
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help may end with what is made only when somebody asks for it."""
+    """Parser whose help can end with a text that is created only for the help."""
 
     appendix: Callable[[], str] | None = None
-    #: Names that the command takes behind `--option`.
+    #: Names after `--option`.
     options: Callable[[], Iterable[str]] | None = None
-    #: Ends the program with an error that a program reads, where it said `--json`; of all parsers.
+    #: With `--json`: prints an error as JSON and ends the program, for all parsers.
     report: ClassVar[Callable[[str], NoReturn] | None] = None
 
     def error(self, message: str) -> NoReturn:
-        """End the program: for a person with the usage."""
+        """End the program with an error, and without `--json` with the usage."""
         if Parser.report is not None:
             Parser.report(f"{message}; see `{self.prog} --help`")
         super().error(message)
 
     def format_help(self) -> str:
-        """Format the help, with the appendix behind it."""
-        found = super().format_help()
-        return found if self.appendix is None else f"{found}\n{self.appendix()}\n"
+        """Format the help with the appendix."""
+        text = super().format_help()
+        return text if self.appendix is None else f"{text}\n{self.appendix()}\n"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse what is no choice, and guess at a command."""
+        """Refuse an unknown choice, with a guess at the command."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """End the program: these words of the command line mean nothing here. Guess at what an option among them should be."""
+        """End the program because of unknown words, with a guess at a misspelled option."""
         name, equals, _ = next((word for word in words if word.startswith("-")), words[0]).partition("=")
         options = () if self.options is None else self.options()
         option = nearest(name, options)
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
 
-#: Verbs of other command lines, and of ours that mean the same.
+#: Verbs of other command lines, with our verbs of the same meaning.
 _VERBS = {
     **dict.fromkeys(("ls", "show-all"), ("list",)),
     **dict.fromkeys(("show", "info", "get", "describe", "stats", "inspect"), ("stat", "status", "list")),
@@ -93,7 +93,7 @@ def make_group(commands: Commands[Parser], name: str, text: str) -> Commands[Par
 
 
 def client_command(commands: Commands[Parser], name: str, text: str, module: str, run: str | None = None) -> Parser:
-    """Add a command that talks to a broker: with `--url` and a login. `run` names its function in `module`."""
+    """Add a command that calls a broker, with `--url` and a login. `run` is the name of its function in `module`."""
     command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
     url = os.environ.get("PENSTOCK_URL", keys.DEFAULT_URL)
     command.add_argument(
@@ -122,12 +122,12 @@ def add_login(command: argparse.ArgumentParser) -> None:
         "--password-file", metavar="FILE", help="a file whose first line is the user's password. Default: $PENSTOCK_PASSWORD_FILE"
     )
     command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
-    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which can also be your login")
+    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which can replace the password")
     command.add_argument("--key-file", metavar="FILE", help="the certificate's key (PEM); default: in --cert-file")
 
 
 def lazily(module: str, function: str) -> Run:
-    """`--help` needs neither Arrow nor numpy: import what runs when it runs."""
+    """Import the command's module when the command runs, because `--help` needs neither Arrow nor numpy."""
 
     def run(args: argparse.Namespace) -> int:
         import importlib
@@ -139,7 +139,7 @@ def lazily(module: str, function: str) -> Run:
 
 
 def extending(name: str, kind: Callable[[str], object]) -> Callable[[argparse.Namespace, Sequence[str]], bool]:
-    """Make what takes the words behind a flag, which argparse leaves over, into a list of positional arguments."""
+    """Return a function that adds words after a flag, which argparse leaves over, to a list of positional arguments."""
 
     def more(args: argparse.Namespace, words: Sequence[str]) -> bool:
         getattr(args, name).extend(map(kind, words))
@@ -148,7 +148,7 @@ def extending(name: str, kind: Callable[[str], object]) -> Callable[[argparse.Na
     return more
 
 
-#: Numbers are 64 bits, with a sign.
+#: The largest number in 64 bits with a sign.
 MAX_NUMBER = 2**63 - 1
 
 
@@ -178,11 +178,11 @@ def positive(text: str) -> int:
 def sequences(text: str) -> tuple[int, int]:
     """Parse N or N-M, a range of sequence numbers, for argparse."""
     first, dash, last = text.partition("-")
-    found = natural(first), natural(last if dash else first)
-    if found[0] > found[1]:
-        raise argparse.ArgumentTypeError(f"{text} ends before it begins")
-    return found
+    bounds = natural(first), natural(last if dash else first)
+    if bounds[0] > bounds[1]:
+        raise argparse.ArgumentTypeError(f"the end of {text} is below its begin")
+    return bounds
 
 
-whole.__name__ = natural.__name__ = positive.__name__ = "whole number"  # argparse puts it into its message
+whole.__name__ = natural.__name__ = positive.__name__ = "whole number"  # for the errors of argparse
 sequences.__name__ = "sequence number or range"
