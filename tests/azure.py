@@ -16,7 +16,7 @@ from .artemis import held_port
 from .waiting import until
 
 CONTAINER = "penstock"
-#: Account and key that Azurite has always; everybody knows them.
+#: The public account and key of Azurite.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 HOST = f"{CONTAINER}@{ACCOUNT}.dfs.core.windows.net"  # of URLs in the form of abfss://

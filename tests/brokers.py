@@ -52,10 +52,10 @@ _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class RealBroker(ABC):
-    """A running broker. `url`, `user` and `password` are for clients; `words` is what its errors call themselves."""
+    """A running broker. `url`, `user` and `password` are for clients; `words` is a text of its errors."""
 
     name: ClassVar[str]
-    #: What stands before a queue's name in an address.
+    #: The prefix of a queue's name in an address.
     before = ""
     user: str | None = USER
     password: str | None = PASSWORD
@@ -76,7 +76,7 @@ class RealBroker(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write what the broker needs before its first start."""
+        """Write the files for the first start."""
 
     @abstractmethod
     def command(self) -> tuple[list[str], dict[str, str]]:
@@ -124,12 +124,12 @@ class RealBroker(ABC):
 
     @property
     def pid(self) -> int:
-        """The running process, which a test may kill by itself."""
+        """The running process, which a test may kill."""
         assert self._process is not None
         return self._process.pid
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, with whatever it has started."""
+        """Send SIGKILL to the broker and its child processes."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
@@ -208,7 +208,7 @@ class RabbitMQ(RealBroker):
         return ["/bin/sh", str(home)], environment
 
     def close(self) -> None:
-        """End it, and the daemon of Erlang that knows names, which has left our group of processes."""
+        """Stop the broker, and Erlang's name daemon, which has left the process group."""
         self.kill()
         environment = {"ERL_EPMD_PORT": str(self._names_port), "PATH": os.environ["PATH"]}
         subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, timeout=STOP_LIMIT_S, check=False)

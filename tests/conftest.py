@@ -1,6 +1,6 @@
-"""The installed wheel is what the tests test: under `./dev test` the package comes from there, and this file makes sure.
+"""The tests run against the installed wheel. This file checks that `./dev test` imports the package from there.
 
-A bare `pytest` while you work takes the checkout instead, without a build.
+A bare `pytest` tests the checkout instead, without a build.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"penstock would be tested from {origin}, not from the installed wheel: run ./dev test")
 
 
-# Tests of a folder that share what is dear to start (a JVM, foreign clients, brokers of others), and so stay in one process.
+# Folders whose tests share an expensive start (a JVM, foreign clients, foreign brokers), and therefore one process.
 TOGETHER = ("spark", "clients", "foreign")
 # The longest go first, so that no process is alone with one of them at the end.
 _LONG = ("tools/test_jobs.py", "tools/test_demo.py", "tools/test_documents.py", "amqp_plane/test_leaving.py")
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """No collection of garbage looks at the thousands of tests again: those that tests ask for were half of a second each."""
+    """Exclude the thousands of tests from garbage collection. Otherwise each explicit collection takes half a second."""
     gc.collect()
     gc.freeze()
 

@@ -35,7 +35,7 @@ class SmallDisk:
                     return
 
     def give_back(self) -> None:
-        """Remove what `fill` has written."""
+        """Remove the file of `fill`."""
         self._filler.unlink()
 
 

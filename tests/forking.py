@@ -31,7 +31,7 @@ PREFIX = [sys.executable, "-m", "penstock"]
 REQUEST_LIMIT = 200_000
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
-#: What an interpreter reads of its environment when it starts, by prefix.
+#: Prefixes of environment variables that an interpreter reads when it starts.
 OF_INTERPRETER = ("PYTHON", "LC_", "LANG")
 
 ByExec = subprocess.Popen
@@ -45,7 +45,7 @@ class _Template(NamedTuple):
     said: IO[bytes]  # on stderr
 
     def ended(self) -> RuntimeError:
-        """Wait for its end; return the error that tells of it."""
+        """Wait for the end, and return its error."""
         with self.channel, self.said:
             code = self.process.wait(END_LIMIT_S)
             self.said.seek(0)
@@ -87,7 +87,7 @@ class Popen(ByExec):  # type: ignore[type-arg]
 
 
 def install() -> None:
-    """From now on `subprocess.Popen`, and what is made of it, forks the template where it can."""
+    """Make `subprocess.Popen` and its users fork the template if possible."""
     if sys.platform == "linux" and os.environ.get("PENSTOCK_TEST_FORK") != "0":
         subprocess.Popen = Popen  # type: ignore[misc]
 
@@ -121,7 +121,7 @@ def _fork(request: dict[str, Any], files: list[int]) -> int:
 
 
 def template_for(environment: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], _Template]:
-    """An interpreter reads its settings when it starts: a template serves those that have the same."""
+    """An interpreter reads its settings when it starts, so a template serves processes with the same settings."""
     settings = tuple(sorted((name, value) for name, value in environment.items() if name.startswith(OF_INTERPRETER)))
     if settings not in _templates:
         said = tempfile.TemporaryFile()  # noqa: SIM115
@@ -149,7 +149,7 @@ def _take_orphans(on: bool) -> None:
 
 
 def _import_all() -> None:
-    """Import what brokers and commands import, as `penstock serve` does: without pandas."""
+    """Import the modules of brokers and commands without pandas, as `penstock serve` does."""
     from penstock.broker_core.cli.serve import _WithoutPandas
 
     finder = _WithoutPandas()
@@ -189,7 +189,7 @@ def _await_requests(channel: socket.socket) -> dict[str, Any]:
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Take on what `Popen` was given, as a new interpreter would."""
+    """Apply the arguments of `Popen`, as a new interpreter does."""
     if request["session"]:
         os.setsid()
     os.chdir(request["folder"])

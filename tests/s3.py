@@ -1,4 +1,4 @@
-"""A real S3 server on loopback: VersityGW, with a folder behind it; and a proxy before it that does what networks do."""
+"""A real S3 server on loopback, VersityGW on a folder, and a proxy that simulates faults of a network."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class S3Server:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5).close()
         except urllib.error.HTTPError:
-            return True  # nobody may do that without a login
+            return True  # requests need a login
         except OSError:
             return False
         return True
@@ -89,9 +89,9 @@ def environment(port: int, secret: str = SECRET) -> dict[str, str]:
 
 
 class Proxy:
-    """Between a client and the server. `fault(method, path)` says what becomes of a request: None, it goes through;
+    """Proxy between a client and the server. `fault(method, path)` decides about a request: None forwards it;
 
-    - one of `CODES`: that answer, and the server hears nothing;
+    - one of `CODES`: that answer, without the server;
     - `cut`: the server gets half of the body, and the connection ends;
     - `lost`: the server gets all of it, and the client no answer;
     - `slow`: half a second later.

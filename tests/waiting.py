@@ -1,4 +1,4 @@
-"""Waiting in tests for what another thread or process does."""
+"""Waiting for another thread or process in tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def until(found: Callable[[], T], what: str | Callable[[], str], *, limit_s: float = LIMIT_S) -> T:
-    """Return what is found, as soon as it is something. `what` says in a failure what was waited for: a text, or who knows it."""
+    """Return the first true value. `what` describes the condition in a failure, as a text or a function."""
     deadline = time.monotonic() + limit_s
     while not (value := found()):
         if time.monotonic() >= deadline:

@@ -20,7 +20,7 @@ def user(password: str | None = "secret", *certificates: str) -> User:
 
 
 def write(path: Path, users: Mapping[str, User], permissions: Mapping[str, Mapping[str, str]] | None = None) -> Path:
-    """The users file anew: `permissions` as {user: {queue: "send,receive"}}. Its secret stays."""
+    """Write a new users file with the same secret. `permissions` is {user: {queue: "send,receive"}}."""
 
     def change(before: Users) -> Users:
         after = Users(before.secret)
@@ -36,7 +36,7 @@ def write(path: Path, users: Mapping[str, User], permissions: Mapping[str, Mappi
 
 
 class Clock:
-    """Time that passes when the test says so, in seconds."""
+    """Clock in seconds that a test advances."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""Access: who may do what (W3), and that no change of the file, and no accident with it, ever opens a broker."""
+"""Access: permissions of users (W3). No change or damage of the file opens a broker."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_the_right_password_and_nothing_else_logs_in(path: Path, clock: Clock) -
 def test_wrong_password_and_unknown_user_are_answered_alike_and_cost_alike(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In words, and in work: the same number of rounds over the same number of octets, whoever is asked for."""
+    """The text and the work (rounds and bytes) are equal for every name."""
     access = access_of(write(path, {"alice": user(), "spark": user(None, "cn")}), clock)
     work: list[tuple[int, int]] = []
     salted = scram.salted_password
@@ -307,7 +307,7 @@ def test_a_certificate_is_its_user_by_common_name_or_the_first_other_name(path: 
     assert who(["mallory"], ["alice.example"]) is None  # the common name is the name
     assert who([], ["x", "alice.example"]) is None
     assert who(["alice.example", "mallory"], []) is None  # which of them?
-    assert who(["alice"], []) is None  # a user's name is not a certificate's, unless it is said
+    assert who(["alice"], []) is None  # a user's name is not automatically a certificate's
     assert who(["bob"], []) is None
     assert who([], []) is None
     assert who(["alice.example"], [], until="Jan  1 00:00:00 2020 GMT") is None  # a resumed session may show it

@@ -1,4 +1,4 @@
-"""The broker's TLS context: what it accepts, and that it follows its files (W1 W2)."""
+"""The broker's TLS context: accepted clients, and reloaded files (W1 W2)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clients_ca() -> trustme.CA:
 
 
 class Files:
-    """A broker's certificate, its key, and who signs its clients', as files."""
+    """Files with a broker's certificate, its key, and the CA of its clients."""
 
     def __init__(self, folder: Path, clients_ca: trustme.CA | None = None) -> None:
         self.cert, self.key = folder / "cert.pem", folder / "key.pem"
@@ -69,7 +69,7 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str = "local
     for end in ends:
         end.do_handshake()
         with pytest.raises(ssl.SSLWantReadError):
-            end.read(1)  # what TLS 1.3 has left to say, a refused certificate among it
+            end.read(1)  # the last messages of TLS 1.3, such as a refused certificate
     return ends[0], ends[1]
 
 
@@ -99,7 +99,7 @@ def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path, ca: trustme.CA) ->
     assert handshake(tls.context(), client)[1].version() == "TLSv1.2"
     assert tls.context().minimum_version == ssl.TLSVersion.TLSv1_2
     client = client_of(ca)
-    client.set_ciphers("ALL:@SECLEVEL=0")  # what keeps this client from TLS 1.1 must be the server
+    client.set_ciphers("ALL:@SECLEVEL=0")  # only the server may refuse TLS 1.1
     client.minimum_version, client.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with pytest.raises(ssl.SSLError):
         handshake(tls.context(), client)
@@ -181,7 +181,7 @@ def test_a_certificate_without_its_key_keeps_the_one_before(
 
 
 def test_what_is_checked_is_what_is_used(tmp_path: Path, ca: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file is read once: what another program writes there just then is for the next look."""
+    """Each file is read once. The next check finds a simultaneous change."""
     files = Files(tmp_path).put(ca.issue_cert("old.example"))
     real = Path.read_bytes
 
@@ -196,7 +196,7 @@ def test_what_is_checked_is_what_is_used(tmp_path: Path, ca: trustme.CA, monkeyp
 
 
 def test_a_process_begins_with_what_another_holds(tmp_path: Path, ca: trustme.CA, caplog: pytest.LogCaptureFixture) -> None:
-    """The process says what is wrong with the files, and takes good ones; files that are the same are nothing new."""
+    """The process logs unusable files and loads good ones. Equal files change nothing."""
     clock = Clock()
     files = Files(tmp_path).put(ca.issue_cert("old.example"))
     contents = ServerTls(files.settings).files

@@ -1,4 +1,4 @@
-"""The users file: what it keeps, what it refuses, and that no edit is lost (W3)."""
+"""The users file: its content, its refusals, and simultaneous edits (W3)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_no_password_is_in_the_file_and_only_its_owner_reads_it(tmp_path: Path) 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_when_root_edits_the_file_its_broker_still_owns_it(tmp_path: Path) -> None:
-    os.chown(tmp_path, 12345, 12345)  # of a broker that has not run yet: its directory says who it is
+    os.chown(tmp_path, 12345, 12345)  # a broker that has not run yet has the owner of its directory
     path = write(tmp_path / "users.json", {"alice": user()})
     assert {(file.stat().st_uid, file.stat().st_gid) for file in tmp_path.iterdir()} == {(12345, 12345)}
     os.chown(path, 23456, 23456)
@@ -181,7 +181,7 @@ def test_a_pattern_of_many_stars_takes_no_time() -> None:
     assert not matches("*a" * 120 + "b", "a" * 255)  # exponential in a matcher that goes back
 
 
-# --- a file that a person, or nobody, has written
+# --- a file that a person has edited
 
 GOOD: dict[str, Any] = json.loads(render(Users(bytes(16)).add("alice", user("x", "cn")).permit("alice", "q", [Right.SEND])))
 
@@ -243,7 +243,7 @@ def test_something_huge_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         store.read(tmp_path / "users.json")
 
 
-# --- several writers, crashes, and the journal beside it
+# --- several writers, crashes, and the journal in the same directory
 
 ADD = """
 import sys

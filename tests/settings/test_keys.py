@@ -1,4 +1,4 @@
-"""Settings: the file, the flags, and what is refused."""
+"""Settings: the file, the flags, and refusals."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_message_that_could_never_travel_is_refused() -> None:
 
 
 def test_a_copy_that_is_to_be_waited_for_needs_a_place() -> None:
-    """Else who said sync would believe that what is confirmed is elsewhere, too."""
+    """Otherwise an operator would rely on a copy that does not exist."""
     with pytest.raises(errors.InvalidRequest, match="set copy_url, or leave copy out"):
         Settings(data=Path("d"), copy="sync")
     assert Settings(data=Path("d"), copy="sync", copy_url="s3://bucket/copy").copy == "sync"

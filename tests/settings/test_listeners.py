@@ -1,4 +1,4 @@
-"""Listeners: what each offers, and which are refused (W2)."""
+"""Listeners: offered mechanisms, and refusals (W2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def only(flags: dict[str, Any], **table: Any) -> Listener:
 
 @pytest.mark.parametrize("host", LOOPBACK)
 def test_on_loopback_everybody_is_let_in(host: str) -> None:
-    """W2: nobody else can listen in there."""
+    """W2: no other machine can read loopback traffic."""
     listener = only({}, host=host)
     assert listener.mechanisms == ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
     assert listener.without_sasl is True
@@ -47,7 +47,7 @@ def test_on_a_network_nobody_is_nameless_and_no_password_in_clear(host: str) -> 
 
 @pytest.mark.parametrize("host", PUBLIC)
 def test_allow_anonymous_lets_nameless_peers_in_from_a_network(host: str) -> None:
-    """W2: said once for the broker, it holds for every listener but a WebSocket, which any web page can open."""
+    """W2: the setting of the broker applies to every listener except a WebSocket, which any web page can open."""
     anybody = {"allow_anonymous": True}
     listener = only(anybody, host=host)
     assert (listener.mechanisms, listener.without_sasl) == (("SCRAM-SHA-256", "ANONYMOUS"), True)

@@ -1,4 +1,4 @@
-"""Reading a Markdown page: sections, tables, links. What the tests of several documents share."""
+"""Sections, tables and links of a Markdown page, for the tests of documents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def anchors(page: str) -> Iterator[str]:
 
 
 def broken_links(page: Path) -> list[str]:
-    """Links to a file that is not there, or to a heading that it does not have."""
+    """Return links to missing files or headings."""
     return [f"{file}#{anchor}" for file, anchor in LINK.findall(page.read_text()) if not _leads_somewhere(page, file, anchor)]
 
 

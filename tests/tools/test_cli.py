@@ -1,4 +1,4 @@
-"""The command line against a real broker: what it prints, what it says when it is refused, and its exit codes."""
+"""The command line against a real broker: output, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_what_a_broker_starts_for_itself_is_named_to_nobody(penstock: Run) -> No
 
 def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers, and nobody else gets the port
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: no answer, and no other process gets the port
         refused = penstock("queue", "list", "--url", f"grpc://127.0.0.1:{taken.getsockname()[1]}")
     assert refused.returncode == 3
     (line,) = refused.stderr.splitlines()
@@ -276,14 +276,14 @@ def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
 
 @pytest.mark.timeout(60)
 def test_ctrl_c_ends_a_command_that_waits_for_a_silent_broker() -> None:
-    """Also in gRPC, which would hold it until it has given up by itself."""
+    """Also in gRPC, which would block until its own limit."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", "queue", "purge", "orders", "--url", url],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # whatever the tests inherited
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # independent of the inherited handler
         )
         connection, _ = silent.accept()
         with connection:
@@ -364,7 +364,7 @@ def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock
     ],
 )
 def test_a_directory_that_cannot_be_is_one_sentence(tmp_path: Path, penstock: Run, data: str, said: str) -> None:
-    """U9: `--data` with what is no directory, cannot be one, or belongs to somebody else."""
+    """U9: `--data` with a file, an impossible path, or a directory of another user."""
     (tmp_path / "file").touch()
     refused = penstock("serve", "--data", str(tmp_path / data), "--flight-port", "0", "--amqp-port", "0", "--http-port", "0")
     assert refused.returncode != 0
@@ -384,7 +384,7 @@ def test_a_directory_that_cannot_be_looked_at_is_one_sentence(penstock: Run, com
 
 
 def test_a_broker_on_a_network_without_users_says_both_ways_out(tmp_path: Path, penstock: Run) -> None:
-    """W3: neither plane is open to a network before somebody has said so."""
+    """W3: no plane is open to a network without a setting."""
     data = tmp_path / "data"
     refused = penstock(
         "serve", "--data", str(data), "--host", "0.0.0.0", "--flight-port", "0", "--amqp-port", "0", "--http-port", "0"
@@ -428,7 +428,7 @@ def test_the_journal_says_what_is_needed_and_by_whom(penstock: Run, broker: Brok
 
 
 def test_the_journal_says_what_of_it_waits_for_the_archive_and_in_stages(penstock: Run, broker: Broker, client: Client) -> None:
-    """D2 D4: a message that is settled and not recorded; and what somebody has staged, which no queue has yet."""
+    """D2 D4: a settled message that is not recorded, and staged messages."""
     enqueue(client, "orders", b"one", b"two")
     client.call("queue.purge", queue="orders")
     text = penstock("journal", url=broker.url).stdout

@@ -47,7 +47,7 @@ def test_a_dead_letter_and_its_way_back(penstock: Run, broker: Broker, client: C
 
 
 def test_chosen_dead_letters_go_back(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
-    """Q13 U5: by selector or by number, those that stayed too; a wrong range or a wrong selector is said."""
+    """Q13 U5: by selector or by number, also dead letters that stayed. Wrong ranges and selectors are refused."""
     enqueue(client, "orders", b"one", b"two", b"three")
     ask("alter", "orders", "--option", "rejected=deadLetter", "--option", "deadLetterQueue=dead")  # which is not there: they stay
     hold(client, "orders", "q1", 3)
@@ -85,7 +85,7 @@ def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, cli
 
 
 def test_a_name_that_looks_like_a_number_is_a_name(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
-    """Q13 Q21 E3: as what comes from a shell has no types."""
+    """Q13 Q21 E3: values of a shell have no types."""
     ask("declare", "7")
     ask("declare", "orders", "--option", "deadLetterQueue=7", "--option", "maxAttempts=3", "--option", "lostCounts=false")
     said = {"deadLetterQueue": "7", "maxAttempts": 3, "lostCounts": False}

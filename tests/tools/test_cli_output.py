@@ -1,4 +1,4 @@
-"""Output of the command line: whole in a pipe, cut on a terminal, names never; and what it asks before it destroys."""
+"""Output of the command line: complete in a pipe, cut on a terminal except names; questions before a deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = "a-queue-with-a-name-that-is-longer-than-the-terminal-is-wide." * 3
 
 
 def at_a_terminal(*arguments: str, url: str, width: int = 80, typed: str = "") -> tuple[int, str]:
-    """Run `penstock …` at a terminal of this width, on which somebody types; return exit code and what was seen."""
+    """Run `penstock …` at a terminal of this width with typed input; return exit code and output."""
     master, terminal = pty.openpty()
     environment = {**os.environ, "PENSTOCK_URL": url, "COLUMNS": str(width), "LINES": "24", "TERM": "xterm"}
     process = subprocess.Popen(
@@ -67,7 +67,7 @@ def test_a_terminal_gets_cut_columns_but_whole_names(broker: Broker, client: Cli
 
 
 def test_a_subject_cannot_drive_the_terminal(penstock: Run, broker: Broker, client: Client) -> None:
-    """Control characters of what a client wrote are shown escaped."""
+    """Control characters of clients are escaped."""
     client.call("queue.declare", queue="orders")
     batch = pa.record_batch({"body": pa.array([b"one"]), "subject": ["red\x1b[31m"]})
     client.put({"op": "enqueue", "queue": "orders"}, batch.schema, [batch])
@@ -130,7 +130,7 @@ def test_numbers_have_plurals_and_units(penstock: Run, broker: Broker) -> None:
 
 
 def test_a_queue_with_messages_is_not_deleted_unasked(penstock: Run, broker: Broker, client: Client) -> None:
-    """W15: without a terminal it says what would be lost and how to go on."""
+    """W15: without a terminal the error names the messages and the flags."""
     enqueue(client, "orders", b"one", b"two")
     refused = penstock("queue", "delete", "orders", url=broker.url)
     assert refused.returncode == 2
@@ -162,7 +162,7 @@ def test_a_person_is_asked_with_the_number(broker: Broker, client: Client, typed
 def test_a_dead_letter_queue_of_others_is_not_deleted_unasked(
     penstock: Run, broker: Broker, client: Client, condition: tuple[str, ...]
 ) -> None:
-    """The command names them, and the exchanges of which it is the alternate, also where it is empty; it tells the truth."""
+    """The command names these queues, and exchanges with this alternate, also if the queue is empty."""
     client.call("queue.declare", queue="dead", options={"deadLetterQueue": "dead"})
     for number in range(7):
         client.call("queue.declare", queue=f"q{number}", options={"deadLetterQueue": "dead", "maxAttempts": 1})

@@ -1,4 +1,4 @@
-"""Docstrings of what a user calls (U8): in Google's style, and true to the signatures."""
+"""Docstrings of the public API (U8): in Google's style, and consistent with the signatures."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def raised(function: Any) -> set[str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     made = (node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call))
     names = {ast.unparse(call.func).rpartition(".")[2] for call in made}
-    return {name for name in names if name[0].isupper()}  # a function that makes an error says so itself
+    return {name for name in names if name[0].isupper()}  # a function that creates an error is documented there
 
 
 def _exception(name: str) -> Any:
@@ -119,7 +119,7 @@ def _exception(name: str) -> Any:
 
 
 def wrong(text: str, function: Any, named: dict[str, inspect.Parameter], owner: str = "Args") -> list[str]:
-    """Return what a docstring lacks, or says of what is not there."""
+    """Return the missing and the surplus parts of a docstring."""
     found = sections(text)
     said = found.get(owner, {})
     complaints = []
@@ -134,9 +134,9 @@ def wrong(text: str, function: Any, named: dict[str, inspect.Parameter], owner: 
     known = [_exception(name) for name in found.get("Raises", {})]
     for name in sorted(raised(function)) if function is not None else ():
         if not any(issubclass(_exception(name) or Exception, base) for base in known if base is not None):
-            complaints.append(f"{name} is raised, and not said")
+            complaints.append(f"{name} is raised, and not documented")
     if re.search(r"\bRaises (?!:)[A-Z]", text):
-        complaints.append("what is raised stands in a section of its own")
+        complaints.append("raised errors need their own section")
     return complaints
 
 
@@ -149,7 +149,7 @@ def test_a_call_says_what_it_takes_gives_and_raises(name: str) -> None:
     returns = inspect.signature(function).return_annotation
     begins = re.match(r"(Return|Yield)\b", text) is not None
     if not isinstance(made, property) and returns not in (None, "None") and not begins:
-        complaints += [] if {"Returns", "Yields"} & set(sections(text)) else [f"it returns {returns}, and does not say what"]
+        complaints += [] if {"Returns", "Yields"} & set(sections(text)) else [f"it returns {returns}, without a description"]
     assert not complaints, f"{name}:\n{text}"
 
 

@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/spark.md, and the notebooks, run as they stand."""
+"""The commands of README.md and docs/spark.md and the notebooks run unchanged."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_column_is_in_the_documents(repository: Path) -> None:
     pages = [repository / "README.md", *(page for page in [repository / "docs" / "spark.md"] if page.exists())]
     text = "".join(page.read_text() for page in pages)
     for name in TYPES:
-        assert f"`{name}`" in text, f"neither README.md nor docs/spark.md says what column {name!r} is"
+        assert f"`{name}`" in text, f"neither README.md nor docs/spark.md describes column {name!r}"
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
 
 
 def executed(notebook: Path, kernel: KernelManager) -> tuple[str, str]:
-    """Run a notebook; return what it printed, and what its cells evaluated to. A plot must be among it."""
+    """Run a notebook; return its printed text, and the values of its cells. The notebook must have a plot."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -131,15 +131,17 @@ def test_the_notebook_of_flights(repository: Path, kernel: KernelManager) -> Non
 
 
 def test_the_notebook_of_dead_letters(repository: Path, kernel: KernelManager) -> None:
-    """U4 U5: all orders are accepted in the end, once each; what was not chosen stays; a second run sends nothing."""
+    """U4 U5: finally each order is accepted once, other dead letters stay, and a second run sends nothing."""
     printed, values = executed(repository / "notebooks" / "dead_letters.ipynb", kernel)
     assert "(2000, 2000, 0, 60)" in values
     assert re.search(r"chosen: 0 dead letters\n", printed)
 
 
 def test_the_notebook_of_a_day_again(repository: Path, kernel: KernelManager) -> None:
-    """U4 D4 S9: the archive has the day once; the replay has it once more, in order, at its pace: no message before its time, and
-    the last one not much later, as a ratio of the time that the day took."""
+    """U4 D4 S9: the archive has each message once, and the replay has it in order and at its pace.
+
+    No message is early, and the last one is only slightly late, as a ratio of the day's duration.
+    """
     printed, values = executed(repository / "notebooks" / "replay_a_day.ipynb", kernel)
     assert re.search(r"\|accepted\| +842\| +842\|", printed)
     assert "[(842, 842)]" in values
@@ -147,4 +149,4 @@ def test_the_notebook_of_a_day_again(repository: Path, kernel: KernelManager) ->
     took = re.search(r"\(np.float64\(([\d.]+)\), np.float64\(([\d.]+)\), True\)", values)
     assert took, "some came before their time"
     original, replayed = map(float, took.groups())
-    assert 0.5 < original / replayed <= 2.05  # 2, less what a busy machine takes for the last batch
+    assert 0.5 < original / replayed <= 2.05  # 2, minus the time of the last batch on a busy machine

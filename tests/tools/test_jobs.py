@@ -85,7 +85,7 @@ def bodies(table: Path) -> list[str]:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that knows ann, and nobody else."""
+    """A broker with the user ann only."""
     add_user(tmp_path / "users.json", "ann", "pencil")
     with Broker(tmp_path / "guarded", fsync="never", users_file=tmp_path / "users.json") as running:
         yield running

@@ -1,4 +1,4 @@
-"""The broker's log and what a service manager hears: fields, formats, and that nobody who reads it can hold the broker up."""
+"""The broker's log and its notifications: fields and formats. A slow reader of the log does not block the broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.broker_core.server.process import Broker
 
 from .conftest import serve
 
-#: A process that logs lines of a number and 200 letters; it says when it has.
+#: A process that logs lines of a number and 200 letters, and prints a line at the end.
 LOGGING = """
 import logging, sys
 from penstock.broker_core import logs
@@ -91,7 +91,7 @@ def test_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_who_logs_does_not_wait_for_who_reads() -> None:
-    """U9: a pipe that nobody empties takes nothing from the broker; what was left out is counted when it is read."""
+    """U9: a full pipe does not block the broker, and a later line contains the number of dropped lines."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream, os.fdopen(reading) as read:
         writer = logs.StreamWriter(stream)
@@ -105,7 +105,7 @@ def test_who_logs_does_not_wait_for_who_reads() -> None:
 
 
 def test_who_logs_does_not_wait_for_a_terminal_that_is_stopped() -> None:
-    """A terminal takes a part of a line; the rest comes when somebody reads."""
+    """A terminal accepts a part of a line. The rest follows when it is read."""
     master, terminal = pty.openpty()
     tty.setraw(terminal)
     with os.fdopen(terminal, "w") as stream:
@@ -136,7 +136,7 @@ def test_processes_that_share_a_stream_take_it_from_each_other(make: Callable[[]
         ]
         for process in logging_:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"done\n"  # nobody has read
+            assert process.stdout.readline() == b"done\n"  # without a reader
         seen: dict[str, list[int]] = {}
         for _ in range(writers * lines):
             line = read.readline()
@@ -162,7 +162,7 @@ def test_a_stop_does_not_wait_for_who_reads(monkeypatch: pytest.MonkeyPatch) -> 
         stopping.start()
         stopping.join(30)
         assert not stopping.is_alive()
-        os.close(reading)  # the thread finds nobody, and comes to an end
+        os.close(reading)  # the thread finds no reader and ends
         monkeypatch.undo()
         writer.flush()
 

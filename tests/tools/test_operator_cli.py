@@ -29,7 +29,7 @@ def test_status_says_what_runs_where_and_what_is_wrong(penstock: Run, broker: Br
 
 
 def test_connections_are_listed_and_closed(penstock: Run, broker: Broker, client: Client) -> None:
-    """U9: what a closed connection held is back in its queue."""
+    """U9: messages of a closed connection return to their queue."""
     enqueue(client, "orders", b"one", b"two")
     with connect(broker.amqp_url, timeout_s=60) as connection:
         receiver = connection.receiver("orders", credit=10)
@@ -58,7 +58,7 @@ def test_top_shows_rates(penstock: Run, broker: Broker, client: Client) -> None:
 
 
 def test_definitions_go_from_one_broker_into_another(tmp_path: Path, penstock: Run, broker: Broker, client: Client) -> None:
-    """U9: all of them, and again without a change; what differs is said, and left."""
+    """U9: all definitions, and again without a change. Different ones are reported and not changed."""
     client.call("queue.declare", queue="orders", type="priority", options={"levels": 3, "maxAttempts": 5})
     client.call("queue.declare", queue="plain")
     client.call("exchange.declare", exchange="events", type="topic")
@@ -95,7 +95,7 @@ def test_a_file_that_has_no_definitions_is_refused(tmp_path: Path, penstock: Run
 
 
 def test_an_import_ends_where_the_broker_is_gone(tmp_path: Path, penstock: Run) -> None:
-    """Said once, and not of each declaration that the broker refused it."""
+    """Reported once, and not for each declaration."""
     queues = [{"queue": name, "type": "fifo", "options": {}} for name in ("a", "b")]
     (tmp_path / "file").write_text(json.dumps({"version": 1, "queues": queues, "exchanges": []}))
     with socket.socket() as taken:
@@ -125,7 +125,7 @@ def test_an_import_that_is_cut_off_says_what_was_refused_before(
 
 
 def test_an_import_tries_a_wrong_password_once(tmp_path: Path, penstock: Run) -> None:
-    """Each try counts against the user, who may soon not log in at all."""
+    """Each try is a failed login of the user, which may block the user."""
     (tmp_path / "right").write_text("right\n")
     (tmp_path / "wrong").write_text("wrong\n")
     queues = [{"queue": str(number), "type": "fifo", "options": {}} for number in range(20)]
@@ -162,7 +162,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_broker(penstock: Run, bro
 
 
 def test_the_doctor_names_what_is_wrong(tmp_path: Path, penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U9: a port in use, a certificate that is none, a mistake of the settings, a Python without penstock, no broker."""
+    """U9: a port in use, an invalid certificate, wrong settings, a Python without penstock, no broker."""
     (tmp_path / "none.pem").write_text("no certificate")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

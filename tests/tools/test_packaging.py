@@ -1,4 +1,4 @@
-"""The wheel, its metadata, and the files of the repository that say the same thing twice."""
+"""The wheel, its metadata, and facts that two files of the repository contain."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_checkpoint_manager_is_in_this_spark() -> None:
 
 
 def tracked_files(repository: Path) -> list[str]:
-    """The names of all files of the checkout but this one, which has what others must not have."""
+    """Return the names of all files of the checkout except this one, which contains the forbidden texts."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=repository, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout")
@@ -161,13 +161,13 @@ def tracked_files(repository: Path) -> list[str]:
 
 
 def test_no_file_names_a_place_of_one_machine(repository: Path) -> None:
-    """Paths of somebody's machine, and hosts of package registries, have no place in a repository."""
+    """A repository must not contain paths of one machine or hosts of package registries."""
     wrong = re.compile(rb"/(root|home|Users)/\w|/work/(main|shared)|repo1?\.maven|(?<!files\.)pypi\.org|pythonhosted|/opt/wheels")
     matches = {name: wrong.search((repository / name).read_bytes()) for name in tracked_files(repository)}
     assert [f"{name}: {match[0].decode()}" for name, match in matches.items() if match] == []
 
 
-#: What pip installs as `penstock`, with or without extras or a version, rather than `penstock-mq`, a file or a folder.
+#: Installations of `penstock`, with or without extras or a version, instead of `penstock-mq`, a file or a folder.
 WRONG_NAME = re.compile(
     r"\b(?:pip3?|uv|pipx|poetry)\b[^\n|;`]*?\b(?:install|add)\b[^\n|;`]*?[\s'\"]penstock(?=$|[\s'\"`\[=<>~!@,.)])", re.MULTILINE
 )
@@ -199,7 +199,7 @@ def test_the_search_for_the_wrong_name_finds_it(text: str, is_wrong: bool) -> No
 
 
 def test_no_text_recommends_the_unrelated_project_of_the_index(repository: Path) -> None:
-    """`penstock` on the public index is not ours. CHANGELOG.md tells of what was."""
+    """`penstock` on the public index is not ours. CHANGELOG.md may name it."""
     texts = {
         name: (repository / name).read_text(errors="replace") for name in tracked_files(repository) if name != "CHANGELOG.md"
     }

@@ -1,4 +1,4 @@
-"""docs/security.md: its recipes run, and its rights name every request. docs/operate.md: its limits are those of the code."""
+"""docs/security.md: the recipes run, and the rights list every request. docs/operate.md: the limits are those of the code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recipe(page: str, title: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `penstock` is what these tests run against."""
+    """An environment in which `penstock` is the tested package."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
     (binaries / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock "$@"\n')
@@ -80,7 +80,7 @@ def test_the_recipes_from_top_to_bottom(page: str, shell: dict[str, str], tmp_pa
 
     (language, config), (_, with_passwords), (_, with_certificate) = recipe(page, "a broker with TLS on both planes")
     assert language == "toml"
-    # Free ports, and nobody but this machine.
+    # Free ports, on this machine only.
     config = config.replace("5671", "0").replace("0.0.0.0", "127.0.0.1")
     (tmp_path / "penstock.toml").write_text(config)
     with Broker(tmp_path / "data", config=tmp_path / "penstock.toml", fsync="never") as broker:

@@ -113,7 +113,7 @@ def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()
-    until(lambda: not _alive(pid), "the broker is gone, too")
+    until(lambda: not _alive(pid), "the broker has also ended")
 
 
 def _alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The lines that a job tells of its query."""
+"""The lines of a job about its query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public API: `import penstock`, and what is said where an extra is missing."""
+"""The public API: `import penstock`, and errors about missing extras."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def default(name: str, option: Option) -> set[str]:
     if name == "archive":
         return {"true", "false"}
     if option.default is None:
-        return {"none"} if name != "key" else set()  # needed: there is none
+        return {"none"} if name != "key" else set()  # required, so without a default
     if isinstance(option.default, bool):
         return {str(option.default).lower()}
     return {number(option.default) if isinstance(option.default, int) else option.default}
@@ -144,7 +144,7 @@ def test_every_outcome(page: str) -> None:
 
 
 def test_the_pairs_of_features_are_those_that_histories_are_played_of(page: str) -> None:
-    """Each pair once, in the order of the features; what has no row does not interact."""
+    """Each pair once, in the order of the features. Pairs without a row do not interact."""
     said = [(one, other) for one, other, _ in rows(section(page, "Pairs of features"))[1:]]
     assert said == [pair for pair in itertools.combinations(FEATURES, 2) if pair in said]
 
@@ -175,7 +175,7 @@ def test_every_name_of_a_selector(page: str) -> None:
 
 
 def test_every_promise_of_a_queue_has_an_id_in_the_last_table_alone(page: str) -> None:
-    """Q1 to Q23, C1 to C12, E1 to E4: no feature without its row. Who reads the rest of the page need not know them."""
+    """Q1 to Q23, C1 to C12, E1 to E4: each feature has a row."""
     before, _, last = page.partition("\n## Promises\n")
     expected = [f"{letter}{n}" for letter, count in (("Q", 23), ("C", 12), ("E", 4)) for n in range(1, count + 1)]
     ids = [row[0] for row in rows(last)[1:]]

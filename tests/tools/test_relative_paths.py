@@ -69,7 +69,7 @@ def test_a_renewed_certificate_is_served_on_every_port(tmp_path: Path, start: st
     etc, log = tmp_path / "etc", tmp_path / "log"
     etc.mkdir()
     certify(authority, etc)
-    if start == "flags":  # which count from the working directory, whatever the file's folder
+    if start == "flags":  # relative to the working directory, not to the file's folder
         (etc / "penstock.toml").write_text("listeners = [{ port = 0, tls = true }]\n")
         flags = "--data data --tls-cert-file broker.pem --tls-key-file broker.key --copy-url copy --flight-port 0 --http-port 0"
         arguments, folder = [*flags.split(), "--flight-tls", "true", "--http-tls", "true", "--config", "penstock.toml"], etc

@@ -1,4 +1,4 @@
-"""SIGHUP reads the settings that may change while the broker runs, and says which others need a restart."""
+"""SIGHUP reloads the settings that can change while the broker runs, and logs the changed ones that need a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
         broker.declare("q")
         config.write_text('free_space_mark_bytes = "2 MiB"\namqp_credit = 20\nlog_level = "info"\nretention_bytes = "1 MiB"\n')
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: "a restart is needed for: amqp_credit" in broker.log(), "what needs a restart is logged")
+        until(lambda: "a restart is needed for: amqp_credit" in broker.log(), "the log names the setting")
         assert "retention_bytes = 1048576" in broker.log()
         assert "free_space_mark_bytes = 2097152" in broker.log()
         os.kill(broker.pid, signal.SIGHUP)
@@ -45,12 +45,12 @@ def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
         os.kill(broker.pid, signal.SIGHUP)
         until(lambda: f"free_space_mark_bytes = {1 << 60}" in broker.log(), "the new setting is logged")
         with Client(broker.url) as client:
-            assert client.call("queue.stat", queue="q")["available"] == 0  # it goes on
+            assert client.call("queue.stat", queue="q")["available"] == 0  # the broker still works
         broker.stop()  # SIGTERM after SIGHUP is a clean stop
 
 
 def end_for_writing(pipe: Path) -> BinaryIO | None:
-    """Open a named pipe, if somebody reads it: a broker that has not come to it yet would find the file that takes its place."""
+    """Open a named pipe if it has a reader. Otherwise the broker would find the file that replaces the pipe."""
     try:
         return open(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
     except OSError as error:
@@ -60,7 +60,7 @@ def end_for_writing(pipe: Path) -> BinaryIO | None:
 
 
 def test_sighup_during_recovery_is_obeyed_after_it_and_a_supervisor_hears_of_ready_alone(tmp_path: Path) -> None:
-    """The broker stands before its recovery until somebody writes into the pipe that stands for its users file."""
+    """The users file is a pipe, so the broker waits before its recovery until the test writes to it."""
     config, users, pipe = tmp_path / "penstock.toml", tmp_path / "users.json", tmp_path / "pipe"
     config.write_text("retention_age_s = 60\n")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening, open(tmp_path / "log", "w+") as said:
@@ -84,7 +84,7 @@ def test_sighup_during_recovery_is_obeyed_after_it_and_a_supervisor_hears_of_rea
 
 
 def test_a_mistake_of_ours_in_a_reload_leaves_the_broker_obedient(caplog: pytest.LogCaptureFixture) -> None:
-    """SIGTERM is taken by the same thread: it hears of that after whatever a reload raised."""
+    """The same thread handles SIGTERM, also after a failed reload."""
     read = [RuntimeError("a mistake"), errors.InvalidRequest("a wrong key"), Settings(data=Path("d"))]
     taken: list[Settings] = []
 

@@ -1,4 +1,4 @@
-"""The house: which room may import which, and how large rooms and files may be."""
+"""The structure of the code: imports between rooms, and the sizes of rooms and files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LINES = 500  # in a file
 
 #: Folders with a circle of modules that import each other for type checkers alone: how many modules, and why.
 CIRCLES = {
-    "broker_core/amqp": (11, "a connection, its sessions, their links and deliveries refer to each other in the protocol, too"),
+    "broker_core/amqp": (11, "a connection, its sessions, their links and deliveries also refer to each other in the protocol"),
     "broker_core/amqp_plane": (4, "a peer and its links; a consumer and its transactions; a socket and the plane"),
     "broker_core/amqp_plane/links": (2, "the anonymous terminus and its waiting lists"),
     "broker_core/engine/model": (3, "the parts of a queue (groups, recordings) are rules about the whole of it"),
@@ -95,7 +95,7 @@ def test_no_modules_import_each_other(repository: Path) -> None:
     circles = sorted(_circles(_imports(repository)), key=len)  # a folder may have several: the largest counts
     found = {os.path.commonpath([Path(path).parent for path in circle]): circle for circle in circles}
     assert {folder: len(circle) for folder, circle in found.items()} == {folder: most for folder, (most, _) in CIRCLES.items()}, (
-        "cut the circle: a protocol beside the module that needs it, or a module of its own for what both need",
+        "cut the circle: declare a protocol in the module that needs it, or move the common part to a third module",
         {folder: circle for folder, circle in found.items() if len(circle) != CIRCLES.get(folder, (0, ""))[0]},
     )
 
@@ -129,7 +129,7 @@ def _statements(node: ast.AST, for_types: bool) -> Iterator[ast.ImportFrom]:
 
 
 def _circles(imports: dict[str, set[str]]) -> list[list[str]]:
-    """Return the groups of modules in which each reaches each other."""
+    """Return groups of modules that import each other, also indirectly."""
     reached = {module: _reached(module, imports) for module in imports}
     circles = {tuple(sorted(other for other in reached[module] if module in reached[other])) for module in imports}
     return sorted(list(circle) for circle in circles if len(circle) > 1)

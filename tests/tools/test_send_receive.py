@@ -1,4 +1,4 @@
-"""`penstock send` and `penstock receive` in a shell, against a real broker: what is confirmed, and what comes back."""
+"""`penstock send` and `penstock receive` in a shell, against a real broker: confirmed and returned messages."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_files_as_whole_messages_and_back_as_files(orders: Broker, client: Clien
         done = shell(orders, "receive", "orders", "--output", "out", "--wait", "0.2")
         assert (done.returncode, done.stdout) == (0, b"")
     written = sorted((tmp_path / "out").iterdir())
-    assert [file.name for file in written] == [f"{number:08}" for number in range(1, 7)]  # the second run goes on
+    assert [file.name for file in written] == [f"{number:08}" for number in range(1, 7)]  # the second run continues the numbers
     assert [file.read_bytes() for file in written] == contents * 2
     assert counts(client) == (0, 0, 6)
 
@@ -116,7 +116,7 @@ def test_what_is_said_about_the_messages_arrives_with_them(orders: Broker, clien
     shell(orders, "send", "orders", given=b"plain\n")
     marked, plain = rows(client, "orders")
     assert (marked["body"], marked["contentType"]) == (b"{}", "application/json")
-    assert not marked["durable"]  # false is the default, so it need not be said
+    assert not marked["durable"]  # false is the default
     assert dict(marked["properties"]) == {"colour": "blue", "empty": ""}
     assert (plain["contentType"], plain["durable"], plain["properties"]) == (None, True, None)
     first, second = map(json.loads, shell(orders, "receive", "orders", "--json", "--count", "2").stdout.splitlines())
@@ -235,7 +235,7 @@ def test_a_named_pipe_is_waited_for_and_so_is_ctrl_c(orders: Broker, client: Cli
     def attached() -> bool:
         return any(each["linkCount"] for each in client.call("connection.list")["connections"])
 
-    until(attached, "it waits for who writes")
+    until(attached, "it waits for a writer")
     if written:
         (tmp_path / "pipe").write_bytes(b"now\nand then")
     else:
@@ -260,7 +260,7 @@ def test_two_senders_share_a_named_pipe(orders: Broker, client: Client, tmp_path
         return counts(client)[0] > number
 
     try:
-        until(lambda: attached() == 2, "both wait for who writes")
+        until(lambda: attached() == 2, "both wait for a writer")
         with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
             for number in range(LINES):
                 pipe.write(b"%d\n" % number)
@@ -309,7 +309,7 @@ def test_a_broker_that_dies_is_said_with_what_is_confirmed(orders: Broker, clien
     process.stdin.flush()
     until(lambda: counts(client)[0] == 1000, "all have arrived")
     orders.kill()
-    assert process.wait(60) == 3  # by itself: its input is still open, and at an end of that all would be well
+    assert process.wait(60) == 3  # the command ends although its input is still open
     _, err = process.communicate()
     said = json.loads(err)["error"]
     assert said["fault"] == "peer"
@@ -366,7 +366,7 @@ def test_a_user_logs_in_for_every_command(tmp_path: Path, penstock: Run) -> None
 
 @pytest.mark.parametrize("priority", ["128", "-129", "99999999999", "1.5", "high"])
 def test_a_priority_of_a_consumer_that_cannot_be_granted_is_refused(penstock: Run, priority: str) -> None:
-    """C2: what a broker takes for its nearest is not what was asked for."""
+    """C2: a broker must not replace an unsupported request by a similar one."""
     refused = penstock("receive", "orders", f"--priority={priority}")
     assert refused.returncode == 2
     assert "--priority" in refused.stderr

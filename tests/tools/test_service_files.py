@@ -57,8 +57,10 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def test_the_steps_of_the_container_lead_to_a_broker(repository: Path, tmp_path: Path) -> None:
-    """U9: each step is run as a build would, but for the image below it, which comes from a registry: a new environment of this
-    Python stands for it, users are not made on this machine, and ports are free ones."""
+    """U9: each step runs as in a build. A new environment of this Python replaces the base image of a registry.
+
+    The test creates no users on this machine, and uses free ports.
+    """
     image, data = tmp_path / "image", tmp_path / "data"
     subprocess.run([sys.executable, "-m", "venv", str(image)], check=True)
     (site,) = (image / "lib").glob("python*/site-packages")

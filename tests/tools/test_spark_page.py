@@ -1,4 +1,4 @@
-"""docs/spark.md says what the connector has: options with their places and defaults, columns with their types, errors."""
+"""docs/spark.md lists the connector's options with their places and defaults, columns with their types, and errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from penstock.connector.schema import READ_ONLY, TYPES
 
 from .pages import rows, section
 
-#: How the table of options says where one may stand.
+#: Names of places in the table of options.
 PLACES = {STREAM: "stream", REPLAY: "replay", READ: "batch", WRITE: "write"}
 #: Calls of Spark in the examples: where, and the options of one line.
 CALL = re.compile(r"(spark\.readStream|spark\.read|\.write)\b[^\n]*?\.options\(([^\n]*?)\)\.")
-#: What an example says by a name, which a line above it gives a value.
+#: Names in examples with their values.
 NAMES: dict[str, Any] = {
     "large": "amount > 1000",
     "secure": {},
@@ -112,7 +112,7 @@ def test_the_errors_that_it_explains_are_there(page: str) -> None:
 
 
 def texts_of(package: Path) -> Iterator[str]:
-    """Every text in the source, those of several lines in one piece; `…` stands for what is filled in."""
+    """Return every text in the source, with texts of several lines joined; `…` replaces the fields."""
     for file in package.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.JoinedStr):

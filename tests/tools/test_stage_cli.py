@@ -1,4 +1,4 @@
-"""`penstock stage …`: what writes have left behind, seen and discarded (W15)."""
+"""`penstock stage …`: lists and discards the stages of unfinished writes (W15)."""
 
 from __future__ import annotations
 

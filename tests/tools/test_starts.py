@@ -21,7 +21,7 @@ from penstock.broker_core.settings.keys import load
 from .. import forking
 
 COMMAND = [sys.executable, "-m", "penstock"]
-#: Imports each module in a fork that has none of ours, and says which cannot be the first.
+#: Imports each module in a fork without modules of Penstock, and prints those that fail.
 EACH = """
 import os, sys
 import numpy, pyarrow.compute, pyarrow.flight, rich.console, rich.table
@@ -41,7 +41,7 @@ def modules(folder: Path) -> list[str]:
 
 
 def test_any_module_of_the_command_line_can_be_imported_first() -> None:
-    """Each command imports what it needs when it runs: what another has imported must not be missing."""
+    """Each command imports its modules when it runs, and must not rely on the imports of another command."""
     names = [
         *modules(Path(penstock.broker_core.__file__).parent / "cli"),
         "penstock.broker_core.server.serve",
@@ -86,7 +86,7 @@ def test_a_fork_is_a_child_with_its_own_files_folder_and_environment(tmp_path: P
 
 @pytest.mark.usefixtures("forks")
 def test_a_template_that_ended_is_told_with_what_it_said_and_the_next_start_has_another() -> None:
-    command, own = [*COMMAND, "--version"], {**os.environ, "PYTHONFAULTHANDLER": "1"}  # which says so on stderr
+    command, own = [*COMMAND, "--version"], {**os.environ, "PYTHONFAULTHANDLER": "1"}  # which prints to stderr
     assert subprocess.run(command, env=own, capture_output=True, check=True).stdout
     _, template = forking.template_for(own)
     template.process.send_signal(signal.SIGABRT)
@@ -106,7 +106,7 @@ def ignore(said: Any) -> None:
 
 @pytest.mark.parametrize("step", ["the recovery", "the words about it", "the way to reload", "the AMQP plane", "the ready line"])
 def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Neither a thread nor the lock of the data directory, whatever step fails."""
+    """A failed step leaves no thread and no lock of the data directory."""
 
     def fail(*arguments: Any, **named: Any) -> Any:
         raise Mistake

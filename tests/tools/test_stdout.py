@@ -15,7 +15,7 @@ from penstock.broker_core.amqp.deliveries import Delivery
 from penstock.broker_core.cli import stdout
 from penstock.broker_core.cli.amqp_calls import Stop
 
-LINE = bytes(range(256)) * 100 + b"\n"  # several pages, so that no pipe of one page takes it at once
+LINE = bytes(range(256)) * 100 + b"\n"  # several pages, more than a pipe of one page accepts
 
 pytestmark = pytest.mark.timeout(30)  # a write that blocks never ends: the reader is this very thread
 
@@ -50,7 +50,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
 
 
 def test_a_long_line_waits_for_its_reader_page_by_page_and_is_idle_meanwhile(pipe: Pipe) -> None:
-    """Heartbeats go on in the middle of a line, too."""
+    """Heartbeats also continue in the middle of a line."""
     assert pipe.write(Stop(), pipe.read) == 1
     assert b"".join(pipe.seen) == LINE
     assert len(pipe.seen) == -(-len(LINE) // 4096)

@@ -1,4 +1,4 @@
-"""`penstock user` and `penstock permit`: what they do to the file, and that a running broker notices (W3)."""
+"""`penstock user` and `penstock permit`: changes of the file, which a running broker reloads (W3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .conftest import Run
 
 @pytest.fixture
 def users(tmp_path: Path, penstock: Run) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run one of the commands on a data directory of its own; what `password` says is in a file."""
+    """Run a command on its own data directory, with `password` in a file."""
 
     def run(*arguments: str, password: str | None = None, data: Path | None = None) -> subprocess.CompletedProcess[str]:
         given = list(arguments)
@@ -122,7 +122,7 @@ def test_what_is_refused_changes_nothing(
     refused = users(*command, password=password)
     assert (refused.returncode, refused.stdout) == (code, "")
     assert said in refused.stderr
-    assert "the broker" not in refused.stderr  # nobody asked one
+    assert "the broker" not in refused.stderr  # the command calls no broker
     assert "Traceback" not in refused.stderr
     assert file.read_bytes() == before
 
@@ -163,7 +163,7 @@ def test_at_a_terminal_a_password_is_asked_for_twice(tmp_path: Path, again: str,
         assert process.stdout is not None
         for prompt, typed in ((b"Password of alice: ", "secret"), (b"The same again: ", again)):
             said = b""
-            while not said.endswith(prompt):  # what is typed before it asks is thrown away
+            while not said.endswith(prompt):  # input before the prompt is discarded
                 piece = process.stdout.read(1)
                 assert piece, said
                 said += piece

@@ -1,4 +1,4 @@
-"""Whoever takes the wrong port is told which one it is, at both ends; a certificate whose time is over says when it ended."""
+"""A client of a wrong port gets the right one, and the broker logs it. An expired certificate is reported with its date."""
 
 from __future__ import annotations
 

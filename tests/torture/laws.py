@@ -1,4 +1,4 @@
-"""Laws that hold of a data directory after a crash, by what was said and confirmed before it (see `workload`)."""
+"""Rules for a data directory after a crash, derived from the recorded requests and confirmations (see `workload`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Said:
 
 
 def check(data: Path, said: Said) -> dict[str, int]:
-    """Open the directory, and hold what it has against what was said. Returns counts, to show that something was looked at."""
+    """Open the directory, and compare it with the record. Return counts, which prove that messages were compared."""
     service = BrokerService(Settings(data=data, amqp_port=None))
     plane = FlightPlane(service, "127.0.0.1", 0)
     try:
@@ -63,10 +63,10 @@ def _messages(client: Client, queue: str) -> list[Message]:
 
 def _sent(rows: list[Message], said: Said) -> None:
     numbers = [int(text.split()[1]) for text, _ in rows]
-    assert numbers == sorted(set(numbers)), "messages of one sender are out of order, or there twice"
+    assert numbers == sorted(set(numbers)), "messages of one sender are out of order or duplicated"
     assert numbers == list(range(len(numbers))), "a message is missing before one that is there"
     assert said.numbers["confirmed"] <= set(numbers), "a confirmed message is lost"
-    assert set(numbers) <= said.numbers["sent"], "a message is there that nobody sent"
+    assert set(numbers) <= said.numbers["sent"], "a message was never sent"
 
 
 def _relayed(taken: list[Message], copies: list[Message], said: Said) -> None:

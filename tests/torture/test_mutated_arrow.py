@@ -1,4 +1,4 @@
-"""Whatever octets come as a record batch: they are refused by name, or stored and read back as they came; nothing else happens.
+"""Arbitrary bytes as a record batch are refused by name, or stored and read back unchanged.
 
 PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`.
 """
@@ -21,7 +21,7 @@ from penstock.broker_core.messages.payloads import stored_sizes
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
-INPUTS = 3000  # where no SECONDS are given
+INPUTS = 3000  # without SECONDS
 
 TEXTS = ["", "a", "ä€𓅃", "x" * 300, None]
 
@@ -77,7 +77,7 @@ def mutated(octets: bytes, random: Random) -> bytes:
 
 
 def look(octets: bytes) -> str:
-    """As the Flight server takes a batch in: what became of it. Anything but these three is a defect."""
+    """Process a batch like the Flight server, and return one of three results. Any other result is a defect."""
     try:
         for message in pa.ipc.MessageReader.open_stream(octets):
             arrow_ipc._inspect(memoryview(message.metadata))

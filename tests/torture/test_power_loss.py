@@ -1,7 +1,7 @@
 """D1 Q1 S7: the power goes at any system call of a broker at work: nothing confirmed is lost, nothing is there twice.
 
-A real broker and its clients run under strace. Each crash state is made of that trace up to one call: of what was not synced
-then, any part is lost, torn in sectors, or there. The broker must open it, and what it has must fit what was said and confirmed.
+A real broker and its clients run under strace. Each crash state is derived from the trace up to one call. Any part of the
+unsynced bytes is lost, torn in sectors, or present. The broker must open this state, and it must agree with the record.
 
 PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`.
 """
@@ -64,7 +64,7 @@ def crash(folder: Path, seed: int, states: int, deadline: float | None) -> int:
             said.note(call.name)
         else:
             disk.follow(call)
-    print(f"seed {seed}: {done} crashes within {len(calls)} calls, {looked} messages held against what was said")
+    print(f"seed {seed}: {done} crashes within {len(calls)} calls, {looked} messages compared with the record")
     assert looked > 0
     return done
 

@@ -82,7 +82,7 @@ def _ended(kind: str, arguments: str, result: int, directory: Path, witness: Pat
                 yield Call("witness", line)
         name = _name(path, directory)
         if name is not None:
-            assert len(data) == result, "strace cut what was written"
+            assert len(data) == result, "strace cut the written bytes"
             offset = int(arguments.rsplit(",", 1)[1]) if kind.startswith("pwrite") else None
             yield Call("write", name, data, offset)
     elif kind in ("fsync", "fdatasync"):
@@ -132,7 +132,7 @@ def _octets(text: str) -> bytes:
 
 
 def _name(path: str, directory: Path) -> str | None:
-    """Of a file right below the directory; empty for the directory itself, None for what is elsewhere."""
+    """Return the name of a file in the directory; empty for the directory itself, None for other files."""
     if path == str(directory):
         return ""
     head, _, tail = path.rpartition("/")
@@ -186,7 +186,7 @@ class Inode:
                 assert data is not None
                 start, stop = max(at, sector * SECTOR), min(at + len(data), (sector + 1) * SECTOR)
                 _put(left, start, data[start - at : stop - at])
-        if random.random() < 0.3:  # the new length is there, and what it was made for is not
+        if random.random() < 0.3:  # the new length is stored, and the content is not
             left.extend(bytes(max(0, random.choice([longest, random.randint(0, longest)]) - len(left))))
         return bytes(left)
 
@@ -239,7 +239,7 @@ class Disk:
         elif call.kind == "create":
             if call.name not in self.names:
                 self._change("create", call.name, Inode())
-            elif call.length:  # O_TRUNC of what is there
+            elif call.length:  # O_TRUNC of an existing file
                 self.names[call.name].content.clear()
                 self.names[call.name].pending.append((0, None))
                 self._position.pop(id(self.names[call.name]), None)
@@ -253,7 +253,7 @@ class Disk:
         self.changes.append((kind, name, inode))
 
     def power_cut(self, random: Random, into: Path) -> None:
-        """Write what is left of it into a new directory."""
+        """Write the remaining bytes to a new directory."""
         names = dict(self.durable)
         worst = random.choice(["none", "all", "any"])
         for kind, name, inode in self.changes:

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-if __name__ == "__main__":  # a script of its own, in the checkout or beside the installed wheel
+if __name__ == "__main__":  # run as a script, in the checkout or with the installed wheel
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import pyarrow as pa
@@ -95,7 +95,7 @@ class Load:
         client.drop()
 
     def relay(self) -> None:
-        """From `in` to `out` on one session: accepted, then sent. What one session says is durable in that order."""
+        """Move messages from `in` to `out` on one session, whose requests become durable in their order."""
         client = Client(self.address, "relay")
         session = client.connection.begin()
         taker, giver = session.receiver("taker"), session.sender("giver")
@@ -124,7 +124,7 @@ class Load:
         client.drop()
 
     def publish(self) -> None:
-        """Writes as Spark's: staged by several tasks, published once, and now and then once more."""
+        """Write like Spark: several tasks stage, and the driver publishes once, sometimes again."""
         random = Random(self.seed + 1)
         with FlightClient(self.url) as client:
             for number in range(1, 1_000_000):
@@ -161,12 +161,12 @@ def main(data: str, witness: str, seconds: str, seed: str) -> None:
     broker = Broker(data, segment_bytes=MIB, snapshot_every_bytes=MIB, free_space_mark_bytes=MIB)
     broker.start()
     for queue in ("in", "out", "rows"):
-        broker.declare(queue, maxAttempts=0)  # each kill is a failed attempt of what links hold
+        broker.declare(queue, maxAttempts=0)  # each kill is a failed attempt for messages on links
     noted = Witness(witness)
     noted.note("begin")
     try:
         Load(broker, noted, float(seconds), int(seed)).run()
-    finally:  # else strace, and who waits for it, would follow the broker
+    finally:  # otherwise strace would follow the broker
         broker.kill()
     pa.default_memory_pool().release_unused()
 

@@ -1,4 +1,4 @@
-"""Wrong calls; each line says the code of mypy's error."""
+"""Wrong calls. Each line has the code of mypy's error."""
 
 import penstock
 
