@@ -1,4 +1,4 @@
-"""The numbers: ./dev bench [ROW …]. What each row measures, and how, stands in docs/bench/README.md (from readme.md)."""
+"""The benchmarks: ./dev bench [ROW …]. docs/bench/README.md, created from readme.md, describes each row."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def row(name: str) -> Callable[[Bench], Iterator[Line]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./dev bench", description="Measure Penstock against what it stands on.")
+    parser = argparse.ArgumentParser(
+        prog="./dev bench", description="Measures Penstock against other brokers, libraries and the disk."
+    )
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"all of them by default: {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the messages, two repeats: does it run? Not kept")
     parser.add_argument("--no-keep", action="store_true", help="print only; docs/bench stays as it is")

@@ -18,7 +18,7 @@ from penstock.broker_core import amqp
 from penstock.broker_core.client.amqp import Connection, Receiver, connect
 
 QUEUE = "bench"
-PREPARED = 100_000  # encoded messages kept at a time: all that is timed, since nobody must catch up while more are encoded
+PREPARED = 100_000  # encoded messages in memory; the clock never includes the encoding
 
 
 def send(url: str, count: int, size: int, ttl: int | None = None, scattered: bool = False) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def receive(url: str, count: int, credit: int = 1000) -> dict[str, Any]:
     """Messages accepted as they come."""
     with connect(url) as connection:
         began, left = time.perf_counter(), count
-        receiver = connection.receiver(QUEUE, credit=credit)  # which asks for messages at once
+        receiver = connection.receiver(QUEUE, credit=credit)  # requests messages immediately
         while left > 0:
             deliveries = receiver.receive(timeout_s=30)
             assert deliveries, f"{left} messages did not come"
@@ -72,7 +72,7 @@ def receive(url: str, count: int, credit: int = 1000) -> dict[str, Any]:
 
 
 def receive_on_many(url: str, count: int, links: int, credit: int = 100) -> dict[str, Any]:
-    """Receive on several connections at once, each with a link."""
+    """Receive on several connections, each with a link."""
     connections = [connect(url) for _ in range(links)]
     waiting = select.poll()
     for connection in connections:
@@ -102,7 +102,7 @@ def _take(receiver: Receiver) -> int:
 def latency(url: str, count: int, size: int) -> dict[str, Any]:
     """Seconds from a send to the receipt of that message, one after the other.
 
-    The clock runs from the socket's send to the octets of the body, as it does for what this is compared with: encoding and
+    The clock runs from the socket's send to the bytes of the body, as in the comparison: encoding and
     decoding are done before and after. The message is accepted, and its own confirmation awaited, before the next one.
     """
     host, _, port = url.removeprefix("amqp://").rpartition(":")
@@ -162,7 +162,7 @@ def _accept(found: list[Any]) -> None:
 
 
 class _Waiting:
-    """Links with credit on some connections, each of which accepts what it gets."""
+    """Links with credit on some connections. Each accepts its messages."""
 
     CREDIT = 100
 
@@ -206,7 +206,7 @@ _waiting: _Waiting | None = None
 
 
 def wait_for_messages(url: str, links: int) -> dict[str, Any]:
-    """Links that wait for messages, instead of those that did."""
+    """Replace the links by new ones that wait for messages."""
     global _waiting
     if _waiting is not None:
         _waiting.close()

@@ -101,7 +101,7 @@ def transfers(bench: Bench) -> Iterator[Line]:
 
 
 def of_spark(bench: Bench) -> Iterator[Line]:
-    """AMQP clients receiving what Spark sent."""
+    """AMQP clients that receive messages of Spark."""
     messages = bench.count(200_000, BATCH)
     batch = batch_of(BATCH, 1024)
 
@@ -122,7 +122,7 @@ def of_spark(bench: Bench) -> Iterator[Line]:
 
 
 def stuck(bench: Bench) -> Iterator[Line]:
-    """Nine receivers beside one that does not read."""
+    """Nine receivers with a tenth that does not read."""
     messages = bench.count(200_000, BATCH)
     batch = batch_of(BATCH, 1024)
 
@@ -131,13 +131,13 @@ def stuck(bench: Bench) -> Iterator[Line]:
             client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, (batch for _ in range(messages // BATCH + 2)))
             if with_stuck:
                 other("stick", url=broker.amqp_url)
-                time.sleep(0.5)  # until its socket is full: what it could hold is bounded, and not what is measured
+                time.sleep(0.5)  # until its socket is full, which is not part of the measurement
                 assert client.call("queue.stat", queue=QUEUE)["acquired"], "it was sent nothing"
             return messages / load("receive_on_many", url=broker.amqp_url, count=messages, links=9)["seconds"]
 
     # Single runs differ by a tenth: five would not tell 0.95 from 1.
     ours, alone = bench.pairs("messages/s", lambda _: run(True), lambda _: run(False), repeats=bench.count(11, 2))
-    yield Line("stuck", "9 fast receivers beside 1 that is stuck", "9 alone", 0.95, None, True, "messages/s", ours, alone)
+    yield Line("stuck", "9 fast receivers with 1 stuck receiver", "9 alone", 0.95, None, True, "messages/s", ours, alone)
 
 
 def latency(bench: Bench) -> Iterator[Line]:
@@ -163,7 +163,7 @@ def latency(bench: Bench) -> Iterator[Line]:
 
 @contextmanager
 def _echo() -> Iterator[socket.socket]:
-    """A connection whose other end, in a process of its own, sends back what it gets."""
+    """A connection to a process that echoes."""
     program = (
         "import socket, sys\n"
         "s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"

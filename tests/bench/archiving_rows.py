@@ -1,4 +1,4 @@
-"""Rows about a broker while its archiver works: what is put into a queue and taken from it, against the same without."""
+"""Rows about a broker while its archiver works: throughput of a queue with and without it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDER = (True, False, False, True, False, True, True, False)
 HOW = ("beside the archiver", "alone")
 COLUMNS = ("sequenceNumber", "body")
 ROUNDS = 3  # times the usual repeats
-#: Where the archiver's process works, of two cores, and what the broker on the first one keeps.
+#: The core of the archiver's process, and the target for the broker on the first core.
 CORES = {"the other core": (1, 0.9), "the broker's core": (0, 0.7)}
 
 
@@ -50,7 +50,7 @@ class _Site:
         self._recorder = Recorder(host, settings, process=child)
         self._settled = enqueue_command(batch_of(BATCH, 100), BACKLOG)
         self._measured = enqueue_command(batch_of(BATCH, 1024))
-        # Its first pass starts the process and what that has to import.
+        # The first recording starts the process, which imports its modules.
         self._settle(1)
         while self._left():
             self._recorder.turn()
@@ -88,7 +88,7 @@ class _Site:
         seconds = {True: [0.0, 0.0, 0.0], False: [0.0, 0.0, 0.0]}
         for work in ORDER:
             self._let(work=work)
-            os.sync()  # what one piece has written is not the next one's
+            os.sync()  # the writes of one piece must not slow down the next one
             for index, each in enumerate(self._seconds()):
                 seconds[work][index] += each
         assert self._left(), "the archiver was done before the measurement was"

@@ -1,4 +1,4 @@
-"""The row that sets us beside another broker: the same foreign client, the same disk, one run."""
+"""Rows that compare Penstock with Artemis: the same foreign client and the same disk in one run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT_S = 50
 
 
 def both_ways(bench: Bench) -> Iterator[Line]:
-    """go-amqp sends and receives at once, a connection for each."""
+    """go-amqp sends and receives simultaneously, with a connection for each."""
     yield _beside(bench, "artemis", 1.5, [QUEUE], 1, WINDOW)
 
 

@@ -27,7 +27,7 @@ GIB = 1024 * MIB
 
 
 def bombs(bench: Bench) -> Iterator[Line]:
-    """Peak of the broker's anonymous memory, beyond what it has at rest, for each door."""
+    """Peak of the broker's anonymous memory above its value at rest, for each plane."""
     _puts()
     for door, throw in (("Flight", _flight), ("AMQP", _amqp)):
         figures = []
@@ -63,7 +63,7 @@ def _peak(broker: Broker, throw: Callable[[Broker], None]) -> int:
 
 
 def _flight(broker: Broker) -> None:
-    """A dictionary that says 30 MiB 40 times, zeros that zstd and gzip made small, and 15 million empty messages."""
+    """A dictionary with 40 claims of 30 MiB, zeros compressed with zstd and gzip, and 15 million empty messages."""
     where = broker.url.partition("//")[2]
     with grpc.insecure_channel(where, options=[("grpc.max_send_message_length", -1)]) as channel:
         for messages in _puts():
@@ -110,7 +110,7 @@ def _messages(batch: pa.RecordBatch, **options: Any) -> list[bytes]:
 
 
 def _amqp(broker: Broker) -> None:
-    """An open of which a few octets say a billion values, and one frame that says it has 2 GiB; 40 of each."""
+    """An open that claims a billion values in a few bytes, and a frame that claims 2 GiB; 40 of each."""
     assert broker.amqp_url is not None
     host, port = broker.amqp_url.rpartition("/")[2].split(":")
     values = b"\xf0" + struct.pack(">II", 5, 1 << 30) + b"\x41"  # an array of `true`, which has no octets

@@ -1,6 +1,6 @@
 """A data directory of the same rows in one form or the other: as an AMQP client sends them, or as Spark does.
 
-The AMQP messages are stored as the plane stores what one turn of its loop brings, and decoded once for the rows that Spark sends.
+The AMQP messages are stored as by one commit loop of the plane, and decoded once for the rows of Spark.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ KEPT = 256 << 20  # of settled messages: `retention_bytes`
 
 
 def journal(bench: Bench) -> Iterator[Line]:
-    """One message that nobody takes; then much comes, is taken and settled, as fast as it goes, while the cleaner works."""
+    """One message stays; then many are enqueued, acquired and settled without pauses while the cleaner works."""
     batch = batch_of(ROWS, 1024)
     one, many = enqueue_command(batch.slice(0, 1)), enqueue_command(batch)
     traffic = bench.count(TRAFFIC, 2 * GIB)
@@ -75,7 +75,7 @@ SET = 32 * MIB  # bytes a second: `clean_bandwidth`
 
 
 def _to_be_copied(data: Path, total: int) -> None:
-    """A journal of which one part in ten is needed, in all of its segments: so many bytes."""
+    """Create a journal in whose segments one tenth of the bytes is needed, `total` bytes."""
     service = BrokerService(Settings(data=data, fsync="never", segment_bytes=16 * MIB))
     try:
         service.submit(c.DeclareQueue("stays"), c.DeclareQueue(QUEUE))
@@ -120,7 +120,7 @@ def cleaning(bench: Bench) -> Iterator[Line]:
         )
         yield Line(
             "cleaning" if bandwidth is None else "cleaning-set",
-            f"what the cleaner writes, of {total // MIB} MiB that are needed: {name}",
+            f"bytes of the cleaner, for {total // MIB} needed MiB: {name}",
             "writing as much to a file and fsync" if bandwidth is None else "that setting",
             1 / DISK_SHARE if bandwidth is None else 1.0,
             None,

@@ -1,4 +1,4 @@
-"""Rows about a copy elsewhere, in a real S3 server on loopback: its lag, what it costs, a restore."""
+"""Rows about a copy elsewhere, in a real S3 server on loopback: its lag, its cost, a restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows about the rules of the engine: what a command costs, however much waits and however many look.
+"""Rows about the rules of the engine: the cost of a command with many messages and consumers.
 
 Timed is what happens under the broker's lock: decide, encode the event, apply. The disk is left out: it would hide the
 difference.
@@ -20,8 +20,8 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, R
 from penstock.broker_core.engine.events import codec
 
 QUEUE = "bench"
-TAKEN = 1_000  # messages acquired and settled at once
-CYCLES, ROUNDS = 5, 20  # a small queue serves so many cycles before it is made anew; a repeat has so many rounds
+TAKEN = 1_000  # messages of one command
+CYCLES, ROUNDS = 5, 20  # cycles of a small queue until it is replaced; rounds of a repeat
 
 
 class _Engine:

@@ -1,4 +1,4 @@
-"""Data directories with messages in them, and what a broker's process weighs.
+"""Data directories with messages, and the memory of a broker's process.
 
 A directory is filled once and then copied with hard links: a broker never writes to a file that is there, it only adds files and
 unlinks some, so every repeat starts from the same journal without writing it again.
@@ -71,7 +71,7 @@ def settle(service: BrokerService, messages: int, step: int = 100_000) -> None:
 
 
 def beside() -> dict[str, str]:
-    """The environment of a process that imports what stands in this folder: `./dev` lets nobody import from a program's own."""
+    """Return the environment of a process that imports modules of this folder, which PYTHONSAFEPATH prevents otherwise."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))}
 
 

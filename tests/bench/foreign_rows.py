@@ -1,4 +1,4 @@
-"""Rows about other brokers: what Spark gets out of Artemis, against our own client, and against a source of another's making."""
+"""Rows about foreign brokers: Spark's reads from Artemis, against our client and against a source on another library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Harness that every row shares: where it works, how it repeats, and what comes out of it."""
+"""The harness of all rows: their folder, their repeats and their results."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WARM_UPS = 2  # uncounted repeats of each side, until its JVM has compiled the h
 
 @dataclass
 class Line:
-    """One line of the table: a ratio of ours to something else, or a plain figure where there is nothing to compare with."""
+    """One line of the table: a ratio of two sides, or a plain figure."""
 
     row: str
     what: str
-    against: str  # what the ratio is taken against; empty for a plain figure
+    against: str  # the other side of the ratio; empty for a plain figure
     target: float
     aim: float | None
     at_least: bool  # else at most
@@ -57,7 +57,7 @@ class Line:
 
 
 class Bench:
-    """Handed to every row: a folder of its own on the disk that is measured, the number of repeats, and somebody to talk to."""
+    """Argument of every row: a folder on the measured disk, the number of repeats, and an output."""
 
     def __init__(self, work: Path, *, repeats: int = 5, scale: float = 1.0) -> None:
         self.work = work
@@ -109,17 +109,17 @@ class Bench:
 
 
 def cpu_of_family(pid: int) -> float:
-    """CPU seconds of a process and of all below it, so far; those that have ended and were waited for count, too."""
+    """Return the CPU seconds of a process and its descendants, including ended ones."""
     ticks = _ticks()
     return sum(ticks[number][1] for number in _family(pid, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def standing_still(pid: int) -> Iterator[None]:
-    """Stop a process and all below it meanwhile: what it has left to do takes nothing from who is measured."""
+    """Stop a process and its descendants for the block, so that they take no CPU time from the measured side."""
     stopped: list[int] = []
     try:
-        while new := [number for number in _family(pid, _ticks()) if number not in stopped]:  # what was forked meanwhile, too
+        while new := [number for number in _family(pid, _ticks()) if number not in stopped]:  # includes newly forked processes
             _signal(new, signal.SIGSTOP)
             stopped += new
         yield

@@ -1,4 +1,4 @@
-"""Rows about the HTTP plane: what a page that is open and a scrape each second cost the messages."""
+"""Rows about the HTTP plane: the cost of an open page and of a scrape each second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLOTS = 50  # queues whose last hour the page shows
 
 
 def watched(bench: Bench) -> Iterator[Line]:
-    """AMQP rates and latency while somebody looks, and the broker's share of a scrape."""
+    """AMQP rates and latency with an open page, and the broker's share of a scrape."""
     count, single = bench.count(200_000, 5_000), bench.count(3_000, 100)  # for two seconds, so that each has its scrapes
     rates, latencies = bench.count(40, 5), bench.count(15, 5)  # single figures vary by a third, with the disk
     with running(bench) as broker, Load() as load:

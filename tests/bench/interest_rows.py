@@ -1,4 +1,4 @@
-"""Rows about who is told that there is work."""
+"""Rows about the notification of waiting links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness import Bench, Line
 
 from penstock.broker_core.client.flight import Client
 
-IDLE = 1_000  # links that wait beside the one that is told
+IDLE = 1_000  # links that wait without a notification
 
 
 def idle(bench: Bench) -> Iterator[Line]:

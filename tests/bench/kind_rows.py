@@ -23,7 +23,7 @@ LIVES_S = 5  # the messages that expire do so within so many seconds
 POLL_S = 0.5
 
 
-# --- What rows of their own kinds share --------------------------------------------------------------------------------------
+# --- Common parts ------------------------------------------------------------------------------------------------------------
 
 
 class Taker:

@@ -19,7 +19,7 @@ from proton import Collector, Connection, Delivery, Event, Link, Message, Transp
 
 #: Transfers that a sender may have under way: the window of the row.
 CREDIT = 1000
-#: Granted anew when half of it is used up, as other receivers do.
+#: Renewed when half of it is used, as in other receivers.
 LOW = CREDIT // 2
 READ = 1 << 18
 

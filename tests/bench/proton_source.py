@@ -1,4 +1,4 @@
-"""A source for Spark on python-qpid-proton, as the documents of the two show it: what a user writes who has no connector.
+"""A source for Spark on python-qpid-proton, as the documentation of both suggests to a user without a connector.
 
 A `SimpleDataSourceStreamReader`, which receives with a `BlockingReceiver` and accepts each message. It is told how many there
 are, so that it ends with the last of them and waits for no other.
@@ -55,7 +55,7 @@ class _ProtonReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
             rows.append((message.id, bytes(message.body)))
             self._receiver.accept()
         if rows and start["messages"] + len(rows) == self._messages:
-            self._receiver.connection.close()  # the last outcomes leave with what is sent next
+            self._receiver.connection.close()  # the last outcomes are sent with the next frame
         return iter(rows), {"messages": start["messages"] + len(rows)}
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[Any, ...]]:

@@ -32,7 +32,7 @@ def show(lines: Sequence[Line], to: TextIO = sys.stdout) -> None:
 
 
 def keep(root: Path, lines: Sequence[Line]) -> str:
-    """Put the lines into today's file, in place of older ones of the same rows, and write the README anew."""
+    """Store the lines in today's file, replace older lines of the same rows, and rewrite the README."""
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(timezone.utc)

@@ -1,4 +1,4 @@
-"""The row about selectors: what it costs to be given one message in a hundred."""
+"""The row about selectors: the cost of receiving one message in a hundred."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def selector(bench: Bench) -> Iterator[Line]:
         fresh = iter(range(SHADES))
 
         def cold(_: int = 0) -> float:
-            """Every repeat a selector that nobody has evaluated, of messages that were read before."""
+            """Each repeat uses a new selector on messages that were read before."""
             return Taker(client, "shaded", selector=f"shade = '{next(fresh)}'").seconds_each(taken) * 1e6
 
         def unread() -> float:
-            """Time for messages that nobody has read: who reads first also checks, here a hundred for each that it takes."""
+            """Time for unread messages. The first reader also verifies them, here a hundred for each match."""
             shade = next(fresh)
             queue = f"new {shade}"
             client.call("queue.declare", queue=queue)

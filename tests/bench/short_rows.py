@@ -1,4 +1,4 @@
-"""Rows about the client's short way: a loop over what waits, in threads and in asyncio."""
+"""Rows about the client's loops over waiting messages, in threads and in asyncio."""
 
 from __future__ import annotations
 

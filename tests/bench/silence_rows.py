@@ -1,4 +1,4 @@
-"""The row about a network that goes silent: how long until each of our clients says so."""
+"""The row about a silent network: the time until the error of each of our clients."""
 
 from __future__ import annotations
 

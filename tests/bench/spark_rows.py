@@ -1,4 +1,4 @@
-"""Rows about the connector: what Spark gets out of a queue and into it, against sources and sinks that do next to nothing."""
+"""Rows about the connector: reads and writes of Spark, against sources and sinks with almost no work."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def session() -> SparkSession:
 
 
 def drain_noop(bench: Bench) -> Iterator[Line]:
-    """The broker that was filled is drained at once; then one that was started on such a directory."""
+    """Drain a freshly filled broker, then a broker that was started on such a directory."""
     messages = bench.count(10_000_000, 200_000)
     for columns in (DEFAULT_COLUMNS, NARROW):
         what = f"fill with {messages:,} messages of 100 bytes, drain at once, availableNow into noop, " + _columns_said(columns)
@@ -69,7 +69,7 @@ def drain_delta(bench: Bench) -> Iterator[Line]:
 
 def two_brokers(bench: Bench) -> Iterator[Line]:
     """Cost of a second broker that has no core of its own: nothing, if all is well."""
-    # As many tasks for both (of at most `DEFAULT_MESSAGES_PER_PARTITION`): each costs Spark 50 ms, whatever it reads.
+    # As many tasks for both (of at most `DEFAULT_MESSAGES_PER_PARTITION`): each costs Spark 50 ms.
     messages = bench.count(10_000_000, 1_040_000)
     spent: dict[str, list[float]] = {"two": [], "one": []}
     with _filled(bench, messages // 2) as first, _filled(bench, messages // 2) as second, _filled(bench, messages) as whole:

@@ -128,7 +128,7 @@ class _FileWriter(DataSourceArrowWriter):
 
 
 class SilentSource(AmqpSource):
-    """The connector without the backlog in a query's progress: what that costs is the difference."""
+    """The connector without the backlog in a query's progress, whose cost is the difference."""
 
     @classmethod
     def name(cls) -> str:

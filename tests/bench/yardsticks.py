@@ -1,4 +1,4 @@
-"""Yardsticks: the disk itself, and a Flight server that does nothing with what it gets."""
+"""Yardsticks: the disk, and a Flight server that discards its input."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def proton_peer() -> AbstractContextManager[str]:
 
 @contextmanager
 def _served(program: str) -> Iterator[str]:
-    """Line that a program of this folder says when it listens; it ends with its stdin."""
+    """Return the line that a program of this folder prints when it listens. The program ends with its stdin."""
     command = [sys.executable, str(Path(__file__).with_name(program))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -161,7 +161,7 @@ def test_at_a_terminal_a_password_is_asked_for_twice(tmp_path: Path, again: str,
     terminal, end = pty.openpty()
     with add_user(tmp_path, "alice", end) as process:
         assert process.stdout is not None
-        for prompt, typed in ((b"Password of alice: ", "secret"), (b"The same again: ", again)):
+        for prompt, typed in ((b"Password of alice: ", "secret"), (b"Repeat it: ", again)):
             said = b""
             while not said.endswith(prompt):  # input before the prompt is discarded
                 piece = process.stdout.read(1)
