@@ -69,7 +69,7 @@ def test_chosen_dead_letters_go_back_and_a_repetition_sends_nothing(rig: Rig, ca
     rig.client.call("queue.delete", queue="payments")
     said = redriven(rig, capsys, "dead", "--since", "2020-01-01T00:00:00Z")
     assert "2 messages" in said
-    assert "1 stay: their queue is gone or full, or has a newer value" in said
+    assert "1 stay: their queue was deleted, is full, or has a newer value" in said
     assert sorted(rig.bodies("orders")) == ["0", "1", "2"]
     assert rig.bodies("dead") == ["1", "9"]
 

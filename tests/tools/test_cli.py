@@ -30,7 +30,7 @@ REMOTE_LOGIN = ["--url", "grpc://192.0.2.1:8815", "--user", "ann", "--password-f
 def test_a_queue_from_declare_to_delete(penstock: Run, broker: Broker, client: Client) -> None:
     assert "no queues yet" in penstock("queue", "list", url=broker.url).stdout
     assert penstock("queue", "declare", "orders", url=broker.url).stdout == "queue orders is declared\n"
-    assert "was there already" in penstock("queue", "declare", "orders", url=broker.url).stdout
+    assert "exists already" in penstock("queue", "declare", "orders", url=broker.url).stdout
     enqueue(client, "orders", b"one", b"two", b"three")
 
     listed = penstock("queue", "list", url=broker.url)
@@ -121,7 +121,7 @@ def test_a_lease_is_listed_released_and_forgotten(penstock: Run, broker: Broker,
     assert "penstock lease release" in refused.stderr
 
     released = penstock("lease", "release", "q1", "--return", url=broker.url)
-    assert released.stdout == "2 messages of lease q1 given back\n"
+    assert released.stdout == "2 messages of lease q1 returned\n"
     assert client.call("queue.stat", queue="orders")["available"] == 3
     assert penstock("lease", "delete", "q1", url=broker.url).stdout == "lease q1 is deleted\n"
     assert json.loads(penstock("lease", "list", "--json", url=broker.url).stdout) == []
@@ -211,7 +211,7 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
         (["receive", "q", "--wait", "٣"], "invalid number of seconds value: '٣'"),
         (["queue", "redrive", "q", "--sequence", f"1-{2**63}"], "is more than 9,223,372,036,854,775,807"),
         (["work", "shop:handle", "--user", "ann"], "--user needs --password-file"),
-        (["work", "shop", "--grace", "3", "other:handle"], "'shop' names no worker"),
+        (["work", "shop", "--grace", "3", "other:handle"], "'shop' does not name a worker"),
         (["work", "shop:handle", "--metrics-port", "65536"], "invalid port value: '65536'"),
         (["lease", "release", "q"], "one of the arguments --settle --return is required"),
         (["lease", "settle", "q", "--sequence", "1", "--outcome", "eaten"], "invalid choice: 'eaten'"),
@@ -359,7 +359,7 @@ def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock
     ("data", "said"),
     [
         ("/proc/foo", "/proc/foo cannot be made"),
-        ("file", "it is no directory"),
+        ("file", "it is not a directory"),
         ("/proc/self", "the data directory /proc/self cannot be used: "),
     ],
 )

@@ -59,7 +59,7 @@ def test_chosen_dead_letters_go_back(penstock: Run, broker: Broker, client: Clie
     assert ask("redrive", "orders", "--selector", "JMSPriority = 4") == {"redriven": 2, "stayed": 0}
     assert ask("stat", "orders")["available"] == 3
     for flag, wrong, said in (
-        ("--sequence", "3-1", "3-1 ends before it begins"),
+        ("--sequence", "3-1", "the end of 3-1 is below its begin"),
         ("--sequence", "a-b", "invalid sequence number or range value: 'a-b'"),
         ("--selector", "a =", "the selector is wrong at character 4"),
     ):

@@ -100,7 +100,7 @@ def test_an_output_that_is_not_UTF_8_gets_what_it_can_hold(
     ("command", "said"),
     [
         (["queue", "list"], "penstock: the output cannot be written: No space left on device\n"),
-        (["receive", "orders"], "stdout cannot be written to: No space left on device; what is not accepted yet goes back"),
+        (["receive", "orders"], "stdout cannot be written to: No space left on device; unaccepted messages return"),
     ],
 )
 def test_an_output_on_a_full_disk_is_one_sentence(broker: Broker, client: Client, command: list[str], said: str) -> None:
@@ -171,7 +171,7 @@ def test_a_dead_letter_queue_of_others_is_not_deleted_unasked(
     refused = penstock("queue", "delete", "dead", *condition, url=broker.url)
     assert refused.returncode == 2
     assert "dead is the dead-letter queue of q0, q1, q2, q3, q4 and 2 more, whose dead letters would stay" in refused.stderr
-    assert "dead is the alternate of events, which would refuse what no other queue is bound for" in refused.stderr
+    assert "dead is the alternate of events, which would refuse messages without another bound queue" in refused.stderr
     assert "--yes deletes it, `penstock queue alter q0 --option deadLetterQueue=OTHER`" in refused.stderr
     assert penstock("queue", "delete", "dead", "--yes", *condition, url=broker.url).stdout == "queue dead is deleted\n"
     batch = pa.record_batch({"body": pa.array([b"one"])})

@@ -38,10 +38,10 @@ def test_E1_an_exchange_from_declare_to_delete(penstock: Callable[..., tuple[int
     enqueue(client, "orders", b"one")
     assert "no exchanges yet" in said("list")
     assert said("declare", "events", "--type", "headers", "--option", "unroutable=drop") == "exchange events is declared\n"
-    assert "was there already" in said("declare", "events", "--type", "headers", "--option", "unroutable=drop")
+    assert "exists already" in said("declare", "events", "--type", "headers", "--option", "unroutable=drop")
     bind = ("bind", "events", "orders", "--argument", "size=3", "--argument", "x-match=any", "--selector", "urgent  = TRUE")
-    assert said(*bind) == "exchange events leads to queue orders\n"
-    assert said(*bind) == "exchange events led already, bound alike, to queue orders\n"
+    assert said(*bind) == "exchange events is bound to queue orders\n"
+    assert said(*bind) == "exchange events was already bound in the same way to queue orders\n"
     assert json.loads(said("bind", "events", "orders", "--json")) == {"created": True}
     lines = [line.split() for line in said("list").splitlines()]
     assert lines[1] == [
@@ -57,7 +57,7 @@ def test_E1_an_exchange_from_declare_to_delete(penstock: Callable[..., tuple[int
     assert lines[2] == ["orders"]
     (listed,) = json.loads(said("list", "--json"))
     assert listed["bindings"][0]["arguments"] == {"size": 3, "x-match": "any"}
-    assert said("unbind", "events", "orders") == "2 bindings of exchange events to queue orders are gone\n"
+    assert said("unbind", "events", "orders") == "2 bindings of exchange events to queue orders are removed\n"
     assert json.loads(said("delete", "events", "--json")) == {"exchange": "events"}
 
 

@@ -139,7 +139,7 @@ def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_
     assert [line.split("done: ")[1].split(" in ")[0] for said in replayed for line in said.splitlines()] == [
         "100 messages",
         "500 messages",
-        "nothing was sent, since evens has been sent to again before",
+        "nothing was sent, because evens was sent to again before",
         "2 messages",
         "1 messages",
         "1 messages",

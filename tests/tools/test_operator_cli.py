@@ -66,8 +66,8 @@ def test_definitions_go_from_one_broker_into_another(tmp_path: Path, penstock: R
     assert penstock("definitions", "export", "all.json", url=broker.url).stdout == "2 queues and 1 exchange written to all.json\n"
     with Broker(tmp_path / "other", fsync="never") as other:
         done = penstock("definitions", "import", "all.json", url=other.url)
-        assert done.stdout == "4 declared, 0 were there already, 0 refused\n", done.stderr
-        assert penstock("definitions", "import", "all.json", url=other.url).stdout.startswith("0 declared, 4 were there already")
+        assert done.stdout == "4 declared, 0 existed already, 0 refused\n", done.stderr
+        assert penstock("definitions", "import", "all.json", url=other.url).stdout.startswith("0 declared, 4 existed already")
         assert penstock("definitions", "export", url=other.url).stdout == (tmp_path / "all.json").read_text()
         changed = json.loads((tmp_path / "all.json").read_text())
         changed["queues"][0]["type"] = "fifo"

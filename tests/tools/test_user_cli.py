@@ -59,7 +59,7 @@ def test_users_come_and_go(users: Callable[..., subprocess.CompletedProcess[str]
     assert "news" not in users("permit", "--list", "alice").stdout
 
     assert users("permit", "alice", "orders.*", "send", "--revoke").stdout == "alice may receive on orders.*\n"
-    assert users("permit", "alice", "--revoke", "orders.*", "all").stdout == "alice may nothing any more on orders.*\n"
+    assert users("permit", "alice", "--revoke", "orders.*", "all").stdout == "alice may nothing on orders.*\n"
     assert users("user", "remove", "alice").stdout == "user alice is removed, with its permissions\n"
     assert [row["user"] for row in json.loads(users("user", "list", "--json").stdout)] == ["spark"]
 
