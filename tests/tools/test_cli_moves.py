@@ -42,7 +42,7 @@ def test_a_dead_letter_and_its_way_back(penstock: Run, broker: Broker, client: C
     assert dead["body"] == "two"
     assert ask("redrive", "dead", "--sequence", "1-7") == {"redriven": 0, "stayed": 0}
     assert ask("redrive", "dead", "--selector", "amqp.subject = 'another'") == {"redriven": 0, "stayed": 0}
-    assert "1 dead letter of dead sent back" in penstock("queue", "redrive", "dead", "--limit", "5", url=broker.url).stdout
+    assert "1 dead letter of dead returned" in penstock("queue", "redrive", "dead", "--limit", "5", url=broker.url).stdout
     assert (ask("stat", "dead")["available"], ask("stat", "orders")["available"]) == (0, 1)
 
 

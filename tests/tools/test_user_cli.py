@@ -41,7 +41,7 @@ def test_users_come_and_go(users: Callable[..., subprocess.CompletedProcess[str]
     added = users("user", "add", "alice", password="secret\n")
     assert (added.returncode, added.stderr) == (0, "")
     assert added.stdout.splitlines()[0] == "user alice is added"
-    assert "the broker denies what no permission allows" in added.stdout
+    assert "the broker now denies everything without a permission" in added.stdout
     assert users("user", "add", "spark", "--no-password", "--certificate", "spark.example").stdout == "user spark is added\n"
     assert users("permit", "alice", "orders.*", "send,receive").stdout == "alice may receive, send on orders.*\n"
     assert users("permit", "anonymous", "news", "browse").returncode == 0
@@ -60,7 +60,7 @@ def test_users_come_and_go(users: Callable[..., subprocess.CompletedProcess[str]
 
     assert users("permit", "alice", "orders.*", "send", "--revoke").stdout == "alice may receive on orders.*\n"
     assert users("permit", "alice", "--revoke", "orders.*", "all").stdout == "alice may nothing on orders.*\n"
-    assert users("user", "remove", "alice").stdout == "user alice is removed, with its permissions\n"
+    assert users("user", "remove", "alice").stdout == "user alice is removed with its permissions\n"
     assert [row["user"] for row in json.loads(users("user", "list", "--json").stdout)] == ["spark"]
 
 
