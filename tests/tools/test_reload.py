@@ -84,7 +84,7 @@ def test_sighup_during_recovery_is_obeyed_after_it_and_a_supervisor_hears_of_rea
 
 
 def test_a_mistake_of_ours_in_a_reload_leaves_the_broker_obedient(caplog: pytest.LogCaptureFixture) -> None:
-    """The same thread handles SIGTERM, also after a failed reload."""
+    """SIGTERM works in the thread of reloads, also after a failed one."""
     read = [RuntimeError("a mistake"), errors.InvalidRequest("a wrong key"), Settings(data=Path("d"))]
     taken: list[Settings] = []
 
