@@ -4,27 +4,26 @@
     penstock.register(spark)
     spark.readStream.format("amqp").option("url", broker.url).option("queue", "orders").load()
 
-If the wheel is installed, Spark finds the format by itself. `register` is needed with `--py-files` (see
+If the wheel is installed, Spark finds the format on its own. `register` is needed with `--py-files` (see
 `penstock.connector.pyfiles`), and with Spark Connect, where it ships the connector to the server.
 
-source, registration   readers and writers for the calls of Spark; registration of the format with a session
-options, schema        the options, in one table; Spark's types of the columns
-suggestions            proposals for a wrong option or column, or a name in a selector
-stream/                stream reads: planning, leases, replays
-batch/                 batch reads, which acquire nothing
-task/                  reads within a Spark task
-sink/                  writes: stage, then publish once; outcomes of single messages
-brokers/               several brokers behind one query and one write
-foreign/               brokers of other products as source and sink
-offset, identity       the offset in Spark's checkpoint; identities of brokers and leases
-access, backoff        a broker's address and credentials; waits for a broker that does not answer
-reporting, explanation our errors as Spark shows them; an error of Spark in one sentence
-workers                Spark's Python workers: fewer tracebacks, shorter garbage collections
-pyfiles, _discovery    the zip for `--py-files`; the module by which Spark finds the format
+- source, registration: readers and writers for Spark's calls; registration of the format with a session
+- options, schema: the options, in one table; Spark's types of the columns
+- suggestions: proposals for a wrong option or column, or a name in a selector
+- stream/: stream reads: planning, leases, replays
+- batch/: batch reads, which acquire no messages
+- task/: reads within a Spark task
+- sink/: writes: stage, then publish once; outcomes of single messages
+- brokers/: several brokers behind one query and one write
+- foreign/: brokers of other products as source and sink
+- offset, identity: the offset in Spark's checkpoint; identities of brokers
+- access, backoff: a broker's address and credentials; waits for a broker that does not answer
+- reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
+- workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections
+- pyfiles, _discovery: the zip for `--py-files`; the module by which Spark finds the format
 
-A query's progress is in Spark's checkpoint, and names durable data of the broker. A planner's epoch lives as long as its
-process; a new planner has a new epoch. A task's connection is kept for half a minute, for another task with the same address
-and login.
+The progress of a query is in Spark's checkpoint, and names durable data of the broker. A planner has one epoch, which ends with
+its process. A task's connection is kept for half a minute, for another task with the same address and login.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("amqp")` known to this session, and to this thread, since a new Python thread knows of no session.
+    """Register `format("amqp")` with this session, and make the session active in this thread.
 
-    It may be called again, and when Spark has found the format by itself.
+    It may be called again, also if Spark has found the format on its own.
 
     Args:
         spark: Session, of Spark's own or of Spark Connect.

@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterator
 
 _OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[PENSTOCK\.[A-Z_]+\] )(.+)")
-_CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM, where it gives its own traceback as the text
-_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback
+_CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM, where it gives its own traceback as the text.
+_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback.
 
 _NOT_FOUND = (
-    "Spark does not find the format amqp: call penstock.register(spark), in a Python thread too before its first read or write;"
-    " and let PYSPARK_PYTHON name an interpreter that has penstock"
+    "Spark does not find the format amqp: call penstock.register(spark), also in each Python thread before its first read or"
+    " write, and let PYSPARK_PYTHON name an interpreter that has penstock"
 )
 
 _VIEW = "CREATE TEMPORARY VIEW out (body STRING) USING amqp OPTIONS (url '…', queue '…')"
-#: Texts of Spark's or Delta's that hide what is wrong, and the sentence that says it.
+#: Texts of Spark or Delta that hide the cause, and the sentence to show instead.
 _THEIRS = (
     (
         r"BestEffortStagedTable\.table\(\)\" is null|amqp is not a valid Spark SQL Data Source",
-        "a table of Spark's catalog cannot be a queue: write with df.write.format('amqp').options(…).mode('append').save(),"
+        "a table of Spark's catalog cannot be a queue. Write with df.write.format('amqp').options(…).mode('append').save(),"
         f" and in SQL into a view: {_VIEW}",
     ),
     (
@@ -28,8 +28,8 @@ _THEIRS = (
     ),
     (
         r"\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\].* \"amqp\"",
-        "a write to a queue adds messages, and says so: df.write.format('amqp').options(…).mode(\"append\").save(). Without mode,"
-        ' and with mode("ignore"), Spark asks whether a table exists, and a queue cannot tell',
+        "a write to a queue appends messages: df.write.format('amqp').options(…).mode(\"append\").save(). Without mode, and with"
+        ' mode("ignore"), Spark asks whether a table exists, which a queue cannot answer',
     ),
 )
 
@@ -55,7 +55,7 @@ def explain(error: BaseException) -> str:
         return str(ours[-1]).strip()
     if "[DATA_SOURCE_NOT_FOUND]" in text and "amqp" in text:
         return _NOT_FOUND
-    theirs = next((said for found, said in _THEIRS if re.search(found, text)), None)
+    theirs = next((sentence for pattern, sentence in _THEIRS if re.search(pattern, text)), None)
     if theirs is not None:
         return theirs
     raised = _RAISED.findall(text) if "Traceback" in text else _CAUSED.findall(text)
@@ -64,7 +64,7 @@ def explain(error: BaseException) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and its causes, innermost last; Spark keeps the causes of its own side in `_cause`."""
+    """Yield the exception and its causes, the innermost last; Spark stores the causes of its own side in `_cause`."""
     while error is not None:
         yield error
         error = getattr(error, "_cause", None) or error.__cause__

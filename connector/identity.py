@@ -47,4 +47,4 @@ def check_identities(identities: Mapping[str, Identity]) -> None:
         urls[identity.broker] = url
     if len({identity.product for identity in identities.values()}) > 1:
         versions = ", ".join(f"{identity.product} at {url}" for url, identity in identities.items())
-        log.warning("the brokers of a query have different versions: %s. What the oldest cannot do fails there", versions)
+        log.warning("the brokers of a query have different versions: %s. Features that the oldest lacks fail there", versions)

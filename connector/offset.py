@@ -1,10 +1,10 @@
 """The offset of a stream, which Spark stores in its checkpoint. `kind` names its form, `v` the version of that form.
 
-    {"v":1,"kind":"initial"}
-    {"v":1,"kind":"queues","broker":ID,"lease":NAME,"run":ID,"rotation":5,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}
-    {"v":1,"kind":"spool","spool":ID,"batch":3,"manifests":{"3":HASH}}
-    {"v":1,"kind":"brokers","rotation":5,"held":[ID],"brokers":{ID:{"v":1,"kind":"queues",…}}}
-    {"v":1,"kind":"replay","broker":ID,"queueId":1,"version":7,"after":0,"lineages":…,"next":0,"waits":0,"last":99,"days":[…]}
+- `{"v":1,"kind":"initial"}`
+- `{"v":1,"kind":"queues","broker":ID,"lease":NAME,"run":ID,"rotation":5,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}`
+- `{"v":1,"kind":"spool","spool":ID,"batch":3,"manifests":{"3":HASH}}`
+- `{"v":1,"kind":"brokers","rotation":5,"held":[ID],"brokers":{ID:{"v":1,"kind":"queues",…}}}`
+- `{"v":1,"kind":"replay","broker":ID,"queueId":1,"version":7,"after":0,"lineages":…,"next":0,"waits":0,"last":99,"days":[…]}`
 
 An offset names durable data, such as batch 3 of a lease. Spark compares offsets as text, so the order of keys is fixed, and
 nothing in an offset changes unless its batch changes. Every query starts at `INITIAL`. It is a constant because Spark asks for it

@@ -1,4 +1,4 @@
-"""The options of the format `amqp`: one table of what there is, what it may be, and where it may be used.
+"""The options of the format `amqp`: one table of names, allowed values and places.
 
 Everything is checked before anything starts. Names are case-insensitive, as Spark's are.
 """
@@ -22,7 +22,7 @@ from ..broker_core.errors import InvalidOption, InvalidRequest, InvalidSelector
 from . import suggestions
 from .access import BrokerAccess
 
-#: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
+#: Places of an option. A batch read browses, a stream acquires.
 STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeStream"
 REPLAY = "spark.readStream with mode=replay"
 ANYWHERE = (STREAM, REPLAY, READ, WRITE)
@@ -35,12 +35,12 @@ OUTCOMES = (
     *("moved", "dropped"),
 )
 
-#: Rows of one task where `maxMessagesPerPartition` says nothing: about a quarter of a second of reading. A task costs Spark
-#: some 50 ms whatever it reads, and more tasks than this would only add those.
+#: Rows of one task without `maxMessagesPerPartition`: about a quarter of a second of reading. A task costs Spark about 50 ms, so
+#: smaller tasks would only add work.
 DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
 
 _MAX_LONG = 2**63 - 1
-LARGEST = 256 << 20  # octets of a message from another broker: `client.amqp.dial.MAX_MESSAGE_OCTETS`
+LARGEST = 256 << 20  # bytes of a message from another broker: `client.amqp.dial.MAX_MESSAGE_OCTETS`
 MAX_NAME = 255  # characters, the broker's limit on a name
 MAX_LEASE_TIMEOUT_S = 3650 * 86400  # the broker's limit
 MAX_QUEUES = 128  # of one query: each costs a request for every trigger, at each broker
@@ -49,7 +49,7 @@ MAX_READERS = 64  # links to one queue: they share a connection, and more only m
 
 
 class Option(NamedTuple):
-    """`parse` raises ValueError for what is not allowed."""
+    """An option; `parse` raises ValueError for a value that is not allowed."""
 
     name: str
     places: tuple[str, ...]
@@ -80,7 +80,7 @@ def _united(units: Mapping[str, int], least: int, most: int = _MAX_LONG) -> Call
 
 def _pace(text: str) -> float:
     value = float(text)
-    if not 0 <= value < math.inf:  # NaN fails, too
+    if not 0 <= value < math.inf:  # also refuses NaN
         raise ValueError
     return value
 
@@ -113,7 +113,7 @@ def _name(text: str) -> str:
 
 
 def _queues(text: str) -> tuple[str, ...]:
-    """Commas stand between names. As no name is empty, two of them can be one that belongs to a name."""
+    """Parse names separated by commas. Names are not empty, so two commas are one comma within a name."""
     if "\0" in text:
         raise ValueError
     names = text.replace(",,", "\0").split(",")
@@ -124,7 +124,7 @@ def _queues(text: str) -> tuple[str, ...]:
 
 
 def _exchange(text: str) -> tuple[str, str | None]:
-    """The exchange and the routing key; None: each row's subject."""
+    """Return the exchange and the routing key; None: each row's subject."""
     name, slash, key = text.partition("/")
     if len(key) > MAX_NAME:
         raise ValueError
@@ -132,7 +132,7 @@ def _exchange(text: str) -> tuple[str, str | None]:
 
 
 def _lease(text: str) -> str:
-    # The lease of a query without the option is named `q-<32 hex digits>`: under a checkpoint the two must be told apart.
+    # The lease of a query without the option is named `q-<32 hex digits>`: the two must be different under a checkpoint.
     if RANDOM_LEASE.fullmatch(text):
         raise ValueError
     return _name(text)
@@ -149,7 +149,7 @@ def _time(text: str) -> int:
 
 
 def _urls(text: str) -> str:
-    urls = [_url(each.strip()) for each in text.split(",")]
+    urls = [_url(url.strip()) for url in text.split(",")]
     if len(urls) > MAX_BROKERS:
         raise ValueError
     twice = next((url for url in urls if urls.count(url) > 1), None)
@@ -168,7 +168,7 @@ def _url(text: str) -> str:
 
 
 def _selector(text: str) -> str | None:
-    """The text as it was written, which another broker may read otherwise than as canonical text; None for a blank one."""
+    """Return the unchanged text, because another broker may read the canonical text differently; None for a blank text."""
     try:
         with shipped.own_errors():
             return None if shipped.module("selectors").parse_optional(text) is None else text
@@ -177,7 +177,7 @@ def _selector(text: str) -> str | None:
 
 
 def _connection_string(text: str) -> shared_access.ConnectionString:
-    """Its parts; a refusal repeats none of them."""
+    """Return the parts. The text of an error repeats none of them."""
     try:
         return shared_access.parse(text)
     except InvalidRequest as error:
@@ -195,7 +195,7 @@ def _given(text: str) -> str:
 
 
 def _folder(text: str) -> str:
-    """A path or a url; of several brokers with commas between. In front of `@`, Azure has a container, and S3 a key."""
+    """Check a path or url, or several with commas. In front of `@`, an Azure url has a container, and an S3 url a key."""
     for scheme, rest in re.findall(r"([\w+.-]+)://(.*?)(?=,\s*[\w+.-]+://|$)", text, re.DOTALL):
         keyed = scheme.lower().startswith("s3") and "@" in rest.partition("/")[0]
         if keyed or ":" in rest.rpartition("@")[0] or "?" in rest:
@@ -220,15 +220,15 @@ RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
 _ANY_LEASE = "q-" + "0" * 32
 
 _COUNT = "a whole number, at least 1"
-_MOMENT = "an ISO 8601 time, UTC where it names no zone, or milliseconds since 1970"
+_MOMENT = "an ISO 8601 time, UTC without a zone, or milliseconds since 1970"
 _TIME = 'a time such as 600, "10m" or "2h", at least 60 seconds, at most 3650d'
 _QUEUES = (
-    f"the name of a queue, or to read from several at most {MAX_QUEUES} different ones separated by commas; up to 255 characters"
-    " each, without '/' unless it is the address of another broker than Penstock; a comma within a name is written twice"
+    f"the name of a queue, or for a read up to {MAX_QUEUES} different names separated by commas. A name has up to 255"
+    " characters. Only addresses of other brokers contain '/'. A comma within a name is written twice"
 )
 _URL = (
-    "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, or at most"
-    f" {MAX_BROKERS} of these with commas between them"
+    "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, or up to"
+    f" {MAX_BROKERS} of these separated by commas"
 )
 
 OPTIONS: tuple[Option, ...] = (
@@ -248,7 +248,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("leaseTimeout", (STREAM,), _TIME, _united(quantities.TIMES, 60, MAX_LEASE_TIMEOUT_S)),
     Option("failOnDataLoss", (STREAM, REPLAY, WRITE), "true or false", _flag, True),
     Option("failOnBrokerLoss", (STREAM,), "true or false", _flag, True),
-    # Reading a stream from a broker that is no Penstock.
+    # Reading a stream from a foreign broker.
     Option(
         "spool",
         (STREAM,),
@@ -279,32 +279,33 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "operation",
         (WRITE,),
-        "send (rows become messages) or settle (rows say what became of messages)",
+        "send (rows become messages) or settle (rows are outcomes of messages)",
         _one_of("send", "settle"),
         "send",
     ),
     Option("txnAppId", (WRITE,), "a text up to 255 characters", _name),
     Option("txnVersion", (WRITE,), "a whole number, at least 0", _whole(0)),
     Option("ignoreUnknownColumns", (WRITE,), "true or false", _flag, False),
-    # Writing to a broker that is no Penstock.
+    # Writing to a foreign broker.
     Option("duplicateIdProperty", (WRITE,), "the name of an application property, up to 255 characters", _name),
     Option(
         "sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(quantities.TIMES, 1, 86_400), 60
     ),
-    # Spark's own, which it passes to the sink of a stream: by DataStreamWriter.option, and by DataStreamWriter.queryName, which
-    # start(queryName=…) and pipelines call. `suggestions.refusal` has the others. A test asks a running Spark for all of them.
+    # Spark's own options, which it passes to the sink of a stream: by DataStreamWriter.option, and by DataStreamWriter.queryName,
+    # which start(queryName=…) and pipelines call. `suggestions.refusal` has the others. A test asks a running Spark for all of
+    # them.
     Option("checkpointLocation", (WRITE,), "a path", _text),
     Option("queryName", (WRITE,), "a text", _text),
 )
-#: Options that a Penstock needs none of.
+#: Options for foreign brokers only.
 FOREIGN_ONLY = ("duplicateIdProperty", "sendTimeout")
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 
 class Options(Mapping[str, Any]):
-    """The checked options: every name of the table with its value, default or None. `given` are those the user wrote.
+    """The checked options: every name of the table with its value, default or None. `given` are the names that the user wrote.
 
-    `access` is what the options say about the broker and the login. The password is in there alone, and never among the values.
+    `access` contains the address and the login. Only `access` contains the password, which is never among the values.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -327,18 +328,20 @@ class Options(Mapping[str, Any]):
         self.access = self._access(shared)
 
     def _shared(self) -> SharedAccess | None:
-        """Return the key of a connection string, which says the url, and the queue too where the user names none."""
-        found: shared_access.ConnectionString | None = self._values["connectionString"]
+        """Return the key of a connection string. It also provides the url, and a queue if the user names none."""
+        string: shared_access.ConnectionString | None = self._values["connectionString"]
         self._values["connectionString"] = None
-        if found is None:
+        if string is None:
             return None
         for name in ("url", "userName", "password", "certFile", "keyFile"):
             if name in self.given:
-                raise InvalidOption(f"options connectionString and {name}: leave {name} out, the other says where and as whom")
-        self._values["url"] = found.url
-        if found.entity is not None and self["queue"] is None and self["exchange"] is None:
-            self._values["queue"] = (found.entity,)
-        return found.access
+                raise InvalidOption(
+                    f"options connectionString and {name}: leave {name} out, since the connection string contains it"
+                )
+        self._values["url"] = string.url
+        if string.entity is not None and self["queue"] is None and self["exchange"] is None:
+            self._values["queue"] = (string.entity,)
+        return string.access
 
     def _access(self, shared: SharedAccess | None) -> BrokerAccess:
         password, self._values["password"] = self._values["password"], None
@@ -361,25 +364,25 @@ class Options(Mapping[str, Any]):
 
     @property
     def spools(self) -> list[str]:
-        """The folder of each broker that is no Penstock; with one broker a comma is part of its name."""
+        """The folder of each foreign broker; with one broker a comma is part of the name."""
         several = len(self.urls) > 1
-        return [each.strip() for each in self["spool"].split(",")] if several else [self["spool"]]
+        return [folder.strip() for folder in self["spool"].split(",")] if several else [self["spool"]]
 
     def each(self) -> list[Options]:
-        """Return the options for each broker by itself. The tasks of a batch are divided among them."""
+        """Return the options of each broker. The tasks of a batch are divided among them."""
         return [self._at(url) for url in self.urls]
 
     def _at(self, url: str) -> Options:
-        found = copy.copy(self)
+        options = copy.copy(self)
         least = -(-self["minPartitions"] // len(self.urls))
-        found._values = {**self._values, "url": url, "minPartitions": least}
+        options._values = {**self._values, "url": url, "minPartitions": least}
         if self["spool"] is not None:
-            found._values["spool"] = self.spools[self.urls.index(url)]
+            options._values["spool"] = self.spools[self.urls.index(url)]
         if self["mode"] == "replay" and self["maxMessagesPerTrigger"] is not None:  # a stream has one credit for all
-            found._values["maxMessagesPerTrigger"] = max(1, self["maxMessagesPerTrigger"] // len(self.urls))
-        found.access = self.access.of(url)
-        found.waits = self["failOnBrokerLoss"]
-        return found
+            options._values["maxMessagesPerTrigger"] = max(1, self["maxMessagesPerTrigger"] // len(self.urls))
+        options.access = self.access.of(url)
+        options.waits = self["failOnBrokerLoss"]
+        return options
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -396,7 +399,7 @@ class Options(Mapping[str, Any]):
         return f"amqp[{', '.join(self['queue'] or ())} @ {', '.join(url.partition('://')[2] for url in self.urls)}]"
 
     def check_names(self) -> None:
-        """Refuse what no queue of a Penstock can be called. An address of another broker may have slashes."""
+        """Refuse names that no queue of Penstock can have. An address of another broker may contain slashes."""
         for queue in self["queue"] or ():
             if "/" in queue:
                 advice = notations.advice(queue)
@@ -404,7 +407,10 @@ class Options(Mapping[str, Any]):
                 raise InvalidOption(f"option queue cannot be {queue!r}; {remedy}")
 
     def check_for(self, place: str) -> None:
-        """Refuse what has no meaning in this place, and what is missing. `place` is STREAM, READ or WRITE."""
+        """Refuse options that have no meaning in this place, and report missing ones.
+
+        `place` is STREAM, READ, REPLAY or WRITE.
+        """
         for name in sorted(self.given):
             places = _BY_NAME[name.lower()].places
             if place not in places:
@@ -426,7 +432,7 @@ class Options(Mapping[str, Any]):
                 f" or give queue {max(queues, key=len)!r} a query of its own"
             )
         if place == STREAM and self["mode"] == "browse":
-            raise InvalidOption("option mode=browse is for spark.read; a stream acquires what it reads, so leave mode out")
+            raise InvalidOption("option mode=browse is for spark.read; a stream acquires its messages, so leave mode out")
         if place == REPLAY and len(queues) > 1:
             raise InvalidOption(f"option queue names {len(queues)} queues; a replay is of one: start a query for each")
         if place == READ and self["mode"] == "replay":
@@ -437,7 +443,7 @@ class Options(Mapping[str, Any]):
         if place == READ and self["mode"] == "acquire":
             raise InvalidOption(
                 "option mode=acquire is for spark.readStream (with trigger(availableNow=True) it ends when the queue is"
-                " empty): a batch read has no commit that could settle anything; use mode=browse, or leave it out"
+                " empty). A batch read has no commit that could settle messages; use mode=browse, or leave it out"
             )
 
 
@@ -464,23 +470,21 @@ def _check_together(options: Options) -> None:
                 )
     if options["spool"] is not None and len(set(options.spools)) != max(1, len(options.urls)):
         raise InvalidOption(
-            f"option url names {len(options.urls)} brokers, option spool {len(set(options.spools))} folders: each broker that is"
-            " no Penstock has a folder of its own; name them in the order of the urls, with commas between them"
+            f"option url names {len(options.urls)} brokers, option spool {len(set(options.spools))} folders: each foreign broker"
+            " has its own folder; name them in the order of the urls, separated by commas"
         )
     for name in ("settle", "dedupe", "dedupeWindow", "minReaders", "maxMessageBytes"):
         if name in options.given and options["spool"] is None:
-            raise InvalidOption(
-                f"option {name} is for a stream from a broker that is no Penstock: give the option spool beside it"
-            )
+            raise InvalidOption(f"option {name} is for a stream from another broker than Penstock: also give the option spool")
     for name in ("lease", "leaseTimeout"):
         if name in options.given and options["spool"] is not None:
-            raise InvalidOption(f"option {name} has no meaning with spool: a broker that is no Penstock has no leases")
+            raise InvalidOption(f"option {name} has no meaning with spool: only Penstock has leases")
     if (options["txnAppId"] is None) != (options["txnVersion"] is None):
         raise InvalidOption("options txnAppId and txnVersion go together: name both, or neither")
     if options["outcome"] is not None and options["states"] != ("archived",) and options["mode"] != "replay":
-        raise InvalidOption("option outcome is of settled messages only: set the option states to archived beside it")
+        raise InvalidOption("option outcome is for settled messages only: also set the option states to archived")
     for first, last, inclusive in (("startingSequence", "endingSequence", True), ("startingTimestamp", "endingTimestamp", False)):
         if None in (options[first], options[last]):
             continue
         if options[first] > options[last] or (not inclusive and options[first] == options[last]):
-            raise InvalidOption(f"option {first} lies after what {last} allows: nothing could be read")
+            raise InvalidOption(f"option {first} lies after {last}: nothing could be read")

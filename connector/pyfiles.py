@@ -1,6 +1,6 @@
-"""`python -m penstock.connector.pyfiles OUT.zip` writes what executors need, for `spark-submit --py-files OUT.zip`.
+"""`python -m penstock.connector.pyfiles OUT.zip` writes the modules that executors need, for `spark-submit --py-files OUT.zip`.
 
-The executors' Python must have pyarrow; the zip holds everything else, as `broker_core/shipped.py` lists it.
+The executors' Python must have pyarrow; the zip contains all other modules, as `broker_core/shipped.py` lists it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from ..broker_core import shipped
 
 _ROOT = Path(__file__).parents[2]  # not resolved: in the repository, penstock/connector is a link
-# The same content gives the same bytes, so that a cluster that caches by checksum does so.
+# The same content gives the same bytes, for clusters that cache by checksum.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Errors as Spark's users meet them: the code in front, said once, without what led to them."""
+"""Our errors in the form of Spark's errors: the code in front, once, without a chain of causes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def reported(error: PenstockError) -> PenstockError:
-    """Return a copy of the error whose text begins with its code: `[PENSTOCK.QUEUE_NOT_FOUND] there is …`, as Spark's own do."""
+    """Return a copy of the error whose text begins with its code, like Spark's: `[PENSTOCK.QUEUE_NOT_FOUND] there is …`."""
     text = str(error)
     if text.startswith("[PENSTOCK."):
         return error
-    found = copy.copy(error)
-    found.args = (f"[PENSTOCK.{error.code}] {text}",)
-    return found
+    coded = copy.copy(error)
+    coded.args = (f"[PENSTOCK.{error.code}] {text}",)
+    return coded
 
 
 def reports_errors(kind: _Class) -> _Class:
-    """Let the public methods of a class, and what they yield, raise Penstock's errors as `reported`.
+    """Make the public methods of a class, and their iterators, raise Penstock's errors as `reported`.
 
-    For the classes that Spark calls. It prints the traceback of an error with those of all its causes. Those of pyarrow and gRPC
-    say the same again in more words, so they are left out.
+    For the classes that Spark calls. Spark prints the tracebacks of an error and of all its causes. The causes from pyarrow and
+    gRPC repeat the error in more words, so they are left out.
     """
-    hush()  # where the connector is imported; where it came by value, each call does it
+    hush()  # on import; if the connector came by value, each call does it
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, _reporting(method))
@@ -42,15 +42,15 @@ def _reporting(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **fields: Any) -> Any:
         hush()
         try:
-            found = method(*args, **fields)
+            result = method(*args, **fields)
         except PenstockError as error:
             raise reported(error) from None
-        return _each(found) if isinstance(found, Iterator) else found
+        return _reporting_items(result) if isinstance(result, Iterator) else result
 
     return call
 
 
-def _each(items: Iterator[Any]) -> Iterator[Any]:
+def _reporting_items(items: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from items
     except PenstockError as error:

@@ -1,4 +1,4 @@
-"""Spark's types of the columns, and the rules for a schema that a user gives or a DataFrame brings."""
+"""Spark's types of the columns, and the rules for the schemas of users and DataFrames."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _OF_ARROW: dict[pa.DataType, DataType] = {
 TYPES: dict[str, DataType] = {name: _OF_ARROW[column.type] for name, column in COLUMNS.items() if name not in INTERNAL_COLUMNS}
 _BATCH_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == BATCH)
 _SINK_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == NOBODY)
-#: The source's columns that a sink accepts and ignores, so that what was read can be written back.
+#: The source's columns that a sink accepts and ignores, so that messages can be written back.
 READ_ONLY = frozenset(name for name in TYPES if not COLUMNS[name].written)
 _BY_LOWER = {name.lower(): name for name in TYPES}
 
 
 def default_schema() -> StructType:
-    """Return the schema of a source to which the user gives none."""
+    """Return the schema of a source if the user gives none."""
     return source_schema(DEFAULT_COLUMNS)
 
 
@@ -95,7 +95,7 @@ def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
     if stream and name in _BATCH_ONLY:
         return f"column {name!r} is for batch reads (spark.read): in a stream every message is being acquired"
     if name in _SINK_ONLY:
-        return f"column {name!r} is the sink's; a source does not have it"
+        return f"column {name!r} is for writes; a source does not have it"
     return f"there is no source column {name!r}{suggestions.for_column(name, allowed)} Allowed are {', '.join(allowed)}"
 
 
@@ -103,13 +103,13 @@ def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
 
 
 def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool) -> dict[str, int]:
-    """Map message columns, and `queue` where it routes, to their index in the DataFrame.
+    """Map message columns, and `queue` if it routes, to their index in the DataFrame.
 
-    Names match whatever their case, as everywhere in Spark. The option `queue` wins over the column, as the option `topic` of
-    Spark's Kafka sink does: what was read from one queue can then be written to another without dropping the column. Raises
-    InvalidColumn for an unknown column, a wrong type, a missing or doubled content, or a row that no queue could be found for.
+    Names match in any case, as everywhere in Spark. The option `queue` wins over the column, like the option `topic` of Spark's
+    Kafka sink, so messages of one queue can be written to another without dropping the column. Raises InvalidColumn for an
+    unknown column, a wrong type, missing or doubled content, or rows without a queue.
     """
-    found: dict[str, int] = {}
+    indexes: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
         name = _BY_LOWER.get(field.name.lower())
         if name is None:
@@ -122,30 +122,30 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
             continue
         if name in READ_ONLY:
             continue
-        if name in found:
+        if name in indexes:
             raise InvalidColumn(f"column {name!r} is there twice")
         _check_sink_type(name, field.dataType)
-        found[name] = index
-    batch_checks.check_content([name for name in found if name != "queue"])
+        indexes[name] = index
+    batch_checks.check_content([name for name in indexes if name != "queue"])
     if queue is not None:
-        found.pop("queue", None)
-    elif "queue" not in found:
+        indexes.pop("queue", None)
+    elif "queue" not in indexes:
         raise InvalidColumn(
             "no queue to write to: set the option queue or exchange, or add a column 'queue' that names one in each row"
         )
-    return found
+    return indexes
 
 
-#: What `operation=settle` reads of a row; `error` may be left out.
+#: The columns that `operation=settle` reads; `error` is optional.
 SETTLE: dict[str, DataType] = {"delivery": BinaryType(), "outcome": StringType(), "error": StringType()}
 
 
 def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int]:
-    """Map the columns of an outcome to their index in the DataFrame; other columns of the source may stand beside them.
+    """Map the columns of an outcome to their index in the DataFrame. Other columns of the source are ignored.
 
-    Raises InvalidColumn for an unknown column, a wrong type, or one that is missing.
+    Raises InvalidColumn for an unknown column, a wrong type, or a missing column.
     """
-    found: dict[str, int] = {}
+    indexes: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
         name = field.name.lower()
         if name not in SETTLE:
@@ -155,37 +155,37 @@ def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int
                     f" option ignoreUnknownColumns=true; operation=settle reads {', '.join(SETTLE)}"
                 )
             continue
-        if name in found:
+        if name in indexes:
             raise InvalidColumn(f"column {name!r} is there twice")
         if not isinstance(field.dataType, (type(SETTLE[name]), NullType)):
             wanted, is_ = SETTLE[name].simpleString(), field.dataType.simpleString()
             raise InvalidColumn(f"column {name!r} has type {is_}; it must be {wanted}; cast it")
-        found[name] = index
+        indexes[name] = index
     for name, hint in (("delivery", "name it in the stream's schema"), ("outcome", "accepted, rejected, released or modified")):
-        if name not in found:
+        if name not in indexes:
             raise InvalidColumn(f"operation=settle needs a column {name!r} ({hint})")
-    return found
+    return indexes
 
 
-def _check_sink_type(name: str, found: DataType) -> None:
+def _check_sink_type(name: str, actual: DataType) -> None:
     wanted = TYPES[name]
-    if isinstance(found, NullType) or _fits(name, found, wanted):
+    if isinstance(actual, NullType) or _fits(name, actual, wanted):
         return
     also = " or string" if name == "body" else ""
     hint = "; cast it"
-    if isinstance(found, TimestampNTZType):
-        hint = "; cast it to timestamp, which says whose time it is"
-    elif isinstance(wanted, TimestampType) and isinstance(found, NumericType):  # Spark casts a number as seconds
+    if isinstance(actual, TimestampNTZType):
+        hint = "; cast it to timestamp, which has a time zone"
+    elif isinstance(wanted, TimestampType) and isinstance(actual, NumericType):  # Spark casts a number as seconds
         hint = f"; use timestamp_millis({name}) for milliseconds since 1970, timestamp_seconds({name}) for seconds"
-    raise InvalidColumn(f"column {name!r} has type {found.simpleString()}; it must be {wanted.simpleString()}{also}{hint}")
+    raise InvalidColumn(f"column {name!r} has type {actual.simpleString()}; it must be {wanted.simpleString()}{also}{hint}")
 
 
-def _fits(name: str, found: DataType, wanted: DataType) -> bool:
+def _fits(name: str, actual: DataType, wanted: DataType) -> bool:
     if name == "body":
-        return isinstance(found, (BinaryType, StringType))
+        return isinstance(actual, (BinaryType, StringType))
     if isinstance(wanted, (ShortType, LongType)):
         # Any width; a value that does not fit is refused with its row.
-        return isinstance(found, (ByteType, ShortType, IntegerType, LongType))
+        return isinstance(actual, (ByteType, ShortType, IntegerType, LongType))
     if isinstance(wanted, MapType):
-        return isinstance(found, MapType) and isinstance(found.keyType, StringType) and isinstance(found.valueType, StringType)
-    return isinstance(found, type(wanted))
+        return isinstance(actual, MapType) and isinstance(actual.keyType, StringType) and isinstance(actual.valueType, StringType)
+    return isinstance(actual, type(wanted))

@@ -30,8 +30,7 @@ from .stream.replay import ReplayReader
 class AmqpSource(DataSource):
     """Data source for `spark.readStream`, `spark.read`, `df.write` and `df.writeStream` with `format("amqp")`.
 
-    Raises InvalidRequest at once for an option that is unknown or wrong. Which options a read or a write takes, and needs, the
-    reader or writer checks.
+    Raises InvalidRequest immediately for an unknown or invalid option. The reader or writer checks its own options.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -44,7 +43,7 @@ class AmqpSource(DataSource):
         return "amqp"
 
     def schema(self) -> StructType:
-        """Return the schema for a read without one of the user's."""
+        """Return the schema of a read if the user gives none."""
         return default_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -52,7 +51,7 @@ class AmqpSource(DataSource):
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader for `spark.readStream`, which takes nothing if the option `mode` is replay."""
+        """Return a reader for `spark.readStream`: of the archive if the option `mode` is replay."""
         if self._options["mode"] != "replay":
             return StreamReader(self._options, schema)
         return (SeveralReplays if len(self._options.urls) > 1 else ReplayReader)(self._options, schema)

@@ -1,11 +1,11 @@
-"""Suggestions for an option or a column that there is not: our name for what may be meant, or what to do instead.
+"""Suggestions for an unknown option or column: the name that may be meant, or an alternative.
 
-Options by which Spark itself names another place than a queue are refused with the way to do without them. Time travel
-(`timestampAsOf`), options of file sources (`mergeSchema`) and the like come from users alone. `partitionBy` and `clusterBy` pass
-nothing to a source in Python: Spark refuses a batch write with them, and ignores them in a stream.
+Options by which Spark itself names another place than a queue are refused with an alternative. Only users set options such as
+`timestampAsOf` and `mergeSchema`. `partitionBy` and `clusterBy` pass no option to a source in Python: Spark refuses them in a
+batch write, and ignores them in a stream.
 
-For other names these are tried in this order: our own name written otherwise (`message_id`, `Max-Messages-Per-Trigger`), the
-names of Kafka's, Pulsar's and Event Hubs' connectors, and a name that is nearly one of ours.
+Other names are compared in this order: our own names in another notation (`message_id`, `Max-Messages-Per-Trigger`), the names of
+the connectors for Kafka, Pulsar and Event Hubs, and names similar to ours.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..broker_core.similar import nearest, plain
 log = logging.getLogger("penstock")
 
 NO_TABLE = (
-    "a table of Spark's catalog cannot be a queue, because Spark 4.2 keeps its options from a source in Python. A view can:"
-    " CREATE TEMPORARY VIEW orders USING amqp OPTIONS (url '…', queue '…'); with columns, such as VIEW out (body STRING, subject"
-    " STRING), it takes INSERT INTO, too"
+    "a table of Spark's catalog cannot be a queue, because Spark 4.2 does not pass its options to a source in Python. A view can:"
+    " CREATE TEMPORARY VIEW orders USING amqp OPTIONS (url '…', queue '…'). With columns, such as VIEW out (body STRING, subject"
+    " STRING), it also takes INSERT INTO"
 )
 _NO_PATH = (
     "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out of load(), save()"
@@ -33,7 +33,7 @@ _REFUSED = {
     "paths": _NO_PATH,  # by load([path, …])
 }
 
-#: Options of other connectors, in `similar.plain` form: one of ours, or, with a blank in it, what to do instead.
+#: Options of other connectors, in `similar.plain` form: one of ours, or, with a blank in it, an alternative.
 _OPTIONS = {
     **dict.fromkeys(("kafkabootstrapservers", "bootstrapservers", "serviceurl", "adminurl", "brokerurl", "broker"), "url"),
     **dict.fromkeys(("host", "hostname", "endpoint", "uri", "address"), "url"),
@@ -44,7 +44,7 @@ _OPTIONS = {
     ),
     **dict.fromkeys(
         ("startingoffsets", "startingoffset", "startingposition", "startingpositions", "eventhubsstartingposition"),
-        "a stream takes what waits; a batch read, and mode=replay, begin at startingSequence or startingTimestamp",
+        "a stream takes the waiting messages; a batch read, and mode=replay, begin at startingSequence or startingTimestamp",
     ),
     **dict.fromkeys(("endingoffsets", "endingoffset", "eventhubsendingposition", "endingposition"), "endingSequence"),
     **dict.fromkeys(("startingoffsetsbytimestamp", "startingtime", "since"), "startingTimestamp"),
@@ -86,13 +86,13 @@ _COLUMNS = {
 
 
 def refusal(names: Iterable[str]) -> str | None:
-    """Return why options of these names are refused, and what to do; None if they are not."""
-    given = {name.lower() for name in names}
-    return next((text for name, text in _REFUSED.items() if name in given), None)
+    """Return why options of these names are refused, and the alternative; None if they are accepted."""
+    lowered = {name.lower() for name in names}
+    return next((text for name, text in _REFUSED.items() if name in lowered), None)
 
 
 def for_option(name: str, known: Iterable[str]) -> str:
-    """Return what ends the words "there is no option …": `: did you mean …?`, or a stop where no guess is good enough."""
+    """Return the end of the sentence "there is no option …": `: did you mean …?`, or a full stop without a good guess."""
     guess = _guess(name, list(known), _OPTIONS)
     if guess is None and name.lower().startswith(("kafka.", "eventhubs.", "pulsar.")):
         guess = "leave it out, settings of other connectors have no meaning here"
@@ -100,7 +100,7 @@ def for_option(name: str, known: Iterable[str]) -> str:
 
 
 def for_column(name: str, known: Iterable[str]) -> str:
-    """Return what ends the words "there is no column …": `: did you mean 'body'?`, or a stop where no guess is good enough."""
+    """Return the end of the sentence "there is no column …": `: did you mean 'body'?`, or a full stop without a good guess."""
     known = list(known)
     guess = _guess(name, known, _COLUMNS)
     if guess is None or guess not in known:
@@ -116,19 +116,19 @@ def _guess(name: str, known: list[str], foreign: dict[str, str]) -> str | None:
 
 
 class SelectorHints:
-    """Hints about names in the option `selector` that may be meant as fields: the driver's log has each of them once."""
+    """Hints about names in the option `selector` that may be meant as fields, each once in the driver's log."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
     def log(self, hints: Iterable[str]) -> None:
-        """Log the hints that were not logged before."""
+        """Log new hints."""
         for hint in hints:
             if hint not in self._logged:
                 self._logged.add(hint)
                 log.warning("option selector: %s", hint)
 
     def log_of(self, selector: str | None) -> None:
-        """Log the hints for a selector that tasks evaluate, who do not report whether messages have the property."""
+        """Log the hints for a selector that tasks evaluate. Tasks do not report whether messages have the property."""
         selectors = shipped.module("selectors")
         self.log(selectors.hints_of(selectors.parse_optional(selector)))

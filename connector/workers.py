@@ -1,9 +1,9 @@
-"""Spark's Python workers, as far as they can be better where our code runs in them: quiet ends, and short collections of garbage.
+"""Spark's Python workers: no traceback at a normal end, and shorter garbage collections.
 
-Spark closes a worker's socket as soon as it needs no more of it: after a LIMIT, and at a query's end. The worker then prints a
-traceback of a BrokenPipeError, always over a socket file (conf/spark.conf), sometimes over TCP. Nothing is wrong then.
+Spark closes a worker's socket as soon as it needs no more rows: after a LIMIT, and at a query's end. The worker then prints the
+traceback of a BrokenPipeError, always over a socket file (conf/spark.conf), sometimes over TCP. This is not an error.
 
-After each task a worker looks for garbage in all that it has loaded: 20 ms with PySpark, numpy and pyarrow.
+After each task a worker collects garbage among all loaded modules. This takes 20 ms with PySpark, numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class _Traceback:
-    """The module `traceback`, but that it does not print a broken pipe."""
+    """The module `traceback`, which does not print a broken pipe."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(traceback, name)
@@ -26,21 +26,21 @@ class _Traceback:
 
 
 def hush() -> None:
-    """Let this process, if it is one of Spark's workers, end without a word when Spark has closed its socket."""
+    """In a Spark worker: print no traceback when Spark has closed the socket."""
     main = _worker()
     if getattr(main, "traceback", None) is traceback:
         main.traceback = _Traceback()
 
 
 def freeze_modules() -> None:
-    """Let this process, if it is one of Spark's workers, look for garbage only in what is made from now on; the first time."""
+    """In a Spark worker, once: exclude all existing objects from garbage collection."""
     if _worker() is not None and not gc.get_freeze_count():
         gc.collect()
         gc.freeze()
 
 
 def _worker() -> Any:
-    """Return the main module of this process, if it is one of Spark's workers."""
+    """Return the main module of this process if it is a Spark worker."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     return main if spec is not None and spec.name == "pyspark.daemon" else None

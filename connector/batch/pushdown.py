@@ -20,10 +20,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @reports_errors
 class PushdownBatchReader(BatchReader):
-    """Reader that narrows the range by the query's filters, too. Spark applies them all again: a bound saves transfers."""
+    """Reader that also narrows the range by the query's filters. Spark applies them again: they only save transfers."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the range by these filters; return all of them, so that Spark applies them too."""
+        """Narrow the range by these filters; return all of them, so that Spark also applies them."""
         for filter_ in filters:
             self._narrow(filter_)
         return filters
@@ -49,8 +49,8 @@ class PushdownBatchReader(BatchReader):
 
 
 def _narrowed(since: int | None, until: int | None, filter_: Filter, value: datetime) -> tuple[int | None, int | None]:
-    """The bounds of a time, in microseconds since 1970, that remain where this is asked for as well."""
-    # Spark hands naive times over in the session's zone, which is not known here: those are left to Spark.
+    """Return the bounds of a time, in microseconds since 1970, narrowed by a filter."""
+    # Naive times are in the session's zone, which is unknown here: only Spark applies them.
     if value.tzinfo is None:
         return since, until
     at = (value - _EPOCH) // timedelta(microseconds=1)

@@ -26,7 +26,7 @@ from ..task.reading import read_browsed
 
 @reports_errors
 class BatchReader(DataSourceReader):
-    """Reader of the messages that are in one queue or several now, within the options' bounds; planning fixes the range."""
+    """Reader of the current messages of one queue or several, within the options' bounds. Planning fixes the range."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(READ)
@@ -40,7 +40,7 @@ class BatchReader(DataSourceReader):
         self._until: int | None = options["endingTimestamp"]
         self._outcome: str | None = options["outcome"]
         self._hints = SelectorHints()
-        # Of what is in the archive's table only: the broker is not asked by it.
+        # Only for the archive's table. Requests to the broker do not contain it.
         self._settled_since: int | None = None
         self._settled_until: int | None = None
 
@@ -52,28 +52,28 @@ class BatchReader(DataSourceReader):
         sizes = {"minPartitions": least, "maxMessages": self._options["maxMessagesPerPartition"]}
         more = {"selector": self._options["selector"], "columns": self._columns}
         plan = "archive.plan" if "archived" in self._options["states"] else "browse.plan"
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         with ExitStack() as stack:
             clients = connected(self._options, stack)
-            # All ranges before any message is read; the bounds are those of each queue.
+            # All ranges before any message is read. The bounds apply to each queue.
             plans = [(client, queue, client.call(plan, **self._asked(queue), **sizes)) for client in clients for queue in queues]
             for client, queue, answer in plans:
                 table = Table.of_fields(answer["table"]) if answer.get("table") else None
                 if table is not None:
-                    found += self._recorded(client, queue, table, least)
+                    partitions += self._recorded(client, queue, table, least)
                 rest = {
                     "op": "browse",
                     **self._asked(queue),
                     **more,
                     "recordedAfter": table.last_recording if table is not None else 0,
                 }
-                found += [
+                partitions += [
                     BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}, client.url) for a, b in answer["parts"]
                 ]
-        return found
+        return partitions
 
     def _recorded(self, client: Client, queue: str, known: Table, least: int) -> Iterator[InputPartition]:
-        """Plan what is in the archive's table, of the passes that the broker then leaves out."""
+        """Plan the rows of the archive's table, in recordings that the broker then leaves out."""
         came, settled = (self._since, self._until), (self._settled_since, self._settled_until)
         bounds = Bounds(known.queue_id, known.lineages, 0, self._first, self._last, *came, *settled, self._outcome)
         listed = version_of(client, queue, known, bounds).files
@@ -96,9 +96,9 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition's messages, in a task."""
-        found: Iterator[pa.RecordBatch] = iter(())  # Spark makes one partition of nothing where there is none
+        messages: Iterator[pa.RecordBatch] = iter(())  # without partitions Spark makes an empty one of its own
         if isinstance(partition, BrowsePartition):
-            found = read_browsed(partition, self._options.access.of(partition.broker_url))
+            messages = read_browsed(partition, self._options.access.of(partition.broker_url))
         elif isinstance(partition, RecordedPartition):
-            found = read_recorded(partition, self._options.access.of(partition.broker_url))
-        return as_declared(found, self._nullable)
+            messages = read_recorded(partition, self._options.access.of(partition.broker_url))
+        return as_declared(messages, self._nullable)

@@ -1,11 +1,12 @@
-"""Files of one folder, local or in an object store, by pyarrow's file systems. A file is whole and durable, or not there.
+"""Files of one folder, local or in an object store, by pyarrow's file systems. A file is complete and durable, or missing.
 
-S3 and Google show an object once it is whole. A local disk and Azure show a file from its first octet, so there it is written
-under another name, and moved: in Azure that takes an account with a hierarchical namespace, and pyarrow refuses any other. HDFS
-and whatever else pyarrow knows are refused.
+S3 and Google show only complete objects. A local disk and Azure show a file from its first byte, so there it is written under
+another name and moved. In Azure this needs an account with a hierarchical namespace; pyarrow refuses other accounts. HDFS and the
+other file systems of pyarrow are refused.
 
-The files hold whole messages. A local folder that we make is its user's alone. In one that is there, files and folders are also
-for its group, as the folder itself is: the accounts of driver and executors may differ. They are never for everybody.
+The files contain whole messages. A new local folder is accessible to its user only. In an existing folder, files and folders are
+also accessible to its group if the folder is, because the accounts of driver and executors may differ. They are never accessible
+to other users.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from ...broker_core.stores.credentials import arrow_file_system
 from ...broker_core.stores.folders import is_local, local_path
 
 PART = ".part"  # ends the name of a file that is being written, on a local disk and in Azure
-_WHOLE, _MOVED = ("s3", "s3a", "gs", "gcs"), ("abfs", "abfss")  # schemes: of stores that show whole objects alone, and of Azure
+_WHOLE, _MOVED = ("s3", "s3a", "gs", "gcs"), ("abfs", "abfss")  # schemes of stores with complete objects only, and of Azure
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class Exists(Exception):
-    """A file that was to be new is there already."""
+    """A file that should be new exists already."""
 
 
 class Store:
@@ -58,8 +59,8 @@ class Store:
 
             if self._scheme not in (None, "file", *_WHOLE, *_MOVED) or (self._scheme and "://" not in self.url):
                 raise InvalidOption(
-                    f"option spool: {self.url!r} is no folder where a file is whole or not there: name a path, file:///…,"
-                    f" {', '.join(f'{each}://…' for each in (*_WHOLE, *_MOVED))}"
+                    f"option spool: {self.url!r} is not a folder in which files are complete or missing: name a path, file:///…,"
+                    f" {', '.join(f'{scheme}://…' for scheme in (*_WHOLE, *_MOVED))}"
                 )
             try:
                 if self.local:
@@ -68,7 +69,7 @@ class Store:
                     found, root = arrow_file_system(self.url)
                     root = root.lstrip("/")
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise InvalidOption(f"option spool: {self.url!r} is no folder that pyarrow can use: {error}") from error
+                raise InvalidOption(f"option spool: pyarrow cannot use {self.url!r}: {error}") from error
             self._made = found, root.rstrip("/")
         return self._made
 
@@ -78,13 +79,13 @@ class Store:
         return is_local(self.url)
 
     def prepare(self) -> None:
-        """Make the folder, where it is not there."""
+        """Make the folder unless it exists."""
         root = self._place[1]
         if self.local:
             self._try("made", lambda: _make_all(root))
 
     def names(self, under: str = "", *, deep: bool = False) -> list[str]:
-        """Return the names of all files in the folder, or in a folder of it; with `deep` also of those in its folders."""
+        """Return the names of all files in the folder, or in a subfolder; with `deep` also in deeper folders."""
         from pyarrow import fs
 
         found, root = self._place
@@ -93,7 +94,7 @@ class Store:
         return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == fs.FileType.File]
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a small file; None where there is none."""
+        """Return the content of a small file; None if it is missing."""
         file = self.open(name)
         if file is None:
             return None
@@ -101,12 +102,12 @@ class Store:
             return bytes(self._try("read", file.read))
 
     def size(self, name: str) -> int:
-        """Return the octets of a file; 0 where there is none."""
+        """Return the bytes of a file; 0 if it is missing."""
         found, root = self._place
         return int(self._try("read", lambda: found.get_file_info(f"{root}/{name}")).size or 0)
 
     def open(self, name: str) -> Any:
-        """Open a file to read in any order, mapped where that is possible; None where there is none."""
+        """Open a file to read in any order, mapped if possible; None if it is missing."""
         found, root = self._place
         path = f"{root}/{name}"
         try:
@@ -117,7 +118,7 @@ class Store:
             raise self._wrong("read", error) from error
 
     def put(self, name: str, write: Callable[[Any], object], *, new: bool = False) -> None:
-        """Write a file by `write`, which is given an open one. When this returns it is durable, under its name.
+        """Write a file by `write`, which gets an open file. When this returns, the file is durable under its name.
 
         With `new`, raise Exists where there is one of that name: on a local disk in one step, if it has hard links; object stores
         are asked before.
@@ -149,7 +150,7 @@ class Store:
         return os.stat(self._place[1]).st_mode
 
     def _make_file(self, path: str) -> None:
-        """Make an empty file for who may enter the folder, whatever the umask says: not even for a moment for more."""
+        """Make an empty file for users who may enter the folder, without regard to the umask. It never has wider rights."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if self._mode() & stat.S_IXGRP:
@@ -158,7 +159,7 @@ class Store:
             os.close(descriptor)
 
     def _make_folders(self, name: str) -> None:
-        """Make a folder in the folder, and those on the way, with the same rights but for everybody else's."""
+        """Make a subfolder and its parents, with the rights of the folder, but without rights for other users."""
         path = self._place[1]
         for part in name.split("/"):
             path = f"{path}/{part}"
@@ -173,7 +174,7 @@ class Store:
         found, root = self._place
         if new and found.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
             raise Exists(name)
-        memory = pa.BufferOutputStream()  # whole first: a stream that is given up half-way could leave half an object
+        memory = pa.BufferOutputStream()  # first complete: an aborted stream could leave a part of an object
         write(memory)
         part = f"{name}.{secrets.token_hex(4)}{PART}" if self._scheme in _MOVED else name
         try:
@@ -188,7 +189,7 @@ class Store:
             raise
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is not there is no error."""
+        """Delete a file. A missing file is not an error."""
         found, root = self._place
 
         def gone() -> None:
@@ -207,8 +208,8 @@ class Store:
         number = getattr(error, "errno", None)
         if number in _FULL:
             return DiskFull(
-                f"the spool {self.url} is full: make room there, and start the query again; what was not written is still at the"
-                " broker"
+                f"the spool {self.url} is full: make room there, and start the query again; the broker still has the other"
+                " messages"
             )
         if number in (errno.EACCES, errno.EPERM, errno.EROFS):
             return NotAllowed(f"the spool {self.url} cannot be {verb} by this user ({error}): give Spark's user the right to it")
@@ -218,7 +219,7 @@ class Store:
 
 
 def _make_all(path: str) -> None:
-    """Make a folder, and those on the way that are not there, each durable under its name."""
+    """Make a folder and its missing parents, each durable under its name."""
     above = os.path.dirname(path)
     if not os.path.exists(above):
         _make_all(above)
@@ -228,12 +229,12 @@ def _make_all(path: str) -> None:
         if not os.path.isdir(path):
             raise
     else:
-        with suppress(PermissionError):  # a folder of somebody else's, in which we may make one and not look
+        with suppress(PermissionError):  # in another user's folder we may have the right to write, but not to read
             sync(above)
 
 
 def _link(part: str, path: str) -> None:
-    """Name a file that was written, if the name is free: in one step where the file system has hard links. Raises Exists."""
+    """Give a written file its name if the name is free; in one step if the file system has hard links. Raises Exists."""
     try:
         os.link(part, path)
     except FileExistsError:

@@ -1,10 +1,10 @@
 """Reads within a Spark task.
 
-partition   what the planner tells a task
-reading     record batches of one partition, from the broker or from its files
-mapping     the broker's segment files, mapped
-archive     rows of the archive's table
-connections a broker connection that consecutive tasks share
-context     query, batch and attempt of a task
-batching    record batches of the size that Spark wants
+- partition: the values that the planner passes to a task
+- reading: the record batches of one partition, from the broker or from its files
+- mapping: the broker's segment files, mapped
+- archive: rows of the archive's table
+- connections: a broker connection that consecutive tasks share
+- context: query, batch and attempt of a task
+- batching: record batches of the size that Spark wants
 """

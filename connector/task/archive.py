@@ -1,8 +1,8 @@
-"""Recorded messages: settled ones that are in the archive's table. The planner lists the table's files, and tasks read them.
+"""Reads of the archive's table: the planner lists its files, and tasks read them without the broker.
 
-Neither asks the broker for a message. Where the planner does not reach the table, or has no deltalake, the broker lists the
-files; where a task does not reach a file, the broker reads it. That the table is the broker's, and no older copy of it at the
-same path, is told by the broker's id and the version in the table's log; a file's name is unique.
+If the planner cannot reach the table, or has no deltalake, the broker lists the files. If a task cannot reach a file, the broker
+reads it. The broker's id and the version in the table's log distinguish the table from an older copy at the same path. File names
+are unique.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .partition import RecordedPartition
 
 log = logging.getLogger("penstock")
 
-REMEMBERED = 64  # tables that this process does not reach; after that they are forgotten, and tried again
+REMEMBERED = 64  # tables that this process cannot reach. After that it forgets all of them, and tries again.
 _unreachable: set[str] = set()
 
 
 def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number: int | None = None) -> Version:
-    """The files of a version of the table, by default the newest. Raises PenstockError."""
+    """Return the files of a version of the table, by default the newest. Raises PenstockError."""
     try:
         if known.url not in _unreachable:
             found = version(known, bounds, number)
@@ -42,15 +42,17 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
     except ImportError as error:
         log.info("the broker lists the archive's files, since this Python has no deltalake: %s", error)
     except ArchiveUnreachable as error:
-        if number is None:  # else this version alone may be gone
+        if number is None:  # else only this version may be gone
             _remember(known.url, error)
     answer = client.call("archive.files", queue=queue, version=number, **bounds.to_fields())
     return Version(answer["version"], [File.of_list(each) for each in answer["files"]], answer["outdated"])
 
 
 def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
-    """Read one partition of a table. A message that is not valid AMQP is named on stderr; so are those that are gone, if that is
-    no failure. Raises DataLoss, ArchiveUnreachable."""
+    """Read one partition of a table. Invalid messages are named on stderr, and lost ones without `fail_on_data_loss`.
+
+    Raises DataLoss, ArchiveUnreachable.
+    """
     with ExitStack() as stack:
         clients: list[Client] = []
 
@@ -72,11 +74,11 @@ def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data
             malformed: dict[int, str] = {}
             yield assembly.converted(part.columns, batch, part.queue, malformed)
             for sequence, reason in malformed.items():
-                print(f"penstock: message {sequence} of {part.queue!r} is no valid AMQP message ({reason})", file=sys.stderr)
+                print(f"penstock: message {sequence} of {part.queue!r} is not a valid AMQP message ({reason})", file=sys.stderr)
 
 
 def _read(part: RecordedPartition, share: scan.FileShare, client: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of a share as they are stored, from the file or from the broker."""
+    """Read the stored rows of a share, from the file or from the broker."""
     file, deletions = None, share.deletions
     if part.url not in _unreachable and (deletions is None or deletions.remaining is not None):
         try:
@@ -84,7 +86,7 @@ def _read(part: RecordedPartition, share: scan.FileShare, client: Any) -> Iterat
         except ArchiveUnreachable as error:
             is_gone = isinstance(error.__cause__, FileNotFoundError) and not is_local(part.url)
             if not scan.is_folder(part.url) and not is_gone:
-                _remember(part.url, error)  # else the file alone is gone, which the broker can say better
+                _remember(part.url, error)  # else only the file is gone, which the broker can report better
     if file is None:
         where = {"queue": part.queue, "path": share.path, "part": share.number, "parts": share.parts}
         columns = assembly.needed(part.columns)
@@ -106,4 +108,4 @@ def _remember(url: str, error: Exception) -> None:
     if len(_unreachable) >= REMEMBERED:
         _unreachable.clear()
     _unreachable.add(url)
-    log.warning("the archive's table is not reached by this process, so its messages come from the broker from now on: %s", error)
+    log.warning("this process cannot reach the archive's table, so its messages come from the broker from now on: %s", error)

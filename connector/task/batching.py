@@ -9,17 +9,17 @@ import pyarrow as pa
 from ...broker_core.messages import assembly
 from ..workers import freeze_modules
 
-# A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
+# A smaller record batch costs Spark more in fixed work than in rows. A much larger one only costs memory.
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 8 << 20
-# A block above this is sent in halves: it must fit the broker's limit on one, and its memory.
+# A larger block is sent in halves: it must fit the broker's limit and memory.
 MOST_BYTES = 2 * BATCH_BYTES
 
 
 def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes; rows and order stay the same."""
     filled = (batch for batch in batches if batch.num_rows)
-    # What is large enough by itself is not copied for the sake of the few rows before it.
+    # A batch that is large enough is not copied to join the few rows before it.
     measured = ((b, b.num_rows, size := b.nbytes, True, b.num_rows >= BATCH_ROWS or size >= BATCH_BYTES) for b in filled)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         yield _joined(group)
@@ -48,4 +48,4 @@ def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> 
         if schema is None:
             schema = pa.schema([field.with_nullable(may) for field, may in zip(batch.schema, nullable, strict=True)])
         yield batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-    freeze_modules()  # all that a task needs is loaded
+    freeze_modules()  # now all modules that a task needs are loaded

@@ -1,4 +1,4 @@
-"""A task's connection to the broker: one that an earlier task of this process has left, or a new one.
+"""A task's connection to the broker: one of an earlier task of this process, or a new one.
 
 Spark gives a stream's tasks to the same few processes, and connecting takes as long as reading a small batch.
 """
@@ -14,9 +14,12 @@ from typing import NamedTuple
 from ...broker_core.client.flight import Client
 from ..access import BrokerAccess
 
-MOST_IDLE = 4  # connections that a process keeps: a worker runs one task at a time, perhaps of several queries in turn
-IDLE_S = 30.0  # unused for longer, it may have been forgotten on the way (a firewall), and nobody would say so
-AGE_S = 600.0  # older, it is made anew: certificates are looked at again, and where a name leads
+#: Idle connections of a process. A worker runs one task at a time, perhaps of several queries.
+MOST_IDLE = 4
+#: Seconds after which an idle connection is closed: a firewall may have dropped it silently.
+IDLE_S = 30.0
+#: Seconds after which a connection is replaced, so that certificates and names are resolved again.
+AGE_S = 600.0
 
 
 class _Idle(NamedTuple):
@@ -30,7 +33,7 @@ class ConnectionPool:
     """Pool of at most `most` idle connections. Each is lent to one task at a time, and only for an equal `BrokerAccess`: url,
     user, password, certificates, CA and token.
 
-    If this module is shipped by value, every task gets a new pool, and nothing is kept.
+    If this module is shipped by value, every task gets a new pool without idle connections.
     """
 
     def __init__(self, most: int = MOST_IDLE, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,12 +51,13 @@ class ConnectionPool:
     def lent(self, access: BrokerAccess) -> Iterator[Client]:
         """Lend a connection; it is kept if the task ends without an error.
 
-        The broker may have closed it meanwhile, which shows when it is used: so it is for requests that can be repeated."""
+        The broker may have closed it, which shows only when it is used. So use it for idempotent requests.
+        """
         idle = self._take(access)
         client, made = (access.client(), self._clock()) if idle is None else (idle.client, idle.made)
         try:
             yield client
-        except BaseException:  # a task that is given up, too: it may be in the midst of a stream
+        except BaseException:  # also of a killed task, which may leave a stream unread
             client.close()
             raise
         self._keep(_Idle(access, client, made, self._clock()))

@@ -1,4 +1,4 @@
-"""Query, batch, partition and attempt of a task, as Spark tells it."""
+"""Query, batch, partition and attempt of a task, from Spark's task context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyspark.taskcontext import TaskContext
 
-# Where Spark's MicroBatchExecution tells its tasks whose they are; in `foreachBatch` too.
+# Local properties that Spark's MicroBatchExecution sets for its tasks, and for those of `foreachBatch`.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
@@ -19,13 +19,13 @@ class MicroBatch(NamedTuple):
 
 
 def query_id() -> str | None:
-    """Return the id of the streaming query that this task belongs to; None if there is none."""
+    """Return the id of the task's streaming query, or None."""
     context = TaskContext.get()
     return (context.getLocalProperty(QUERY_ID) or None) if context else None
 
 
 def spark_batch() -> MicroBatch | None:
-    """Return the micro-batch that this task belongs to; None if there is none."""
+    """Return the task's micro-batch, or None."""
     context, query = TaskContext.get(), query_id()
     batch = context.getLocalProperty(BATCH_ID) if context else None
     return MicroBatch(query, int(batch)) if query and batch else None
@@ -38,6 +38,6 @@ def partition() -> int:
 
 
 def attempt() -> int:
-    """Return a number that no other attempt of a task has: Spark's id of the attempt; outside of a task a random one."""
+    """Return a unique number of this attempt of a task: Spark's id of the attempt, outside of a task a random number."""
     context = TaskContext.get()
     return secrets.randbits(53) if context is None else int(context.taskAttemptId())

@@ -1,12 +1,12 @@
-"""Mapped files of the broker's journal, for a task on the broker's host. Each is proven to be the broker's own.
+"""Mapped files of the broker's journal, for a task on the broker's host. Each file is proven to be the broker's own.
 
-A path alone proves nothing: in another container, or beside a copy of the data directory, the same path leads to another file
-with other messages. So three things are compared.
+A path alone proves nothing. In another container, or with a copy of the data directory, the same path may lead to another file
+with other messages. So three things are compared:
 
-- Both processes run on one kernel (`discovery.this_host`): device and inode numbers mean the same to both. The broker compares
-  this, and tells nobody else where its files are.
-- The file that was opened, not the path, has the device and inode of the broker's: it is the same file, octet for octet.
-- The broker has verified the checksums of what it names, in that file (`journal/payloads.py`).
+- Both processes run on one kernel (`discovery.this_host`), so device and inode numbers mean the same to both. The broker compares
+  this, and returns the paths of its files to no other process.
+- The opened file, not the path, has the device and inode of the broker's file: it is the same file.
+- The broker has verified the checksums of the named payloads in that file (`journal/payloads.py`).
 
 If the proof fails, the messages are read over Flight.
 """
@@ -28,9 +28,9 @@ from .batching import BATCH_BYTES, BATCH_ROWS
 
 log = logging.getLogger("penstock")
 
-REMEMBERED = 64  # brokers whose files this process does not reach; after that they are forgotten, and tried again
+REMEMBERED = 64  # brokers whose files this process cannot reach. After that it forgets all of them, and tries again.
 _unreachable: set[str] = set()
-# So many rows of one record are worth a batch of their own, without a copy.
+# Rows of one record from which on they become a separate batch, without a copy.
 LARGE_ROWS = 1 << 12
 
 
@@ -46,33 +46,33 @@ class Location(NamedTuple):
     sequence: int
     time: int
     deliveryCount: int
-    # Rows of the record: 32-bit numbers, little-endian. None: consecutive ones from `row` on.
+    # Rows of the record: 32-bit numbers, little-endian. None: consecutive rows from `row` on.
     taken: bytes | None
     # Of the file.
     device: int
     inode: int
 
     def numbers(self) -> pa.Array:
-        """Row numbers in the record, as int32. Only where `taken` is set."""
+        """Return the row numbers in the record, as int32. Only if `taken` is set."""
         return pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(self.taken or b"")])
 
     @property
     def end(self) -> int:
-        """The sequence number after that of the last row; sequence numbers are as far apart as the rows."""
+        """The sequence number after the last row; sequence numbers are as far apart as the rows."""
         if self.taken is None:
             return self.sequence + self.rows
         return self.sequence + int.from_bytes(self.taken[-4:], "little") - self.row + 1
 
 
 def may_be_mapped(broker: str) -> bool:
-    """Return False if this process has failed to reach a file of this broker before: then it need not ask for locations."""
+    """False if this process has failed to reach a file of this broker: then it need not ask for locations."""
     return broker not in _unreachable
 
 
 def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None, broker: str) -> dict[str, pa.Buffer] | None:
-    """Map every file that the locations name, besides those that are `known`, by path.
+    """Map the files of the locations, by path, in addition to `known` files.
 
-    None if one cannot be mapped or is not the broker's; the log says so once. A mapped file stays readable when it is unlinked.
+    None if a file cannot be mapped or is not the broker's; this is logged once. A mapped file stays readable when it is unlinked.
     """
     files = dict(known or {})
     wanted: dict[str, tuple[int, int, int]] = {}
@@ -89,9 +89,9 @@ def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None,
         try:
             files[path] = _opened(path, device, inode)
             if files[path].size < end:
-                raise OSError(errno.ESTALE, "it is shorter than the broker says", path)
+                raise OSError(errno.ESTALE, "it is shorter than in the broker's answer", path)
         except (OSError, pa.ArrowException) as error:
-            # Where only the file is gone retention was quicker, which is no sign for the next one.
+            # If only the file is missing, retention was faster. The next file may be reachable.
             if not isinstance(error, FileNotFoundError) or not os.path.isdir(os.path.dirname(path)):
                 _remember(broker, error)
             return None
@@ -100,8 +100,8 @@ def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None,
 
 def _opened(path: str, device: int, inode: int) -> pa.Buffer:
     with pa.memory_map(path) as file:
-        found = os.fstat(file.fileno())  # of what is mapped: whatever the path leads to by now
-        if (found.st_dev, found.st_ino) != (device, inode):
+        status = os.fstat(file.fileno())  # of the mapped file: the path may lead to another file by now
+        if (status.st_dev, status.st_ino) != (device, inode):
             raise OSError(errno.ESTALE, "it is another file of the same name, such as a copy of the data directory", path)
         return file.read_buffer()
 
@@ -120,8 +120,8 @@ def _remember(broker: str, error: Exception) -> None:
 # --- From locations to messages -----------------------------------------------------------------------------------------------
 
 
-def says_where(batch: pa.RecordBatch) -> bool:
-    """Return True for a batch of locations, False for one of messages, which come where they lie too scattered."""
+def has_locations(batch: pa.RecordBatch) -> bool:
+    """True for a batch of locations, False for a batch of messages, which the broker sends if they are too scattered."""
     return tuple(batch.schema.names[:1]) == Location._fields[:1]
 
 
@@ -139,15 +139,16 @@ def assembled(
 ) -> Iterator[pa.RecordBatch]:
     """Assemble record batches of `columns` from mapped files, `BATCH_ROWS` rows or `BATCH_BYTES` bytes at a time.
 
-    Messages that are not valid AMQP are left out and passed to `aside`, as sequence number → reason."""
+    Messages that are not valid AMQP are left out and passed to `aside`, as sequence number → reason.
+    """
     measured = ((p, p.rows, p.length, is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in locations)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         malformed: dict[int, str] = {}
-        found, sequence = _assemble(group, files, columns, queue, malformed)
+        messages, sequence = _assemble(group, files, columns, queue, malformed)
         if malformed:
             aside(malformed)
-            found = assembly.readable(found, sequence, malformed)
-        yield found
+            messages = assembly.readable(messages, sequence, malformed)
+        yield messages
 
 
 def _assemble(
@@ -198,7 +199,7 @@ def _owners(locations: list[Location]) -> pa.Array:
 
 
 def _each(values: list[int], owners: pa.Array) -> int | pa.Array:
-    """Repeat the value of each location for its rows; a number if it is the same for all."""
+    """Repeat the value of each location for its rows; a single number if all are equal."""
     return values[0] if values.count(values[0]) == len(values) else pa.array(values, pa.int64()).take(owners)
 
 

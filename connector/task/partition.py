@@ -1,4 +1,4 @@
-"""Spark's partitions: what the planner tells each task, pickled."""
+"""Spark's partitions: the values that the planner passes to each task, pickled."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .context import spark_batch
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LeasePartition(InputPartition):
-    """Partition of a leased batch: sequence numbers `first` to `last`, both included, and what a task needs beside the options.
+    """Partition of a leased batch: sequence numbers `first` to `last`, both included, and other values that a task needs.
 
     For a queue with message groups, only the messages whose groups fall into `bucket` of `buckets`.
     """
 
     url: str = ""  # of the broker; empty: the option's
-    known: Endpoint | None  # where the planner has found the broker
+    known: Endpoint | None  # that the planner has discovered
     broker: str
     queue: str
     lease: str
@@ -39,11 +39,11 @@ class LeasePartition(InputPartition):
         return f"LeasePartition(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last}{groups})"
 
     def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
-        """Return the request for this partition's messages, with the Spark batch that it is read for."""
+        """Return the request for this partition's messages, with the micro-batch that reads them."""
         names = ("lease", "run", "epoch", "batch", "first", "last", "bucket", "buckets")
         fields = {name: getattr(self, name) for name in names}
         query, number = spark_batch() or (None, None)
-        fields |= {"query": query, "queryBatch": number}  # a repeated write of it may turn out to have dropped what we read
+        fields |= {"query": query, "queryBatch": number}  # its write may be a repetition, which sends none of these messages
         return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
 
 
@@ -59,22 +59,18 @@ class BrowsePartition(InputPartition):
         return f"BrowsePartition({self.ticket})"
 
 
+@dataclass(eq=False)
 class RecordedPartition(InputPartition):
-    """One task of a read of the archive's table: which files, or which shares of them, and which of their rows."""
+    """One task of a read of the archive's table: its files, or shares of them, and the rows to read of them."""
 
-    def __init__(
-        self,
-        known: Endpoint | None,
-        queue: str,
-        url: str,
-        shares: Sequence[FileShare],
-        bounds: Bounds,
-        columns: Sequence[str],
-        selector: str | None = None,
-    ) -> None:
-        self.known, self.queue, self.url = known, queue, url
-        self.broker_url = ""  # the option's
-        self.shares, self.bounds, self.columns, self.selector = list(shares), bounds, list(columns), selector
+    known: Endpoint | None
+    queue: str
+    url: str
+    shares: Sequence[FileShare]
+    bounds: Bounds
+    columns: Sequence[str]
+    selector: str | None = None
+    broker_url: str = ""  # empty: the option's
 
     def __repr__(self) -> str:
         return f"RecordedPartition({self.shares} of {self.url})"

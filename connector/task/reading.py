@@ -1,7 +1,7 @@
 """Reading in a task: the record batches of one partition, from the broker or, on its own host, from its segment files.
 
-On the broker's host no server need copy messages: the executor asks for their locations (`op=map`, which also checks the epoch
-and journals the read), maps the files and assembles the columns itself (`mapped.py`). If that is not possible, or not worth it,
+On the broker's host the server does not copy messages. The executor asks for their locations (`op=map`, which also checks the
+epoch and journals the read), maps the files and assembles the columns itself (`mapping.py`). If this is impossible or too slow,
 the broker sends the messages.
 """
 
@@ -23,11 +23,11 @@ from ..access import BrokerAccess
 from ..backoff import RECONNECT_S, Patience
 from .batching import coalesce
 from .connections import CONNECTIONS
-from .mapping import assembled, locations_of, map_files, may_be_mapped, says_where
+from .mapping import assembled, has_locations, locations_of, map_files, may_be_mapped
 from .partition import BrowsePartition, LeasePartition
 
-# Messages that one request sets aside, with their reasons: it fits into the mebibyte that a request may have.
-TOLD_AT_ONCE = 2000
+# Messages that one request sets aside, with their reasons: a request may have one MiB.
+MOST_SET_ASIDE = 2000
 
 
 def read_leased(
@@ -45,20 +45,19 @@ def read_leased(
 
 
 def set_aside(client: Client, part: LeasePartition, malformed: Mapping[int, str]) -> None:
-    """Tell the broker which messages of the partition cannot be decoded, with the reasons.
+    """Report to the broker which messages of the partition cannot be decoded, with the reasons.
 
-    They are not delivered, and become dead letters when the batch is settled. A repeated task may tell it again: that changes
-    nothing.
+    They are not delivered, and become dead letters when the batch is settled. The request is idempotent.
     """
-    for first in range(0, len(malformed), TOLD_AT_ONCE):
+    for first in range(0, len(malformed), MOST_SET_ASIDE):
         reasons: dict[str, list[int]] = {}
-        for sequence, reason in islice(malformed.items(), first, first + TOLD_AT_ONCE):
+        for sequence, reason in islice(malformed.items(), first, first + MOST_SET_ASIDE):
             reasons.setdefault(reason, []).append(sequence)
         client.call("lease.setAside", lease=part.lease, run=part.run, epoch=part.epoch, batch=part.batch, reasons=reasons)
 
 
 def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the stream; it is opened again if the broker is away before its first batch. Later Spark repeats the task."""
+    """Yield the stream. Open it again if the broker is away before its first batch; later Spark repeats the task."""
     patience = Patience(RECONNECT_S)
     while True:
         batches = stream()
@@ -76,14 +75,14 @@ def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.Re
 def _messages(client: Client, part: LeasePartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     ticket = part.ticket("batch", assembly.needed(columns), fail_on_data_loss)
     reached = part.first
-    # A settlement's key is the broker's to write.
+    # Only the broker can write the key of a settlement.
     if NOT_MAPPED.isdisjoint(columns) and may_be_mapped(part.broker) and (host := discovery.this_host()) is not None:
         answer = client.get(**{**ticket, "op": "map", "orMessages": True, "host": host})
         first = next(answer, None)
         if first is None:
             return
         answer = chain((first,), answer)
-        if not says_where(first):
+        if not has_locations(first):
             yield from _delivered(client, part, answer, columns)
             return
         files: dict[str, pa.Buffer] | None = {}
@@ -109,17 +108,17 @@ def read_browsed(look: BrowsePartition, access: BrokerAccess) -> Iterator[pa.Rec
             malformed: dict[int, str] = {}
             yield assembly.converted(columns, batch, queue, malformed)
             for sequence, reason in malformed.items():
-                print(f"penstock: message {sequence} of {queue!r} is no valid AMQP message ({reason})", file=sys.stderr)
+                print(f"penstock: message {sequence} of {queue!r} is not a valid AMQP message ({reason})", file=sys.stderr)
 
 
 def _delivered(
     client: Client, part: LeasePartition, batches: Iterable[pa.RecordBatch], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Convert stored messages into the columns asked for: here, since executors have more processors than the broker."""
+    """Convert stored messages into the requested columns: executors have more processors than the broker."""
     for batch in coalesce(batches):
         malformed: dict[int, str] = {}
-        found = assembly.converted(columns, batch, part.queue, malformed)
+        messages = assembly.converted(columns, batch, part.queue, malformed)
         if malformed:
             set_aside(client, part, malformed)
-            found = assembly.readable(found, batch.column("sequenceNumber"), malformed)
-        yield found
+            messages = assembly.readable(messages, batch.column("sequenceNumber"), malformed)
+        yield messages

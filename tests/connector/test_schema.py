@@ -122,7 +122,7 @@ def test_sink_columns_match_whatever_their_case() -> None:
         ("message STRING", "must be binary"),
         ("body INT", "must be binary or string"),
         ("body STRING, properties MAP<STRING, INT>", "must be map<string,string>; cast it"),
-        ("body STRING, creationTime TIMESTAMP_NTZ", "whose time it is"),
+        ("body STRING, creationTime TIMESTAMP_NTZ", "has a time zone"),
         ("body STRING, creationTime BIGINT", "use timestamp_millis\\(creationTime\\) for milliseconds"),
         ("body STRING, priority STRING", "must be smallint"),
         ("body STRING, Body STRING", "twice"),

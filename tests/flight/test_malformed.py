@@ -178,7 +178,7 @@ def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Clie
     }
     look = BrowsePartition(None, ticket)
     assert rows_of(read_browsed(look, BrokerAccess(old.url))) == found
-    assert "message 50 of 'plain' is no valid AMQP message (amqp:decode-error: nested too deep" in capfd.readouterr().err
+    assert "message 50 of 'plain' is not a valid AMQP message (amqp:decode-error: nested too deep" in capfd.readouterr().err
 
 
 def peek(client: Client, *arguments: str) -> list[dict[str, Any]]:

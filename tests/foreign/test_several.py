@@ -199,7 +199,7 @@ def test_a_run_that_ends_does_not_wait_for_a_broker_that_is_away(
 
 @pytest.mark.parametrize("spool", ["/one", "/one,/one", "/one,/two,/three"])
 def test_each_has_a_folder_of_its_own(spool: str) -> None:
-    with pytest.raises(errors.InvalidOption, match="each broker that is no Penstock has a folder of its own"):
+    with pytest.raises(errors.InvalidOption, match="each foreign broker has its own folder"):
         AmqpSource({"url": "amqp://a,amqp://b", "queue": "q", "spool": spool})
 
 
