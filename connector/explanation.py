@@ -11,7 +11,7 @@ _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MUL
 
 _NOT_FOUND = (
     "Spark does not find the format amqp: call penstock.register(spark), also in each Python thread before its first read or"
-    " write, and let PYSPARK_PYTHON name an interpreter that has penstock"
+    " write. PYSPARK_PYTHON must name an interpreter that has penstock"
 )
 
 _VIEW = "CREATE TEMPORARY VIEW out (body STRING) USING amqp OPTIONS (url '…', queue '…')"

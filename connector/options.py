@@ -221,6 +221,7 @@ _ANY_LEASE = "q-" + "0" * 32
 
 _COUNT = "a whole number, at least 1"
 _MOMENT = "an ISO 8601 time, UTC without a zone, or milliseconds since 1970"
+
 _TIME = 'a time such as 600, "10m" or "2h", at least 60 seconds, at most 3650d'
 _QUEUES = (
     f"the name of a queue, or for a read up to {MAX_QUEUES} different names separated by commas. A name has up to 255"

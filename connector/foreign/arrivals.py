@@ -30,8 +30,8 @@ class OversizedMessage(ResourceLimit):
     """A message with more bytes than a batch can hold."""
 
 
-class Deliveries(NamedTuple):
-    """Deliveries to accept, of one connection, by their ids."""
+class DeliveryIds(NamedTuple):
+    """DeliveryIds to accept, of one connection, by their ids."""
 
     connection: int
     ids: Ids
@@ -67,9 +67,9 @@ class ArrivalGroup(NamedTuple):
         return self._replace(queues=queues, times=times, message=message, ids=ids, octets=int(offsets[-1] - offsets[0]))
 
     @property
-    def settled(self) -> Deliveries:
-        """Deliveries to accept once the messages are durable."""
-        return Deliveries(self.connection, self.ids)
+    def settled(self) -> DeliveryIds:
+        """DeliveryIds to accept once the messages are durable."""
+        return DeliveryIds(self.connection, self.ids)
 
 
 def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[ArrivalGroup]:
@@ -146,7 +146,7 @@ def _offsets(message: pa.Array) -> Any:
     return shipped.module("messages.encoding.octets").offsets_of(message)
 
 
-def ranges(settled: Iterable[Deliveries], connection: int, most: int) -> list[list[tuple[int, int]]]:
+def ranges(settled: Iterable[DeliveryIds], connection: int, most: int) -> list[list[tuple[int, int]]]:
     """Return the ranges of delivery ids to accept over this connection, in parts of about `most` messages."""
     import numpy as np
 

@@ -35,7 +35,7 @@ FIELDS = [
     pa.field("queue", pa.dictionary(pa.int8(), pa.string()), nullable=False),
     pa.field("received", TIMESTAMP, nullable=False),
 ]
-KEYS = pa.schema([pa.field("one", pa.uint64()), pa.field("other", pa.uint64())])
+KEYS = pa.schema([pa.field("left", pa.uint64()), pa.field("right", pa.uint64())])
 #: Keys of several batches.
 MERGED_KEYS = KEYS.append(pa.field("batch", pa.int64()))
 
@@ -158,14 +158,14 @@ def _pair_of(reader: Any) -> str | None:
     return None if pair is None else pair.decode()
 
 
-def write_keys(file: Any, one: Any, other: Any, pair: str) -> None:
+def write_keys(file: Any, left: Any, right: Any, pair: str) -> None:
     """Write the keys of a batch; `pair` is the batch's."""
-    _write_keys(file, KEYS, [one, other], {_PAIR: pair.encode()})
+    _write_keys(file, KEYS, [left, right], {_PAIR: pair.encode()})
 
 
-def write_merged_keys(file: Any, one: Any, other: Any, batch: Any) -> None:
+def write_merged_keys(file: Any, left: Any, right: Any, batch: Any) -> None:
     """Write the keys of several batches; `batch` is the batch of each key."""
-    _write_keys(file, MERGED_KEYS, [one, other, batch], {})
+    _write_keys(file, MERGED_KEYS, [left, right, batch], {})
 
 
 def _write_keys(file: Any, fields: pa.Schema, columns: list[Any], metadata: dict[bytes, bytes]) -> None:
@@ -176,10 +176,10 @@ def _write_keys(file: Any, fields: pa.Schema, columns: list[Any], metadata: dict
 
 
 class Keys(NamedTuple):
-    """Keys from a file, as numpy arrays. `batch` is the batch of each key in a file of several batches."""
+    """Keys from a file in two halves, as numpy arrays. `batch` is the batch of each key in a file of several batches."""
 
-    one: Any
-    other: Any
+    left: Any
+    right: Any
     batch: Any
     pair: str | None
 

@@ -31,7 +31,7 @@ from ..options import Options
 from ..stream.credit import Credit
 from ..stream.lease import LeaseState
 from . import batches
-from .arrivals import ArrivalGroup, Deliveries
+from .arrivals import ArrivalGroup, DeliveryIds
 from .intake import FILE_BYTES, FILE_ROWS, GATHER_S, QUIET_S, WAITING_BYTES, WAITING_ROWS, Gather, Intake
 from .partition import SpoolPartition
 from .recognition import copies, keys_of
@@ -56,7 +56,7 @@ class _Batch(NamedTuple):
 
     rows: batches.Rows
     keys: tuple[Any, Any] | None
-    deliveries: list[Deliveries]
+    deliveries: list[DeliveryIds]
 
 
 class _Size(NamedTuple):
@@ -79,7 +79,7 @@ class ForeignConsumer:
         self._intake = Intake(options.access, self._queues, readers=options["minReaders"], selector=options["selector"])
         self._late = options["settle"] == "committed"
         self._cut: _Batch | None = None  # received, and not in the spool yet
-        self._unsettled: dict[int, list[Deliveries]] = {}
+        self._unsettled: dict[int, list[DeliveryIds]] = {}
         self._ending = self._ended = self._once = self._beginning = False
         self._connecting = True  # until the broker was away
         self._repeated = [0] * len(self._queues)
@@ -290,7 +290,7 @@ class ForeignConsumer:
             batch_of = before[row : row + len(group.ids)]
             row += len(group.ids)
             for batch in np.unique(batch_of[batch_of > 0]).tolist():
-                again = Deliveries(group.connection, group.ids[batch_of == batch])
+                again = DeliveryIds(group.connection, group.ids[batch_of == batch])
                 if self._late and batch > self._spool.committed:
                     held = self._unsettled.setdefault(batch, [])
                     if held and held[0].connection != again.connection:

@@ -22,7 +22,7 @@ from ...broker_core import shipped
 from ...broker_core.errors import PeerError, PenstockError
 from ..access import BrokerAccess
 from ..backoff import RECONNECT_S
-from .arrivals import ArrivalGroup, Deliveries, OversizedMessage, add, grouped, ranges
+from .arrivals import ArrivalGroup, DeliveryIds, OversizedMessage, add, grouped, ranges
 from .links import MOST_CREDIT, attached, connected
 
 log = logging.getLogger("penstock")
@@ -171,13 +171,13 @@ class Intake:
             if self._rows == before:
                 return
 
-    def accept(self, settled: Sequence[Deliveries]) -> None:
+    def accept(self, settled: Sequence[DeliveryIds]) -> None:
         """Let the thread accept these deliveries. Deliveries of an earlier connection are ignored: their messages come again."""
         if settled:
             self._asked += 1
             self._ask(lambda: self._accept(settled))
 
-    def holds(self, settled: Deliveries) -> bool:
+    def holds(self, settled: DeliveryIds) -> bool:
         """True if these deliveries can still be settled: they came over the current connection."""
         return settled.connection == self._number and self._failure is None
 
@@ -341,7 +341,7 @@ class Intake:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 1 << 16)
 
-    def _accept(self, settled: Sequence[Deliveries]) -> None:
+    def _accept(self, settled: Sequence[DeliveryIds]) -> None:
         self._settled += 1
         link = self._links[0][1]
         for part in ranges(settled, self._number, ACCEPTED_TOGETHER):

@@ -87,7 +87,7 @@ def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tu
     """Return rows with Spark's columns, and for sequence numbers of undecodable messages the reason."""
     cut = conversion.cut(batch.column("message"))
     malformed: dict[int, str] = {sequence + at: reason for at, reason in cut.refused.items()}
-    found = assembly.assemble(
+    decoded = assembly.assemble(
         columns,
         cut.payload,
         {"queue": "", "sequenceNumber": sequence, "enqueuedTime": batch.column("received"), "deliveryCount": cut.attempts},
@@ -95,8 +95,8 @@ def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tu
     )
     if "queue" in columns:
         place = list(columns).index("queue")
-        found = found.set_column(place, found.schema.field(place), batch.column("queue").cast(pa.string()))
-    return found, malformed
+        decoded = decoded.set_column(place, decoded.schema.field(place), batch.column("queue").cast(pa.string()))
+    return decoded, malformed
 
 
 def _set_aside(batch: pa.RecordBatch, store: Store, number: int, row: int, reasons: dict[int, str]) -> None:

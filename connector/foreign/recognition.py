@@ -30,11 +30,11 @@ def copies(keys: Any) -> Any:
 
     is_copy = np.zeros(len(keys.one), np.bool_)
     rows = np.flatnonzero(keys.known)
-    one, other = keys.one[rows], keys.other[rows]
-    order = np.argsort(one)
-    if (one[order[1:]] == one[order[:-1]]).any():
-        order = np.lexsort((other, one))  # stable: the first of several copies stays in front
-        again = (one[order[1:]] == one[order[:-1]]) & (other[order[1:]] == other[order[:-1]])
+    left, right = keys.one[rows], keys.other[rows]
+    order = np.argsort(left)
+    if (left[order[1:]] == left[order[:-1]]).any():
+        order = np.lexsort((right, left))  # stable: the first of several copies stays in front
+        again = (left[order[1:]] == left[order[:-1]]) & (right[order[1:]] == right[order[:-1]])
         is_copy[rows[order[1:][again]]] = True
     return is_copy
 
@@ -43,11 +43,11 @@ def keys_in(reader: Any) -> tuple[Any, Any]:
     """Compute the keys of the messages with an id in a batch's file."""
     import numpy as np
 
-    one, other = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    left, right = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for number in range(reader.num_record_batches):
         batch = reader.get_batch(number)
         queue = batch.column("queue")
         keys = keys_of(batch.column("message"), numbers_of(queue.indices, np.int8), queue.dictionary.to_pylist())
-        one.append(keys.one[keys.known])
-        other.append(keys.other[keys.known])
-    return np.concatenate(one), np.concatenate(other)
+        left.append(keys.one[keys.known])
+        right.append(keys.other[keys.known])
+    return np.concatenate(left), np.concatenate(right)

@@ -335,12 +335,12 @@ class Spool:
         through = 0
         for span in outer:
             keys = self._keys(span.last) if span.first == span.last else self._keys_without_batch(span)
-            count = len(keys.one)
+            count = len(keys.left)
             if keys.batch is None:
-                self.window.add(span.last, keys.one, keys.other)
+                self.window.add(span.last, keys.left, keys.right)
             else:
                 new = keys.batch > through  # two planners at the same time may have merged some of the same files
-                self.window.add(keys.batch[new], keys.one[new], keys.other[new])
+                self.window.add(keys.batch[new], keys.left[new], keys.right[new])
             through = span.last
             if count:
                 self._key_files.append(KeyFile(span, count))
@@ -365,11 +365,11 @@ class Spool:
                 keys = self._usable_keys(span)
                 if keys is not None and keys.pair == batch_file.pair:
                     return keys
-                one, other = keys_in(batch_file.reader)
+                left, right = keys_in(batch_file.reader)
             except DamagedFile:  # the tasks of the batch report it, if they still read it
                 return self._keys_without_batch(span)
-            self._put_new(span.name, lambda made: batches.write_keys(made, one, other, batch_file.pair))
-            return batches.NO_KEYS._replace(one=one, other=other, pair=batch_file.pair)
+            self._put_new(span.name, lambda made: batches.write_keys(made, left, right, batch_file.pair))
+            return batches.NO_KEYS._replace(left=left, right=right, pair=batch_file.pair)
 
     def _keys_without_batch(self, span: Span) -> batches.Keys:
         """Read a file of keys that cannot be computed again; no keys if it is missing. Raises DataLoss if it is damaged."""

@@ -64,13 +64,13 @@ class Store:
                 )
             try:
                 if self.local:
-                    found, root = fs.LocalFileSystem(), os.path.abspath(local_path(self.url))
+                    file_system, root = fs.LocalFileSystem(), os.path.abspath(local_path(self.url))
                 else:
-                    found, root = arrow_file_system(self.url)
+                    file_system, root = arrow_file_system(self.url)
                     root = root.lstrip("/")
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise InvalidOption(f"option spool: pyarrow cannot use {self.url!r}: {error}") from error
-            self._made = found, root.rstrip("/")
+            self._made = file_system, root.rstrip("/")
         return self._made
 
     @property
@@ -88,9 +88,9 @@ class Store:
         """Return the names of all files in the folder, or in a subfolder; with `deep` also in deeper folders."""
         from pyarrow import fs
 
-        found, root = self._place
+        file_system, root = self._place
         selector = fs.FileSelector(f"{root}/{under}".rstrip("/"), allow_not_found=True, recursive=deep)
-        infos = self._try("listed", lambda: found.get_file_info(selector))
+        infos = self._try("listed", lambda: file_system.get_file_info(selector))
         return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == fs.FileType.File]
 
     def read(self, name: str) -> bytes | None:
@@ -103,15 +103,15 @@ class Store:
 
     def size(self, name: str) -> int:
         """Return the bytes of a file; 0 if it is missing."""
-        found, root = self._place
-        return int(self._try("read", lambda: found.get_file_info(f"{root}/{name}")).size or 0)
+        file_system, root = self._place
+        return int(self._try("read", lambda: file_system.get_file_info(f"{root}/{name}")).size or 0)
 
     def open(self, name: str) -> Any:
         """Open a file to read in any order, mapped if possible; None if it is missing."""
-        found, root = self._place
+        file_system, root = self._place
         path = f"{root}/{name}"
         try:
-            return pa.memory_map(path) if self.local and os.path.getsize(path) else found.open_input_file(path)
+            return pa.memory_map(path) if self.local and os.path.getsize(path) else file_system.open_input_file(path)
         except FileNotFoundError:
             return None
         except (OSError, pa.ArrowException) as error:
@@ -171,30 +171,30 @@ class Store:
     def _put_whole(self, name: str, write: Callable[[Any], object], new: bool = False) -> None:
         from pyarrow import fs
 
-        found, root = self._place
-        if new and found.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
+        file_system, root = self._place
+        if new and file_system.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
             raise Exists(name)
         memory = pa.BufferOutputStream()  # first complete: an aborted stream could leave a part of an object
         write(memory)
         part = f"{name}.{secrets.token_hex(4)}{PART}" if self._scheme in _MOVED else name
         try:
-            with found.open_output_stream(f"{root}/{part}") as file:
+            with file_system.open_output_stream(f"{root}/{part}") as file:
                 file.write(memory.getvalue())
             if part != name:
-                found.move(f"{root}/{part}", f"{root}/{name}")
+                file_system.move(f"{root}/{part}", f"{root}/{name}")
         except BaseException:
             if part != name:
                 with suppress(OSError, pa.ArrowException):
-                    found.delete_file(f"{root}/{part}")
+                    file_system.delete_file(f"{root}/{part}")
             raise
 
     def delete(self, name: str) -> None:
         """Delete a file. A missing file is not an error."""
-        found, root = self._place
+        file_system, root = self._place
 
         def gone() -> None:
             with suppress(FileNotFoundError):
-                found.delete_file(f"{root}/{name}")
+                file_system.delete_file(f"{root}/{name}")
 
         self._try("deleted from", gone)
 

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 
 class _KeyRun(NamedTuple):
-    """Keys of neighbouring batches, ascending by `one`; `batch` is the batch of each key."""
+    """Keys of neighbouring batches, ascending by `left`, the first half of a key, next to the second half `right`;
 
-    one: Numbers
-    other: Numbers
+    `batch` is the batch of each key.
+    """
+
+    left: Numbers
+    right: Numbers
     batch: npt.NDArray[np.int64]
 
 
@@ -27,7 +30,7 @@ class Window:
         self._runs: list[_KeyRun] = []  # the oldest first
 
     def __len__(self) -> int:
-        return sum(len(run.one) for run in self._runs)
+        return sum(len(run.left) for run in self._runs)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -38,31 +41,31 @@ class Window:
         """Number of the oldest batch of which a key is kept."""
         return int(self._runs[0].batch.min()) if self._runs else None
 
-    def find(self, one: Numbers, other: Numbers) -> npt.NDArray[np.int64]:
+    def find(self, left: Numbers, right: Numbers) -> npt.NDArray[np.int64]:
         """Return the earlier batch of each message; 0 if it is new."""
         import numpy as np
 
-        batches = np.zeros(len(one), np.int64)
-        order = np.argsort(one)  # searches in neighbouring memory take a third of the time or less
-        one, other = one[order], other[order]
+        batches = np.zeros(len(left), np.int64)
+        order = np.argsort(left)  # searches in neighbouring memory take a third of the time or less
+        left, right = left[order], right[order]
         for run in self._runs:
-            place = np.minimum(np.searchsorted(run.one, one), len(run.one) - 1)
-            hit = (run.one[place] == one) & (run.other[place] == other)
+            place = np.minimum(np.searchsorted(run.left, left), len(run.left) - 1)
+            hit = (run.left[place] == left) & (run.right[place] == right)
             batches[order[hit]] = run.batch[place[hit]]
         return batches
 
-    def add(self, batch: int | npt.NDArray[np.int64], one: Numbers, other: Numbers) -> None:
+    def add(self, batch: int | npt.NDArray[np.int64], left: Numbers, right: Numbers) -> None:
         """Add the keys of a batch, or of several with the batch of each key. Batches ascend. The oldest keys are removed."""
         import numpy as np
 
-        if not len(one):
+        if not len(left):
             return
-        order = np.argsort(one)  # no two are the same
-        batches = np.full(len(one), batch, np.int64) if isinstance(batch, int) else batch[order]
-        self._runs.append(_KeyRun(one[order], other[order], batches))
-        while len(self._runs) > 1 and len(self._runs[-2].one) < 2 * len(self._runs[-1].one):
+        order = np.argsort(left)  # no two are the same
+        batches = np.full(len(left), batch, np.int64) if isinstance(batch, int) else batch[order]
+        self._runs.append(_KeyRun(left[order], right[order], batches))
+        while len(self._runs) > 1 and len(self._runs[-2].left) < 2 * len(self._runs[-1].left):
             self._runs[-2:] = [_merged(*self._runs[-2:])]
-        while len(self._runs) > 1 and len(self) - len(self._runs[0].one) >= self._limit:
+        while len(self._runs) > 1 and len(self) - len(self._runs[0].left) >= self._limit:
             del self._runs[0]
         if len(self) > 3 * self._limit:
             self._runs = [_newest(run, self._limit) for run in self._runs]
@@ -74,25 +77,25 @@ class Window:
         chosen = [(run, (run.batch >= first) & (run.batch <= last)) for run in self._runs]
         parts = [[column[some] for column in run] for run, some in chosen]
         kinds = np.uint64, np.uint64, np.int64
-        one, other, batch = (np.concatenate([np.empty(0, kind), *(part[n] for part in parts)]) for n, kind in enumerate(kinds))
-        return one, other, batch
+        left, right, batch = (np.concatenate([np.empty(0, kind), *(part[n] for part in parts)]) for n, kind in enumerate(kinds))
+        return left, right, batch
 
 
 def _merged(first: _KeyRun, second: _KeyRun) -> _KeyRun:
     import numpy as np
 
-    one = np.concatenate([first.one, second.one])
-    order = np.argsort(one, kind="stable")
+    left = np.concatenate([first.left, second.left])
+    order = np.argsort(left, kind="stable")
     both: Any = zip(first[1:], second[1:], strict=True)
-    return _KeyRun(one[order], *(np.concatenate(pair)[order] for pair in both))
+    return _KeyRun(left[order], *(np.concatenate(pair)[order] for pair in both))
 
 
 def _newest(run: _KeyRun, count: int) -> _KeyRun:
     """Return the run with the keys of its newest batches, at least `count` keys."""
     import numpy as np
 
-    if len(run.one) <= count:
+    if len(run.left) <= count:
         return run
     least = np.sort(run.batch)[-count]
     newest = run.batch >= least
-    return _KeyRun(run.one[newest], run.other[newest], run.batch[newest])
+    return _KeyRun(run.left[newest], run.right[newest], run.batch[newest])

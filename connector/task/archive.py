@@ -37,15 +37,15 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
     """Return the files of a version of the table, by default the newest. Raises PenstockError."""
     try:
         if known.url not in _unreachable:
-            found = version(known, bounds, number)
-            return found if number is None else found._replace(is_outdated=is_outdated(known, number))
+            listed = version(known, bounds, number)
+            return listed if number is None else listed._replace(is_outdated=is_outdated(known, number))
     except ImportError as error:
         log.info("the broker lists the archive's files, since this Python has no deltalake: %s", error)
     except ArchiveUnreachable as error:
         if number is None:  # else only this version may be gone
             _remember(known.url, error)
     answer = client.call("archive.files", queue=queue, version=number, **bounds.to_fields())
-    return Version(answer["version"], [File.of_list(each) for each in answer["files"]], answer["outdated"])
+    return Version(answer["version"], [File.of_list(row) for row in answer["files"]], answer["outdated"])
 
 
 def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
@@ -99,9 +99,9 @@ def _read(part: RecordedPartition, share: scan.FileShare, client: Any) -> Iterat
             last = last if part.bounds.last is None else min(last, part.bounds.last)
             raise DataLoss(f"messages {first} to {last} of queue {part.queue!r} cannot be read: {error}") from error
         return
-    for found in scan.batches(file, share, part.columns, part.bounds, part.selector):
-        if found.num_rows:
-            yield table.rows_of_read(part.columns, found, part.queue)
+    for rows in scan.batches(file, share, part.columns, part.bounds, part.selector):
+        if rows.num_rows:
+            yield table.rows_of_read(part.columns, rows, part.queue)
 
 
 def _remember(url: str, error: Exception) -> None:

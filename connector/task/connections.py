@@ -65,11 +65,11 @@ class ConnectionPool:
     def _take(self, access: BrokerAccess) -> _Idle | None:
         with self._lock:
             gone = self._outdated()
-            found = next((idle for idle in reversed(self._idle) if idle.access == access), None)
-            if found is not None:
-                self._idle.remove(found)
+            match = next((idle for idle in reversed(self._idle) if idle.access == access), None)
+            if match is not None:
+                self._idle.remove(match)
         _close(gone)
-        return found
+        return match
 
     def _keep(self, idle: _Idle) -> None:
         with self._lock:

@@ -157,18 +157,18 @@ def _assemble(
     """Return the messages, and their sequence numbers."""
     payloads = [_payload(location, files) for location in locations]
     if len(locations) == 1:
-        one = locations[0]
-        sequence = one.sequence if one.taken is None else _sequences(locations, pa.nulls(0))
-        found = assembly.assemble(
+        location = locations[0]
+        sequence = location.sequence if location.taken is None else _sequences(locations, pa.nulls(0))
+        messages = assembly.assemble(
             columns,
             payloads[0],
-            {"queue": queue, "sequenceNumber": sequence, "enqueuedTime": one.time, "deliveryCount": one.deliveryCount},
+            {"queue": queue, "sequenceNumber": sequence, "enqueuedTime": location.time, "deliveryCount": location.deliveryCount},
             malformed=malformed,
         )
-        return found, sequence
+        return messages, sequence
     owners = _owners(locations)
     sequence = _sequences(locations, owners)
-    found = assembly.assemble(
+    messages = assembly.assemble(
         columns,
         assembly.joined(payloads),
         {
@@ -179,7 +179,7 @@ def _assemble(
         },
         malformed=malformed,
     )
-    return found, sequence
+    return messages, sequence
 
 
 def _payload(location: Location, files: dict[str, pa.Buffer]) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker_core.amqp.deliveries import DeliveryBlock
 from penstock.connector.foreign import arrivals
-from penstock.connector.foreign.arrivals import ArrivalGroup, Deliveries, add, grouped, ranges
+from penstock.connector.foreign.arrivals import ArrivalGroup, DeliveryIds, add, grouped, ranges
 
 BLOCKS = [DeliveryBlock(7, [b"a", b"bb"]), DeliveryBlock(2**32 - 2, [b"ccc", b"", b"e"]), DeliveryBlock(5, [b"f"], settled=True)]
 
@@ -40,14 +40,14 @@ def test_the_rest_of_a_group_is_cut_in_its_turn() -> None:
 
 def test_neighbours_are_accepted_as_ranges_and_only_over_their_connection() -> None:
     (group,) = grouped(0, 0, 1, BLOCKS)
-    settled = [group.settled, Deliveries(2, np.array([50])), Deliveries(1, np.array([9, 10, 20]))]
+    settled = [group.settled, DeliveryIds(2, np.array([50])), DeliveryIds(1, np.array([9, 10, 20]))]
     (found,) = ranges(settled, 1, 100)
     assert found == [(7, 8), (2**32 - 2, 2**32 - 1), (0, 0), (9, 10), (20, 20)]
     assert ranges(settled, 3, 100) == []
 
 
 def test_no_part_has_more_than_so_many() -> None:
-    assert ranges([Deliveries(1, np.arange(25))], 1, 10) == [[(0, 9)], [(10, 19)], [(20, 24)]]
+    assert ranges([DeliveryIds(1, np.arange(25))], 1, 10) == [[(0, 9)], [(10, 19)], [(20, 24)]]
 
 
 def test_blocks_of_more_octets_than_an_array_has_offsets_for_are_several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
