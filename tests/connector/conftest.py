@@ -1,4 +1,4 @@
-"""One real broker for each file of tests. Hypothesis on a shared machine: how long one example takes says nothing here."""
+"""One real broker for each file of tests. Hypothesis on a shared machine: the duration of one example is meaningless here."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def read_all(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -
 
 
 def idle_seconds(reader: StreamReader, limit: Any = LIMIT) -> float:
-    """The shortest of five empty triggers: to be compared with what others take in the same run."""
+    """The shortest of five empty triggers, to compare with other readers in the same run."""
     reader.latestOffset(INITIAL, limit)  # connects
     return min(_seconds(reader, limit) for _ in range(5))
 

@@ -1,4 +1,4 @@
-"""A broker in this process, whose settled messages become rows of tables when a test says so."""
+"""A broker in this process, whose settled messages become rows of tables when a test asks for it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Relay:
     def _back(self, broker: socket.socket, client: socket.socket, losing: threading.Event) -> None:
         with suppress(OSError):
             while data := broker.recv(1 << 16):
-                # Beside the answer there are acknowledgements of HTTP/2, which are shorter than any answer of a broker.
+                # The answer comes with acknowledgements of HTTP/2, which are shorter than any answer of a broker.
                 if losing.is_set() and b"published" in data:
                     self._lost()
                     break

@@ -1,4 +1,4 @@
-"""Connections that tasks hand on: to whom, for how long, and what becomes of the others."""
+"""Connections that tasks leave to later tasks: to which, for how long, and the end of the others."""
 
 from __future__ import annotations
 

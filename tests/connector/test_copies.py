@@ -1,4 +1,4 @@
-"""A data directory that was copied or restored: a checkpoint goes on only where its batch holds what the query read."""
+"""A data directory that was copied or restored: a checkpoint continues only if its batch has the messages that were read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Offset = dict[str, Any]
 
 
 class Sites:
-    """A broker, and one on a copy of its directory, both with what `first` names: a batch that is read and not finished."""
+    """A broker, and one on a copy of its directory, both with the batch that `first` names, which is read and not finished."""
 
     def __init__(self, folder: Path, stack: ExitStack, queues: str = "q") -> None:
         self._folder, self._stack = folder, stack
@@ -70,7 +70,7 @@ def test_who_has_gone_on_with_one_is_refused_by_the_other(tmp_path: Path, stack:
     ends: dict[str, Offset] = {}
     for site, most in (("original", "2"), ("copy", "3")):
         reader = sites.reader(site, maxMessagesPerTrigger=most)
-        ends[site] = reader.latestOffset(sites.first, LIMIT)  # each goes on from what they have in common
+        ends[site] = reader.latestOffset(sites.first, LIMIT)  # each continues from the common batch
         read_all(reader, sites.first, ends[site])
     assert ends["original"]["signs"] != ends["copy"]["signs"]
     epochs = {site: sites.epochs(site) for site in ends}
@@ -80,7 +80,7 @@ def test_who_has_gone_on_with_one_is_refused_by_the_other(tmp_path: Path, stack:
                 call(sites.reader(site, failOnDataLoss="false"), sites.first, ends[other])
         again = sites.reader(site)
         assert json.dumps(again.latestOffset(sites.first, LIMIT)) == json.dumps(ends[site])  # unfinished: the same, to the letter
-    if queues == "q":  # who was refused has taken up nothing: the query that reads there goes on
+    if queues == "q":  # a refused query has taken up no lease: the query that reads there continues
         assert {site: sites.epochs(site) for site in ends} == {site: {"me": each["me"] + 1} for site, each in epochs.items()}
 
 
@@ -89,7 +89,7 @@ def test_signs_survive_restarts(tmp_path: Path, stack: ExitStack) -> None:
     reader = sites.reader("original", maxMessagesPerTrigger="2")
     second = reader.latestOffset(sites.first, LIMIT)
     broker = sites.brokers["original"]
-    broker.stop()  # what follows finds it in a snapshot
+    broker.stop()  # the following calls find it in a snapshot
     broker.start()
     assert json.dumps(sites.reader("original").latestOffset(sites.first, LIMIT)) == json.dumps(second)
     broker.kill()

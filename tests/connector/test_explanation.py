@@ -26,7 +26,7 @@ ZeroDivisionError: division by zero
 
 
 class SparkError(Exception):
-    """An exception of Spark's own side, which keeps what caused it in `_cause`."""
+    """An exception of Spark's own side, which stores its cause in `_cause`."""
 
     _cause: BaseException | None = None
 

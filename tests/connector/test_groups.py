@@ -116,7 +116,7 @@ def test_a_task_may_have_nothing_in_one_block_and_much_in_another(broker: Broker
 
 
 def test_a_settled_batch_is_planned_again_for_one_task(broker: Broker) -> None:
-    """S1: for which groups there were, nobody remembers. A DataFrame that was kept is read again so."""
+    """S1: the groups are not remembered. A cached DataFrame is read again in this way."""
     with Client(broker.url) as client:
         fill(client, "settled", 100)
         reader = StreamReader(Options({"url": broker.url, "queue": "settled", "minPartitions": "3"}), default_schema())

@@ -1,4 +1,4 @@
-"""Batches of a stream and whose they are, without Spark: restarts, older epochs, other checkpoints, what was given back."""
+"""Batches of a stream and their owners, without Spark: restarts, older epochs, other checkpoints, returned batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_an_older_epoch_asks_is_refused_and_the_text_names_the_self_join(qu
 
 
 def test_two_sides_of_a_self_join_learn_of_it_before_any_task_runs(queue: Queue) -> None:
-    """Spark asks both what there is, then both for the tasks."""
+    """Spark asks both for an offset, then both for the tasks."""
     queue.send(2)
     one, other = queue.reader(lease="me"), queue.reader(lease="me")
     end = one.latestOffset(INITIAL, LIMIT)
@@ -69,7 +69,7 @@ def test_a_batch_that_was_read_waits_for_its_query(queue: Queue) -> None:
     queue.broker.kill()
     queue.broker.start()
     assert queue.counts() == (0, 2, 0)
-    assert read_all(reader, INITIAL, end) == [0, 1]  # the same planner goes on with its epoch
+    assert read_all(reader, INITIAL, end) == [0, 1]  # the same planner continues with its epoch
     assert reader.latestOffset(end, LIMIT) == end
     assert queue.counts() == (0, 0, 2)
 
@@ -243,7 +243,7 @@ def test_a_queue_that_does_not_exist_and_a_broker_that_does_not_answer(queue: Qu
     with pytest.raises(errors.NotFound, match="nowhere"):
         queue.reader(queue="nowhere").latestOffset(INITIAL, LIMIT)
     monkeypatch.setattr(lease_module, "RECONNECT_S", 86_400.0)
-    with pytest.raises(errors.PeerError, match="penstock serve"):  # the url may be wrong: said at once, not after a day
+    with pytest.raises(errors.PeerError, match="penstock serve"):  # the url may be wrong: reported immediately, not after a day
         queue.reader(url="grpc://127.0.0.1:1").latestOffset(INITIAL, LIMIT)
 
 
@@ -347,7 +347,7 @@ def test_a_broker_that_restarts_ends_no_query(queue: Queue, tmp_path: Path) -> N
 
 
 def test_the_counts_of_each_queue_come_with_the_batch(queue: Queue) -> None:
-    """S10: what the query's progress shows, after the batch is taken, without another request."""
+    """S10: the counts of the query's progress, after the batch is taken, without another request."""
     queue.send(10)
     reader = queue.reader(maxMessagesPerTrigger="4")
     first = reader.latestOffset(INITIAL, LIMIT)
@@ -359,7 +359,7 @@ def test_the_counts_of_each_queue_come_with_the_batch(queue: Queue) -> None:
     assert counts == {"available": 6, "inFlight": 4, "redelivered": 0, "deadLettered": 0, "bytes": asked["bytes"]}
 
     reader.commit(first)  # unread: it goes back
-    assert reader.reportLatestOffset()["queues"][queue.name]["available"] == 6  # nobody was asked
+    assert reader.reportLatestOffset()["queues"][queue.name]["available"] == 6  # without a request
     second = reader.latestOffset(first, LIMIT)
     assert reader.reportLatestOffset()["queues"][queue.name]["redelivered"] == 4
     read_all(reader, first, second)

@@ -1,5 +1,7 @@
-"""D4, S8, S9: after a restore of an older state the archive's table also has what the original recorded since. A read shows what
-the restored directory's own history recorded: each row once, and none of the lineage that was left."""
+"""D4, S8, S9: after a restore of an older state the archive's table also has later rows of the original.
+
+A read shows the recordings of the restored directory's own history: each row once, without rows of the abandoned lineage.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ Rows = list[tuple[int, str]]
 
 
 class Site:
-    """Brokers that share one archive, each on a data directory of its own; `by_broker`: who reads does not see the archive."""
+    """Brokers that share one archive, each on a data directory of its own; `by_broker`: readers do not reach the archive."""
 
     def __init__(self, folder: Path, *, by_broker: bool) -> None:
         self.folder, self.archive = folder, str(folder / "tables")
@@ -40,7 +42,7 @@ class Site:
             archive._unreachable |= {table_url(self.archive, queue) for queue in ("q", "new")}
 
     def open(self, name: str, *, restored: str | None = None) -> Rig:
-        """Start a broker; `restored`: on what that backup has."""
+        """Start a broker; `restored`: on that backup."""
         self.close()
         if restored is not None:
             assert main(["restore", "--from", str(self.folder / restored), "--data", str(self.folder / name)]) == 0
@@ -50,7 +52,7 @@ class Site:
         return rig
 
     def backup(self, data: str, name: str) -> None:
-        """Stop what runs, and back a directory up."""
+        """Stop the running brokers, and back a directory up."""
         self.close()
         assert main(["backup", "--data", str(self.folder / data), "--to", str(self.folder / name)]) == 0
 
@@ -100,7 +102,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def left(site: Site) -> Callable[[], Rig]:
-    """A broker that records messages 0 to 9, is backed up, and goes on with 10 to 29 by two passes."""
+    """A broker that records messages 0 to 9, is backed up, and continues with 10 to 29 in two recordings."""
 
     def make() -> Rig:
         one = site.open("one")
@@ -120,7 +122,7 @@ def left(site: Site) -> Callable[[], Rig]:
 
 
 def settle_anew(rig: Rig) -> None:
-    """Two passes with the numbers of those that the original had since, of other outcomes and sizes."""
+    """Two recordings with the numbers of the original's later messages, with other outcomes and sizes."""
     for count in (5, 12):
         rig.settle("q", count, Outcome.REJECTED)
         rig.record()
@@ -129,7 +131,7 @@ def settle_anew(rig: Rig) -> None:
 def test_a_read_shows_what_the_restored_history_recorded(site: Site, left: Callable[[], Rig]) -> None:
     left()
     two = site.open("two", restored="backup")
-    assert site.read() == site.replay()[0] == rows(range(10)), "nothing of what the original recorded later"
+    assert site.read() == site.replay()[0] == rows(range(10)), "no row that the original recorded later"
     settle_anew(two)
     anew = rows(range(10)) + rows(range(10, 27), "rejected")
     assert site.read() == site.replay()[0] == anew
@@ -148,7 +150,7 @@ def test_a_read_shows_what_the_restored_history_recorded(site: Site, left: Calla
     deltalake.DeltaTable(table_url(site.archive, "q")).optimize.compact()
     assert site.read() == site.replay()[0] == anew + rows(range(27, 29), "rejected"), "rows of all lineages in one row group"
     all_rows = sequences(table(Path(site.archive)))
-    assert len(all_rows) == 30 + 17 + 3 + 2, "the table has what each lineage recorded"
+    assert len(all_rows) == 30 + 17 + 3 + 2, "the table has the rows of each lineage"
 
 
 @pytest.mark.parametrize("step", ["write", "commit", "answer"])
@@ -207,7 +209,7 @@ RECORDED = rows(range(5)) + rows(range(5, 10), "dead-lettered")
 
 @pytest.mark.parametrize(("first", "last"), [(6, 7), (5, 9)], ids=["some", "all"])
 def test_a_pass_that_the_original_has_changed_since_is_written_anew(site: Site, begun: Rig, first: int, last: int) -> None:
-    """Rows that the original has redriven are missing from what it has committed under the number, if it has at all."""
+    """Rows that the original has redriven are missing from its commit of that number, if it exists."""
     begun.service.submit(c.Redrive("q", first=first, last=last))
     begun.record()
     begun.settle("q", last - first + 1)
@@ -228,7 +230,7 @@ def test_a_pass_that_the_original_has_changed_since_is_written_anew(site: Site, 
 
 @pytest.mark.parametrize("last", [6, 9], ids=["some", "all"])
 def test_a_pass_that_the_restored_one_has_changed_since_is_its_own(site: Site, begun: Rig, last: int) -> None:
-    """Neither takes for recorded what only the other has committed, whoever comes first."""
+    """Neither counts messages as recorded that only the other has committed, in any order."""
     two = site.open("two", restored="backup")
     two.service.submit(c.Redrive("q", first=5, last=last))
     two.record()
@@ -258,7 +260,7 @@ def test_a_directory_that_was_restored_and_never_started_is_no_lineage_of_its_ow
 
 
 def test_without_an_archive_for_a_while(site: Site, left: Callable[[], Rig]) -> None:
-    """The first start notes what counts of the former lineage, whether that start has an archive or not."""
+    """The first start notes the valid part of the former lineage, with an archive or without."""
     left()
     first = site.open("two", restored="backup")
     noted = first.service.journal.lineage
@@ -288,7 +290,7 @@ def test_a_queue_that_only_the_left_lineage_had(site: Site, left: Callable[[], R
 
 
 def test_a_replay_goes_on_over_a_restore(site: Site, left: Callable[[], Rig]) -> None:
-    """Batches stay what they were; after them comes what the restored directory recorded since the backup."""
+    """Batches stay the same; messages that the restored directory recorded since the backup come after them."""
     left()
     reader = site.replayer()
     first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2**62))

@@ -1,4 +1,4 @@
-"""W3: the answer to a publish may be lost. What was sent is sent once, and an error that cannot know says so."""
+"""W3: the answer to a publish may be lost. Messages are sent once, and an error names an unknown result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.connector.sink.writer import BatchWriter
 from .relay import Relay
 
 SCHEMA = StructType([StructField("body", BinaryType())])
-REQUEST = b"stage.publish\x12"  # the type of the action, and the tag of what follows it in the request
+REQUEST = b"stage.publish\x12"  # the type of the action, and the tag of the next field in the request
 KEYS = [{}, {"txnAppId": "job", "txnVersion": "1"}]
 
 
@@ -68,5 +68,5 @@ def test_where_nobody_ever_answers_the_error_says_that_it_may_have_been_sent(
             write(relay.port, **key)
         assert available(broker) == 2
         if key:
-            write(port_of(broker), **key)  # as the error says
+            write(port_of(broker), **key)  # the error's remedy
             assert available(broker) == 2

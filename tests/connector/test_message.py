@@ -1,4 +1,4 @@
-"""Messages in columns: what is packed is unpacked, sizes are what a person would count, and nothing wrong gets in."""
+"""Messages in columns: packing is reversible, sizes are as a person would count them, and invalid data is refused."""
 
 from __future__ import annotations
 
@@ -353,7 +353,7 @@ def test_what_is_no_message_is_refused_by_its_number(sequence: Any) -> None:
         assembly.assemble(["body"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0})
     found = assembly.assemble(["message"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0})
     assert found.column(0).to_pylist() == [BARE, b"\0Ss\xc0\xff"]
-    # Who can go on without it is told which one it is, and why.
+    # A caller that can continue without it gets its number, and the reason.
     malformed: dict[int, str] = {}
     found = assembly.assemble(
         ["body", "error"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0}, malformed=malformed
@@ -385,7 +385,7 @@ def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pyte
 
 
 def test_the_module_survives_being_shipped_by_value() -> None:
-    """Spark Connect: what was cached stays behind."""
+    """Spark Connect: cached values stay behind."""
     arrow_schema(["body"])
     module = sys.modules[arrow_schema.__module__]
     cloudpickle.register_pickle_by_value(module)

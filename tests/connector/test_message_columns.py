@@ -1,7 +1,7 @@
-"""Every column is written, stored and read on every path, in both forms of a message: who adds one is told where it is missing.
+"""Every column is written, stored and read on every path, in both forms of a message: a new column fails where it is missing.
 
-A path that does not know a column gives nulls. So each value here is one, each row of a path is compared with what was sent, and
-no column may be null unless a table of this file says why.
+A path without a column gives nulls. So no value here is null, and each row of a path is compared with the sent row. No column
+may be null unless a table of this file contains the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped
 ROWS = 40  # of each form: enough that a task on the broker's host maps them
 NOON = datetime(2020, 1, 31, 12, tzinfo=timezone.utc)
 MILLIS = int(NOON.timestamp() * 1000)
-#: What each column of the sink is given.
+#: The value of each column of the sink.
 SENT: dict[str, Any] = {
     "body": b"octets",
     "messageId": "id",
@@ -67,8 +67,8 @@ SENT: dict[str, Any] = {
     "deliveryTime": NOON,
 }
 #: Columns that a message of an AMQP client has no value in, and why.
-ONLY_SENT = {"deliveryTime": "an AMQP client says it in the annotations, as x-opt-delivery-time"}
-#: Columns that say what became of a message: null while it waits.
+ONLY_SENT = {"deliveryTime": "an AMQP client puts it into the annotations, as x-opt-delivery-time"}
+#: Columns of a message's outcome: null while it waits.
 ENDS = ("state", "outcome", "settledTime", "error", "holder")
 
 
@@ -183,14 +183,14 @@ def test_every_column_of_the_sink_has_a_value_here() -> None:
 
 
 def test_every_field_of_header_and_properties_that_has_a_column_is_read_from_messages_and_by_selectors() -> None:
-    """Check fields that stand once more in code that is not derived from the table."""
+    """Check fields that are repeated in code that is not derived from the table."""
     fields = {name: column for name, column in COLUMNS.items() if column.section in (HEADER, PROPERTIES)}
     said = sorted((name for name in fields if fields[name].section == HEADER), key=list(MESSAGE_COLUMNS).index)
     assert headers.HeaderFields._fields == tuple(said), "encoding/headers.py reads and writes the header's fields"
     assert set(FIELDS) == set(fields) - set(said), "encoding/fields.py orders the properties"
     kinds = {"ubyte": "number", "uint": "number", "timestamp": "number", "boolean": "boolean"}
     expected = {name: kinds.get(column.wire or "", "string") for name, column in fields.items()}
-    assert expected.items() <= names.TYPES.items(), "selectors/names.py says what a selector compares a field with"
+    assert expected.items() <= names.TYPES.items(), "selectors/names.py has the type of a field in a selector"
 
 
 @pytest.mark.parametrize("form", WRITERS)
@@ -200,7 +200,7 @@ def test_every_column_is_read_on_every_path(
     expected = {**form(queue), "queue": queue.name}
     everything = [*SENT_COLUMNS, *SYSTEM_COLUMNS]
     waiting = [name for name in everything if name not in (*ENDS, "delivery")]
-    check(browsed(queue, waiting, "available"), waiting, expected, "of a batch read of what waits")
+    check(browsed(queue, waiting, "available"), waiting, expected, "of a batch read of waiting messages")
     part = taken(queue)
     rows, in_place = leased(queue, part, waiting)
     check(rows, waiting, expected, "of a task on the broker's host")
@@ -224,7 +224,7 @@ def test_every_column_is_read_on_every_path(
 
 
 def test_each_column_alone_is_what_it_is_among_all(queue: Queue) -> None:
-    """Ask for what one column needs by its own name."""
+    """Ask for the columns that one column needs, by name."""
     columnar(queue)
     expected = {**by_amqp(queue), "queue": queue.name}
     part = taken(queue)
@@ -249,7 +249,7 @@ def times_by_amqp(queue: Queue) -> list[int]:
 
 
 def times_in_columns(queue: Queue) -> list[int]:
-    """Spark's own timestamps go further than Python's, too."""
+    """Spark's own timestamps also have a wider range than Python's."""
     milliseconds = BEYOND[1:3] * (ROWS // 2)
     times = pa.array([each * 1000 for each in milliseconds], pa.int64()).view(TIMESTAMP)
     batch = pa.record_batch({"body": pa.array([b""] * ROWS), "creationTime": times, "absoluteExpiryTime": times})

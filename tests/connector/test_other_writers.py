@@ -1,4 +1,4 @@
-"""S8 S9: rows of the archive's table that other programs have deleted do not come back, in whatever way they are read."""
+"""S8 S9: rows of the archive's table that other programs have deleted do not come back in any kind of read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def by(way: str, site: Site, patch: pytest.MonkeyPatch) -> None:
-    """Let planner and tasks reach the table by themselves, or not."""
+    """Let planner and tasks reach the table on their own, or not."""
     if way == "listed by the broker":
         archive._unreachable.add(site.url("q"))
     if way == "broker":

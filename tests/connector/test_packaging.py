@@ -13,7 +13,7 @@ import pytest
 from penstock.broker_core import shipped
 from penstock.connector import pyfiles
 
-#: `register`, and what Spark finds by itself, run only where the package can be imported.
+#: `register`, and the module that Spark finds on its own, run only if the package can be imported.
 WHERE_INSTALLED = ("penstock/connector/__init__.py", "penstock/connector/_discovery.py")
 
 
@@ -92,7 +92,7 @@ assert source.name() == "amqp" and len(found) > 80 and all(name.startswith("pens
 
 
 def test_what_travels_by_value_is_enough_where_nothing_is_installed(archive: Path, tmp_path: Path) -> None:
-    """As with Spark Connect: the source is pickled, what is imported late goes as source; each module of that can be imported."""
+    """As with Spark Connect: the source is pickled, late imports go as source, and each of these modules can be imported."""
     for code in (BY_VALUE, ELSEWHERE):
         done = run(code, str(tmp_path / "pickled"), path=str(archive))
         assert done.returncode == 0, done.stderr

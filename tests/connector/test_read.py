@@ -34,7 +34,7 @@ def test_coalescing_keeps_rows_and_order_and_leaves_nothing_small(counts: list[i
     found = list(coalesce(given_batches))
     assert sum(batch.num_rows for batch in found) == sum(counts)
     assert pa.Table.from_batches(found, numbered(0, 0).schema)["n"].to_pylist() == list(range(sum(counts)))
-    # Only what comes just before a large one, or at the end, may be small.
+    # Only a batch just before a large one, or the last one, may be small.
     for batch, following in pairwise(found):
         assert batch.num_rows >= batching.BATCH_ROWS or following.num_rows >= batching.BATCH_ROWS
 
@@ -149,5 +149,5 @@ def test_a_file_that_is_gone_short_or_another_one_sends_the_task_to_the_broker(
         assert not may_be_mapped(f"w{number}")
     assert may_be_mapped("b1")
     assert len(caplog.records) == 5
-    os.replace(copy, here.file)  # what was mapped stays what it was; what is opened now is another file
+    os.replace(copy, here.file)  # the mapped file stays the same; a new open gives another file
     assert map_files([here], None, "b1") is None

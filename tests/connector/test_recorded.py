@@ -120,7 +120,7 @@ def test_bounds_outcomes_and_selectors_hold_for_both(numbered: Site) -> None:
 def test_rows_move_between_the_two_while_a_query_runs(
     numbered: Site, monkeypatch: pytest.MonkeyPatch, settled: int, recorded_rows: int, gone: int
 ) -> None:
-    """After the plan more is settled, more is recorded, and the journal loses what is recorded."""
+    """After the plan more messages are settled and recorded, and the journal loses recorded ones."""
     reader = numbered.reader("q", states="available, archived")
     parts = reader.partitions()
     if settled:
@@ -233,7 +233,7 @@ def test_a_queue_declared_anew_has_nothing_of_its_predecessor(numbered: Site) ->
 
 
 def test_a_queue_that_is_declared_anew_between_plan_and_read(numbered: Site) -> None:
-    """D4: what was planned comes from the table, also where the broker reads it: nothing of it is missing without a word."""
+    """D4: planned messages come from the table, also if the broker reads it. A missing message is always an error."""
     archive._unreachable.add(numbered.url("q"))
     reader = numbered.reader("q", endingSequence="9")
     parts = [part for part in reader.partitions() if isinstance(part, RecordedPartition)]
@@ -416,7 +416,7 @@ def test_Q13_Q23_what_has_failed_too_often_and_has_no_dead_letter_queue_is_a_row
 
 
 def test_pages_for_people_follow_the_sequence_numbers(site: Site) -> None:
-    """Also where files overlap, with what is not recorded yet between them, and a message that was settled twice."""
+    """Also if files overlap, with unrecorded messages between them, and a message that was settled twice."""
     site.client.call("queue.declare", queue="q", options={"deadLetterQueue": "nowhere"})
     site.send("q", body=[b"%d" % number for number in range(40)])
     service = site.service

@@ -1,4 +1,4 @@
-"""S8: an archive in Azure's blob storage: tasks read it themselves, by what an archiver's environment may hold."""
+"""S8: an archive in Azure's blob storage: tasks read it themselves, with the environment of an archiver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..waiting import until
 def broker(
     azure: AzureServer, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Broker]:
-    """A broker whose archive has 100 messages. This process knows the place of the store, and has no credentials."""
+    """A broker whose archive has 100 messages. This process has the place of the store, and no credentials."""
     for name, value in environment(azure.port).items():
         monkeypatch.setenv(name, value)
     with pytest.MonkeyPatch.context() as patch:

@@ -83,7 +83,7 @@ def test_tasks_read_the_store(broker: Broker, credentials: None, monkeypatch: py
 
 
 def test_without_credentials_the_broker_reads(broker: Broker, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that the broker says, or that goes to tasks, has a credential in it."""
+    """No answer of the broker, and no value for tasks, contains a credential."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     reader, parts = planned(broker)
@@ -106,7 +106,7 @@ def test_a_planner_with_credentials_and_tasks_without(broker: Broker, credential
 
 
 def test_an_object_that_is_gone_is_data_loss(broker: Broker, s3: S3Server, credentials: None) -> None:
-    """And the store is reached all the same."""
+    """And the store is still reached."""
     reader, parts = planned(broker)
     file = min((s3.folder / BUCKET / "recorded" / "q").glob("day=*/*.parquet"))
     aside = file.rename(s3.folder / "aside")
@@ -122,7 +122,7 @@ def test_an_object_that_is_gone_is_data_loss(broker: Broker, s3: S3Server, crede
 def test_a_store_that_falters_is_asked_again(
     broker: Broker, s3: S3Server, credentials: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One answer in three is `503 Slow Down`; tasks read all the same, by themselves."""
+    """One answer in three is `503 Slow Down`; tasks still read on their own."""
     reader, parts = planned(broker)
     proxy = Proxy(s3.port)
     proxy.fault = lambda method, path: "503" if len(proxy.seen) % 3 == 0 else None

@@ -1,4 +1,4 @@
-"""W1: queue to queue, driven as Spark drives it, without Spark: whatever is repeated, every message arrives once or waits.
+"""W1: queue to queue, driven as Spark drives it, without Spark: after any repetition, every message arrives once or waits.
 
 tests/spark/test_repeated.py does some of this with Spark itself.
 """
@@ -41,7 +41,7 @@ class Killed(Exception):
 
 
 class Spark:
-    """Runs batches of a query from `queue` into `out`, and dies where it is told to."""
+    """Runs batches of a query from `queue` into `out`, and dies at a given step."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ def until_all_is_sent(spark: Spark, count: int) -> None:
 def test_a_version_that_does_not_rise_with_the_batch_is_said(
     queue: Queue, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """W1: whatever the rows are, the write counts as one of what its micro-batch has read; other sinks get that again."""
+    """W1: with any rows, the write counts as a write of its micro-batch; other sinks get those messages again."""
     query = f"query {next(_ids)}"
     options = Options({"url": queue.broker.url, "queue": out, "txnAppId": f"marker {query}", "txnVersion": "1"})
 
@@ -157,7 +157,7 @@ def test_an_older_checkpoint(
     later = Spark(monkeypatch, queue, out, checkpoint, app=name)
     if settled:
         later.run(2)
-        later.reader.latestOffset(checkpoint.ends[-1], LIMIT)  # and the next one was taken, and read by nobody
+        later.reader.latestOffset(checkpoint.ends[-1], LIMIT)  # and the next batch was taken, but not read
     elif die:
         with pytest.raises(Killed):
             later.run(3, die)

@@ -1,4 +1,4 @@
-"""S9: `mode=replay`: recorded messages as a stream, the same rows in the same batches whoever restarts, at a pace."""
+"""S9: `mode=replay`: archived messages as a stream, the same rows in the same batches after a restart, at a pace."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_replay_gives_what_is_recorded_and_ends(site: Site) -> None:
 
 
 def test_whoever_restarts_gets_the_same_rows(site: Site) -> None:
-    """The first offset fixes them: what is recorded later, or put together in other files, changes no batch."""
+    """The first offset fixes them: later recordings, or compaction into other files, change no batch."""
     add(site, 10)
     _, first, second = planned(site, "4")
     site.send("q", body=[b"x"] * 5)
@@ -109,11 +109,11 @@ def test_whoever_restarts_gets_the_same_rows(site: Site) -> None:
     assert batch_of(again, first, second) == [4, 5, 6, 7]
     assert again.latestOffset(first, LIMIT) == second
     batches, _ = drained(reader(site, available_now=True, maxMessagesPerTrigger="4"), second)
-    assert [batch for batch in batches if batch] == [[8, 9], [10, 11]], "what was recorded since is a batch of its own"
+    assert [batch for batch in batches if batch] == [[8, 9], [10, 11]], "later recordings are separate batches"
 
 
 def test_without_an_end_it_goes_on_with_what_is_recorded_since(site: Site, looks: list[float]) -> None:
-    """Whoever finds nothing waits before the next look."""
+    """A query without messages waits before the next look."""
     add(site, 3)
     made = reader(site)
     batches, offset = drained(made)
@@ -122,15 +122,15 @@ def test_without_an_end_it_goes_on_with_what_is_recorded_since(site: Site, looks
     site.send("q", body=[b"x"] * 4)
     site.settle("q", 4)
     assert (batches, more) == ([[0, 1, 2]], [[3, 4]])
-    assert len(looks) == 2, "two ends of what there was"
-    assert drained(made, offset)[0] == [], "what is settled and not recorded comes later"
+    assert len(looks) == 2, "two ends of the set"
+    assert drained(made, offset)[0] == [], "settled messages that are not recorded come later"
     site.record("q", 2)
     site.record("q", 2)
     assert drained(reader(site), offset)[0] == [[5, 6, 7, 8]]
 
 
 def test_what_is_settled_and_not_recorded_yet_comes_with_the_next_run(site: Site) -> None:
-    """A query that is to end has what is recorded when it begins, and not more; a batch read has all that is settled."""
+    """A query that is to end has exactly the messages that are recorded at its start; a batch read has all settled ones."""
     site.send("q", body=[b"x"] * 20)
     site.settle("q", 10)
     site.record("q", 6)
@@ -150,7 +150,7 @@ def test_what_is_settled_and_not_recorded_yet_comes_with_the_next_run(site: Site
 
 
 class Clock:
-    """Stands still until somebody sleeps; for the arrivals of a broker's messages, and for the reader that replays them."""
+    """Stands still until a thread sleeps; for the arrivals of a broker's messages, and for the reader that replays them."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -172,8 +172,8 @@ def clock() -> Clock:
 
 
 def test_retention_while_a_replay_reads(tmp_path: Path, clock: Clock) -> None:
-    """The version of its first offset keeps its rows as long as the files are there, for whoever restarts, too. After that
-    those that are gone are named, and a query may go on without them."""
+    """The version of its first offset keeps its rows as long as the files exist, also after a restart. After that
+    the missing messages are named, and a query may continue without them."""
     archive._unreachable.clear()
     with contextlib.closing(Site(tmp_path, clock)) as site:
         site.client.call("queue.declare", queue="q")
@@ -233,7 +233,7 @@ FIRST_BATCH_S = 7.0  # as a busy Spark takes for the first batch of a query
 
 @pytest.mark.parametrize("pace", [0.5, 1, 4, 60])
 def test_the_pace_is_that_of_the_arrivals(arrived: Site, clock: Clock, pace: float) -> None:
-    """S9: message by message, counted from when the first one was there; while nothing is due, a query that is to end goes on
+    """S9: message by message, counted from the first one. While no message is due, a query that is to end continues
     with batches of nothing, a second apart at most."""
     made = reader(arrived, available_now=True, pace=str(pace))
     offset = made.initialOffset()
@@ -254,7 +254,7 @@ def test_the_pace_is_that_of_the_arrivals(arrived: Site, clock: Clock, pace: flo
 
 
 def test_what_is_late_comes_at_once_and_the_pace_goes_on(arrived: Site, clock: Clock) -> None:
-    """A slow batch delays what is due meanwhile, and nothing behind it; a restart begins with the next message."""
+    """A slow batch delays only messages that are due meanwhile; a restart begins with the next message."""
     made = reader(arrived, pace="1")
     first = made.latestOffset(made.initialOffset(), LIMIT)
     assert made.latestOffset(made.initialOffset(), LIMIT) == first, "planned again, before it was read"
@@ -275,7 +275,7 @@ def test_what_is_late_comes_at_once_and_the_pace_goes_on(arrived: Site, clock: C
 
 
 def test_the_pace_is_kept_where_files_overlap(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next message may be in another file than the one after it: here, in the second, what came between."""
+    """The next message may be in another file than the one after it: here the second file has messages that came between."""
     with contextlib.closing(Site(tmp_path, clock)) as site:
         for name in ("q", "other"):
             site.client.call("queue.declare", queue=name)
@@ -322,7 +322,7 @@ def test_a_query_that_is_done_goes_on_when_the_table_s_log_was_cleaned_up(site: 
 
 
 def cleaned_up(site: Site, removed: str | None = None, *, log: bool = True) -> None:
-    """The table as it is long after: compacted, its old files and, with `log`, commits gone, perhaps some of its days, too."""
+    """Age the table: compact it, and remove its old files, with `log` also commits, and perhaps some of its days."""
     table = deltalake.DeltaTable(site.url("q"))
     if removed is not None:
         retain(table, removed)
@@ -348,7 +348,7 @@ def three_days(site: Site, clock: Clock) -> None:
 def test_rows_that_others_delete_do_not_come_back_when_retention_takes_their_day(
     tmp_path: Path, clock: Clock, how: str, way: str
 ) -> None:
-    """The version that the replay began with has them; it may not be read any more. What others optimize is no reason."""
+    """The version that the replay began with has them; it may not be read any more. Compaction by others does not matter."""
     with contextlib.closing(Site(tmp_path, clock)) as site:
         site.client.call("queue.declare", queue="q")
         add(site, 6)
@@ -385,7 +385,7 @@ def test_days_that_retention_has_left_are_read_in_the_newest_version(tmp_path: P
 
 
 def test_a_replay_goes_on_in_its_middle_when_the_version_that_it_began_with_is_gone(tmp_path: Path, clock: Clock) -> None:
-    """The newest version has its rows, in other files, if retention has taken none. Those that it has taken are named."""
+    """The newest version has its rows, in other files, if retention has removed none. Removed rows are named."""
     with contextlib.closing(Site(tmp_path, clock)) as site:
         three_days(site, clock)
         begin, first, second = planned(site, "2")

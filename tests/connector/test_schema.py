@@ -1,4 +1,4 @@
-"""Spark's types and Arrow's agree to the letter; what a user gives is checked against them."""
+"""Spark's types and Arrow's are equal; a user's schema is checked against them."""
 
 from __future__ import annotations
 

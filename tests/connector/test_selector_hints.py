@@ -1,4 +1,7 @@
-"""Names in the option `selector` that may be meant as fields: the driver's log names the field. A blank selector is none."""
+"""Names in the option `selector` that may be meant as fields: the driver's log names the field.
+
+A blank selector has no effect.
+"""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_of_two_drivers_that_start_together_one_goes_on(queues: Queues) -> None:
     known = parse_queues(first)
     assert known is not None
     two = [queues.reader()._consumer(), queues.reader()._consumer()]
-    for each in two:  # each has taken up the lease of a, and none that of b
+    for each in two:  # each has taken up the lease of a, but not that of b
         assert isinstance(each, QueuesConsumer)
         each._begin(known)
         each._leases[queues.prefix + "a"].plan(known.of(queues.prefix + "a"), known.of(queues.prefix + "a"))
@@ -287,7 +287,7 @@ def test_available_now_fixes_every_tail_and_takes_no_message_twice(queues: Queue
     queues.send("c", 1)
     first = reader.latestOffset(INITIAL, LIMIT)
     assert queues.counts() == {"a": (1, 2, 0), "b": (0, 1, 0), "c": (1, 0, 0)}
-    assert reader.latestOffset(first, LIMIT) == first  # nobody has read it: it goes back, and is not taken again by this run
+    assert reader.latestOffset(first, LIMIT) == first  # unread: it goes back, and this run does not take it again
     assert queues.counts() == {"a": (3, 0, 0), "b": (1, 0, 0), "c": (1, 0, 0)}
 
 
@@ -295,7 +295,7 @@ def test_available_now_fixes_every_tail_and_takes_no_message_twice(queues: Queue
 
 
 def interrupted(queues: Queues, offset: dict[str, Any], most: int) -> None:
-    """Leave what a planner leaves that dies after the first queue of its trigger has acquired."""
+    """Leave the state of a planner that dies after the first queue of its trigger has acquired."""
     known = parse_queues(offset)
     assert known is not None
     queue = sorted(offset["batches"])[known.rotation % len(offset["batches"])]
@@ -306,7 +306,7 @@ def interrupted(queues: Queues, offset: dict[str, Any], most: int) -> None:
 
 
 def test_a_crash_between_two_queues_changes_nothing(queues: Queues) -> None:
-    """S1: what the one queue had acquired is the next batch, by itself."""
+    """S1: the batch of the one queue is the next batch, alone."""
     for letter in "abc":
         queues.send(letter, 4)
     reader = queues.reader(maxMessagesPerTrigger="6")
@@ -332,7 +332,7 @@ def test_a_batch_that_is_asked_for_again_is_the_same_whatever_has_come_since(que
     end = reader.latestOffset(INITIAL, LIMIT)
     queues.send("a", 1)
     assert reader.latestOffset(INITIAL, LIMIT) == end
-    following = reader.latestOffset(end, LIMIT)  # nobody has read b's: it is taken again
+    following = reader.latestOffset(end, LIMIT)  # the batch of b is unread: it is taken again
     assert reader.latestOffset(end, LIMIT) == queues.reader().latestOffset(end, LIMIT) == following
 
 
@@ -393,7 +393,7 @@ def test_exactly_once_whenever_the_planner_dies(queues: Queues, seed: int) -> No
     assert queues.counts() == {letter: (0, 0, sent[letter]) for letter in "abc"}
 
 
-# --- What is refused -------------------------------------------------------------------------------------------------------
+# --- Refusals --------------------------------------------------------------------------------------------------------------
 
 
 def test_queues_can_be_added_under_a_checkpoint_and_not_taken_away(queues: Queues) -> None:

@@ -1,4 +1,4 @@
-"""Planner, reading tasks and writing tasks end where the network goes silent, with an error that says so."""
+"""Planner, reading tasks and writing tasks end if the network goes silent, with an error that names it."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def test_a_task_that_writes_says_so_and_leaves_no_more_than_a_stage(queue: Queue
 
 def test_all_of_this_ends_within_a_minute() -> None:
     """A task that finds silence has waited once for the broker, and then for its stage to be discarded."""
-    assert timeouts.SILENCE_S > read.RECONNECT_S, "who has waited so long does not ask again"
+    assert timeouts.SILENCE_S > read.RECONNECT_S, "a caller that has waited so long does not ask again"
     assert timeouts.SILENCE_S + sink.FORGET_S < 60
     assert timeouts.SILENCE_S >= 4 * timeouts.ALIVE_S

@@ -1,4 +1,4 @@
-"""The options table: what is allowed, what is refused, and that each refusal names the option and what to do."""
+"""The options table: allowed and refused values, and refusals that name the option and the remedy."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def staged(writer: BatchWriter, *parts: pa.RecordBatch) -> StageReport:
 
 
 def of_stream(writer: StreamWriter, query: str, number: int, *parts: pa.RecordBatch) -> StageReport:
-    """Attributes of a task of that micro-batch once it knows whose it is, which only Spark can tell."""
+    """Attributes of a task of that micro-batch, which only Spark can provide."""
     key = {"kind": "stream", "id": query, "number": number}
     found = writer._stage(iter(parts), writer._write_of(number), key)
     found.query, found.batch = query, number
@@ -117,7 +117,7 @@ def test_an_empty_stream_batch_counts_as_done(client: Client) -> None:
     writer.commit([of_stream(writer, "empty", 0)], 0)
     late = stream_writer(client)
     late.commit([of_stream(late, "empty", 0, rows(b"late"))], 0)
-    writer.commit([], 1)  # a batch without tasks knows no query
+    writer.commit([], 1)  # a batch without tasks has no query
     assert bodies(client) == []
 
 

@@ -24,7 +24,7 @@ from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped, read_all
 
 
 def watched(queue: Queue, part: LeasePartition, columns: tuple[str, ...]) -> tuple[pa.Table, bool]:
-    """A copy of what a task reads, and whether it had the broker's files mapped meanwhile."""
+    """A copy of the messages that a task reads, and whether it had the broker's files mapped meanwhile."""
     batches = read_leased(part, BrokerAccess(queue.broker.url), columns, True)
     first = next(batches)
     in_place = files_mapped(queue.broker)

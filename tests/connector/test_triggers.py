@@ -1,4 +1,4 @@
-"""Triggers of a stream: what they take, plan and settle. No Spark: the reader's own methods in the order Spark calls them."""
+"""Triggers of a stream: acquire, plan and settle. No Spark: the reader's own methods in the order Spark calls them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_commit_is_the_same_idempotent_settlement(queue: Queue) -> None:
 
 
 def test_a_trigger_is_one_request_of_the_planner(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order in which Spark asks: the advance has planned the next batch, and settled the last one for good. The first
+    """In the order in which Spark asks: the advance has planned the next batch, and settled the last one permanently. The first
     trigger makes sure before its tasks that the lease is still its own."""
     queue.send(6)
     asked: list[str] = []
@@ -178,7 +178,7 @@ def test_available_now_fixes_the_tail_and_takes_no_message_twice(queue: Queue) -
     queue.send(2)
     first = reader.latestOffset(INITIAL, LIMIT)
     assert queue.counts() == (2, 3, 0)
-    # Nobody reads the batch: it goes back, and is not taken again by this run.
+    # The batch is not read: it goes back, and this run does not take it again.
     assert reader.latestOffset(first, LIMIT) == first
     assert queue.counts() == (5, 0, 0)
     # The next run takes it.

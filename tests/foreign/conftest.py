@@ -1,4 +1,4 @@
-"""One real broker for each file of tests, behind a relay that hides what it is."""
+"""One real broker for each file of tests, behind a relay that hides its product."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hidden(broker: Broker) -> Iterator[Hidden]:
 
 @pytest.fixture(autouse=True)
 def _empty_at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Our broker has put back what a consumer had when a test goes on (`Queue.released`)."""
+    """Our broker has put back the messages of a consumer before a test continues (`Queue.released`)."""
     if "queue" in request.fixturenames and "patient" not in request.fixturenames:
         monkeypatch.setattr(consumer, "EMPTY_S", 0.02)
         monkeypatch.setattr(consumer, "ENDING_QUIET_S", 0.02)

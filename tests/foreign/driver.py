@@ -1,7 +1,7 @@
 """A driver with Spark's own order of steps, for a process of its own that kills itself at one of them.
 
-What Spark keeps is in a folder: `plan-N` is its log of offsets, written before batch N runs; `table-N` the rows of batch N, in a
-table that takes each batch once; `done-N` its log of commits.
+Spark's state is in a folder. `plan-N` is its log of offsets, written before batch N runs. `table-N` are the rows of batch N, in a
+table that takes each batch once. `done-N` is its log of commits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Deadly:
 
 
 def arm(deadly: Deadly) -> Callable[[], None]:
-    """Put the steps that lie inside the connector around what it calls there. Returns what takes them away."""
+    """Wrap the calls of the connector in the steps that lie inside it. Return a function that removes them."""
     put, delete, accept = store.Store.put, store.Store.delete, intake.Intake._accept
 
     def deadly_put(self: Any, name: str, write: Any, **how: Any) -> None:

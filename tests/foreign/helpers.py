@@ -1,4 +1,4 @@
-"""A queue on a broker that hides what it is, and the stream reader's own methods in the order Spark calls them."""
+"""A queue on a broker that hides its product, and the stream reader's own methods in the order Spark calls them."""
 
 from __future__ import annotations
 
@@ -120,5 +120,5 @@ def came(reader: StreamReader, queue: Queue, count: int) -> None:
 
 
 def lost(reader: StreamReader, queue: Queue) -> None:
-    """Return when the planner has noticed the loss of its connection, and dropped what had come over it."""
+    """Return when the planner has noticed the loss of its connection, and dropped the messages that came over it."""
     until(lambda: reader.reportLatestOffset()["queues"][queue.name]["lostConnections"], "the loss is noticed")

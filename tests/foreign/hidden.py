@@ -1,6 +1,6 @@
 """A Penstock that hides its name: a relay before it takes the Flight properties out of its open.
 
-So it is a real broker of AMQP 1.0, on a real socket, of which the connector knows no more than of any other."""
+So it is a real broker of AMQP 1.0, on a real socket, and the connector treats it like any other."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import proton
 
-#: What the broker does once, when it has sent ten messages of a queue; and what it never does.
+#: Faults of the broker: once, after ten messages of a queue; and permanent ones.
 ONCE = ("detach", "end", "close", "cut")
 NEVER = ("drains",)
 SENT_BEFORE = 10
@@ -48,7 +48,7 @@ class ProtonPeer:
 
 
 class _Served:
-    """One connection, up to its end: what was not accepted returns to the queue then."""
+    """One connection, up to its end. Then messages that were not accepted return to the queue."""
 
     def __init__(self, peer: ProtonPeer, sock: socket.socket) -> None:
         self._peer, self._sock, self._open = peer, sock, dict[str, bytes]()

@@ -1,4 +1,6 @@
-"""A planner that may take little more memory than it has, as a program: prints with what a query and an `availableNow` run fail.
+"""A planner that may take little more memory than it has, as a program.
+
+It prints the errors of a query and of an `availableNow` run.
 
 Its arguments are a url, an empty folder, and the MiB that it may take; the broker's queue `warm` gives it a small message.
 """

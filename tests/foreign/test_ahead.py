@@ -1,4 +1,4 @@
-"""S11: without limits, what comes is in files and accepted while Spark still works on the batch before."""
+"""S11: without limits, messages are in files and accepted while Spark still works on the batch before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wait_for_fifty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Collect whether the thread that writes ahead may go on, after each of its files."""
+    """Collect whether the thread that writes ahead may continue, after each of its files."""
     found, write = list[bool](), consumer.ForeignConsumer._write_ahead
 
     def noted(self: consumer.ForeignConsumer) -> bool:
@@ -138,7 +138,7 @@ def test_what_is_written_ahead_is_bounded(queue: Queue, monkeypatch: pytest.Monk
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(1000))
 
 
-@pytest.mark.usefixtures("patient")  # the broker has yet to put back what was not accepted
+@pytest.mark.usefixtures("patient")  # the broker has yet to put back messages that were not accepted
 def test_what_is_not_accepted_before_spark_has_committed_stays_recognised(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, end = bounded(queue, monkeypatch, 300, settle="committed", dedupeWindow="40")
     assert 2 <= len(batches_of(queue)) <= 4
@@ -162,7 +162,7 @@ def test_what_is_sent_again_and_again_takes_no_more_memory(queue: Queue) -> None
     until(lambda: made.counts()[queue.name]["received"] == 10, "all have come")
     for times in (1, 2, 3):
         queue.hidden.cut()
-        until(partial(looked_at, 10 + 10 * times), "what was sent again is looked at")
+        until(partial(looked_at, 10 + 10 * times), "repeated messages are looked at")
     reader.partitions(INITIAL, end)  # a turn: the thread is between two steps
     assert sum(len(each.ids) for all_ in made._unsettled.values() for each in all_) == 10
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(10))
@@ -184,7 +184,7 @@ def test_files_are_written_while_spark_works_on_as_many_as_one_trigger_takes(
 
 
 def full_spool(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Callable[[], None]]:
-    """Let no batch be written. Return the names of those that were tried, and what makes room again."""
+    """Let no batch be written. Return the names of the files that were tried, and a function that makes room again."""
     put, tried = store.Store._put_local, list[str]()
 
     def full(self: store.Store, name: str, write: Any, new: bool = False) -> None:
@@ -239,7 +239,7 @@ def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_n
         if times == 2:
             make_room()
         reader.partitions(INITIAL, end)  # a turn
-    until(lambda: queue.available() == 0, "what was taken is written when there is room")
+    until(lambda: queue.available() == 0, "the taken messages are written when there is room")
     assert len(tried) == 2
     (said,) = (text for text in caplog.messages if "no file is written while Spark works on a batch" in text)
     assert "is full: make room" in said
@@ -249,7 +249,7 @@ def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_n
 def test_what_is_wrong_for_good_is_no_reason_to_try_again(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next trigger fails with it, and no log says that it is tried again when Spark has made room."""
+    """The next trigger fails with it, and no log promises another attempt when Spark has made room."""
     answers = answers_of_the_thread(monkeypatch)
     reader, end = begun(queue)
     queue.reader().latestOffset(INITIAL, LIMIT)  # another planner takes up the spool
@@ -391,7 +391,7 @@ def test_nothing_is_written_ahead_where_a_trigger_has_a_limit(
 
 
 def written_ahead_of(queue: Queue) -> tuple[dict[str, Any], list[int]]:
-    """Have 45 messages in files, of which Spark has heard of one batch. Return its offset, and what it has."""
+    """Have 45 messages in files, of which Spark has one batch. Return its offset, and its messages."""
     first, end = begun(queue)
     queue.send(5, 45)
     until(lambda: queue.available() == 0, "messages are accepted while Spark works")
@@ -401,7 +401,7 @@ def written_ahead_of(queue: Queue) -> tuple[dict[str, Any], list[int]]:
 
 
 def test_the_next_planner_takes_all_that_was_written_ahead_in_one_trigger(queue: Queue) -> None:
-    """Spark had not heard of it, and the broker has let it go."""
+    """Spark did not have it, and the broker has let it go."""
     end, found = written_ahead_of(queue)
     queue.hidden.away = True
     reader = queue.reader()
@@ -413,7 +413,7 @@ def test_the_next_planner_takes_all_that_was_written_ahead_in_one_trigger(queue:
 
 
 def test_a_run_that_ends_begins_with_what_was_written_ahead_and_reads_the_rest(queue: Queue) -> None:
-    """Its first trigger does not ask the broker; that is no reason to end."""
+    """Its first trigger does not ask the broker, and must not end the run for that."""
     end, found = written_ahead_of(queue)
     queue.released()
     queue.send(45, 50)
@@ -453,7 +453,7 @@ def test_a_batch_of_no_rows_has_no_partition() -> None:
 
 
 def test_a_trigger_has_at_least_so_many_tasks_whatever_files_it_has(queue: Queue) -> None:
-    """Spark's cores get work of a few large record batches, too, and of several files."""
+    """Spark's cores also get work from a few large record batches, and from several files."""
     reader, end = begun(queue, minPartitions="8")
     assert tasks_of(reader, INITIAL, end) == [[0], [1], [2], [3], [4]]
     queue.send(5, 50)

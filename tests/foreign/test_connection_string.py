@@ -41,13 +41,13 @@ def test_a_stream_reads_with_a_token(tmp_path: Path) -> None:
 
 
 def test_a_token_that_ends_while_a_batch_is_read_is_put_anew(tmp_path: Path) -> None:
-    """The broker ends the link for it; what was not accepted comes again, and once."""
+    """The broker ends the link for it; messages that were not accepted come again, and once."""
     with ClaimsPeer() as peer:
         payloads = [
             Message(data=[b"%d" % number], properties=Properties(message_id=f"id-{number}")).encode() for number in range(20)
         ]
         peer.queues["orders"] += payloads[:10]
-        peer.expire("orders", payloads)  # it sends again what it had sent before
+        peer.expire("orders", payloads)  # it sends the same messages again
         made = reader(peer.connection_string, tmp_path / "spool")
         found: list[int] = []
         end = INITIAL

@@ -29,7 +29,7 @@ STEPS = {
     ),
     "committed": ("after batch", "after table", "before accept", "after accept", "after owner", "after merged"),
 }
-#: Processes are forks of one that has imported what takes long.
+#: Processes are forks of one that has finished the slow imports.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     ["penstock.connector.stream.reader", "penstock.connector.foreign.consumer", "pyspark.sql.streaming.datasource"]
@@ -109,4 +109,4 @@ def test_messages_without_ids_are_there_at_least_once(queue: Queue, tmp_path: Pa
     run(folder, options, Deadly("never"))
     found = table(folder)
     assert set(found) == set(range(500))
-    assert 0 < sum(found.values()) - 500 <= 2 * 100  # of the batches that were in files, and of which the broker had not heard
+    assert 0 < sum(found.values()) - 500 <= 2 * 100  # of the batches in files that were not accepted at the broker

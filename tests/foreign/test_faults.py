@@ -1,4 +1,4 @@
-"""S11: brokers that are away, and spools that are full, emptied, shared or of somebody else."""
+"""S11: brokers that are away, and spools that are full, emptied, shared or of another user."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_broker_that_is_away_at_the_first_start_is_named_at_once(queue: Queue,
 def test_a_message_that_no_batch_can_hold_ends_the_query_at_once(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is tried again, and nobody is told so."""
+    """There is no other attempt, and no log of one."""
     monkeypatch.setattr(arrivals, "MOST_OF_ONE", 5)
     monkeypatch.setattr(arrivals, "MOST_OCTETS", 5)
     monkeypatch.setattr(consumer, "SPOOL_S", 1000.0)
@@ -92,7 +92,7 @@ def test_a_query_waits_for_a_broker_that_goes_and_comes(queue: Queue, monkeypatc
 
 
 def test_a_run_that_ends_fails_when_its_broker_stays_away(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody waits for its end."""
+    """A user waits for its end."""
     monkeypatch.setattr(consumer, "SPOOL_S", 1000.0)
     queue.send(0, 10)
     reader = queue.reader()
@@ -175,7 +175,7 @@ def test_a_commit_makes_room_on_a_disk_that_has_none_for_its_own_note(queue: Que
 def test_a_stream_that_is_closed_writes_into_no_file_of_somebody_else(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever wakes the thread that receives, at the moment when the number of its pipe is given to another file."""
+    """A thread that wakes the receiving thread, at the moment when the number of its pipe is given to another file."""
     queue.send(0, 1)
     reader = queue.reader()
     next_batch(reader, INITIAL)
@@ -273,7 +273,7 @@ def test_two_queries_cannot_share_a_spool(queue: Queue) -> None:
     queue.send(0, 20)
     first, second = queue.reader(maxMessagesPerTrigger="5"), queue.reader(maxMessagesPerTrigger="5")
     end = next_batch(first, INITIAL)
-    next_batch(second, INITIAL)  # it began as well: nobody has committed anything, so it could be the first one started anew
+    next_batch(second, INITIAL)  # it began as well: without a commit it could be the first one, started again
     with pytest.raises(errors.Fenced, match="another query, or this one started a second time"):
         next_batch(first, end)
 
@@ -322,7 +322,7 @@ def test_of_two_planners_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.
     assert new.after(0) == 1
     with new.store.open("batch-1.arrow") as file:
         held = batches.opened(file, "batch-1.arrow").reader.get_batch(0).column(0).to_pylist()
-    assert held == ([b"new"] if when == "before its file" else [b"old"])  # which nobody has accepted: the new one does
+    assert held == ([b"new"] if when == "before its file" else [b"old"])  # not accepted yet: the new planner does
 
 
 def test_a_batch_beside_keys_of_another_planner_is_recognised_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def test_a_batch_beside_keys_of_another_planner_is_recognised_by_its_own(tmp_pat
     monkeypatch.setattr(store.Store, "put", standing_still)
     with pytest.raises(errors.Fenced):
         old.put(1, mine, keys(mine), 100)
-    for again in (last, Spool(str(tmp_path), Window(1000), fail_on_data_loss=True)):  # which has only what the first one wrote
+    for again in (last, Spool(str(tmp_path), Window(1000), fail_on_data_loss=True)):  # it has only the files of the first one
         again.enter(BEGIN)
         assert again.after(0) == 1
         assert again.window is not None
@@ -371,7 +371,7 @@ def test_the_keys_of_a_batch_are_computed_once(tmp_path: Path, monkeypatch: pyte
 
 
 def test_keys_of_another_planner_are_gone_once_the_batch_has_its_own(tmp_path: Path) -> None:
-    """Such keys lie beside a batch without ids; what they name is at the broker still, and in no batch."""
+    """Such keys lie next to a batch without ids. Their messages are still at the broker, and in no batch."""
     mine, others = rows_of(encoded(None)), rows_of(encoded("a"))
     first, last = (Spool(str(tmp_path), Window(1000), fail_on_data_loss=True) for _ in range(2))
     first.enter(BEGIN)

@@ -1,4 +1,4 @@
-"""S11: spools of other versions: one that this version reads goes on, another one is refused and left as it is."""
+"""S11: spools of other versions: a readable one continues, another one is refused and left unchanged."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_second_version_reads_the_files_of_the_first(tmp_path: Path, monkeypat
 def test_a_batch_of_another_version_is_refused_and_stays(
     tmp_path: Path, window: Window | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the form of its keys is."""
+    """With keys in any form."""
     with monkeypatch.context() as patch:
         patch.setattr(batches, "VERSION", b"3")
         written(tmp_path)

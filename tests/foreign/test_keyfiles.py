@@ -66,7 +66,7 @@ def files(folder: Path) -> list[str]:
 
 
 def test_many_batches_of_one_message_leave_few_files(tmp_path: Path) -> None:
-    """Within a bound that the page of other brokers tells; and a planner that starts knows all of the messages."""
+    """Within a bound that docs/foreign.md names; and a starting planner recognises all of the messages."""
     made = entered(tmp_path, 0)
     for last in range(50, 501, 50):
         grown(made, last - 49, last)
@@ -150,7 +150,7 @@ def test_a_crash_at_any_step_of_a_merge_loses_no_key_and_doubles_none(
         assert len(files(folder)) <= 6
     else:
         raise AssertionError("it never came to its end")
-    assert len({names for names in died if Span(1, last).name in names}) >= 5  # beside many, and fewer, of what it was made of
+    assert len({names for names in died if Span(1, last).name in names}) >= 5  # next to many, and fewer, of its sources
 
 
 def test_a_replaced_planner_deletes_nothing_that_the_new_one_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_a_replaced_planner_deletes_nothing_that_the_new_one_has(tmp_path: Path,
 
 
 def test_two_merged_files_that_share_batches_give_each_key_once(tmp_path: Path) -> None:
-    """Of two planners at once, each has made one."""
+    """Two planners at the same time, each of which has made one."""
     made = entered(tmp_path, 0)
     grown(made, 1, 9)
     assert made.window is not None
@@ -189,7 +189,7 @@ def test_two_merged_files_that_share_batches_give_each_key_once(tmp_path: Path) 
 
 
 def test_a_merged_file_proves_what_was_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch is numbered as one of which it has the keys, whatever the owner's file says."""
+    """No batch gets the number of a batch with keys, for any content of the owner's file."""
     monkeypatch.setattr(key_files, "MOST_FILES", 6)
     made = entered(tmp_path, 0)
     grown(made, 1, 7)

@@ -36,7 +36,7 @@ def broker(request: pytest.FixtureRequest) -> RealBroker:
 
 @pytest.fixture(autouse=True)
 def _soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RabbitMQ 3 is not asked to drain; what it has comes at once on loopback."""
+    """RabbitMQ 3 is not asked to drain; its messages come immediately on loopback."""
     monkeypatch.setattr(intake, "SILENCE_S", 1.0)
 
 
@@ -69,7 +69,7 @@ def planner(broker: RealBroker, queue: str, folder: Path, **options: str) -> Str
 
 
 def left(broker: RealBroker, queue: str) -> int:
-    """Messages that the broker still has for somebody."""
+    """Messages that the broker still has for a consumer."""
     with broker.connect() as connection:
         return len(connection.receiver(queue).receive(timeout_s=0.3))
 

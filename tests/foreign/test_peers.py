@@ -110,7 +110,7 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callab
 
 
 def test_what_is_set_aside_is_counted_once_whatever_else_lies_there(peers: Callable[..., Peer], tmp_path: Path) -> None:
-    """A stranger's file, what a killed task has left, and a planner that ends before Spark's commit."""
+    """A stranger's file, a file of a killed task, and a planner that ends before Spark's commit."""
     peer = peers()
     peer.queues["q"] = [b"\x00\x00junk", Message(data=[b"1"]).encode()]
     first = reader_of(peer, tmp_path)
@@ -186,7 +186,7 @@ def test_what_is_set_aside_is_the_same_whatever_tasks_the_batch_is_cut_into(peer
 
 
 def test_a_message_for_which_there_is_no_memory_fails_the_query(peers: Callable[..., Peer], tmp_path: Path) -> None:
-    """The query that runs, and the run that ends: neither waits for ever for what ended the thread that receives."""
+    """The query that runs, and the run that ends: neither waits forever after the receiving thread has ended."""
     large = Message(data=[bytes(100 << 20)]).encode()
 
     def fill(peer: Peer, _: amqp.Connection, event: events.Event) -> bool:
@@ -258,7 +258,7 @@ def test_a_run_asks_whether_that_was_all_while_spark_works(peers: Callable[..., 
     until(lambda: asked, "it is asked before Spark's next trigger")
     assert drained(reader, end) == ([], end)
     reader.stop()
-    assert len(asked) == 1, "what was answered is asked again"
+    assert len(asked) == 1, "an answered broker is asked again"
 
 
 def sends_at_a_drain(_: Peer, __: amqp.Connection, event: events.Event) -> bool:
@@ -275,7 +275,7 @@ def test_a_trigger_that_is_the_only_one_asks_for_all_there_is(peers: Callable[..
 
 
 def two_of(peers: Callable[..., Peer], tmp_path: Path, **how: Any) -> tuple[list[Peer], StreamReader]:
-    """Return two brokers with empty queues, and a reader that goes on without one that is away."""
+    """Return two brokers with empty queues, and a reader that continues without one that is away."""
     both = [peers(**how), peers(**how)]
     urls, spools = ",".join(peer.url for peer in both), f"{tmp_path / 'one'},{tmp_path / 'other'}"
     return both, reader_of(both[0], tmp_path, url=urls, spool=spools, failOnBrokerLoss="false")
@@ -284,7 +284,7 @@ def two_of(peers: Callable[..., Peer], tmp_path: Path, **how: Any) -> tuple[list
 def test_a_query_that_goes_on_asks_none_of_its_brokers_whether_that_was_all(
     peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer may take seconds, for which all would be held up, or the broker be taken for one that is away."""
+    """The answer may take seconds. They would delay all brokers, or the broker would count as away."""
     monkeypatch.setattr(brokers, "HOLD_UP_S", 30.0)
     both, reader = two_of(peers, tmp_path)
     for _ in range(3):
@@ -343,7 +343,7 @@ def test_a_selector_that_the_broker_does_not_confirm_is_refused(peers: Callable[
     reader = reader_of(peer, tmp_path, selector="n > 1")
     with pytest.raises(errors.InvalidRequest, match=r"no selectors.*leave the option out"):
         reader.latestOffset(INITIAL, None)
-    assert peer.outcomes == []  # what it had sent meanwhile is not taken
+    assert peer.outcomes == []  # messages that it sent meanwhile are not taken
 
 
 @pytest.mark.parametrize("settle", ["spooled", "committed"])

@@ -1,4 +1,4 @@
-"""S11: python-qpid-proton plays the broker, well or badly: each message once, and each refusal told with its words."""
+"""S11: python-qpid-proton plays the broker, well or badly: each message once, and each refusal with its text."""
 
 from __future__ import annotations
 

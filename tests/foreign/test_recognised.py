@@ -1,4 +1,4 @@
-"""S11: what the broker sends again is recognised, and nothing else is."""
+"""S11: only messages that the broker sends again are recognised."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_window_outlives_the_files(queue: Queue) -> None:
 
 
 def test_a_run_that_takes_what_there_is_goes_on_behind_what_came_before(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are: an answered drain covers what there was credit for, and it is asked again while repeats come."""
+    """With any number of them: a drain covers the credit, and is repeated while repeated messages come."""
     queue.send(0, 500)
     first = queue.reader()
     _, end = drained(first)

@@ -106,7 +106,7 @@ def test_what_is_in_the_spool_is_read_while_the_broker_refuses(peers: Callable[.
 def test_a_link_is_taken_up_again_whatever_error_the_broker_ends_it_with(
     peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every condition that AMQP 1.0 knows, one of the broker's own, and none at all."""
+    """Every condition of AMQP 1.0, one of the broker's own, and no condition."""
     monkeypatch.setattr(intake, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(intake, "LONGEST_PAUSE_S", 0.01)
     known = [value for name, value in vars(Condition).items() if name.isupper()]
@@ -154,7 +154,7 @@ def ends_links(peers: Callable[..., Peer], condition: str) -> tuple[list[float],
 def test_a_broker_that_ends_each_link_is_tried_after_longer_and_longer_pauses(
     peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it answers each attach, and sends what cannot be accepted any more."""
+    """Also if it answers each attach, and sends messages that cannot be accepted any more."""
     monkeypatch.setattr(intake, "FIRST_PAUSE_S", 0.02)
     ended, peer = ends_links(peers, "amqp:internal-error")
     reader = reader_of(peer, tmp_path)

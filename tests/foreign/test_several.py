@@ -1,4 +1,4 @@
-"""Several brokers that are no Penstocks behind one query: each has a spool of its own, whose id names it in the offsets."""
+"""Several foreign brokers behind one query: each has a spool of its own, whose id names it in the offsets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_message_of_both_comes_once_and_the_limit_is_that_of_all(queue: Que
     first.stop()
     queue.released(), other.released()
 
-    second = queue.reader(("body",), **options)  # as after a crash: the batch is the same, and goes on from there
+    second = queue.reader(("body",), **options)  # as after a crash: the batch is the same, and the query continues from there
     assert bodies(second, INITIAL, end) == batch
     assert len(batch) <= 20
     rest, last = drained(second, end)
@@ -96,7 +96,7 @@ def test_the_checkpoint_of_one_goes_on_with_two_and_a_part_that_is_held_is_neede
 
 
 def test_one_broker_under_two_names_gives_each_message_once_while_nothing_is_lost(queue: Queue) -> None:
-    """Two spools share its messages: nobody can tell that there is one broker."""
+    """Two spools share its messages: it is not visible that there is one broker."""
     again = Hidden(parse(queue.broker.amqp_url).port)
     try:
         queue.send(0, 300)
@@ -111,7 +111,7 @@ def test_one_broker_under_two_names_gives_each_message_once_while_nothing_is_los
 
 
 def begun(queue: Queue, other: Queue) -> tuple[StreamReader, dict[str, Any]]:
-    """An `availableNow` run over both that goes on without one that is away, and has had a batch of each."""
+    """An `availableNow` run over both that continues without one that is away, and has had a batch of each."""
     queue.send(0, 5)
     other.send(100, 105)
     reader = queue.reader(("body",), **both(queue, other, failOnBrokerLoss="false"))
@@ -208,5 +208,5 @@ def test_a_penstock_beside_them_and_a_write_to_them_are_refused(queue: Queue, ot
     with pytest.raises(errors.InvalidOption, match="which needs no spool"):
         next_batch(queue.reader(("body",), **mixed), INITIAL)
     source = AmqpSource({"url": both(queue, other)["url"], "queue": queue.name})
-    with pytest.raises(errors.InvalidOption, match="Write to each other broker by itself"):
+    with pytest.raises(errors.InvalidOption, match="Write to each other broker separately"):
         source.writer(StructType([StructField("body", BinaryType())]), False)

@@ -1,4 +1,4 @@
-"""Rows to brokers of others: what arrives, what a repetition sends, and how each refusal is told."""
+"""Rows to foreign brokers: arrivals, repetitions, and the text of each refusal."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def numbers(first: int, last: int) -> pa.RecordBatch:
 
 
 def received(broker: RealBroker, queue: str, count: int) -> list[Message]:
-    """All that waits in the queue, accepted: `count` of them, and what may come beyond."""
+    """Accept all waiting messages of the queue: `count` of them, and later ones."""
     found: list[Message] = []
     with broker.connect() as connection:
         receiver = connection.receiver(queue)
@@ -82,7 +82,7 @@ def bodies(messages: list[Message]) -> list[int]:
     return [int(b"".join(message.data)) for message in messages]
 
 
-# --- what arrives
+# --- arrivals
 
 
 @pytest.mark.parametrize("fixture", ["artemis_broker", "rabbitmq", "qpid_broker_j"])
@@ -150,10 +150,10 @@ def test_a_task_without_rows_asks_the_broker_for_nothing() -> None:
     with Peer() as peer:
         made = writer(["body"], url=peer.url, queue="q")
         made.write(iter([numbers(0, 0)]))
-        assert sum(isinstance(event, amqp.events.Opened) for event in peer.seen) == 1  # the planner's, to see what it is
+        assert sum(isinstance(event, amqp.events.Opened) for event in peer.seen) == 1  # the planner's, to detect the product
 
 
-# --- what a repetition sends
+# --- repetitions
 
 
 def test_a_repeated_task_has_the_ids_of_the_first_and_another_write_has_not() -> None:
@@ -225,7 +225,7 @@ def test_a_broker_is_not_left_in_silence_while_rows_are_awaited(impatient: tuple
 
     made = writer(["body", "queue"], url=relay.url) if routed else writer(["body"], url=relay.url, queue="q")
     assert getattr(made.write(slow()), "messages", None) == 3000
-    assert relay.accepted == 2  # the planner, to see what is there, and the task
+    assert relay.accepted == 2  # the planner, to detect the product, and the task
     with connect(broker.amqp_url) as connection:
         receiver = connection.receiver("q")
         found: list[int] = []

@@ -110,7 +110,7 @@ def test_several_queues_are_one_batch(queue: Queue) -> None:
 
 
 def test_queues_come_and_go_under_a_checkpoint(queue: Queue) -> None:
-    """A spool keeps no place in a queue: what is in its files has come, and other queues bring what they have."""
+    """A spool has no position in a queue: messages in its files have come, and other queues bring their own."""
     other = f"{queue.name}-other"
     queue.client.call("queue.declare", queue=other)
     queue.send(0, 20)

@@ -49,7 +49,7 @@ def test_what_is_set_aside_in_an_object_store_is_counted(s3: S3Server, monkeypat
 
 
 class Folderless:
-    """A file system that shows no folders, as pyarrow's of Google's store does where nobody has made an object for one."""
+    """A file system that shows no folders, like pyarrow's for Google's store if no object was made for a folder."""
 
     def __init__(self) -> None:
         self._real = fs.LocalFileSystem()
@@ -129,7 +129,7 @@ def test_the_names_of_folders_that_are_made_are_synced_too(tmp_path: Path, monke
     store.prepare()
     assert synced == [str(tmp_path), str(tmp_path / "on"), str(tmp_path / "on" / "the")]
     store.prepare()
-    assert len(synced) == 3, "what was there is synced again"
+    assert len(synced) == 3, "an existing folder is synced again"
     store.put("aside/batch-1/x", lambda file: file.write(b"a message"))
     made = [Path(path).relative_to(tmp_path / "on" / "the" / "way") for path in synced[3:]]
     assert [str(path) for path in made if not path.name.endswith(PART)] == [".", "aside", "aside/batch-1"]

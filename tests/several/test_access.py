@@ -98,7 +98,7 @@ def test_one_user_and_one_ca_hold_for_all(secured: dict[str, Any]) -> None:
 def test_what_another_user_has_half_published_is_not_said_to_be_gone(
     secured: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it might go on without what is gone: it is there."""
+    """Also if it might continue without missing stages: they exist."""
     for url in secured["url"].split(","):
         with Client(url, Credentials.from_files("ann", "pencil", secured["caFile"])) as client:
             client.call("queue.declare", queue="halves")

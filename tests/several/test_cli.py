@@ -1,4 +1,4 @@
-"""`penstock --url a,b`: what commands say of several brokers."""
+"""`penstock --url a,b`: the output of commands for several brokers."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def test_what_is_no_number_is_told_of_each() -> None:
         "archive": {"lag": 2.5, "error": "full"},
         "process": "3, 4",
     }
-    assert added({"a": one, "b": one})["options"] == {"deliveryLimit": 5}  # a rule of each is no sum
+    assert added({"a": one, "b": one})["options"] == {"deliveryLimit": 5}  # rules are not added
 
 
 def test_rows_that_one_of_them_keeps_for_ever_are_kept_for_ever() -> None:
-    """The longest age tells; a broker without an archive does not say any."""
+    """The longest age counts; a broker without an archive has none."""
     day, week, ever = {"retention": 86400.0}, {"retention": 604800.0}, {"retention": None}
     assert added({"a": day, "b": week, "c": {}})["retention"] == 604800.0
     assert added({"a": day, "b": ever})["retention"] is None

@@ -25,7 +25,7 @@ from .helpers import INITIAL, LIMIT, Site
 
 
 def pushed(site: Site, reader: StreamReader, start: dict[str, Any], letters: str) -> dict[str, Any]:
-    """Send a message to each of these, and read what a batch brings; the offset after it."""
+    """Send a message to each of these, and read a batch; return the offset after it."""
     for letter in letters:
         site.send(letter, 1)
     end = reader.latestOffset(start, LIMIT)
@@ -132,7 +132,7 @@ def test_a_message_that_comes_to_any_broker_while_the_query_waits_is_the_next_ba
 
 
 def test_a_query_holds_no_more_than_its_limit_while_a_broker_waits_for_messages(site: Site) -> None:
-    """A share that is open is taken off what the others may take."""
+    """An open share is subtracted from the credit of the others."""
     reader = site.reader("ab", maxMessagesPerTrigger="10")
     offset = pushed(site, reader, INITIAL, "ab")
     offset = pushed(site, reader, offset, "a")  # b's batch is settled
@@ -156,7 +156,7 @@ def test_a_query_holds_no_more_than_its_limit_while_a_broker_waits_for_messages(
     second = reader.latestOffset(first, LIMIT)
     assert len(site.read(reader, first, second)) == 5
     third = reader.latestOffset(second, LIMIT)
-    assert len(site.read(reader, second, third)) == 10  # nobody waits any more
+    assert len(site.read(reader, second, third)) == 10  # without other waits
 
 
 # --- A broker that is away -------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_a_later_planner_fences_the_earlier_at_every_broker(site: Site) -> None:
 
 
 def test_a_crash_between_two_brokers_changes_nothing(site: Site) -> None:
-    """The batch that one broker's lease had acquired is the next one, by itself."""
+    """The batch that one broker's lease had acquired is the next one, alone."""
     reader = site.reader("ab", lease="me", maxMessagesPerTrigger="6")
     offset = pushed(site, reader, INITIAL, "ab")
     reader.commit(offset)

@@ -1,4 +1,4 @@
-"""A write over several brokers that has failed: what Spark's abort leaves, and what the repetition does."""
+"""A failed write over several brokers: the stages after Spark's abort, and the repetition."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_so_does_the_abort_of_a_micro_batch(site: Site) -> None:
 
 
 def test_an_abort_leaves_what_others_have_while_the_first_broker_is_away(site: Site) -> None:
-    """Only that broker knows whether it has published its part."""
+    """Only that broker can report whether it has published its part."""
     first, second, third = in_order(site)
     made = writer(site, txnAppId=site.queue, txnVersion="1")
     tasks = list(written(made, rows(0, 90)))
@@ -248,7 +248,7 @@ def test_a_driver_that_comes_late_after_the_next_write_is_told_nothing(site: Sit
 def test_a_query_that_starts_again_settles_again_what_was_settled_at_some_brokers(
     site: Site, monkeypatch: pytest.MonkeyPatch, kind: str, older: bool
 ) -> None:
-    """Its leases are taken up anew by then: a part that an older version has left unpublished is refused for good."""
+    """Its leases are taken up again by then: an unpublished part of an older version is refused permanently."""
     for letter in "abc":
         site.send(letter, 2)
     end = site.reader().latestOffset(INITIAL, LIMIT)
@@ -349,7 +349,7 @@ def test_a_stream_goes_on_without_a_broker_that_is_gone_for_good_if_it_may(
 
 @contextmanager
 def away(site: Site, letter: str) -> Iterator[list[str]]:
-    """A broker is away until somebody waits for it: each who does is noted."""
+    """A broker is away until a caller waits for it: each wait is noted."""
     wait, waited = Patience.wait, []
 
     def start_and_wait(patience: Patience, error: BaseException) -> None:
@@ -385,7 +385,7 @@ def test_a_stream_waits_for_one_before_its_batch_and_before_its_commit(site: Sit
 
 
 def test_a_batch_write_begins_with_all_brokers_or_fails_at_once(site: Site) -> None:
-    with away(site, "b"), pytest.raises(errors.Unreachable):  # who waited would find the broker
+    with away(site, "b"), pytest.raises(errors.Unreachable):  # a caller that waited would find the broker
         writer(site)
 
 
@@ -406,7 +406,7 @@ def test_what_is_kept_of_a_write_of_ten_thousand_tasks_is_short(brokers: int) ->
 
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_what_is_kept_of_four_thousand_tasks_in_any_order_has_room(everywhere: bool) -> None:
-    """As docs/spark.md says; with message groups a task has rows for each of them."""
+    """The limit of docs/spark.md; with message groups a task has rows for each of them."""
     tasks = list(range(5_000_000, 5_004_000))
     random.Random(1).shuffle(tasks)
     parts = {f"{broker:032}": tasks if everywhere else tasks[broker::8] for broker in range(8)}

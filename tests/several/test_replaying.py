@@ -1,4 +1,4 @@
-"""A replay over several brokers, without Spark: what is in their tables, once."""
+"""A replay over several brokers, without Spark: each row of their tables once."""
 
 from __future__ import annotations
 

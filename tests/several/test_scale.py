@@ -1,4 +1,4 @@
-"""Eight brokers and a hundred queues at each, in one query, and what that costs in requests and CPU time."""
+"""Eight brokers and a hundred queues at each, in one query, and its cost in requests and CPU time."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ GROUPS = 30
 
 
 def rows(first: int, count: int, groups: int = GROUPS) -> pa.RecordBatch:
-    """Messages whose body says their group and their number in the write."""
+    """Messages whose body contains their group and their number in the write."""
     bodies = [f"{i % groups}:{i}".encode() for i in range(first, first + count)]
     return pa.record_batch({"body": pa.array(bodies, pa.binary()), "groupId": pa.array([f"g{i % groups}" for i in range(count)])})
 
