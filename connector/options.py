@@ -225,7 +225,7 @@ _MOMENT = "an ISO 8601 time, UTC without a zone, or milliseconds since 1970"
 _TIME = 'a time such as 600, "10m" or "2h", at least 60 seconds, at most 3650d'
 _QUEUES = (
     f"the name of a queue, or for a read up to {MAX_QUEUES} different names separated by commas. A name has up to 255"
-    " characters. Only addresses of other brokers contain '/'. A comma within a name is written twice"
+    " characters. A name is without '/', except for addresses of other brokers. A comma within a name is written twice"
 )
 _URL = (
     "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, or up to"

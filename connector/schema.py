@@ -95,7 +95,7 @@ def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
     if stream and name in _BATCH_ONLY:
         return f"column {name!r} is for batch reads (spark.read): in a stream every message is being acquired"
     if name in _SINK_ONLY:
-        return f"column {name!r} is for writes; a source does not have it"
+        return f"column {name!r} is the sink's; a source does not have it"
     return f"there is no source column {name!r}{suggestions.for_column(name, allowed)} Allowed are {', '.join(allowed)}"
 
 
