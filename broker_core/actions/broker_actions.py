@@ -29,14 +29,13 @@ class CloseConnectionRequest(Request):
     reason: Annotated[str | None, About("reason for the client; null: closed by an operator")] = None
 
 
-@action("hello", ANYONE, object_of(version=COUNT, product=TEXT, broker=TEXT, dataDir=TEXT, flight=TEXT), reads=True)
+@action("hello", ANYONE, object_of(version=COUNT, product=TEXT, broker=TEXT, flight=TEXT), reads=True)
 def _hello(call: ActionCall, request: Request) -> Reply:
     """Returns the id of the broker and its version."""
     return {
         "version": 1,
         "product": f"penstock/{__version__}",
         "broker": call.service.broker_id,
-        "dataDir": "",  # part of the protocol
         "flight": call.url,
     }
 

@@ -394,6 +394,6 @@ def test_hello_says_whom_one_talks_to(client: Client, broker: Broker) -> None:
     answer = client.call("hello")
     assert answer["version"] == 1
     assert answer["flight"] == broker.url
-    assert answer["dataDir"] == "", "kept for older connectors: no caller learns a path"
+    assert set(answer) == {"version", "product", "broker", "flight"}, "no path of the broker's host"
     assert answer["product"].startswith("penstock/")
     assert answer["broker"] == (broker.data_dir / "id").read_text()

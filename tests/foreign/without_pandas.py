@@ -23,7 +23,7 @@ def planner(spool: Path) -> ForeignConsumer:
 
 
 def new(made: ForeignConsumer, count: int, number: int) -> int:
-    """Write what is new of so many messages as a batch."""
+    """Write the new ones of so many messages as a batch."""
     batch = made._batch_of(list(grouped(0, 0, 1, [DeliveryBlock(0, PAYLOADS[:count])])))
     assert batch is not None
     made._spool.put(number, batch.rows, batch.keys, 100)
