@@ -170,7 +170,9 @@ def test_in_azure_no_file_is_seen_before_it_is_whole(tmp_path: Path) -> None:
     "url", ["ftp://h/x", "hdfs://h/x", "viewfs://h/x", "mock:///x", "hdfs:/x", "file:/x", "dbfs:/x", "s3:/b/x"]
 )
 def test_a_folder_where_a_file_may_be_seen_in_part_is_refused(url: str) -> None:
-    with pytest.raises(errors.InvalidOption, match=r"not a folder in which files are complete.* a path, file:///…, s3://…, .*abfss://…"):
+    with pytest.raises(
+        errors.InvalidOption, match=r"not a folder in which files are complete.* a path, file:///…, s3://…, .*abfss://…"
+    ):
         Store(url).names()
 
 

@@ -209,7 +209,7 @@ def test_two_drivers_that_decide_at_two_brokers_are_told_and_the_way_out_leads_o
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Publishing, "_publish", between)
-            with pytest.raises(errors.DataLoss, match=f"rows at {site.broker(first).url} may be there twice"):
+            with pytest.raises(errors.DataLoss, match=f"{site.broker(first).url} may have rows twice"):
                 new.commit(list(tasks))
         again = writer(site, txnAppId=app, txnVersion="1")
         with pytest.raises(errors.DataLoss, match="two drivers"):
