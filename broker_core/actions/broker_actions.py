@@ -22,9 +22,7 @@ log = logging.getLogger("penstock")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CloseConnectionRequest(Request):
-    """The fields of `connection.close`."""
-
+class _CloseConnection(Request):
     id: Annotated[str, About("id of the connection, from connection.list")]
     reason: Annotated[str | None, About("reason for the client; null: closed by an operator")] = None
 
@@ -47,7 +45,7 @@ def _connections(call: ActionCall, request: Request) -> Reply:
 
 
 @action("connection.close", ANYONE, object_of(id=TEXT, closed=BOOL))
-def _close_connection(call: ActionCall, request: CloseConnectionRequest) -> Reply:
+def _close_connection(call: ActionCall, request: _CloseConnection) -> Reply:
     """Closes a connection of a client. Its unsettled messages return to their queues."""
     reason = (request.reason or "")[:MAX_REASON]
     target = next((connection for connection in _visible_connections(call) if connection["id"] == request.id), None)

@@ -19,17 +19,13 @@ _KEY = About("routing key; null in an unbind: every key")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeclareExchangeRequest(OfExchange):
-    """The fields of `exchange.declare`."""
-
+class _DeclareExchange(OfExchange):
     type: Annotated[str, About("direct, fanout, topic or headers")] = "direct"
     options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BindRequest(OfExchange):
-    """The fields of `exchange.bind`."""
-
+class _Bind(OfExchange):
     queue: QueueName
     key: Annotated[str, _KEY] = ""
     arguments: Annotated[dict[str, Any], About("headers that a headers exchange compares")] = field(default_factory=dict)
@@ -38,15 +34,13 @@ class BindRequest(OfExchange):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnbindRequest(OfExchange):
-    """The fields of `exchange.unbind`."""
-
+class _Unbind(OfExchange):
     queue: QueueName
     key: Annotated[str | None, _KEY] = None
 
 
 @action("exchange.declare", admin("declare"), object_of(exchange=TEXT, created=BOOL), needs=option_needs)
-def _declare(call: ActionCall, request: DeclareExchangeRequest) -> Reply:
+def _declare(call: ActionCall, request: _DeclareExchange) -> Reply:
     """Creates an exchange. Does nothing if it exists with the same options."""
     created = call.service.submit(c.DeclareExchange(request.exchange, request.type, request.options))
     return {"exchange": request.exchange, "created": created}
@@ -80,7 +74,7 @@ def _list(call: ActionCall, request: Request) -> Reply:
 
 
 @action("exchange.bind", admin("bind"), object_of(("hints",), created=BOOL, hints=list_of(TEXT)), needs=bind_needs)
-def _bind(call: ActionCall, request: BindRequest) -> Reply:
+def _bind(call: ActionCall, request: _Bind) -> Reply:
     """Binds a queue to an exchange."""
     selector = parse_optional(request.selector)
     text = None if selector is None else selector.text
@@ -89,6 +83,6 @@ def _bind(call: ActionCall, request: BindRequest) -> Reply:
 
 
 @action("exchange.unbind", admin("unbind"), object_of(unbound=COUNT))
-def _unbind(call: ActionCall, request: UnbindRequest) -> Reply:
+def _unbind(call: ActionCall, request: _Unbind) -> Reply:
     """Removes bindings of a queue to an exchange."""
     return {"unbound": call.service.submit(c.Unbind(request.exchange, request.queue, request.key))}

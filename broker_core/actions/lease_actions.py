@@ -44,9 +44,7 @@ Finished = Annotated[int, About("last batch that the query has finished", least=
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannerRequest(Request):
-    """The fields of every request of a query's planner."""
-
+class _Planner(Request):
     queue: QueueName
     lease: LeaseName
     run: Run
@@ -55,9 +53,7 @@ class PlannerRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdvanceRequest(PlannerRequest):
-    """The fields of `lease.advance`."""
-
+class _Advance(_Planner):
     finished: Finished
     fresh: Annotated[bool, About("whether the query begins without a checkpoint")] = False
     waiting: Annotated[bool, About("whether this planner has asked before the lease existed")] = False
@@ -86,9 +82,7 @@ class AdvanceRequest(PlannerRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRequest(PlannerRequest):
-    """The fields of `lease.plan`."""
-
+class _Plan(_Planner):
     after: Annotated[int, About("last batch before the parts", least=0)]
     batch: BatchNumber
     after_sign: BatchSign = None
@@ -99,9 +93,7 @@ class PlanRequest(PlannerRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettleRequest(PlannerRequest):
-    """The fields of `lease.settle`."""
-
+class _Settle(_Planner):
     finished: Finished
     sign: BatchSign = None
     head: HeadLease = None
@@ -116,33 +108,25 @@ class HeadFields(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenewRequest(OfLease):
-    """The fields of `lease.renew`."""
-
+class _Renew(OfLease):
     run: OptionalRun = None
     epoch: Epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseRequest(OfLease):
-    """The fields of `lease.release`."""
-
+class _Release(OfLease):
     how: Annotated[str, About("settle, or return")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettleRowRequest(OfLease):
-    """The fields of `lease.settleRow`."""
-
+class _SettleRow(OfLease):
     sequence: Annotated[int, About("sequence number of the message")]
     outcome: Annotated[str, About("accepted, rejected, released or modified")]
     error: Reason = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetAsideRequest(OfLease):
-    """The fields of `lease.setAside`."""
-
+class _SetAside(OfLease):
     run: OptionalRun = None
     epoch: Epoch
     batch: BatchNumber
@@ -166,7 +150,7 @@ class SetAsideRequest(OfLease):
         hints=list_of(TEXT),
     ),
 )
-def _advance(call: ActionCall, request: AdvanceRequest) -> Reply:
+def _advance(call: ActionCall, request: _Advance) -> Reply:
     """Settles the batches that a query has finished, and acquires its next batch."""
     service = call.service
     service.create_on_use(request.queue, call.caller.user)
@@ -212,7 +196,7 @@ def _advance(call: ActionCall, request: AdvanceRequest) -> Reply:
 
 
 @action("lease.plan", RECEIVE, object_of(epoch=COUNT, parts=PARTS))
-def _plan(call: ActionCall, request: PlanRequest) -> Reply:
+def _plan(call: ActionCall, request: _Plan) -> Reply:
     """Divides batches of a lease into parts."""
     enter = _enter(request, ((request.after, request.after_sign), (request.batch, request.batch_sign)))
     plan = replace(_plan_command(request, request.after, request.batch), written=True)
@@ -221,7 +205,7 @@ def _plan(call: ActionCall, request: PlanRequest) -> Reply:
 
 
 @action("lease.settle", RECEIVE, object_of(epoch=nullable(COUNT), settled=COUNT, unread=COUNT))
-def _settle(call: ActionCall, request: SettleRequest) -> Reply:
+def _settle(call: ActionCall, request: _Settle) -> Reply:
     """Settles the batches that a query has finished."""
     enter = _enter(request, ((request.finished, request.sign),))
     finish = c.FinishBatches(request.lease, request.finished, strict=False, fail_on_data_loss=request.fail_on_data_loss)
@@ -230,7 +214,7 @@ def _settle(call: ActionCall, request: SettleRequest) -> Reply:
 
 
 @action("lease.renew", RECEIVE, object_of(lease=TEXT))
-def _renew(call: ActionCall, request: RenewRequest) -> Reply:
+def _renew(call: ActionCall, request: _Renew) -> Reply:
     """Keeps a lease from timing out."""
     call.service.submit(c.RenewLease(request.lease, request.epoch, request.run))
     return {"lease": request.lease}
@@ -244,7 +228,7 @@ def _list(call: ActionCall, request: Request) -> Reply:
 
 
 @action("lease.release", SETTLE, object_of(messages=COUNT))
-def _release(call: ActionCall, request: ReleaseRequest) -> Reply:
+def _release(call: ActionCall, request: _Release) -> Reply:
     """Settles or returns the messages that a lease holds."""
     if request.how not in ("settle", "return"):
         raise errors.InvalidRequest("lease.release: field 'how' must be 'settle' or 'return'")
@@ -252,14 +236,14 @@ def _release(call: ActionCall, request: ReleaseRequest) -> Reply:
 
 
 @action("lease.settleRow", SETTLE, object_of(sequence=COUNT))
-def _settle_row(call: ActionCall, request: SettleRowRequest) -> Reply:
+def _settle_row(call: ActionCall, request: _SettleRow) -> Reply:
     """Settles one message that a lease holds."""
     call.service.submit(c.SettleRow(request.lease, request.sequence, request.outcome, request.error))
     return {"sequence": request.sequence}
 
 
 @action("lease.setAside", RECEIVE, object_of(messages=COUNT))
-def _set_aside(call: ActionCall, request: SetAsideRequest) -> Reply:
+def _set_aside(call: ActionCall, request: _SetAside) -> Reply:
     """Sets aside messages of a batch that no reader can decode."""
     for reason, sequences in request.reasons.items():
         if not isinstance(sequences, list) or not all(type(number) is int and 0 <= number < 2**62 for number in sequences):
@@ -274,7 +258,7 @@ def _delete(call: ActionCall, request: OfLease) -> Reply:
     return {"lease": request.lease}
 
 
-def _enter(request: AdvanceRequest | PlanRequest | SettleRequest, signs: tuple[tuple[int, str | None], ...]) -> c.EnterLease:
+def _enter(request: _Advance | _Plan | _Settle, signs: tuple[tuple[int, str | None], ...]) -> c.EnterLease:
     """`signs`: batches, each with its sign in the checkpoint."""
     head = None
     if request.head is not None:
@@ -291,7 +275,7 @@ def _enter(request: AdvanceRequest | PlanRequest | SettleRequest, signs: tuple[t
     )
 
 
-def _lease_timeout(request: AdvanceRequest) -> int | None:
+def _lease_timeout(request: _Advance) -> int | None:
     """The timeout in microseconds."""
     timeout = request.lease_timeout
     if timeout is not None and not 0 < timeout <= MAX_LEASE_TIMEOUT_S:  # NaN fails too
@@ -299,7 +283,7 @@ def _lease_timeout(request: AdvanceRequest) -> int | None:
     return None if timeout is None else int(timeout * SECOND)
 
 
-def _plan_command(request: AdvanceRequest | PlanRequest, after: int, batch: int) -> c.PlanBatches:
+def _plan_command(request: _Advance | _Plan, after: int, batch: int) -> c.PlanBatches:
     return c.PlanBatches(request.lease, after, batch, request.min_partitions, request.max_messages, request.fail_on_data_loss)
 
 

@@ -32,9 +32,7 @@ MAX_CHOSEN = 10_000  # matches of a selector in one command: it names them, and 
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoveRequest(OfQueue):
-    """The fields of `queue.move` and `queue.copy`."""
-
+class _Move(OfQueue):
     messages: MessageLimit = None
     first: Annotated[int, About("sequence number of the first message, included", least=0)] = 0
     last: Annotated[int | None, About("sequence number of the last message, included; null: no end", least=0)] = None
@@ -42,9 +40,7 @@ class MoveRequest(OfQueue):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedriveRequest(OfQueue):
-    """The fields of `queue.redrive`."""
-
+class _Redrive(OfQueue):
     messages: MessageLimit = None
     ranges: Annotated[list[int] | None, About("sequence numbers in pairs: first, last, first, last …; null: all")] = None
     selector: SelectorText = None
@@ -59,14 +55,14 @@ class MoveTotal(NamedTuple):
 
 
 @action("queue.move", admin("move messages of"), object_of(moved=COUNT, full=BOOL), needs=move_needs)
-def _move(call: ActionCall, request: MoveRequest) -> Reply:
+def _move(call: ActionCall, request: _Move) -> Reply:
     """Moves messages without a holder to another queue, in order."""
     shifted = _shift(call.service, request, c.Move)
     return {"moved": shifted.messages, "full": shifted.is_target_full}
 
 
 @action("queue.copy", admin("copy messages of"), object_of(copied=COUNT, full=BOOL), needs=move_needs)
-def _copy(call: ActionCall, request: MoveRequest) -> Reply:
+def _copy(call: ActionCall, request: _Move) -> Reply:
     """Copies messages without a holder to another queue, in order."""
     shifted = _shift(call.service, request, c.Copy)
     return {"copied": shifted.messages, "full": shifted.is_target_full}
@@ -78,7 +74,7 @@ def _copy(call: ActionCall, request: MoveRequest) -> Reply:
     object_of(("hints",), redriven=COUNT, stayed=COUNT, hints=list_of(TEXT)),
     needs=redrive_needs,
 )
-def _redrive(call: ActionCall, request: RedriveRequest) -> Reply:
+def _redrive(call: ActionCall, request: _Redrive) -> Reply:
     """Returns dead letters to their original queues."""
     ranges = None if request.ranges is None else tuple(request.ranges)
     if ranges is not None and len(ranges) % 2:
@@ -90,7 +86,7 @@ def _redrive(call: ActionCall, request: RedriveRequest) -> Reply:
     return _redrive_matches(call, request, selector, ranges)
 
 
-def _redrive_matches(call: ActionCall, request: RedriveRequest, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
+def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
     """Redrive the matches, a part at a time. A message that is no longer a dead letter when its part is sent stays."""
     queue, presence = request.queue, presence_of(selector)
     pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
@@ -116,7 +112,7 @@ def _redrive_ranges(service: BrokerService, queue: str, messages: int | None, ra
     return _in_parts(service, OfRange(queue, messages, first, last), command)
 
 
-def _shift(service: BrokerService, request: MoveRequest, kind: type[c.Move] | type[c.Copy]) -> MoveTotal:
+def _shift(service: BrokerService, request: _Move, kind: type[c.Move] | type[c.Copy]) -> MoveTotal:
     command: _Command = lambda count, first, last: kind(request.queue, request.target, count, first, last)  # noqa: E731
     return _in_parts(service, OfRange(request.queue, request.messages, request.first, request.last), command)
 

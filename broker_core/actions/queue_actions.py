@@ -22,47 +22,39 @@ Options = Annotated[dict[str, Any], About("options by name, as in docs/queues.md
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeclareQueueRequest(OfQueue):
-    """The fields of `queue.declare`."""
-
+class _DeclareQueue(OfQueue):
     type: Annotated[str, About("fifo, priority or lastvalue")] = "fifo"
     options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteQueueRequest(OfQueue):
-    """The fields of `queue.delete`."""
-
+class _DeleteQueue(OfQueue):
     force: Annotated[bool, About("whether to delete it with messages, consumers or leases")] = False
     if_empty: Annotated[bool, About("whether to delete it only if every message is settled")] = False
     if_unused: Annotated[bool, About("whether to delete it only without consumers and leases")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlterQueueRequest(OfQueue):
-    """The fields of `queue.alter`."""
-
+class _AlterQueue(OfQueue):
     options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscardRequest(OfQueue):
-    """The fields of `queue.discard`."""
-
+class _Discard(OfQueue):
     sequence: Annotated[int, About("sequence number of the message")]
     last: Last = None
     error: Reason = None
 
 
 @action("queue.declare", admin("declare"), object_of(queue=TEXT, created=BOOL), needs=option_needs)
-def _declare(call: ActionCall, request: DeclareQueueRequest) -> Reply:
+def _declare(call: ActionCall, request: _DeclareQueue) -> Reply:
     """Creates a queue. Does nothing if it exists with the same options."""
     created = call.service.submit(c.DeclareQueue(request.queue, request.type, request.options))
     return {"queue": request.queue, "created": created}
 
 
 @action("queue.delete", admin("delete"), object_of(queue=TEXT, messages=COUNT))
-def _delete(call: ActionCall, request: DeleteQueueRequest) -> Reply:
+def _delete(call: ActionCall, request: _DeleteQueue) -> Reply:
     """Deletes a queue."""
     lost = call.service.submit(c.DeleteQueue(request.queue, request.force, request.if_empty, request.if_unused))
     return {"queue": request.queue, "messages": lost}
@@ -135,7 +127,7 @@ def _messages(call: ActionCall, request: Peek) -> Reply:
 
 
 @action("queue.alter", admin("alter"), object_of(queue=TEXT, altered=BOOL), needs=option_needs)
-def _alter(call: ActionCall, request: AlterQueueRequest) -> Reply:
+def _alter(call: ActionCall, request: _AlterQueue) -> Reply:
     """Changes options of a queue together."""
     return {"queue": request.queue, "altered": call.service.submit(c.AlterQueue(request.queue, request.options))}
 
@@ -163,7 +155,7 @@ def _purge(call: ActionCall, request: OfQueue) -> Reply:
 
 
 @action("queue.discard", admin("discard messages of"), object_of(discarded=COUNT))
-def _discard(call: ActionCall, request: DiscardRequest) -> Reply:
+def _discard(call: ActionCall, request: _Discard) -> Reply:
     """Removes messages permanently, also from their holders."""
     last = request.sequence if request.last is None else request.last
     error = shortened(request.error) or "discarded by an operator"

@@ -17,9 +17,7 @@ from .schemas import BOOL, COUNT, SECONDS, TEXT, list_of, nullable, object_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishRequest(Request):
-    """The fields of `stage.publish`."""
-
+class _Publish(Request):
     stages: StageNames = field(default_factory=list)
     write: WriteId = None
     base: Annotated[int, About("number from which the attempts count", least=0)] = 0
@@ -33,9 +31,7 @@ class PublishRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishKeyRequest(Request):
-    """The fields of `stage.published`, and of the key of `stage.publish`."""
-
+class _PublishKey(Request):
     kind: Annotated[str, About("stream, or txn")]
     id: Annotated[str, About("id of the stream or transaction that publishes")]
     number: Annotated[int, About("number of the publish")]
@@ -48,20 +44,18 @@ class PublishKeyRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscardStagesRequest(Request):
-    """The fields of `stage.discard`."""
-
+class _DiscardStages(Request):
     stages: StageNames = field(default_factory=list)
     write: WriteId = None
     attempts: AttemptNumbers = field(default_factory=list)
 
 
 @action("stage.publish", STAGE, object_of(published=COUNT, repeated=BOOL), needs=stage_needs)
-def _publish(call: ActionCall, request: PublishRequest) -> Reply:
+def _publish(call: ActionCall, request: _Publish) -> Reply:
     """Publishes staged messages together."""
     key = None
     if request.key is not None:
-        key = parse_fields("stage.publish: key", request.key, PublishKeyRequest).key("stage.publish")
+        key = parse_fields("stage.publish: key", request.key, _PublishKey).key("stage.publish")
     _check_stages("stage.publish", request)
     published, repeated = call.service.submit(
         c.Publish(
@@ -78,14 +72,14 @@ def _publish(call: ActionCall, request: PublishRequest) -> Reply:
 
 
 @action("stage.published", ANYONE, object_of(published=BOOL, elsewhere=nullable(TEXT)), reads=True)
-def _published(call: ActionCall, request: PublishKeyRequest) -> Reply:
+def _published(call: ActionCall, request: _PublishKey) -> Reply:
     """Returns whether a publish with this key would be a repetition."""
     published, elsewhere = call.service.submit(c.IsPublished(request.key("stage.published")))
     return {"published": published, "elsewhere": elsewhere}
 
 
 @action("stage.discard", STAGE, object_of(discarded=COUNT), needs=discard_needs)
-def _discard(call: ActionCall, request: DiscardStagesRequest) -> Reply:
+def _discard(call: ActionCall, request: _DiscardStages) -> Reply:
     """Drops staged messages."""
     _check_stages("stage.discard", request)
     stages, write = request.stages, request.write
@@ -109,7 +103,7 @@ def _list(call: ActionCall, request: Request) -> Reply:
     return {"stages": visible(call.caller, call.service.submit(c.ListStages()))}
 
 
-def _check_stages(name: str, request: PublishRequest | DiscardStagesRequest) -> None:
+def _check_stages(name: str, request: _Publish | _DiscardStages) -> None:
     if request.write is not None and request.stages:
         raise errors.InvalidRequest(f"{name}: field 'stages' must be left out where there is a 'write'")
     if request.write is None and request.attempts:
