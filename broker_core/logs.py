@@ -36,7 +36,7 @@ _FORMAT = "PENSTOCK_LOG_FORMAT"  # environment variable with the format for the 
 
 def begin(level: int = logging.INFO) -> None:
     """Log to stderr: in a process of a broker in the broker's format, else as text."""
-    logging.basicConfig(level=level, handlers=[StreamWriter(sys.stderr)])
+    logging.basicConfig(level=level, handlers=[LogHandler(sys.stderr)])
     use_format(os.environ.get(_FORMAT, "text"))
 
 
@@ -70,7 +70,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-class StreamWriter(logging.Handler):
+class LogHandler(logging.Handler):
     """Writes lines to a stream: immediately if it accepts them, else in its own thread. `emit` never waits.
 
     Other processes may write to the same pipe or terminal, so only a non-blocking write shows how much it accepts.

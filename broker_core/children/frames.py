@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 _LENGTH = struct.Struct("<I")
 
 
-class Frame(NamedTuple):
+class ChildFrame(NamedTuple):
     """A request or an answer."""
 
     header: dict[str, Any]
@@ -31,7 +31,7 @@ def send(file: IO[bytes], header: dict[str, Any], attachments: Sequence[bytes] =
     file.flush()
 
 
-def receive(file: IO[bytes]) -> Frame | None:
+def receive(file: IO[bytes]) -> ChildFrame | None:
     """Read a frame; None if the other process has ended."""
     start = _exactly(file, _LENGTH.size)
     if start is None:
@@ -46,7 +46,7 @@ def receive(file: IO[bytes]) -> Frame | None:
         if attachment is None:
             return None
         attachments.append(attachment)
-    return Frame(header, attachments)
+    return ChildFrame(header, attachments)
 
 
 def _exactly(file: IO[bytes], length: int) -> bytes | None:

@@ -14,7 +14,7 @@ from .. import errors
 from ..actions.actions import ACTIONS, Actions
 from ..actions.callers import Caller, Callers
 from ..actions.fields import from_query
-from ..children.frames import Frame
+from ..children.frames import ChildFrame
 from ..security.access import ANONYMOUS, Access
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
@@ -58,7 +58,7 @@ class Answers:
         self._health = Health()
         self._numbers: BrokerNumbers | None = None
         self._actions: Actions | None = None
-        self._ops: dict[str, Callable[[Frame], Answer]] = {
+        self._ops: dict[str, Callable[[ChildFrame], Answer]] = {
             "live": self._live,
             "ready": self._ready,
             "openapi": lambda frame: ({"status": 200}, [openapi.document()]),
@@ -77,13 +77,13 @@ class Answers:
         self._numbers = BrokerNumbers(service, self._settings, planes.connected)
         self._actions = actions
 
-    def of(self, frame: Frame) -> Answer:
+    def of(self, frame: ChildFrame) -> Answer:
         """Answer a question: a header with a `status`, and with `open` if the broker has no users; and a body in JSON. It never
         raises: internal errors are logged."""
         header, attachments = self._of(frame)
         return {**header, "open": not self._access.enforced}, attachments
 
-    def _of(self, frame: Frame) -> Answer:
+    def _of(self, frame: ChildFrame) -> Answer:
         try:
             return self._ops[frame.header["op"]](frame)
         except _HttpError as error:
@@ -99,17 +99,17 @@ class Answers:
 
     # --- health
 
-    def _live(self, frame: Frame) -> Answer:
+    def _live(self, frame: ChildFrame) -> Answer:
         return _json({"live": True}) if self._health.lives() else ({"status": 503}, [json.dumps({"live": False}).encode()])
 
-    def _ready(self, frame: Frame) -> Answer:
+    def _ready(self, frame: ChildFrame) -> Answer:
         reasons = self._health.reasons()
         body = {"ready": not reasons, "reasons": reasons, "warnings": self._health.warnings()}
         return {"status": 503 if reasons else 200}, [json.dumps(body).encode()]
 
     # --- actions
 
-    def _action(self, frame: Frame) -> Answer:
+    def _action(self, frame: ChildFrame) -> Answer:
         name, method = frame.header["name"], frame.header["method"]
         if name not in ACTIONS:
             raise _HttpError(404, "UNKNOWN_ACTION", f"there is no action {name!r:.80}: GET /api/v1/openapi.json lists them")
@@ -123,34 +123,34 @@ class Answers:
 
     # --- numbers
 
-    def _counts(self, frame: Frame) -> Answer:
+    def _counts(self, frame: ChildFrame) -> Answer:
         """Return the counts of all queues, and with `broker` the numbers of the whole broker."""
         caller, numbers = self._caller(frame), self._opened(self._numbers)
         header, names, table = numbers.queues(caller)
         broker = numbers.broker() if frame.header["broker"] else None
         return {"status": 200}, [json.dumps({**header, "queues": names, "broker": broker}).encode(), table]
 
-    def _history(self, frame: Frame) -> Answer:
+    def _history(self, frame: ChildFrame) -> Answer:
         header, names, table = self._opened(self._numbers).history(self._caller(frame), frame.header["queues"])
         return {"status": 200}, [json.dumps({**header, "queues": names}).encode(), table]
 
     # --- users
 
-    def _login(self, frame: Frame) -> Answer:
+    def _login(self, frame: ChildFrame) -> Answer:
         """Log in with user and password. Returns the user and a token for later questions."""
         caller = self._caller(frame)
         return _json(self._about(caller), token=self._token(caller.user))
 
-    def _renew(self, frame: Frame) -> Answer:
+    def _renew(self, frame: ChildFrame) -> Answer:
         """Return a new token for a valid one."""
         return _json({}, token=self._token(self._caller(frame).user))
 
-    def _admit(self, frame: Frame) -> Answer:
+    def _admit(self, frame: ChildFrame) -> Answer:
         """Check credentials before the rest of a request is read. `user`: whom it counts for; None before a login."""
         caller = self._caller(frame)
         return _json({}, user=None if caller.enforced and caller.user == ANONYMOUS else caller.user)
 
-    def _who(self, frame: Frame) -> Answer:
+    def _who(self, frame: ChildFrame) -> Answer:
         """Return the user of the client. Without a login the user is null, and the page shows its form."""
         if frame.header["authorization"] is None and self._access.enforced:
             return _json({"user": None, "rights": self._access.permissions_of(ANONYMOUS), "login": True})
@@ -166,7 +166,7 @@ class Answers:
     def _token(self, user: str) -> str | None:
         return None if user == ANONYMOUS else self._access.token(user)
 
-    def _caller(self, frame: Frame) -> Caller:
+    def _caller(self, frame: ChildFrame) -> Caller:
         return self._callers.of(_Asking(frame.header["authorization"], frame.header["peer"]))
 
     @staticmethod

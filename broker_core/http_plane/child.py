@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import children
 from ..children import frames
-from ..children.frames import Frame
+from ..children.frames import ChildFrame
 
 STOP_S = 3.0  # for requests that it is answering; then it is killed, which loses nothing
 
@@ -53,7 +53,7 @@ class HttpProcess:
         with self._writing, contextlib.suppress(OSError, ValueError):
             frames.send(self._to, header, attachments)
 
-    def listen(self, receive: Callable[[Frame], None]) -> None:
+    def listen(self, receive: Callable[[ChildFrame], None]) -> None:
         """Pass each frame of the process to `receive` until the process is gone."""
         with contextlib.suppress(OSError, ValueError):
             while (frame := frames.receive(self._from)) is not None:

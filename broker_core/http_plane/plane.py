@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import errors
 from ..actions.actions import Actions
-from ..children.frames import Frame
+from ..children.frames import ChildFrame
 from ..security.access import Access
 from ..security.tls import ServerTls
 from ..service.broker import BrokerService
@@ -126,7 +126,7 @@ class HttpPlane:
             self._child = None
         return f"the process for HTTP ended, {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
 
-    def _receive(self, child: HttpProcess, frame: Frame) -> None:
+    def _receive(self, child: HttpProcess, frame: ChildFrame) -> None:
         threads = self._pulse if frame.header["op"] in ("live", "ready") else self._threads
         if self._closing.is_set():
             return
@@ -143,7 +143,7 @@ class HttpPlane:
         assert self._tls is not None
         _ = self._tls.files
 
-    def _answer(self, child: HttpProcess, frame: Frame) -> None:
+    def _answer(self, child: HttpProcess, frame: ChildFrame) -> None:
         header, attachments = self._answers.of(frame)
         child.say({**header, "id": frame.header["id"]}, attachments)
 

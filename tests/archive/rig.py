@@ -16,7 +16,7 @@ from penstock.broker_core.archive.recorder.process import ProcessEnded
 from penstock.broker_core.archive.recorder.recorder import Recorder, greeting
 from penstock.broker_core.archive.recorder.worker import RecorderWorker
 from penstock.broker_core.archive.table.layout import table_url
-from penstock.broker_core.children.frames import Frame
+from penstock.broker_core.children.frames import ChildFrame
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
@@ -47,7 +47,7 @@ class InProcess:
         header = json.loads(json.dumps(request))
         worker = RecorderWorker(self._hello, self._step)
         try:
-            answer = worker.answer(Frame(header, [bytes(each) for each in attachments]))
+            answer = worker.answer(ChildFrame(header, [bytes(each) for each in attachments]))
         except Died:
             raise ProcessEnded("it was killed") from None
         finally:

@@ -18,7 +18,7 @@ from penstock.broker_core.archive.recorder import worker
 from penstock.broker_core.archive.write import commits, compaction, parquet
 from penstock.broker_core.archive.write.commits import QueueTable
 from penstock.broker_core.archive.write.stores import FolderTableStore, store_of
-from penstock.broker_core.children.frames import Frame
+from penstock.broker_core.children.frames import ChildFrame
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream.replay import ReplayReader
@@ -285,7 +285,7 @@ def test_a_process_that_looks_after_very_many_tables_remembers_some(tmp_path: Pa
     found = worker.RecorderWorker({"broker": "b", "data": str(tmp_path)})
     asked = {"op": "keep", "retentionS": None, "vacuumS": None, "fileBytes": 1 << 20, "compactFiles": 2}
     for queue in [*"abcde", *"abcde"]:
-        answer = found.answer(Frame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))
+        answer = found.answer(ChildFrame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))
         assert answer == {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
     assert len(found._stores) == 3
     found._journal.close()

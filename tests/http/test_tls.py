@@ -168,7 +168,7 @@ def test_a_port_that_is_taken_is_an_error_of_the_start(site: Site) -> None:
 
 def test_a_password_in_clear_is_refused_unseen_where_others_may_hear(site: Site) -> None:
     """The broker decides by the client's address, which the process sends."""
-    from penstock.broker_core.children.frames import Frame
+    from penstock.broker_core.children.frames import ChildFrame
     from penstock.broker_core.http_plane.answers import Answers
 
     from .helpers import basic
@@ -177,7 +177,7 @@ def test_a_password_in_clear_is_refused_unseen_where_others_may_hear(site: Site)
     for tls, peer, status in ((False, "10.1.2.3:4", 401), (True, "10.1.2.3:4", 200), (False, "[::1]:4", 200)):
         answers = Answers(Settings(data=site.service.settings.data), site.access)
         answers._callers._encrypted = tls
-        header, (body, *_) = answers.of(Frame({"op": "login", "authorization": basic("alice"), "peer": peer}, [b""]))
+        header, (body, *_) = answers.of(ChildFrame({"op": "login", "authorization": basic("alice"), "peer": peer}, [b""]))
         assert header["status"] == status, peer
         if status == 401:
             assert b"set http_tls" in body

@@ -94,7 +94,7 @@ def test_who_logs_does_not_wait_for_who_reads() -> None:
     """U9: a full pipe does not block the broker, and a later line contains the number of dropped lines."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream, os.fdopen(reading) as read:
-        writer = logs.StreamWriter(stream)
+        writer = logs.LogHandler(stream)
         record = line_of("x" * 100)
         for _ in range(3 * logs.MAX_WAITING):  # far more than a pipe holds
             writer.emit(record)
@@ -109,7 +109,7 @@ def test_who_logs_does_not_wait_for_a_terminal_that_is_stopped() -> None:
     master, terminal = pty.openpty()
     tty.setraw(terminal)
     with os.fdopen(terminal, "w") as stream:
-        writer = logs.StreamWriter(stream)
+        writer = logs.LogHandler(stream)
         lines = [f"{number} {'x' * 900}\n" for number in range(200)]  # far more than a terminal holds
         logging_ = threading.Thread(target=lambda: [writer.emit(line_of(line[:-1])) for line in lines], daemon=True)
         logging_.start()
@@ -155,7 +155,7 @@ def test_a_stop_does_not_wait_for_who_reads(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(logs, "FLUSH_S", 0.1)
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream:
-        writer = logs.StreamWriter(stream)
+        writer = logs.LogHandler(stream)
         for _ in range(2_000):
             writer.emit(line_of("x" * 100))
         stopping = threading.Thread(target=lambda: (writer.flush(), writer.close()), daemon=True)

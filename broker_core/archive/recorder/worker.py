@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import IO, Any
 
 from ...children import frames, step_back
-from ...children.frames import Frame
+from ...children.frames import ChildFrame
 from ...engine.columns.rowset import RowSet
 from ...errors import PenstockError
 from ...journal.view import JournalView
@@ -41,7 +41,7 @@ def run() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])  # a broker blocks them
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries must not be a reply
-    requests: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[ChildFrame] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), name="requests", daemon=True).start()
     worker = RecorderWorker(requests.get().header)
     while True:
@@ -49,7 +49,7 @@ def run() -> int:
         frames.send(answers, worker.answer(request))
 
 
-def _read(file: IO[bytes], requests: queue.SimpleQueue[Frame]) -> None:
+def _read(file: IO[bytes], requests: queue.SimpleQueue[ChildFrame]) -> None:
     while True:
         request = frames.receive(file)
         if request is None:
@@ -73,14 +73,14 @@ class RecorderWorker:
             self._stores[url] = store_of(url)
         return self._stores[url]
 
-    def answer(self, request: Frame) -> dict[str, Any]:
+    def answer(self, request: ChildFrame) -> dict[str, Any]:
         """Carry out a request. A reply with an `error` has `refused` if an operator must act."""
         answer = self._answered(request)
         if "error" in answer:
             self._stores.pop(request.header["url"], None)  # table and credentials may have changed
         return answer
 
-    def _answered(self, request: Frame) -> dict[str, Any]:
+    def _answered(self, request: ChildFrame) -> dict[str, Any]:
         try:
             return _REQUESTS[request.header["op"]](self, request)
         except TableRefused as error:
@@ -91,7 +91,7 @@ class RecorderWorker:
             log.exception("a request of the broker's failed: %s", request.header["op"])
             return {"error": f"{type(error).__name__}: {error}", "refused": False}
 
-    def _record(self, request: Frame) -> dict[str, Any]:
+    def _record(self, request: ChildFrame) -> dict[str, Any]:
         header = request.header
         content = RecordingContent(
             header["queue"],
@@ -135,7 +135,7 @@ class RecorderWorker:
             "differs": False,
         }
 
-    def _keep(self, request: Frame) -> dict[str, Any]:
+    def _keep(self, request: ChildFrame) -> dict[str, Any]:
         """Keep a table small: merge small files, remove old days and unneeded files."""
         header = request.header
         answer = {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
@@ -154,12 +154,12 @@ class RecorderWorker:
             answer["vacuumed"] = queue_table.vacuum(header["vacuumS"])
         return answer
 
-    def _tables(self, request: Frame) -> dict[str, Any]:
+    def _tables(self, request: ChildFrame) -> dict[str, Any]:
         """Return the names in the archive that may be tables, of any queue."""
         return {"names": names_in(request.header["url"])}
 
 
-_REQUESTS: dict[str, Callable[[RecorderWorker, Frame], dict[str, Any]]] = {
+_REQUESTS: dict[str, Callable[[RecorderWorker, ChildFrame], dict[str, Any]]] = {
     "record": RecorderWorker._record,
     "keep": RecorderWorker._keep,
     "tables": RecorderWorker._tables,

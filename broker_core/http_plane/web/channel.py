@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
 from ...children import frames
-from ...children.frames import Frame
+from ...children.frames import ChildFrame
 
 MAX_WAITING = 256  # questions of users without an answer; the next request is refused and may be repeated
 MAX_WAITING_OF_USER = 128  # of one user: half of all. Clients without a user name count as one user
@@ -112,7 +112,7 @@ class Channel:
         """Send the broker a notice, which has no answer."""
         self._out.put(({"op": op}, ()))
 
-    def _receive(self, frame: Frame) -> None:
+    def _receive(self, frame: ChildFrame) -> None:
         future = self._waiting.get(frame.header["id"])
         if future is not None and not future.done():
             body, *more = frame.attachments
