@@ -150,9 +150,9 @@ def test_rows_move_as_the_table_says_and_else_there_is_an_error_that_changes_not
 STATES = {state.name for state in State}
 
 
-@pytest.mark.parametrize("path", sorted((ENGINE / "apply").glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((ENGINE / "events").glob("*.py")), ids=lambda p: p.stem)
 def test_what_applies_events_names_no_state(path: Path) -> None:
-    """Find no state in `apply`: it says a verb, and source and target are the table's."""
+    """An event names a verb. The table names the states before and after."""
     names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     assert not names & {"State", *STATES}
 

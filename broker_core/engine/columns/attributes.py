@@ -60,28 +60,28 @@ class Attributes:
         """Return the form of events; None if every message has the defaults."""
         if self is NO_ATTRIBUTES:
             return None
-        said: dict[str, Any] = {}
+        stored: dict[str, Any] = {}
         for name in ("priority", "closes"):
             if (values := getattr(self, name)) is not None and values.any():
-                said[name] = narrowed(values)
+                stored[name] = narrowed(values)
         for name in ("expiry", "due"):
             if (times := getattr(self, name)) is not None and times.any():
                 first = int(times.min(where=times > 0, initial=NEVER))
-                said[name] = {"from": first, "after": narrowed(np.where(times > 0, times - first + 1, 0))}
+                stored[name] = {"from": first, "after": narrowed(np.where(times > 0, times - first + 1, 0))}
         for name in ("group", "key"):
             coded: Coded | None = getattr(self, name)
             if coded is not None:
-                said[name] = {"names": coded.names, "codes": narrowed(coded.codes)}
+                stored[name] = {"names": coded.names, "codes": narrowed(coded.codes)}
         if self.ids is not None:
-            said["ids"] = base64.b64encode(self.ids.tobytes()).decode()
-        return said or None
+            stored["ids"] = base64.b64encode(self.ids.tobytes()).decode()
+        return stored or None
 
     @classmethod
-    def of_journal(cls, said: dict[str, Any] | None) -> Attributes:
+    def of_journal(cls, stored: dict[str, Any] | None) -> Attributes:
         """Read the form of events."""
-        if said is None:
+        if stored is None:
             return NO_ATTRIBUTES
-        values = dict(said)
+        values = dict(stored)
         for name in ("expiry", "due"):
             if name in values:
                 after = values[name]["after"].astype(np.int64)

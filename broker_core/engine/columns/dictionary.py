@@ -63,11 +63,11 @@ class Dictionary:
         if len(coded.codes) == 1:
             code = int(coded.codes[0])
             return np.array([self._code(coded.names[code - 1]) if code else 0])
-        used, found = coded.used(), np.zeros(len(coded.names) + 1, np.int64)
+        used, codes_by_name = coded.used(), np.zeros(len(coded.names) + 1, np.int64)
         names = coded.names if len(used) == len(coded.names) else [coded.names[code - 1] for code in used.tolist()]
         known = self._codes.get
-        found[used] = [known(name) or self._code(name) for name in names]
-        codes: Ints = found[coded.codes]
+        codes_by_name[used] = [known(name) or self._code(name) for name in names]
+        codes: Ints = codes_by_name[coded.codes]
         return codes
 
     def _code(self, name: str) -> int:
@@ -89,8 +89,8 @@ class Dictionary:
     def hashes(self, codes: Ints) -> Ints:
         """Return hashes of the names, which are the same after a restart; codes are not. A forgotten name has an arbitrary
         hash."""
-        found: Ints = self._hashes[np.minimum(codes, len(self._hashes) - 1)]
-        return found
+        hashes: Ints = self._hashes[np.minimum(codes, len(self._hashes) - 1)]
+        return hashes
 
     def came(self, codes: Ints) -> None:
         """Count live rows that have these codes."""
@@ -106,8 +106,8 @@ class Dictionary:
 
     def live(self, codes: Ints) -> Ints:
         """Count the live messages of each code."""
-        found: Ints = self._live[codes]
-        return found
+        counts: Ints = self._live[codes]
+        return counts
 
     def forget(self, codes: Ints) -> None:
         """Forget the names of these codes, which become free."""

@@ -29,9 +29,9 @@ class Intervals:
     def apart(cls, intervals: Iterable[Sequence[int]]) -> Intervals:
         """Make intervals that are disjoint and in order. Intervals that touch are not joined, so that `index` distinguishes
         them."""
-        found = cls()
-        found._edges = np.array([edge for begin, end in intervals for edge in (begin, end)], np.int64)
-        return found
+        intervals_apart = cls()
+        intervals_apart._edges = np.array([edge for begin, end in intervals for edge in (begin, end)], np.int64)
+        return intervals_apart
 
     def __bool__(self) -> bool:
         return len(self._edges) > 0
@@ -44,14 +44,14 @@ class Intervals:
 
     def contains(self, positions: Ints) -> npt.NDArray[np.bool_]:
         """Return which of the positions lie in an interval."""
-        found: npt.NDArray[np.bool_] = np.searchsorted(self._edges, positions, side="right") & 1 == 1
-        return found
+        inside: npt.NDArray[np.bool_] = np.searchsorted(self._edges, positions, side="right") & 1 == 1
+        return inside
 
     def index(self, positions: Ints) -> npt.NDArray[np.int64]:
         """Return by position the number of its interval; -1: in no interval."""
         at = np.searchsorted(self._edges, positions, side="right")
-        found: npt.NDArray[np.int64] = np.where(at & 1 == 1, at >> 1, -1)
-        return found
+        numbers: npt.NDArray[np.int64] = np.where(at & 1 == 1, at >> 1, -1)
+        return numbers
 
     def meets(self, low: int, high: int) -> bool:
         """Return True if an interval has a position from `low` to `high`, both included."""
@@ -74,8 +74,8 @@ class Intervals:
 
     def pairs(self) -> list[list[int]]:
         """Return the persisted form: pairs (begin, end), in order."""
-        found: list[list[int]] = self._edges.reshape(-1, 2).tolist()
-        return found
+        pairs: list[list[int]] = self._edges.reshape(-1, 2).tolist()
+        return pairs
 
 
 NOTHING = Intervals()

@@ -44,7 +44,7 @@ class Overlays:
         for row in _numbers(rows):
             known = self._rows.get(row, ())
             if entry in known:
-                self._rows[row] = (*(other for other in known if other != entry), entry)
+                self._rows[row] = (*(overlay for overlay in known if overlay != entry), entry)
             else:
                 self._rows[row] = (*known, entry)
                 self.bytes += len(entry) + ROW_BYTES

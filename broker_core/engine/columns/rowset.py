@@ -340,8 +340,8 @@ def exclude(rows: Rows, gone: Rows) -> Rows:
         return rows
     mine = as_array(rows)
     at = np.minimum(np.searchsorted(others, mine), len(others) - 1)
-    kept: Ints = mine[others[at] != mine]
-    return kept
+    rest: Ints = mine[others[at] != mine]
+    return rest
 
 
 def _span(rows: Rows) -> tuple[int, int]:

@@ -112,8 +112,8 @@ class Locations(NamedTuple):
         if self.scattered is not None:
             return self.scattered
         ends = np.cumsum(self.rows)
-        found: npt.NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(self.payload_row - (ends - self.rows), self.rows)
-        return found
+        numbers: npt.NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(self.payload_row - (ends - self.rows), self.rows)
+        return numbers
 
     def extents(self) -> Iterator[Extent]:
         """Yield the rows record by record, in order. No extent has a row of its record twice, or two times of arrival."""

@@ -121,11 +121,11 @@ def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
 @decides(c.ListExchanges)
 def list_exchanges(state: BrokerState, command: c.ListExchanges, now: c.Now) -> Decision[list[dict[str, Any]]]:
     """Describe one exchange, or all, with their bindings. Raises NotFound."""
-    found = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
-    return Decision([], [_described(exchange) for exchange in found])
+    exchanges = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
+    return Decision([], [_described(exchange) for exchange in exchanges])
 
 
-def _said(binding: Binding) -> dict[str, Any]:
+def _binding_json(binding: Binding) -> dict[str, Any]:
     return {"noLocal" if name == "no_local" else name: value for name, value in binding.to_json().items()}
 
 
@@ -134,5 +134,5 @@ def _described(exchange: Exchange) -> dict[str, Any]:
         "exchange": exchange.name,
         "type": exchange.kind,
         "options": exchange.options,
-        "bindings": [_said(binding) for binding in exchange.bindings.values()],
+        "bindings": [_binding_json(binding) for binding in exchange.bindings.values()],
     }

@@ -123,7 +123,7 @@ class _Assignment:
 
         Returns each holder with the messages of one level that it takes, ascending; higher levels first.
         """
-        found: dict[tuple[int, int], list[Ints]] = {}
+        taken: dict[tuple[int, int], list[Ints]] = {}
         budgets, ready = list(command.budgets), {}
         for offer in command.offers:
             if not self._free.any():
@@ -136,12 +136,12 @@ class _Assignment:
             for level in reversed(range(self._queue.rules.levels)):
                 rows = self._take(offer, level, left)
                 if len(rows):
-                    found.setdefault((level, offer.holder), []).append(rows)
+                    taken.setdefault((level, offer.holder), []).append(rows)
                     left -= len(rows)
                     for index in offer.budgets:
                         budgets[index] -= len(rows)
-        order = sorted(found, key=lambda key: -key[0])
-        return [(holder, np.sort(np.concatenate(found[level, holder]))) for level, holder in order]
+        order = sorted(taken, key=lambda key: -key[0])
+        return [(holder, np.sort(np.concatenate(taken[level, holder]))) for level, holder in order]
 
     def _is_ready(self, offer: c.Offer, now: c.Now) -> bool:
         """Return True if the link may take messages, and no message in the queue waits for it."""

@@ -110,8 +110,8 @@ def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | N
         return False
     search = Search(1, filters=_filters(queue, subscription, now), matching=matching)
     for level in reversed(range(queue.rules.levels)):
-        found = find(queue, queue.position_of(subscription, level), search, level)
-        if found.rows or (found.unknown is not None and find(queue, found.unknown, search._replace(matching=None), level).rows):
+        match = find(queue, queue.position_of(subscription, level), search, level)
+        if match.rows or (match.unknown is not None and find(queue, match.unknown, search._replace(matching=None), level).rows):
             return True
         if barrier(queue, level) != NEVER:
             break
@@ -120,8 +120,8 @@ def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | N
 
 def _lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:
     """Return the lowest position that one of these links has reached at this level."""
-    there = [queue.consumers.subscriptions[holder] for holder in holders if holder in queue.consumers.subscriptions]
-    return min((queue.position_of(subscription, level) for subscription in there), default=queue.next_sequence)
+    subscriptions = [queue.consumers.subscriptions[holder] for holder in holders if holder in queue.consumers.subscriptions]
+    return min((queue.position_of(subscription, level) for subscription in subscriptions), default=queue.next_sequence)
 
 
 @decides(c.Browse)

@@ -76,10 +76,10 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
 
 
 def _holders(queue: Queue, rows: RowSet) -> list[int]:
-    found: set[int] = set()
+    holders: set[int] = set()
     for number, part in rows.items():
-        found.update(np.unique(queue.blocks[number].holder.get(part)).tolist())
-    return sorted(found)
+        holders.update(np.unique(queue.blocks[number].holder.get(part)).tolist())
+    return sorted(holders)
 
 
 def _two(state: BrokerState, command: c.Move | c.Copy, verb: str) -> tuple[Queue, Queue]:
@@ -102,14 +102,14 @@ def _to_shift(source: Queue, target: Queue, command: c.Move | c.Copy, now: c.Now
         rows = block.waiting()
         return rows if block.next_expiry > wall else rows[~block.expired(rows, wall)]
 
-    found, more = _look(source, command.first, command.last, command.messages, waiting)
-    rows = fitting(target, source, found, {})
-    if found and not rows:
+    waiting_rows, more = _look(source, command.first, command.last, command.messages, waiting)
+    rows = fitting(target, source, waiting_rows, {})
+    if waiting_rows and not rows:
         raise errors.ResourceLimit(
             f"queue {target.name!r} is full: nothing was changed. Drain it, or raise its limits (`penstock queue alter`)"
         )
-    left = found.count - rows.count
-    return rows, c.Shifted(rows.count, found.last + 1 if more and not left else None, left)
+    left = waiting_rows.count - rows.count
+    return rows, c.Shifted(rows.count, waiting_rows.last + 1 if more and not left else None, left)
 
 
 def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -> tuple[RowSet, bool]:
@@ -139,20 +139,20 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
         rows = np.sort(np.concatenate([_away_from_home(block), stayed(block, state.dropped)]))
         return rows if named is None else rows[_within(rows + block.base, *named)]
 
-    found, more = _look(queue, command.first, command.last, command.messages, dead)
+    dead_rows, more = _look(queue, command.first, command.last, command.messages, dead)
     moved = 0
-    here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.dropped))) for n, rows in found.items())
+    here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.dropped))) for n, rows in dead_rows.items())
     if back := fitting(queue, queue, here, coming):
         events.append(e.Redriven(queue.name, back, now.wall))
         moved += back.count
-    for name, rows in _by_origin(queue, found.minus(here)).items():
+    for name, rows in _by_origin(queue, dead_rows.minus(here)).items():
         origin = state.queues.get(name)
         if origin is None or origin is queue:
             continue
         if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
             events.append(e.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
             moved += going.count
-    shifted = c.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
+    shifted = c.Shifted(moved, dead_rows.last + 1 if more and dead_rows else None, dead_rows.count - moved)
     return Decision([(event, None) for event in events], shifted)
 
 
@@ -210,9 +210,9 @@ def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
         return rows
     sequences, origins = rows.sequences(), came_from.astype(np.int64)
     latest = _latest(origin)
-    kept = np.ones(len(sequences), np.bool_)
+    newest = np.ones(len(sequences), np.bool_)
     for code in np.unique(keys[keys > 0]).tolist():
         of_key = keys == code
         known = origin.keys.get(queue.keys.name(code) or "")
-        kept[of_key & (origins < max(origins[of_key].max(), latest[known] if known else 0))] = False
-    return RowSet.of_sequences(sequences[kept])
+        newest[of_key & (origins < max(origins[of_key].max(), latest[known] if known else 0))] = False
+    return RowSet.of_sequences(sequences[newest])

@@ -39,8 +39,8 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
         same = all(options.get(name) == queue.options.get(name) for name in asked)
         if queue.kind != command.type or not same:
             raise errors.AlreadyExists(
-                f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "
-                f"{command.type!r} and {_said(options)}: declare it as it is, alter it (`penstock queue alter`), or delete it"
+                f"queue {queue.name!r} exists with type {queue.kind!r} and {_shown(queue.options)}, not with type "
+                f"{command.type!r} and {_shown(options)}: declare it as it is, alter it (`penstock queue alter`), or delete it"
             )
         return Decision([], False)
     if len(state.queues) >= MAX_QUEUES:
@@ -61,7 +61,7 @@ def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
     return maker.user
 
 
-def _said(options: dict[str, Any]) -> str:
+def _shown(options: dict[str, Any]) -> str:
     return "options " + ", ".join(f"{name}={value}" for name, value in sorted(options.items())) if options else "default options"
 
 

@@ -36,15 +36,15 @@ def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
     try:
-        found = route(
+        routing = route(
             exchanges, queues, command.exchange, Sending(command.count, command.keys, command.examined, command.container)
         )
         sending = _Distribution(state, command, now)
-        for part in found.parts:
+        for part in routing.parts:
             sending.add(part)
     except Stale:
         return Decision([], c.Sent(stale=True))
-    reply = c.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
+    reply = c.Sent(routing.refused, sending.refused(routing.parts), sending.error, routing.dropped)
     if command.whole:
         _check_whole(command, reply)
     return sending.decision(reply)

@@ -148,13 +148,13 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
     if rules.overflow == "ring":  # AVAILABLE messages are dropped
         taken -= queue.counts[State.AVAILABLE]
         taken_bytes -= queue.available_bytes
-    each = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
-    fits = taken_bytes + each <= rules.max_bytes if rules.max_bytes else np.ones(len(stays), np.bool_)
+    size_of = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
+    fits = taken_bytes + size_of <= rules.max_bytes if rules.max_bytes else np.ones(len(stays), np.bool_)
     stays = stays * fits
     if rules.max_messages:
         fits &= taken + np.cumsum(stays) - stays + 1 <= rules.max_messages
     if rules.max_bytes:
-        fits &= taken_bytes + np.cumsum(stays * each) - stays * each + each <= rules.max_bytes
+        fits &= taken_bytes + np.cumsum(stays * size_of) - stays * size_of + size_of <= rules.max_bytes
     return fits
 
 

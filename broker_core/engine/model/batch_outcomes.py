@@ -99,13 +99,13 @@ class BatchOutcomes:
         sequences, last = np.unique(sequences, return_index=True)
         latest = code_of[::-1][last]
         order = np.argsort(latest, kind="stable")
-        found, begins = np.unique(latest[order], return_index=True)
+        codes_used, begins = np.unique(latest[order], return_index=True)
         parts, known = np.split(sequences[order], begins[1:]), list(kinds)
         merged = []
-        for code, rows in zip(found.tolist(), parts, strict=False):
+        for code, rows in zip(codes_used.tolist(), parts, strict=False):
             outcome, error = known[code]
             merged.append(RowsOutcome(outcome, error, RowSet.of_sequences(rows)))
-        self._entries = [RowsOutcome(each.outcome, each.error, each.rows.packed()) for each in cut(merged, MAX_OUTCOMES)]
+        self._entries = [RowsOutcome(entry.outcome, entry.error, entry.rows.packed()) for entry in cut(merged, MAX_OUTCOMES)]
 
 
 def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:
@@ -113,17 +113,17 @@ def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:
     if len(outcomes) <= most:
         return outcomes
     # There are few entries without a text. Malformed messages keep theirs, because they have another outcome.
-    may_stay = [number < most or each.error is None or each.outcome == MALFORMED for number, each in enumerate(outcomes)]
-    kept = [each for each, stays in zip(outcomes, may_stay, strict=True) if stays]
-    rest = [each.rows.sequences() for each, stays in zip(outcomes, may_stay, strict=True) if not stays]
-    for number, each in enumerate(kept):
-        if each.error == NOT_KEPT:
-            rest.append(each.rows.sequences())
-            del kept[number]
+    may_stay = [number < most or entry.error is None or entry.outcome == MALFORMED for number, entry in enumerate(outcomes)]
+    merged = [entry for entry, stays in zip(outcomes, may_stay, strict=True) if stays]
+    rest = [entry.rows.sequences() for entry, stays in zip(outcomes, may_stay, strict=True) if not stays]
+    for number, entry in enumerate(merged):
+        if entry.error == NOT_KEPT:
+            rest.append(entry.rows.sequences())
+            del merged[number]
             break
     if rest:
-        kept.append(RowsOutcome("rejected", NOT_KEPT, RowSet.of_sequences(np.sort(np.concatenate(rest)))))
-    return kept
+        merged.append(RowsOutcome("rejected", NOT_KEPT, RowSet.of_sequences(np.sort(np.concatenate(rest)))))
+    return merged
 
 
 def shortened(error: str | None) -> str | None:

@@ -89,8 +89,8 @@ def retry_times(queue: Queue, rows: RowSet, now: int) -> Iterator[tuple[int, Row
         if isinstance(before, int):
             parts.setdefault(_delay(queue.rules, before), []).append((number, part))
             continue
-        found, which = np.unique(before, return_inverse=True)
-        delays = np.array([_delay(queue.rules, count) for count in found.tolist()])[which]
+        counts, which = np.unique(before, return_inverse=True)
+        delays = np.array([_delay(queue.rules, count) for count in counts.tolist()])[which]
         for delay in np.unique(delays).tolist():
             parts.setdefault(delay, []).append((number, as_array(part)[delays == delay]))
     for delay, some in parts.items():

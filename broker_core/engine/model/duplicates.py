@@ -39,25 +39,25 @@ class DuplicateWindow:
 
     def _fresh(self, ids: Ints, since: int) -> Iterator[bool]:
         seen: set[bytes] = set()
-        for one in ids.tolist():
-            known = one in seen or self._times.get(one, -1) >= since
-            if one != _NO_ID:
-                seen.add(one)
+        for digest in ids.tolist():
+            known = digest in seen or self._times.get(digest, -1) >= since
+            if digest != _NO_ID:
+                seen.add(digest)
             yield not known
 
     def remember(self, ids: Ints, time: int, most: int) -> None:
         """Add fresh ids that arrived at `time`. At most `most` ids are remembered."""
         times = self._times
-        for one in ids.tolist():
-            if one != _NO_ID:
-                times.pop(one, None)  # so that it moves to the end
-                times[one] = time
+        for digest in ids.tolist():
+            if digest != _NO_ID:
+                times.pop(digest, None)  # so that it moves to the end
+                times[digest] = time
         while len(times) > most:
             if not self._oldest:
                 self._oldest = list(itertools.islice(times.items(), _AHEAD))[::-1]
-            one, came = self._oldest.pop()
-            if times.get(one) == came:  # otherwise it has arrived again
-                del times[one]
+            digest, came = self._oldest.pop()
+            if times.get(digest) == came:  # otherwise it has arrived again
+                del times[digest]
 
     def persisted(self) -> dict[str, Any]:
         """Return the form of snapshots: ids and times."""

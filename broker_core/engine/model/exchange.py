@@ -81,8 +81,8 @@ class Exchange:
 
     def numbers_of(self, queue: str, key: str | None) -> list[int]:
         """Return the numbers of the bindings of a queue, with this key or with any."""
-        found = self.bindings.items()
-        return [number for number, each in found if each.queue == queue and (key is None or each.key == key)]
+        bindings = self.bindings.items()
+        return [number for number, binding in bindings if binding.queue == queue and (key is None or binding.key == key)]
 
     def targets(self, key: str) -> Targets:
         """Return the targets of a routing key."""
@@ -90,13 +90,13 @@ class Exchange:
             key = ""
         elif len(key) > MAX_KEY:  # longer than any binding; not even `#` matches, which bounds the cost of a key
             return NOWHERE
-        found = self._known.get(key)
-        if found is None:
-            found = self._targets(self._matcher.match(key))
+        targets = self._known.get(key)
+        if targets is None:
+            targets = self._targets(self._matcher.match(key))
             if len(self._known) >= MAX_ROUTE_CACHE:
                 self._known = {}
-            self._known[key] = found
-        return found
+            self._known[key] = targets
+        return targets
 
     def _targets(self, numbers: Iterable[int]) -> Targets:
         matched = [(number, self.bindings[number]) for number in numbers]
@@ -204,6 +204,6 @@ class Exchanges:
     def from_json(cls, data: Iterable[dict[str, Any]]) -> Exchanges:
         """Read the form of snapshots."""
         exchanges = cls()
-        for each in data:
-            exchanges.add(Exchange.from_json(each))
+        for exchange in data:
+            exchanges.add(Exchange.from_json(exchange))
         return exchanges

@@ -17,12 +17,12 @@ OPTIONS: dict[str, tuple[str, ...] | None] = {
 }
 
 
-def checked(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that differ from their defaults. Raises InvalidRequest."""
     if kind not in TYPES:
         raise InvalidRequest(f"type {kind!r:.80} is not known of exchanges; known are {', '.join(TYPES)}")
-    found = {}
-    for name, value in given.items():
+    values = {}
+    for name, value in options.items():
         if name not in OPTIONS:
             raise InvalidRequest(f"option {name!r:.80} is not known of exchanges; known are {', '.join(OPTIONS)}")
         allowed = OPTIONS[name]
@@ -32,16 +32,16 @@ def checked(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not one of {', '.join(allowed)}")
         if allowed is None and not is_node_name(value):
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not the name of a queue or an exchange, {NODE_NAME}")
-        found[name] = value
-    default = "alternate" if "alternate" in found else "refuse"
-    if found.get("unroutable", default) == "alternate" and "alternate" not in found:
+        values[name] = value
+    default = "alternate" if "alternate" in values else "refuse"
+    if values.get("unroutable", default) == "alternate" and "alternate" not in values:
         raise InvalidRequest(
             "option 'unroutable': 'alternate' needs the option 'alternate', the name of the queue or exchange that "
             "gets such messages"
         )
-    if found.get("unroutable", default) != "alternate" and "alternate" in found:
+    if values.get("unroutable", default) != "alternate" and "alternate" in values:
         raise InvalidRequest(
-            f"option 'unroutable': {found['unroutable']!r} leaves nothing for the alternate; leave one of them out"
+            f"option 'unroutable': {values['unroutable']!r} leaves nothing for the alternate; leave one of them out"
         )
     defaults = {"unroutable": default, "lifetime": "permanent"}
-    return {name: value for name, value in found.items() if value != defaults.get(name)}
+    return {name: value for name, value in values.items() if value != defaults.get(name)}

@@ -41,8 +41,8 @@ class Groups:
     def owners(self, codes: Ints) -> npt.NDArray[np.int64]:
         """Return the holder of each group; 0: no holder. Code 0 is never held."""
         self._grow()
-        found: npt.NDArray[np.int64] = self._owner[codes]
-        return found
+        owners: npt.NDArray[np.int64] = self._owner[codes]
+        return owners
 
     def acquired(self, block: Block, rows: Rows, holder: int, behind: int = NEVER) -> None:
         """Count rows for a holder. It may have passed over earlier rows of their groups, from sequence number `behind` on."""

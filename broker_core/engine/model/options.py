@@ -273,7 +273,7 @@ class Rules:
         return all(getattr(self, name) == each.default for name, each in _BY_FIELD.items() if each.on_arrival)
 
 
-_BY_FIELD: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(Rules)}
+_BY_FIELD: dict[str, Option] = {option.name: option.metadata["option"] for option in fields(Rules)}
 _SNAKE = {re.sub("_([a-z])", lambda letter: letter[1].upper(), name): name for name in _BY_FIELD}
 #: By public name, for AMQP, JSON and the command line.
 OPTIONS: dict[str, Option] = {name: _BY_FIELD[field_name] for name, field_name in _SNAKE.items()}
@@ -296,21 +296,21 @@ def described() -> str:
     return "\n".join(lines)
 
 
-def checked(type_: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(type_: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that differ from their defaults, with typed values. Raises InvalidRequest."""
     if type_ not in TYPES:
         raise InvalidRequest(f"type {type_!r:.80} is not known; known are {', '.join(TYPES)}")
     known = [name for name, option in OPTIONS.items() if option.type in (None, type_)]
-    found = {}
-    for name, value in given.items():
+    values = {}
+    for name, value in options.items():
         if name not in known:
             guess = nearest(name[:MAX_NAME], known)
             meant = "" if guess is None else f": did you mean {guess!r}?"
             raise InvalidRequest(f"option {name!r:.80} is not known of type {type_}{meant}; known are {', '.join(known)}")
-        found[name] = _value(name, OPTIONS[name], value)
-    if type_ == "lastvalue" and found.get("key") is None:
+        values[name] = _value(name, OPTIONS[name], value)
+    if type_ == "lastvalue" and values.get("key") is None:
         raise InvalidRequest(f"option 'key' is needed by a lastvalue queue: {OPTIONS['key'].allowed}")
-    return {name: value for name, value in found.items() if value != OPTIONS[name].default}
+    return {name: value for name, value in values.items() if value != OPTIONS[name].default}
 
 
 def _value(name: str, option: Option, value: Any) -> Any:
@@ -333,10 +333,10 @@ def _value(name: str, option: Option, value: Any) -> Any:
     return value
 
 
-def check_names(given: Mapping[str, Any]) -> None:
+def check_names(options: Mapping[str, Any]) -> None:
     """Raise InvalidRequest if an option names a queue that cannot exist. A declaration calls it; `checked` also reads the
     journal."""
-    for name, value in given.items():
+    for name, value in options.items():
         if name in OPTIONS and OPTIONS[name].allowed == QUEUE_NAME and value is not None and not is_node_name(value):
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, {NODE_NAME}")
 

@@ -261,16 +261,16 @@ class Queue:
                 return
         if len(states) < count or states.translate(None, LEGAL[verb]):
             raise self.illegal(verb, np.frombuffer(states, np.uint8))
-        numbers, found = as_array(rows), np.frombuffer(states, np.uint8)
+        numbers, row_states = as_array(rows), np.frombuffer(states, np.uint8)
         for step in STEPS[verb]:
-            some = numbers[found == step.source]
+            some = numbers[row_states == step.source]
             if len(some):
                 self._step(block, some, len(some), step)
 
     def illegal(self, verb: Verb, states: npt.NDArray[np.uint8]) -> IllegalTransition:
         """Return the error for rows of which at least one has a state that does not allow `verb`."""
-        found = ", ".join(State(state).name for state in np.unique(states)) or "nothing"
-        return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {found}")
+        names = ", ".join(State(state).name for state in np.unique(states)) or "nothing"
+        return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {names}")
 
     def allowed(self, rows: RowSet, verb: Verb) -> RowSet:
         """Keep the rows of blocks in memory whose state allows `verb`."""
@@ -279,8 +279,8 @@ class Queue:
         for number, part in rows.items():
             block = self.blocks.get(number)
             if block is not None:
-                there = as_array(clip(part, 0, block.filled))
-                parts.append((number, there[np.isin(block.state[there], legal)]))
+                numbers = as_array(clip(part, 0, block.filled))
+                parts.append((number, numbers[np.isin(block.state[numbers], legal)]))
         return RowSet.of(parts)
 
     def _step(self, block: Block, rows: Rows, count: int, step: Step) -> None:
@@ -477,12 +477,12 @@ class Queue:
 
 def _first_runs(runs: deque[Run], count: int) -> list[Run]:
     """Remove the first `count` rows from the runs."""
-    found = []
+    first_runs = []
     while count:
         run = runs.popleft()
         if run.rows > count:
             runs.appendleft(Run(run.rows - count, run.position, run.skip + count))
             run = run._replace(rows=count)
-        found.append(run)
+        first_runs.append(run)
         count -= run.rows
-    return found
+    return first_runs

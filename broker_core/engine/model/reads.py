@@ -66,12 +66,12 @@ class Reads:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of snapshots."""
-        return {"by": [list(each) for each in self.by], "sent": self.sent, "dropped": self.dropped, "unknown": self.unknown}
+        return {"by": [list(read) for read in self.by], "sent": self.sent, "dropped": self.dropped, "unknown": self.unknown}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Reads:
         """Read the form of snapshots."""
-        return cls([SparkBatch(*each) for each in data["by"]], data["sent"], data["dropped"], data["unknown"])
+        return cls([SparkBatch(*read) for read in data["by"]], data["sent"], data["dropped"], data["unknown"])
 
 
 def series_of(kind: str, name: str) -> str:

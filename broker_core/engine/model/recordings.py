@@ -162,13 +162,13 @@ class QueueRecordings:
         """Return True if all counts are right, and the current recording contains only settled rows that are not recorded."""
         rows = size = 0
         for block in queue.blocks.values():
-            found = block.unrecorded_rows()
-            if block.unrecorded != len(found):
+            unrecorded = block.unrecorded_rows()
+            if block.unrecorded != len(unrecorded):
                 return False
             mine = None if self.current is None else self.current.rows.rows(block.number)
-            if mine is not None and not np.isin(as_array(mine), found).all():
+            if mine is not None and not np.isin(as_array(mine), unrecorded).all():
                 return False
-            rows, size = rows + len(found), size + block.sizes.total(found, len(found))
+            rows, size = rows + len(unrecorded), size + block.sizes.total(unrecorded, len(unrecorded))
         for entry in queue.packed.values():
             rows, size = rows + entry.unrecorded.count, size + entry.unrecorded_bytes
         waiting = rows - (0 if self.current is None else self.current.rows.count)
@@ -222,7 +222,7 @@ def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
 
 def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]:
     """Describe each queue that has something to record. `departed` contains the ids of deleted queues."""
-    found = []
+    descriptions = []
     for queue in queues:
         recordings = queue.recordings
         current = recordings.current
@@ -230,7 +230,7 @@ def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]
             in_recording = (0, 0) if current is None else (current.rows.count, current.bytes)
             waiting = (recordings.rows - in_recording[0], recordings.bytes - in_recording[1], recordings.since)
             number = None if current is None else current.number
-            found.append(
+            descriptions.append(
                 Backlog(
                     queue.id,
                     queue.name,
@@ -242,7 +242,7 @@ def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]
                     queue.id in departed,
                 )
             )
-    return found
+    return descriptions
 
 
 def _bytes(queue: Queue, rows: RowSet) -> int:

@@ -34,16 +34,16 @@ def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDA
     """Return by row of a block in memory whether its payload is needed. `departed`: the queue was deleted, with its live
     messages."""
     rows = slice(0, block.filled)
-    found: npt.NDArray[np.bool_] = (block.state[rows] != ARCHIVED) & (not departed)
+    is_needed: npt.NDArray[np.bool_] = (block.state[rows] != ARCHIVED) & (not departed)
     if block.live == block.filled:
-        return found
+        return is_needed
     if keeping.unrecorded and block.unrecorded:
-        found[block.unrecorded_rows()] = True
+        is_needed[block.unrecorded_rows()] = True
     if block.runs.high >= keeping.settled:
-        found |= block.positions(rows) >= keeping.settled
+        is_needed |= block.positions(rows) >= keeping.settled
     if block.stayed.values is not None and block.runs.high >= keeping.stayed:
-        found |= (block.stayed.values[rows] != 0) & (block.positions(rows) >= keeping.stayed)
-    return found
+        is_needed |= (block.stayed.values[rows] != 0) & (block.positions(rows) >= keeping.stayed)
+    return is_needed
 
 
 def needed_span(entry: PackedBlock, keeping: Keeping) -> tuple[int, int] | None:

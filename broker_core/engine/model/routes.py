@@ -93,13 +93,13 @@ class Stale(Exception):
 def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded) -> list[Inside]:
     """Return the bindings that depend on the content of messages with these keys, for the exchange `name` and its alternates.
     Exchanges without such bindings are left out."""
-    found = []
+    inside_by_exchange = []
     for exchange in chain(exchanges, name):
         numbers = {number for key in _distinct(keys) for number in exchange.targets(key).particular}
         inside = [(number, exchange.bindings[number]) for number in sorted(numbers) if exchange.bindings[number].looks_inside]
         if inside:
-            found.append(Inside(exchange.name, exchange.version, inside))
-    return found
+            inside_by_exchange.append(Inside(exchange.name, exchange.version, inside))
+    return inside_by_exchange
 
 
 class Sending(NamedTuple):
@@ -146,11 +146,11 @@ class _Routing:
 
     def parts(self) -> list[Part]:
         """Return the parts, each queue in one part: a message that reaches a queue in several ways is appended once."""
-        given = self._given
-        if sum(len(part.queues) for part in given) == len({queue for part in given for queue in part.queues}):
-            return given
+        parts = self._given
+        if sum(len(part.queues) for part in parts) == len({queue for part in parts for queue in part.queues}):
+            return parts
         by_queue: dict[str, list[Rows]] = {}
-        for part in given:
+        for part in parts:
             for queue in part.queues:
                 by_queue.setdefault(queue, []).append(part.rows)
         together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues with the same messages are joined
@@ -199,13 +199,13 @@ class _Routing:
         return _both(examined.rows.get(number, NO_ROWS), rows, self._count)
 
 
-def _both(one: Rows, other: Rows, count: int) -> Rows:
-    if one == slice(0, count) if isinstance(one, slice) else False:
-        return other
-    if isinstance(other, slice) and other == slice(0, count):
-        return one
-    found: Ints = np.intersect1d(as_array(one), as_array(other), assume_unique=True)
-    return found
+def _both(first: Rows, second: Rows, count: int) -> Rows:
+    if first == slice(0, count) if isinstance(first, slice) else False:
+        return second
+    if isinstance(second, slice) and second == slice(0, count):
+        return first
+    both: Ints = np.intersect1d(as_array(first), as_array(second), assume_unique=True)
+    return both
 
 
 def _whole(rows: Rows, count: int) -> Rows:

@@ -136,8 +136,8 @@ def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -
     size = block.sizes.uniform
     if search.max_bytes is not None and (size is None or size * count > search.max_bytes):
         return None
-    for each in search.filters:
-        if each.concerns(block):
+    for row_filter in search.filters:
+        if row_filter.concerns(block):
             return None
     return Found(RowSet({number: slice(start, start + count)}))
 
@@ -166,7 +166,7 @@ class _RunningSearch:
 
     def found(self) -> Found:
         parts = self._parts
-        if len(parts) > 1 and any(following[0] <= one[0] for one, following in itertools.pairwise(parts)):
+        if len(parts) > 1 and any(following[0] <= part[0] for part, following in itertools.pairwise(parts)):
             parts = _merged(parts)  # of several levels
         return Found(RowSet.of(parts), self._unknown, self._unevaluated)
 
@@ -232,7 +232,7 @@ class _RunningSearch:
         if of_level is not None:
             start = int(of_level.searchsorted(np.uint16(start)))
             stop = int(of_level.searchsorted(np.uint16(stop))) if stop < BLOCK_ROWS else len(of_level)
-        found: list[Ints] = []
+        parts: list[Ints] = []
         wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
         while wanted > 0 and start < stop:
             end = min(stop, start + width)
@@ -251,10 +251,10 @@ class _RunningSearch:
                 rows = some if here.all() else some[here]
             for row_filter in filters:
                 rows = row_filter.keep(block, rows)
-            found.append(as_array(rows)[:wanted])
-            wanted -= len(found[-1])
+            parts.append(as_array(rows)[:wanted])
+            wanted -= len(parts[-1])
             start, width = end, width * _WIDER
-        return np.concatenate(found) if len(found) > 1 else found[0] if found else slice(start, start)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else slice(start, start)
 
 
 def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
@@ -285,17 +285,17 @@ def _first_retries(queue: Queue) -> FirstRetries:
 
 def _find_first_retries(queue: Queue) -> FirstRetries:
     waiting = [block for _, block in sorted(queue.blocks.items()) if block.counts[DELAYED]]
-    levels, found = [NEVER] * queue.rules.levels, []
+    levels, grouped = [NEVER] * queue.rules.levels, []
     for block in waiting:
         mine = block.retries = block.retries or _retries(block)
         for level, sequence in zip(mine.levels.tolist(), mine.of_levels.tolist(), strict=True):
             levels[level] = min(levels[level], sequence)
         if len(mine.groups):
-            found.append(mine)
-    if len(found) < 2:
-        return FirstRetries(levels, *(found[0][2:] if found else (_NONE, _NONE)))
-    lowest = np.full(1 + max(int(mine.groups[-1]) for mine in found), NEVER)  # by code
-    for mine in reversed(found):  # so that the first block comes last
+            grouped.append(mine)
+    if len(grouped) < 2:
+        return FirstRetries(levels, *(grouped[0][2:] if grouped else (_NONE, _NONE)))
+    lowest = np.full(1 + max(int(mine.groups[-1]) for mine in grouped), NEVER)  # by code
+    for mine in reversed(grouped):  # so that the first block comes last
         lowest[mine.groups] = mine.of_groups
     groups = np.flatnonzero(lowest != NEVER)
     return FirstRetries(levels, groups, lowest[groups])
@@ -345,8 +345,8 @@ class InTurn(NamedTuple):
         codes = block.group.get(numbers)
         at = np.minimum(np.searchsorted(self.groups, codes), len(self.groups) - 1)
         waits = (self.groups[at] == codes) & (self.lowest[at] < numbers + block.base)
-        kept: Rows = numbers[~waits]
-        return kept
+        rest: Rows = numbers[~waits]
+        return rest
 
 
 def in_turn(queue: Queue) -> list[InTurn]:

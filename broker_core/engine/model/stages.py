@@ -31,7 +31,7 @@ def is_attempt(stage: str) -> bool:
 
 def check_stage(stage: str) -> None:
     """Raise InvalidRequest unless the stage is a name, or a name and the number of an attempt."""
-    write, found, attempt = stage.partition(_ATTEMPT)
+    write, separator, attempt = stage.partition(_ATTEMPT)
     check_name("stage", write)
-    if found and not attempt.isdecimal():
+    if separator and not attempt.isdecimal():
         raise InvalidRequest(f"stage: the attempt of a write is a number, not {attempt!r:.80}")

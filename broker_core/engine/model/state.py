@@ -205,12 +205,12 @@ class BrokerState:
 
     def read_for(self, reader: SparkBatch) -> list[tuple[Lease, Batch]]:
         """Return the batches that hold messages and were read for this micro-batch."""
-        found = []
+        batches = []
         for name in self.readers.get(reader.query, ()):
             lease = self.leases[name]
             if lease.current is not None and reader in lease.current.reads.by:
-                found.append((lease, lease.current))
-        return found
+                batches.append((lease, lease.current))
+        return batches
 
     def user_of(self, queue: Queue, holder: int) -> str | None:
         """Return the user of a link that holds messages. The link may have ended, and hold them by an open transaction."""
@@ -277,7 +277,7 @@ class BrokerState:
         for lease in self.leases.values():
             if lease.queue == name:
                 self._forget_lease(lease)
-        self.leases = {lease: each for lease, each in self.leases.items() if each.queue != name}
+        self.leases = {lease_name: lease for lease_name, lease in self.leases.items() if lease.queue != name}
         self.finished.remove(name)
 
     def count_made(self, user: str | None, change: int) -> None:

@@ -71,10 +71,10 @@ def _after(nodes: Iterable[_Node], word: str) -> Iterator[_Node]:
 
 def _with_none(nodes: Iterable[_Node]) -> dict[_Node, None]:
     """Return these nodes, and the nodes that they reach by a `#` without words."""
-    found: dict[_Node, None] = {}
+    reached: dict[_Node, None] = {}
     for node in nodes:
         following: _Node | None = node
-        while following is not None and following not in found:
-            found[following] = None
+        while following is not None and following not in reached:
+            reached[following] = None
             following = following.children.get(ANY)
-    return found
+    return reached

@@ -92,11 +92,11 @@ class ProvisionalOutcomes:
 
     def has_any(self, sequences: Ints) -> bool:
         """Return True if one of these rows, ascending, has an outcome."""
-        mine, found = self.latest()[0], False
+        mine, has_outcome = self.latest()[0], False
         if len(mine):
             at = np.minimum(np.searchsorted(mine, sequences), len(mine) - 1)
-            found = bool((mine[at] == sequences).any())
-        return found
+            has_outcome = bool((mine[at] == sequences).any())
+        return has_outcome
 
     def latest(self) -> tuple[Ints, Ints]:
         """Return the sequence numbers, ascending, and the number of each one's last outcome."""
@@ -111,8 +111,8 @@ class ProvisionalOutcomes:
         numbers = np.repeat(self._numbers, [len(rows) for rows in self._rows])[::-1]
         sequences, last = np.unique(sequences, return_index=True)
         numbers = numbers[last]
-        kept = numbers >= 0
-        return sequences[kept], numbers[kept]
+        is_set = numbers >= 0
+        return sequences[is_set], numbers[is_set]
 
     def _compact(self) -> None:
         sequences, latest = self.latest()
@@ -196,11 +196,11 @@ class Transactions:
         if holder not in self._holders or not rows:
             return []
         first, last = rows.first, rows.last
-        near = [each for each in self.outcomes_of(holder) if each[0] != beside and each[1].may_have(first, last)]
+        near = [entry for entry in self.outcomes_of(holder) if entry[0] != beside and entry[1].may_have(first, last)]
         if not near:
             return []
         sequences = rows.sequences()
-        return [each for each in near if each[1].has_any(sequences)]
+        return [entry for entry in near if entry[1].has_any(sequences)]
 
     def user_of(self, holder: int) -> str | None:
         """Return the user of a link whose messages have outcomes in a transaction."""
@@ -208,8 +208,8 @@ class Transactions:
 
     def retired(self, holder: int) -> RowSet:
         """Return the messages of this holder that have an outcome in a transaction."""
-        found = [outcomes.latest()[0] for _, outcomes in self.outcomes_of(holder)]
-        return RowSet.of_sequences(np.unique(np.concatenate(found))) if found else RowSet()
+        sequences = [outcomes.latest()[0] for _, outcomes in self.outcomes_of(holder)]
+        return RowSet.of_sequences(np.unique(np.concatenate(sequences))) if sequences else RowSet()
 
     def forget_work(self, number: int) -> None:
         """Remove a transaction's outcomes and counts."""

@@ -125,8 +125,8 @@ def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
     for number, part in rows.items():
         values: Any = getattr(queue.blocks[number], name).get(part)
         parts.append(np.zeros(row_count(part), np.uint8) if isinstance(values, int) else values)
-    found: Ints = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-    return found if found.any() else None
+    values_of_rows: Ints = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    return values_of_rows if values_of_rows.any() else None
 
 
 def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
@@ -136,8 +136,8 @@ def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
         block = queue.blocks[number]
         times = block.times(getattr(block, name), part)
         parts.append(np.zeros(row_count(part), np.int64) if times is None else times)
-    found: Ints = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-    return found if found.any() else None
+    times_of_rows: Ints = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return times_of_rows if times_of_rows.any() else None
 
 
 def _delays(queue: Queue, rows: RowSet) -> Ints | None:
