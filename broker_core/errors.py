@@ -300,7 +300,7 @@ class DirectoryLocked(StorageError):
 
 
 def _kinds(of: type[PenstockError]) -> list[type[PenstockError]]:
-    return [of, *(kind for each in of.__subclasses__() for kind in _kinds(each))]
+    return [of, *(kind for subclass in of.__subclasses__() for kind in _kinds(subclass))]
 
 
 #: Every error of this module by its code.

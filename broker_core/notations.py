@@ -26,22 +26,22 @@ def plain(address: str) -> str | None:
 
     An exchange may be called `queues`, so an address that names an existing node has to be looked for first.
     """
-    if found := _URL.fullmatch(address):
-        rest = unquote(found[1])
+    if match := _URL.fullmatch(address):
+        rest = unquote(match[1])
         return plain(f"/{rest}") or rest
-    if found := _SCHEME.fullmatch(address):
-        return found[1].strip("/") or None
+    if match := _SCHEME.fullmatch(address):
+        return match[1].strip("/") or None
     for pattern in (_QUEUE, _EXCHANGE):
-        if found := pattern.fullmatch(address):
-            return found[1]
-    if found := _ENCODED.fullmatch(address):
-        return unquote(found[1])
-    if found := _TOPIC.fullmatch(address):
-        return f"amq.topic/{found[1]}"
+        if match := pattern.fullmatch(address):
+            return match[1]
+    if match := _ENCODED.fullmatch(address):
+        return unquote(match[1])
+    if match := _TOPIC.fullmatch(address):
+        return f"amq.topic/{match[1]}"
     return address[1:] if address[:1] == "/" and len(address) > 1 and "/" not in address[1:] else None
 
 
 def advice(address: str) -> str | None:
     """Return what to write instead of an address in another broker's notation, without a URL, which may have a password."""
-    found = plain(address)
-    return None if found is None else f"an address here has no prefix and no URL: use {found!r:.120}"
+    plain_address = plain(address)
+    return None if plain_address is None else f"an address here has no prefix and no URL: use {plain_address!r:.120}"

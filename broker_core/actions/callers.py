@@ -9,7 +9,7 @@ from typing import Protocol
 
 from .. import errors
 from ..security.access import ANONYMOUS, Access
-from ..security.attempts import on_this_machine
+from ..security.failed_logins import on_this_machine
 from ..security.rights import Right
 
 log = logging.getLogger("penstock.security")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from ..engine import commands as c
 from ..engine.columns.limits import MAX_PURGED
 from ..engine.model.batch_outcomes import shortened
-from ..engine.model.options import OPTIONS, Option
+from ..engine.model.options import OPTIONS, QueueOption
 from . import message_rows
 from .declaration import ActionCall, Reply, action
 from .fields import About, Request
@@ -105,7 +105,7 @@ def _options(call: ActionCall, request: Request) -> Reply:
     return {"options": {name: _described(option) for name, option in OPTIONS.items()}}
 
 
-def _described(option: Option) -> dict[str, Any]:
+def _described(option: QueueOption) -> dict[str, Any]:
     allowed = option.allowed
     if isinstance(allowed, range):
         text = f"a whole number from {allowed.start} to {allowed.stop - 1}"

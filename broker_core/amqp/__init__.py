@@ -1,10 +1,10 @@
 """A sans-I/O AMQP 1.0 library in the manner of h11: octets in, events out. It needs only the standard library.
 
-    from penstock.broker_core.amqp import Connection, Role, Settings
+    from penstock.broker_core.amqp import Connection, ConnectionSettings, Role
 
 Two ends over a wire of memory. A real program moves the same octets through a socket:
 
-    >>> client, server = (Connection(role, Settings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
+    >>> client, server = (Connection(role, ConnectionSettings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
     >>> def turn():
     ...     at_server = server.receive_data(client.data_to_send())
     ...     return at_server, client.receive_data(server.data_to_send())
@@ -87,12 +87,13 @@ from .receivers import Receiver
 from .sasl import SaslClient, SaslServer
 from .senders import Sender
 from .sessions import Session
-from .settings import Role, Settings
+from .settings import ConnectionSettings, Role
 
 __all__ = [
     "Accepted",
     "Condition",
     "Connection",
+    "ConnectionSettings",
     "Coordinator",
     "Declare",
     "Declared",
@@ -116,7 +117,6 @@ __all__ = [
     "Scope",
     "Sender",
     "Session",
-    "Settings",
     "Source",
     "Target",
     "TransactionalState",

@@ -1,6 +1,6 @@
 """The connection (2.2 to 2.4): octets in, events out; methods to send; octets out.
 
-    connection = Connection(Role.SERVER, Settings(container_id="me"))
+    connection = Connection(Role.SERVER, ConnectionSettings(container_id="me"))
     for event in connection.receive_data(octets): ...
     transport.write(connection.data_to_send())
 
@@ -27,7 +27,7 @@ from .links import Link, as_error, not_allowed
 from .performatives import Begin, Close, End, Error, Open
 from .sasl import SaslClient, SaslServer
 from .sessions import Session
-from .settings import Role, Settings
+from .settings import ConnectionSettings, Role
 from .states import ConnectionState, LinkState
 from .transactions import Coordinated
 from .types import Value
@@ -47,7 +47,7 @@ class Connection:
     def __init__(
         self,
         role: Role,
-        settings: Settings,
+        settings: ConnectionSettings,
         sasl: SaslServer | SaslClient | None = None,
         *,
         sasl_required: bool = True,
@@ -494,4 +494,4 @@ def _unanswerable(error: LocalProtocolError) -> RemoteProtocolError:
     return not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
 
 
-__all__ = ["Connection", "Link", "Role", "Session", "Settings"]
+__all__ = ["Connection", "ConnectionSettings", "Link", "Role", "Session"]

@@ -161,7 +161,7 @@ class Violated:
     """A violation of the protocol by the peer. It ends the link or the session, or the connection if neither is set.
 
     The answer is a detach, end or close with `error.condition`. The library sends it, after our own attach, begin or open. If
-    `Settings.answers_violations` is False, the application must call `Connection.answer`.
+    `ConnectionSettings.answers_violations` is False, the application must call `Connection.answer`.
     """
 
     error: RemoteProtocolError

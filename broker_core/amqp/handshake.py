@@ -16,7 +16,7 @@ from .frames import AMQP_ID, HEADER_SIZE, SASL_FRAME, SASL_ID, encode_frame, fra
 from .frames import protocol_header as header
 from .performatives import SASL_AUTH, SASL_OK, SASL_SYS_TEMP, SaslOutcome
 from .sasl import SaslClient, SaslServer
-from .settings import Role, Settings
+from .settings import ConnectionSettings, Role
 
 
 class HandshakeStep(NamedTuple):
@@ -31,7 +31,9 @@ class HandshakeStep(NamedTuple):
 class Handshake:
     """The handshake, from the first octet to the end of the AMQP header. Then `done` is True."""
 
-    def __init__(self, role: Role, settings: Settings, sasl: SaslServer | SaslClient | None, sasl_required: bool) -> None:
+    def __init__(
+        self, role: Role, settings: ConnectionSettings, sasl: SaslServer | SaslClient | None, sasl_required: bool
+    ) -> None:
         self._server = role is Role.SERVER
         self._settings = settings
         self._sasl = sasl

@@ -19,7 +19,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ConnectionSettings:
     """Settings of our end of a connection.
 
     - `max_frame_size`: octets of a frame that we accept (512 at least); `first_frame_size`: before the peer's open;

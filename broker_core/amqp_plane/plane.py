@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from .. import __version__, errors
-from ..amqp import Condition, Settings
+from ..amqp import Condition, ConnectionSettings
 from ..amqp.performatives import Error
 from ..engine.columns.states import Cause
 from ..logs import counted
@@ -112,9 +112,9 @@ class AmqpPlane:
             raise errors.InvalidRequest(f"cannot listen for AMQP: {error}") from error
         broker.connections.register(self)
 
-    def _protocol(self) -> Settings:
+    def _protocol(self) -> ConnectionSettings:
         settings = self.settings
-        return Settings(
+        return ConnectionSettings(
             container_id=f"penstock-{self.broker.broker_id}",
             max_frame_size=settings.amqp_max_frame_bytes,
             first_frame_size=min(FIRST_FRAME_BYTES, settings.amqp_max_frame_bytes),

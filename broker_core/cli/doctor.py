@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .. import DISTRIBUTION, __version__, errors
 from ..journal.locks import holder
-from ..security import store
+from ..security import users_file
 from ..security.certificates import ends_at
 from ..server import open_files, ports
 from ..settings import keys
@@ -132,7 +132,7 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _users(settings: Settings) -> Iterator[Finding]:
-    users = store.read(settings.users_file)
+    users = users_file.read(settings.users_file)
     count = 0 if users is None else len(users.users)
     if count:
         yield Finding(OK, "users", f"{show.counted(count, 'user')} in {settings.users_file}")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
-from ..security import store
 from ..security import users as u
+from ..security import users_file
 from ..security.rights import Right
 from ..security.users import User, Users
 from . import show
@@ -36,7 +36,7 @@ def add(args: argparse.Namespace) -> int:
             users.need(args.name)
         return users.add(args.name, user)
 
-    users = store.edit(_file(args, make=True), change)
+    users = users_file.edit(_file(args, make=True), change)
     if args.json:
         show.print_json(_row(users, args.name))
         return 0
@@ -69,7 +69,7 @@ def remove(args: argparse.Namespace) -> int:
             )
         return after
 
-    store.edit(_file(args), change)
+    users_file.edit(_file(args), change)
     return show.answer(args, {"user": args.name}, f"user {args.name} is removed with its permissions")
 
 
@@ -87,7 +87,7 @@ def permit(args: argparse.Namespace) -> int:
         edit = users.revoke if args.revoke else users.permit
         return edit(args.user, args.queue, rights)
 
-    users = store.edit(_file(args), change)
+    users = users_file.edit(_file(args), change)
     held = sorted(right.value for right in users.permissions.get(args.user, {}).get(args.queue, ()))
     if args.json:
         show.print_json({"user": args.user, "queue": args.queue, "rights": held})
@@ -152,7 +152,7 @@ def _place(args: argparse.Namespace, make: bool) -> Path:
         if not path.parent.is_dir():
             raise UsageError(f"--users-file cannot be {path}: there is no folder {path.parent}")
     else:
-        path = args.data / store.FILE_NAME
+        path = args.data / users_file.FILE_NAME
         if make and not args.data.exists():  # with users before its first start, the broker is never open
             try:
                 args.data.mkdir(mode=0o700, parents=True)
@@ -165,7 +165,7 @@ def _place(args: argparse.Namespace, make: bool) -> Path:
 
 
 def _read(args: argparse.Namespace) -> Users:
-    users = store.read(_file(args))
+    users = users_file.read(_file(args))
     if users is None:
         raise errors.NotFound("the users file was deleted")
     return users

@@ -2,9 +2,9 @@
 
 - rights: the six rights, and queue patterns.
 - users: an immutable set of users and permissions, and its JSON.
-- store: the users file, which one process at a time changes.
+- users_file: the users file, which one process at a time changes.
 - passwords: password checks and their cost.
-- attempts: the limit on failed logins.
+- failed_logins: the limit on failed logins.
 - tokens: bearer tokens, from a login on one plane to a call on another.
 - log_limit: a limit on log lines about refused clients.
 - access: `Access`, which identifies users and checks permissions for the planes.

@@ -21,8 +21,8 @@ from ..amqp.scram import ScramCredentials
 from ..logs import counted
 from ..settings.keys import Settings
 from ..settings.listeners import Listener
-from . import passwords, store, tokens
-from .attempts import Attempts
+from . import passwords, tokens, users_file
+from .failed_logins import Attempts
 from .log_limit import LogLimit
 from .passwords import Passwords
 from .rights import Right, matches
@@ -64,8 +64,8 @@ class Access:
         self._passwords = Passwords(random)
         self._lock = threading.Lock()
         self._looked = monotonic()
-        self._mark = store.mark_of(path)
-        users = store.read(path)
+        self._mark = users_file.mark_of(path)
+        users = users_file.read(path)
         if users is None and must_exist:
             raise errors.InvalidRequest(
                 f"the users file {path} does not exist: create it with `penstock user add NAME --users-file {path}`"
@@ -81,7 +81,7 @@ class Access:
         hosts = ", ".join(dict.fromkeys(listener.host for listener in listeners if not listener.loopback))
         access = cls(
             settings.users_file,
-            must_exist=settings.users_file != settings.data / store.FILE_NAME,
+            must_exist=settings.users_file != settings.data / users_file.FILE_NAME,
             may_be_open=not hosts or settings.allow_anonymous,
         )
         if hosts and not access._now.users.users:
@@ -226,12 +226,12 @@ class Access:
             self._lock.release()
 
     def _read_again(self) -> bool:
-        mark = store.mark_of(self.path)
+        mark = users_file.mark_of(self.path)
         if mark == self._mark:
             return False
         before, self._mark = self._mark, mark  # also if it fails: an unusable file is logged once
         try:
-            users = store.read(self.path)
+            users = users_file.read(self.path)
         except errors.ResourceLimit as error:
             self._mark = before  # the change may revoke rights, so the next check tries again
             log.error("%s; the broker tries again", error)
@@ -287,7 +287,7 @@ def name_of(certificate: Mapping[str, Any]) -> str | None:
 
 def _where(settings: Settings) -> str:
     """Return the option of `penstock user add` for the users file of these settings."""
-    if settings.users_file == settings.data / store.FILE_NAME:
+    if settings.users_file == settings.data / users_file.FILE_NAME:
         return f"--data {settings.data}"
     return f"--users-file {settings.users_file}"
 

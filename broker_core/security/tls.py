@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from .. import errors
 from ..settings.keys import Settings
-from . import store
+from . import users_file
 
 REFRESH_S = 1.0  # shortest time between two checks of the files
 
@@ -96,8 +96,8 @@ class ServerTls:
             # This also happens between the replacement of the certificate and of its key.
             log.error("%s; the previous certificate stays in use", error)
 
-    def _marks_now(self) -> list[store.Mark | None]:
-        return [store.mark_of(path) for path in (self._cert, self._key, self._client_ca) if path is not None]
+    def _marks_now(self) -> list[users_file.Mark | None]:
+        return [users_file.mark_of(path) for path in (self._cert, self._key, self._client_ca) if path is not None]
 
     def _read(self) -> TlsFiles:
         # The context is created from these bytes, so the checked contents are the used ones. OpenSSL would not name the file.
@@ -178,13 +178,13 @@ def _memory() -> int | None:
     try:
         return os.memfd_create("pem")
     except OSError as error:
-        if error.errno in store.SHORTAGE:
+        if error.errno in users_file.SHORTAGE:
             raise
         return None
 
 
 def _check_shortage(name: str, path: Path | None, error: OSError) -> None:
-    if error.errno in store.SHORTAGE:
+    if error.errno in users_file.SHORTAGE:
         raise errors.ResourceLimit(f"{name} {path} cannot be read now: {error.strerror or error}") from error
 
 

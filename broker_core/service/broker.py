@@ -154,7 +154,7 @@ class BrokerService(BlockReads):
 
     def _start(self) -> None:
         """Return the messages that links held before the restart, and start the threads."""
-        lost = self.submit_here(c.Recovered(secrets.token_hex(16)))
+        lost = self.submit_here(c.StartBroker(secrets.token_hex(16)))
         if lost:
             log.info("returned the messages that links held before the restart: %s", lost)
         self._ticker.start()

@@ -233,7 +233,7 @@ class Relocation:
             else:
                 packed.add(part.queue_id)
         messages = [
-            c.Copied(
+            c.RelocatedRows(
                 queue_id,
                 RowSet.of((part.number, part.rows[indices]) for part, indices, _ in some),
                 *(

@@ -1,4 +1,6 @@
-"""Object stores and folders that hold copies, backups, archive tables and spools.
+"""Object stores and folders of copies and backups, and the credentials for every store.
+
+Files of archive tables are in `archive.write.table_files`, and files of spools in `connector.foreign.spool_files`.
 
 urls         the store that a URL names
 objects      `ObjectStore`: the requests to a store

@@ -8,7 +8,7 @@ its file is durable, or when Spark has committed the batch (option `settle`).
 - write_ahead: a thread that writes files while Spark works
 - intake, links: a thread that receives within limits and connects again; connection and links
 - arrivals: received messages in columns
-- spool, store: the folder of one query; durable files, local or in an object store
+- spool, spool_files: the folder of one query; durable files, local or in an object store
 - batches, checksums, damage: the form of a batch's file; its checksums; texts for missing or damaged files
 - window, recognition, key_files: keys of earlier messages; their computation; their files
 - partition, reading: the share of a task; its rows, out of the file

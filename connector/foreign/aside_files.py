@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 
-from .store import PART, Store
+from .spool_files import PART, Store
 
 FOLDER = "aside"
 # Batch, first row of the record batch in the batch's file, messages in the file.

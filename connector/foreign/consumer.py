@@ -264,8 +264,8 @@ class ForeignConsumer:
                 groups = self._settle_repeated(groups, before)
                 mask = batches.mask_of(new)
                 message, queues, times = message.filter(mask), queues[new], times[new]
-                all_keys = all_keys._replace(known=all_keys.known[new], one=all_keys.one[new], other=all_keys.other[new])
-            keys = all_keys.one[all_keys.known], all_keys.other[all_keys.known]
+                all_keys = all_keys._replace(known=all_keys.known[new], high=all_keys.high[new], low=all_keys.low[new])
+            keys = all_keys.high[all_keys.known], all_keys.low[all_keys.known]
         deliveries = [group.settled for group in groups]
         if not len(message):
             return None
@@ -276,7 +276,7 @@ class ForeignConsumer:
     def _before(self, keys: Any) -> Any:
         """Return the earlier batch of each message: 0 for a new message, -1 for a second copy among these."""
         assert self._spool.window is not None
-        before = self._spool.window.find(keys.one, keys.other)
+        before = self._spool.window.find(keys.high, keys.low)
         before[copies(keys) & (before == 0)] = -1
         before[~keys.known] = 0
         return before

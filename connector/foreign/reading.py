@@ -15,7 +15,7 @@ from . import aside_files, batches
 from .checksums import DamagedFile
 from .damage import damaged, missing
 from .partition import Part, SpoolPartition
-from .store import Store
+from .spool_files import Store
 
 log = logging.getLogger("penstock")
 

@@ -21,16 +21,16 @@ def keys_of(message: pa.Array, queues: Any, names: Sequence[str]) -> Any:
 
     salts = [int.from_bytes(blake2b(queue.encode(), digest_size=8).digest(), "big") for queue in names]
     keys = conversion.keys(message)
-    return keys._replace(one=keys.one ^ np.array(salts, np.uint64)[queues])
+    return keys._replace(high=keys.high ^ np.array(salts, np.uint64)[queues])
 
 
 def copies(keys: Any) -> Any:
     """Return for each message whether an earlier one of these has the same key. False without an id."""
     import numpy as np
 
-    is_copy = np.zeros(len(keys.one), np.bool_)
+    is_copy = np.zeros(len(keys.high), np.bool_)
     rows = np.flatnonzero(keys.known)
-    left, right = keys.one[rows], keys.other[rows]
+    left, right = keys.high[rows], keys.low[rows]
     order = np.argsort(left)
     if (left[order[1:]] == left[order[:-1]]).any():
         order = np.lexsort((right, left))  # stable: the first of several copies stays in front
@@ -48,6 +48,6 @@ def keys_in(reader: Any) -> tuple[Any, Any]:
         batch = reader.get_batch(number)
         queue = batch.column("queue")
         keys = keys_of(batch.column("message"), numbers_of(queue.indices, np.int8), queue.dictionary.to_pylist())
-        left.append(keys.one[keys.known])
-        right.append(keys.other[keys.known])
+        left.append(keys.high[keys.known])
+        right.append(keys.low[keys.known])
     return np.concatenate(left), np.concatenate(right)

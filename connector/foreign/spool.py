@@ -39,7 +39,7 @@ from .damage import damaged, unrecognised
 from .key_files import KeyFile, Span, missing_of, outermost, spans_of, to_merge
 from .partition import SpoolPartition, cut, file_of
 from .recognition import keys_in
-from .store import PART, Exists, Store
+from .spool_files import PART, Exists, Store
 from .window import Window
 
 log = logging.getLogger("penstock")

@@ -9,10 +9,10 @@ import pytest
 from penstock.broker_core.amqp import (
     Accepted,
     Connection,
+    ConnectionSettings,
     LocalProtocolError,
     Modified,
     Role,
-    Settings,
     Source,
     Target,
     events,
@@ -24,7 +24,7 @@ LAST = 2**32 - 1
 
 def attached(first_id: int, *, presettled: bool = False) -> tuple[Connection, Connection, Any, Any]:
     """Two ends, with a sender at one and a receiver in blocks at the other."""
-    client, server = (Connection(role, Settings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
+    client, server = (Connection(role, ConnectionSettings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
     exchanged(client, server)
     client.open(), server.open()
     exchanged(client, server)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock.broker_core.amqp
-from penstock.broker_core.amqp import Connection, LocalProtocolError, Role, Settings, events, serial
+from penstock.broker_core.amqp import Connection, ConnectionSettings, LocalProtocolError, Role, events, serial
 from penstock.broker_core.amqp.performatives import Accepted, Detach, Error, Released
 from penstock.broker_core.amqp.states import SessionState
 
@@ -46,7 +46,7 @@ def test_ranges_name_exactly_the_ids(steps: list[int], start: int) -> None:
 def test_a_thousand_messages_across_the_wrap(first: int, fast: bool) -> None:
     pair = Pair(incoming_window=64)
     if not fast:
-        pair.server = Connection(Role.SERVER, Settings(container_id="server", incoming_window=64), fast=False)
+        pair.server = Connection(Role.SERVER, ConnectionSettings(container_id="server", incoming_window=64), fast=False)
     pair.opened()
     session = pair.session(first_outgoing_id=first)
     sender, receiver = pair.link(session=session, initial_delivery_count=first)

@@ -17,6 +17,7 @@ import pytest
 
 from penstock.broker_core.amqp import (
     Connection,
+    ConnectionSettings,
     DecodeError,
     FieldError,
     LocalProtocolError,
@@ -24,7 +25,6 @@ from penstock.broker_core.amqp import (
     Role,
     SaslClient,
     SaslServer,
-    Settings,
     events,
 )
 from penstock.broker_core.amqp.decoder import decode
@@ -169,7 +169,7 @@ def a_conversation(source: random.Random) -> list[bytes]:
 
 def run(pieces: list[bytes], size: int | None, source: random.Random) -> None:
     """A server that forgets some answers, and may answer only after a whole piece."""
-    settings = Settings(container_id="s", max_frame_size=2048, incoming_window=16, max_message_size=4096)
+    settings = ConnectionSettings(container_id="s", max_frame_size=2048, incoming_window=16, max_message_size=4096)
     app = Application(Connection(Role.SERVER, settings), source if source.random() < 0.5 else None)
     if source.random() < 0.3:
         pieces = [b"".join(pieces)]
@@ -197,7 +197,7 @@ def test_how_octets_are_cut_changes_nothing(seed: int) -> None:
 
 def converse(pieces: list[bytes], size: int | None, fast: bool) -> list[Any]:
     """All events and answers of a server that receives `size` octets at a time. It answers after each piece."""
-    settings = Settings(container_id="s", max_frame_size=2048, incoming_window=16, max_message_size=4096)
+    settings = ConnectionSettings(container_id="s", max_frame_size=2048, incoming_window=16, max_message_size=4096)
     connection = Connection(Role.SERVER, settings, fast=fast)
     app, out = Application(connection), []
     for piece in pieces:
@@ -253,10 +253,10 @@ def test_the_sasl_parser_survives_anything(side: str) -> None:
         if side == "server":
             mechanisms = ["SCRAM-SHA-256"] if number % 50 else ["PLAIN"]  # a PLAIN check costs a derivation
             sasl = SaslServer(mechanisms, users.get, random=lambda n: b"r" * n, secret=b"s", iterations=4096)
-            connection = Connection(Role.SERVER, Settings(container_id="s"), sasl)
+            connection = Connection(Role.SERVER, ConnectionSettings(container_id="s"), sasl)
         else:
             sasl = SaslClient("u", "p", random=lambda n: b"r" * n)
-            connection = Connection(Role.CLIENT, Settings(container_id="c"), sasl)
+            connection = Connection(Role.CLIENT, ConnectionSettings(container_id="c"), sasl)
         try:
             connection.receive_data(octets)
             connection.data_to_send()
@@ -289,7 +289,7 @@ def test_values_and_sections_survive_anything() -> None:
 def test_memory_is_bounded() -> None:
     """Half frames, announced giants, bombs of values and an endless message use no more memory than the limits together."""
     tracemalloc.start()
-    settings = Settings(container_id="s", max_frame_size=65536, max_message_size=200_000)
+    settings = ConnectionSettings(container_id="s", max_frame_size=65536, max_message_size=200_000)
     app = Application(Connection(Role.SERVER, settings))
     to_us = Attach(name="in", handle=0, role=False, source=Source(), target=Target(address="q"), initial_delivery_count=0)
     for piece in (

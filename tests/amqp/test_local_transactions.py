@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.amqp import (
     Accepted,
     Connection,
+    ConnectionSettings,
     Coordinator,
     Declare,
     Declared,
@@ -19,7 +20,6 @@ from penstock.broker_core.amqp import (
     FieldError,
     Message,
     Role,
-    Settings,
     Source,
     Target,
     TransactionalState,
@@ -41,8 +41,8 @@ class Ends:
     """A controller with its control link and another link, and their other ends."""
 
     def __init__(self) -> None:
-        self.client = Connection(Role.CLIENT, Settings(container_id="c"))
-        self.server = Connection(Role.SERVER, Settings(container_id="s"))
+        self.client = Connection(Role.CLIENT, ConnectionSettings(container_id="c"))
+        self.server = Connection(Role.SERVER, ConnectionSettings(container_id="s"))
         self.turn()
         self.client.open()
         self.server.open()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core.amqp import Connection, Role, SaslClient, SaslServer, Settings, events
+from penstock.broker_core.amqp import Connection, ConnectionSettings, Role, SaslClient, SaslServer, events
 from penstock.broker_core.amqp.messages import Message, decode_message
 from penstock.broker_core.amqp.performatives import Accepted, Error, Modified, Rejected, Released, Source, Target
 
@@ -63,7 +63,7 @@ class ProtonPeer:
 
 
 def pair(we_serve: bool = True, max_frame: int = 65536, **settings: Any) -> ProtonPeer:
-    ours = Connection(Role.SERVER if we_serve else Role.CLIENT, Settings(container_id="ours", **settings))
+    ours = Connection(Role.SERVER if we_serve else Role.CLIENT, ConnectionSettings(container_id="ours", **settings))
     peer = ProtonPeer(ours, server=not we_serve, max_frame=max_frame)
     peer.connection.open()
     peer.pump()
@@ -316,7 +316,7 @@ def test_they_authenticate(mechanism: str) -> None:
     from .scenarios_sasl import RFC_USER
 
     sasl = SaslServer([mechanism], {"user": RFC_USER}.get)
-    ours = Connection(Role.SERVER, Settings(container_id="ours"), sasl)
+    ours = Connection(Role.SERVER, ConnectionSettings(container_id="ours"), sasl)
     peer = ProtonPeer(ours, server=False, mechanism=mechanism)
     peer.connection.open()
     found, _ = peer.pump()
@@ -327,7 +327,7 @@ def test_they_authenticate(mechanism: str) -> None:
 
 
 def test_we_authenticate() -> None:
-    ours = Connection(Role.CLIENT, Settings(container_id="ours"), SaslClient(random=os.urandom))
+    ours = Connection(Role.CLIENT, ConnectionSettings(container_id="ours"), SaslClient(random=os.urandom))
     peer = ProtonPeer(ours, server=True, mechanism="ANONYMOUS")
     found, _ = peer.pump()
     assert found == [events.Authenticated(None, "ANONYMOUS")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core.amqp import Connection, Role, Settings, events
+from penstock.broker_core.amqp import Connection, ConnectionSettings, Role, events
 from penstock.broker_core.amqp.frames import encode_frame, protocol_header
 from penstock.broker_core.amqp.performatives import (
     Accepted,
@@ -49,7 +49,7 @@ def with_size(sizes: dict[int, int]) -> list[tuple[Transfer, bytes]]:
 def run(
     found: list[tuple[Transfer, bytes]], fast: bool, credit: int = 1000, attach: Any = (), ours: Any = (), warm: bool = False
 ) -> list[Any]:
-    settings = Settings(container_id="s", incoming_window=32, max_message_size=100, max_frame_size=4096)
+    settings = ConnectionSettings(container_id="s", incoming_window=32, max_message_size=100, max_frame_size=4096)
     connection = Connection(Role.SERVER, settings, fast=fast)
     seen: list[Any] = []
 

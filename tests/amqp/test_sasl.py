@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import (
     Connection,
+    ConnectionSettings,
     LocalProtocolError,
     RemoteProtocolError,
     Role,
     SaslClient,
     SaslServer,
-    Settings,
     events,
     scram,
 )
@@ -245,7 +245,7 @@ def sasl_octets(*bodies: Any) -> bytes:
 
 @pytest.mark.parametrize("required", [True, False])
 def test_a_peer_without_a_sasl_layer(required: bool) -> None:
-    ours = Connection(Role.SERVER, Settings(container_id="x"), server("PLAIN"), sasl_required=required)
+    ours = Connection(Role.SERVER, ConnectionSettings(container_id="x"), server("PLAIN"), sasl_required=required)
     found = ours.receive_data(protocol_header(0) + encode_frame(0, Open(container_id="p").encode()))
     if required:
         assert ours.finished
@@ -257,14 +257,14 @@ def test_a_peer_without_a_sasl_layer(required: bool) -> None:
 
 @pytest.mark.parametrize("body", [SaslOutcome(code=0), SaslChallenge(challenge=b""), SaslResponse(response=b"")])
 def test_frames_of_the_other_side_or_out_of_order(body: Any) -> None:
-    ours = Connection(Role.SERVER, Settings(container_id="x"), server("PLAIN"))
+    ours = Connection(Role.SERVER, ConnectionSettings(container_id="x"), server("PLAIN"))
     (found,) = ours.receive_data(protocol_header(3) + sasl_octets(body))
     assert isinstance(found, events.Violated)
     assert ours.finished
 
 
 def test_nothing_is_read_after_a_failure() -> None:
-    ours = Connection(Role.SERVER, Settings(container_id="x"), server("PLAIN"))
+    ours = Connection(Role.SERVER, ConnectionSettings(container_id="x"), server("PLAIN"))
     wrong = SaslInit(mechanism="PLAIN", initial_response=b"\0user\0wrong")
     found = ours.receive_data(protocol_header(3) + sasl_octets(wrong) + protocol_header(0))
     assert [type(event) for event in found] == [events.AuthenticationFailed]

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from penstock.broker_core.amqp import Connection, Role, Settings, events
+from penstock.broker_core.amqp import Connection, ConnectionSettings, Role, events
 from penstock.broker_core.amqp.decoder import LIMITS, MAX_ITEMS, WIDTHLESS, DecoderLimits, decode
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError
@@ -149,8 +149,8 @@ class Pair:
     """Two of our connections over a wire of memory. `log` keeps every event of each end."""
 
     def __init__(self, client: Any = None, server: Any = None, **settings: Any) -> None:
-        self.client = Connection(Role.CLIENT, Settings(**{"container_id": "client", **settings, **(client or {})}))
-        self.server = Connection(Role.SERVER, Settings(**{"container_id": "server", **settings, **(server or {})}))
+        self.client = Connection(Role.CLIENT, ConnectionSettings(**{"container_id": "client", **settings, **(client or {})}))
+        self.server = Connection(Role.SERVER, ConnectionSettings(**{"container_id": "server", **settings, **(server or {})}))
 
     def pump(self) -> tuple[list[events.Event], list[events.Event]]:
         """Carry octets until both are silent. Return the new events of client and server."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker_core.amqp import Connection, Role, Settings, events
+from penstock.broker_core.amqp import Connection, ConnectionSettings, Role, events
 from penstock.broker_core.amqp.composites import Composite
 from penstock.broker_core.amqp.frames import AMQP_FRAME, SASL_FRAME, encode_frame, parse_frame, protocol_header
 from penstock.broker_core.amqp.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
@@ -65,7 +65,7 @@ class Wire:
         self.events: list[events.Event] = []
         self._sasl = sasl is not None
         required = settings.pop("sasl_required", True)
-        self.us = Connection(role, Settings(**{"container_id": "us", **settings}), sasl, sasl_required=required)
+        self.us = Connection(role, ConnectionSettings(**{"container_id": "us", **settings}), sasl, sasl_required=required)
         self._sent()
 
     def note(self, text: str) -> None:

@@ -54,7 +54,9 @@ class Peer:
         self.hook = hook
         self.keep = keep
         self.drains = True  # answers a drain
-        self.settings = amqp.Settings(container_id="peer", **{"sasl_frame_size": 8192, "first_frame_size": 8192, **settings})
+        self.settings = amqp.ConnectionSettings(
+            container_id="peer", **{"sasl_frame_size": 8192, "first_frame_size": 8192, **settings}
+        )
         self.queues: dict[str, list[bytes]] = defaultdict(list)
         self.received: list[bytes] = []
         self.seen: list[events.Event] = []

@@ -19,7 +19,7 @@ from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.discovery import Endpoint, Foreign, endpoint_of, is_loopback
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.client.flight import connection as flight_client
-from penstock.broker_core.security import store
+from penstock.broker_core.security import users_file
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.security.users import User, Users, credentials_of
 from penstock.broker_core.server.process import Broker
@@ -37,7 +37,7 @@ def add_user(file: Path, name: str, password: str, *certificates: str) -> None:
     def change(users: Users) -> Users:
         return users.add(name, user).permit(name, "*", list(Right))
 
-    store.edit(file, change)
+    users_file.edit(file, change)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker_core.amqp import Connection, Role, SaslClient, Settings
+from penstock.broker_core.amqp import Connection, ConnectionSettings, Role, SaslClient
 
 PATIENCE_S = 20.0  # for expected frames, on the slowest machine
 
@@ -25,7 +25,7 @@ class Client:
         receive_buffer: int | None = None,
         **settings: Any,
     ) -> None:
-        self.connection = Connection(Role.CLIENT, Settings(container_id=container, **settings), sasl)
+        self.connection = Connection(Role.CLIENT, ConnectionSettings(container_id=container, **settings), sasl)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

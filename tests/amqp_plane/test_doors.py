@@ -26,7 +26,7 @@ from penstock.broker_core.amqp.performatives import (
     SaslMechanisms,
     SaslOutcome,
 )
-from penstock.broker_core.security import store
+from penstock.broker_core.security import users_file
 
 from ..security.helpers import write
 from ..waiting import until
@@ -61,7 +61,7 @@ class Doors:
         CLIENTS.cert_pem.write_to_path(str(folder / "clients.pem"))
         users = {"alice": user(SECRET, "alice.example"), "nobody's": user(None, "other.example")}
         (folder / "data").mkdir()
-        write(folder / "data" / store.FILE_NAME, users, {"alice": {"q": "send"}, "anonymous": {"q": "browse"}})
+        write(folder / "data" / users_file.FILE_NAME, users, {"alice": {"q": "send"}, "anonymous": {"q": "browse"}})
         self.broker = Broker(
             folder / "data",
             fsync="never",

@@ -33,7 +33,7 @@ from penstock.broker_core.amqp.performatives import (
 from penstock.broker_core.amqp.scram import Credentials
 from penstock.broker_core.amqp_plane.plane import PASSWORD_THREADS
 from penstock.broker_core.security import Access, log_limit
-from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
+from penstock.broker_core.security.failed_logins import FAILURES_OF_A_NAME
 from penstock.broker_core.security.users import User, credentials_of
 from penstock.broker_core.settings.listeners import Listener
 

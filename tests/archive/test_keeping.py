@@ -17,7 +17,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.archive.recorder import worker
 from penstock.broker_core.archive.write import commits, compaction, parquet
 from penstock.broker_core.archive.write.commits import QueueTable
-from penstock.broker_core.archive.write.stores import FolderTableStore, store_of
+from penstock.broker_core.archive.write.table_files import FolderTableStore, store_of
 from penstock.broker_core.children.frames import ChildFrame
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema

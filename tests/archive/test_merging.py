@@ -13,7 +13,7 @@ import pytest
 from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.archive.write import merging
 from penstock.broker_core.archive.write.merging import COLUMNS, MergeInput, merged
-from penstock.broker_core.archive.write.stores import FolderTableStore
+from penstock.broker_core.archive.write.table_files import FolderTableStore
 
 Keys = list[tuple[int, int, int]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core.archive.write.commits import QueueTable
-from penstock.broker_core.archive.write.stores import store_of
+from penstock.broker_core.archive.write.table_files import store_of
 from penstock.broker_core.engine import commands as c
 
 from ..flight.helpers import numbered

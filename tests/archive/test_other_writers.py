@@ -18,7 +18,7 @@ from penstock.broker_core.archive.read import files
 from penstock.broker_core.archive.read.files import Table
 from penstock.broker_core.archive.write import commits
 from penstock.broker_core.archive.write.commits import QueueTable
-from penstock.broker_core.archive.write.stores import store_of
+from penstock.broker_core.archive.write.table_files import store_of
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.errors import ArchiveUnsupported
 

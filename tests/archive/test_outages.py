@@ -19,7 +19,7 @@ from penstock.broker_core.archive.recorder.estimate import DAY_S, Growth, bytes_
 from penstock.broker_core.archive.table.layout import SCHEMA
 from penstock.broker_core.archive.write import commits, stores
 from penstock.broker_core.archive.write.commits import QueueTable
-from penstock.broker_core.archive.write.stores import FolderTableStore
+from penstock.broker_core.archive.write.table_files import FolderTableStore
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.journal.segments import HEADER_BYTES
 from penstock.broker_core.service.clock import system_clock

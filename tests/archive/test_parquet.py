@@ -15,7 +15,7 @@ from penstock.broker_core.archive.read import scan
 from penstock.broker_core.archive.read.bounds import Bounds
 from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.archive.write import parquet
-from penstock.broker_core.archive.write.stores import FolderTableStore
+from penstock.broker_core.archive.write.table_files import FolderTableStore
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome

@@ -136,7 +136,7 @@ def latency(url: str, count: int, size: int) -> dict[str, Any]:
 
 def _opened(wire: socket.socket, sasl: amqp.SaslClient, name: str) -> amqp.Connection:
     """The protocol on a socket, as far as both opens."""
-    settings = amqp.Settings(container_id=name, sasl_frame_size=4096, first_frame_size=4096)
+    settings = amqp.ConnectionSettings(container_id=name, sasl_frame_size=4096, first_frame_size=4096)
     machine = amqp.Connection(amqp.Role.CLIENT, settings, sasl)
     opened = False
     while machine.remote_open is None:

@@ -57,7 +57,7 @@ def test_a_key_that_was_refused_is_not_known_for_that() -> None:
     for _ in range(2):
         attributes = Attributes(key=Coded(["a", "b", "c"], np.array([3, 1, 2])), ids=np.array([b"old", b"", b""], "S16"))
         engine.state.queues["q"].remembered.remember(attributes.ids[:1], START // 1000, 9)
-        assert engine.run(c.Enqueue("q", 3, 1, attributes=attributes)).kept == (1,)
+        assert engine.run(c.Enqueue("q", 3, 1, attributes=attributes)).stored == (1,)
         engine = engine.from_snapshot()
     engine.run(c.Purge("q"))
     assert len(engine.state.queues["q"].keys) == 0
@@ -87,7 +87,7 @@ def test_a_duplicate_of_a_message_that_was_refused_is_refused() -> None:
     engine.run(c.DeclareQueue("q", options={"maxMessages": 1, "overflow": "reject", "duplicateWindow": 9}))
     ids = Attributes(ids=np.array([b"one", b"two", b"one", b"two", b"two"], "S16"))
     placed = engine.run(c.Enqueue("q", 5, 1, attributes=ids))
-    assert (placed.kept, placed.refused, placed.duplicates) == ((0,), (1, 3, 4), 1)
+    assert (placed.stored, placed.refused, placed.duplicates) == ((0,), (1, 3, 4), 1)
 
 
 @pytest.mark.parametrize("limits", [{"maxBytes": 100}, {"maxBytes": 100, "maxMessages": 2}])

@@ -212,7 +212,7 @@ def test_outcomes_survive_a_restart(snapshot: bool) -> None:
     query.write(said("rejected", 0, error="bad"))
     waiting = query.stage(said("released", 1), said("modified", 2))
     query.engine = query.engine.from_snapshot() if snapshot else query.engine.recovered()
-    query.engine.run(c.Recovered(), c.Publish([waiting]), c.FinishBatches("l", query.batch))
+    query.engine.run(c.StartBroker(), c.Publish([waiting]), c.FinishBatches("l", query.batch))
     assert states(query.engine) == "R..AAA"
 
 

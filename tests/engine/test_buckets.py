@@ -19,7 +19,7 @@ from .harness import Engine
 def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
     """S1 S6: one task of a batch may have read before it, another reads after it. Codes of names are others by then."""
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held"}))
 
     def send(*names: str) -> None:
         engine.run(*(c.Enqueue("q", 1, 1, attributes=Attributes(group=Coded([name], np.array([1])))) for name in names))
@@ -49,7 +49,7 @@ def test_a_settled_batch_is_read_by_one_task_whatever_groups_have_come_since() -
     """S1 S6: a checkpoint that was put back, or a DataFrame that was kept, reads it again. The names of its groups are forgotten
     by then, and their codes are those of others."""
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held"}))
 
     def send(*names: str) -> None:
         engine.run(*(c.Enqueue("q", 1, 1, attributes=Attributes(group=Coded([name], np.array([1])))) for name in names))

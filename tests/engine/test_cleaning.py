@@ -96,7 +96,7 @@ def relocate(engine: Engine, rows: RowSet, name: str = "q", wrong: int = 0) -> i
     found = [its.blocks[number].locations(part) for number, part in rows.items()]
     positions = np.concatenate([np.repeat(each.position, each.rows) for each in found])
     payload_rows = np.concatenate([each.payload_rows() for each in found])
-    return engine.run(c.Relocate([c.Copied(its.id, rows, positions + wrong, payload_rows)], b"")) or 0
+    return engine.run(c.Relocate([c.RelocatedRows(its.id, rows, positions + wrong, payload_rows)], b"")) or 0
 
 
 def drop(engine: Engine, *intervals: list[int], keeping: Keeping = EVERYTHING) -> Any:
@@ -133,7 +133,7 @@ def test_a_copy_of_what_lies_elsewhere_by_now_changes_nothing() -> None:
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", 10, 1))
     its, rows = queue(engine).id, RowSet.range(2, 6)
     found = queue(engine).blocks[0].locations(slice(2, 6))
-    late = c.Relocate([c.Copied(its, rows, found.positions(), found.payload_rows())], b"")
+    late = c.Relocate([c.RelocatedRows(its, rows, found.positions(), found.payload_rows())], b"")
     assert relocate(engine, rows, wrong=8) == 0
     assert engine.run(late) == 4
     log = len(engine.log)
@@ -145,7 +145,7 @@ def test_a_copy_of_what_lies_elsewhere_by_now_changes_nothing() -> None:
     link = engine.run(c.Subscribe("q"))
     engine.run(c.Settle("q", link, engine.run(c.Acquire("q", link, BLOCK_ROWS)).rows))
     found = queue(engine).blocks[0].locations(slice(2, 6))
-    packed = c.Relocate([c.Copied(queue(engine).id, rows, found.positions(), found.payload_rows())], b"")
+    packed = c.Relocate([c.RelocatedRows(queue(engine).id, rows, found.positions(), found.payload_rows())], b"")
     engine.run(c.PackBlock("q", 0))
     assert engine.run(packed) is None
     survives(engine)
@@ -158,7 +158,7 @@ def test_of_a_copy_only_those_are_taken_that_lie_where_they_were() -> None:
     relocate(engine, RowSet.range(3, 5))
     before = places(queue(engine).blocks[0])
     rows = RowSet.range(0, 10)
-    assert engine.run(c.Relocate([c.Copied(1, rows, late.positions(), late.payload_rows())], b"")) == 8
+    assert engine.run(c.Relocate([c.RelocatedRows(1, rows, late.positions(), late.payload_rows())], b"")) == 8
     after = places(queue(engine).blocks[0])
     copy = engine.log[-1][1]
     assert [after[row][:2] for row in range(10)] == [before[row][:2] if row in (3, 4) else (copy, row) for row in range(10)]
@@ -171,8 +171,10 @@ def test_one_copy_serves_every_queue_that_holds_it() -> None:
     engine.run(c.DeclareQueue("q"), c.DeclareQueue("p"), c.Enqueue("p", 2, 1), c.Enqueue("q", 5, 1))
     old = engine.log[-1][1]
     engine.run(c.Copy("q", "p"))
-    mine = c.Copied(queue(engine).id, RowSet.range(1, 4), np.full(3, old), np.array([1, 2, 3]))
-    other = c.Copied(queue(engine, "p").id, RowSet.range(3, 7), np.full(4, old), np.array([1, 2, 3, 4]), np.array([0, 1, 2, 9]))
+    mine = c.RelocatedRows(queue(engine).id, RowSet.range(1, 4), np.full(3, old), np.array([1, 2, 3]))
+    other = c.RelocatedRows(
+        queue(engine, "p").id, RowSet.range(3, 7), np.full(4, old), np.array([1, 2, 3, 4]), np.array([0, 1, 2, 9])
+    )
     log = len(engine.log)
     assert engine.run(c.Relocate([mine, other], b"")) == 7
     assert len(engine.log) == log + 1
@@ -183,7 +185,10 @@ def test_one_copy_serves_every_queue_that_holds_it() -> None:
         *((copy, row) for row in (0, 1, 2, 9)),
     ]
     assert engine.run(c.Relocate([mine, other], b"")) is None
-    assert engine.run(c.Relocate([mine, c.Copied(queue(engine).id, RowSet.single(0), np.array([old]), np.array([0]))], b"")) == 1
+    assert (
+        engine.run(c.Relocate([mine, c.RelocatedRows(queue(engine).id, RowSet.single(0), np.array([old]), np.array([0]))], b""))
+        == 1
+    )
     survives(engine)
 
 
@@ -259,7 +264,7 @@ class Model:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.engine = Engine()
-        self.engine.run(c.Recovered(), c.DeclareQueue("q"), c.DeclareQueue("p"), c.DeclareQueue("dead"))
+        self.engine.run(c.StartBroker(), c.DeclareQueue("q"), c.DeclareQueue("p"), c.DeclareQueue("dead"))
         self.payloads: dict[int, list[int]] = {}  # position → what its rows are
         self.is_: dict[tuple[str, int], int] = {}
         self.next = 0
@@ -336,7 +341,7 @@ class Model:
             _, blocks, rows, positions, payload_rows = (np.array(column) for column in zip(*some, strict=True))
             taken = np.array([copy[each] for each in zip(positions.tolist(), payload_rows.tolist(), strict=True)])
             sequences = RowSet.of_sequences(blocks * BLOCK_ROWS + rows)
-            messages.append(c.Copied(number, sequences, positions, payload_rows, taken))
+            messages.append(c.RelocatedRows(number, sequences, positions, payload_rows, taken))
         if messages:
             assert self.run(c.Relocate(messages, b"")) == len(found)
             self.payloads[self.engine.log[-1][1]] = [self.payloads[position][payload_row] for position, payload_row in copy]
@@ -354,7 +359,7 @@ class Model:
 
     def restart(self) -> None:
         self.engine = self.random.choice([Engine.recovered, Engine.from_snapshot])(self.engine)
-        self.run(c.Recovered())
+        self.run(c.StartBroker())
 
     def check(self) -> None:
         for name, its in self.engine.state.queues.items():

@@ -13,7 +13,7 @@ from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.state import BrokerState
 
@@ -153,12 +153,12 @@ def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail
     assert taken(engine, first, 2) == [0, 1]
     numbers = [engine.run(c.BeginTransaction(1)) for _ in range(2)]
     for row, number in enumerate(numbers):
-        engine.run(c.Retire(number, "q", first, RowSet.single(row), Disposition(outcome), ROLLED_BACK, settled=False))
+        engine.run(c.Retire(number, "q", first, RowSet.single(row), DeliveryEnd(outcome), ROLLED_BACK, settled=False))
     engine.run(c.Unsubscribe("q", first))
     assert taken(engine, following) == []
-    engine.run(c.Discharge(numbers[0], fail))
+    engine.run(c.DischargeTransaction(numbers[0], fail))
     assert taken(engine, following) == []
-    assert "q" in told(engine, c.Discharge(numbers[1], fail))
+    assert "q" in told(engine, c.DischargeTransaction(numbers[1], fail))
     assert taken(engine, following, 9) == ([0, 1, 2] if fail else [2])
 
 
@@ -244,7 +244,7 @@ def test_a_planned_batch_keeps_its_lease_from_other_queries_and_not_from_its_own
         engine.plan("a", run="r2", epoch=2, after=0, batch=1, written=True)
         assert len(engine.log) == logged  # once of each run
         engine = life(engine)
-        engine.run(c.Recovered())
+        engine.run(c.StartBroker())
         with pytest.raises(errors.LeaseInUse, match="another query uses lease 'a' now"):
             engine.advance("a", **again)
         assert engine.advance("a", run="r2", epoch=None, finished=1, messages=2) == (3, 2)

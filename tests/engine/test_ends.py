@@ -13,7 +13,7 @@ from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
 from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
-from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 
 from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import SECOND, START, Engine
@@ -53,7 +53,7 @@ def leave_closed(engine: Engine, holder: int) -> None:
 
 
 def restart(engine: Engine, holder: int) -> None:
-    engine.run(c.Recovered())
+    engine.run(c.StartBroker())
 
 
 def lock_out(engine: Engine, holder: int) -> None:
@@ -325,9 +325,9 @@ def transaction(engine: Engine, posted: int = 0, fail: bool = False) -> None:
     if posted:
         engine.run(c.Post(number, "dead", posted, 10))
     for row in range(queue(engine).next_sequence):
-        word = Disposition(Outcome.REJECTED, error=f"error {row}")
+        word = DeliveryEnd(Outcome.REJECTED, error=f"error {row}")
         engine.run(c.Retire(number, "q", holder, RowSet.single(row), word, word, settled=True))
-    engine.run(c.Discharge(number, fail))
+    engine.run(c.DischargeTransaction(number, fail))
 
 
 def batch(engine: Engine) -> None:

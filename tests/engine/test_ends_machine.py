@@ -183,7 +183,7 @@ class EndsMachine(RuleBasedStateMachine):
         self.engine = survives(self.engine).recovered()
         self.engine.wall, self.engine.up = int(self.engine.wall + self.now * 1_000_000), int(self.now * 1_000_000)
         held = {name: [n for n, m in enumerate(model.rows) if m.state == State.ACQUIRED] for name, model in self.models.items()}
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
         self.links = {}
         for name in self.engine.state.queues:
             self.give_back(name, held[name], counts=False)

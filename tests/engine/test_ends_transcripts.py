@@ -88,7 +88,7 @@ class Ends:
 
     def restart_broker(self) -> str:
         self.engine, self.links = self.engine.recovered(), {}
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
         return "recovered"
 
     def move(self, name: str, target: str, count: str = "9") -> str:

@@ -27,7 +27,7 @@ from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.engine.model.state import conserved
@@ -88,7 +88,7 @@ class History:
 
     def declare(self, kind: str, options: dict[str, Any]) -> None:
         print(f"seed {self.seed}: {kind} {options}")
-        self.engine.run(c.Recovered(), c.DeclareQueue("dead"), c.DeclareQueue("q", kind, options))
+        self.engine.run(c.StartBroker(), c.DeclareQueue("dead"), c.DeclareQueue("q", kind, options))
 
     @property
     def queue(self) -> Queue:
@@ -195,7 +195,7 @@ class History:
     def send(self) -> None:
         count, attributes = self.messages()
         placed = self.engine.run(c.Enqueue("q", count, np.arange(count) + 1, attributes=attributes))
-        self.no_id_is_stored_twice(attributes, range(count) if placed.kept is None else placed.kept)
+        self.no_id_is_stored_twice(attributes, range(count) if placed.stored is None else placed.stored)
 
     def no_id_is_stored_twice(self, attributes: Attributes, kept: Iterable[int]) -> None:
         ids = [] if attributes.ids is None else [one for row in kept if (one := attributes.ids[row])]
@@ -352,7 +352,7 @@ class History:
         if self.transaction is None:
             self.transaction = self.engine.run(c.BeginTransaction(1))
         disposition, settled = (
-            Disposition(self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])),
+            DeliveryEnd(self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])),
             self.random.choice([True, False]),
         )
         self.engine.run(c.Retire(self.transaction, "q", *self.some_held(), disposition, settled=settled))
@@ -360,7 +360,7 @@ class History:
     def discharge(self) -> None:
         if self.transaction is not None:
             transaction, self.transaction, self.posted = self.transaction, None, 0
-            self.engine.run(c.Discharge(transaction, fail=self.random.choice([True, False])))
+            self.engine.run(c.DischargeTransaction(transaction, fail=self.random.choice([True, False])))
 
     def record(self) -> None:
         """A pass begins, or the one that has begun ends."""
@@ -376,7 +376,7 @@ class History:
                 rows = np.flatnonzero([self.random.choice([True, False]) for _ in range(block.filled)])
                 if len(rows):
                     found = block.locations(rows)
-                    copied = c.Copied(its.id, RowSet.of([(number, rows)]), found.positions(), found.payload_rows())
+                    copied = c.RelocatedRows(its.id, RowSet.of([(number, rows)]), found.positions(), found.payload_rows())
                     assert self.engine.run(c.Relocate([copied], b"")) == len(rows)
         self.engine.run(c.Drop([[0, 8 * self.random.randint(1, len(self.engine.log))]], Keeping()))
 
@@ -391,7 +391,7 @@ class History:
         a_start_finds_the_same(self.queue, found)
         self.engine = found
         self.engine.wall, self.links, self.transaction, self.posted = wall, {}, None, 0
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
 
 
 def nothing_is_lost(queue: Queue) -> None:

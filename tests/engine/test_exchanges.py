@@ -254,7 +254,7 @@ def test_E2_a_restart_ends_what_lives_by_links() -> None:
     broker.run(c.DeclareExchange("x", "fanout", {"lifetime": "link"}), c.DeclareExchange("y", "fanout", {"lifetime": "unused"}))
     broker.run(c.Bind("y", "link"))
     again = broker.recovered()
-    again.run(c.Recovered())
+    again.run(c.StartBroker())
     assert sorted(again.state.queues) == ["empty", "permanent", "unusedOrEmpty"]
     assert not again.state.exchanges.by_name
 
@@ -393,7 +393,7 @@ def test_E2_Q17_a_value_that_is_replaced_as_it_comes_back_was_the_last_message(d
     assert broker.counts() == {"q": 1}
     if dies:
         broker = Checked(broker.recovered().state, broker.log)
-        broker.run(c.Recovered())
+        broker.run(c.StartBroker())
     else:
         broker.run(c.Release("q", holders[0], RowSet.single(0)))
     assert broker.counts() == {}

@@ -32,7 +32,7 @@ class Nothing:
 
 def made(kind: str = "fifo", links: int = 2, **options: Any) -> tuple[Engine, list[int]]:
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", kind, options))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", kind, options))
     return engine, [engine.run(c.Subscribe("q")) for _ in range(links)]
 
 
@@ -72,7 +72,7 @@ def test_one_record_stores_and_acquires() -> None:
     send(engine, 2, c.Offer(one, 2))
     assert len(engine.log) == logged + 1
     again = engine.recovered()
-    again.run(c.Recovered())
+    again.run(c.StartBroker())
     assert again.state.queues["q"].counts[State.AVAILABLE] == 2
 
 

@@ -16,7 +16,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from penstock.broker_core.engine.model.options import level_of_priority, rules
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
@@ -227,7 +227,7 @@ class KindMachine(RuleBasedStateMachine):
         super().__init__()
         type_, options = KINDS[self.kind]
         self.engine, self.model = Engine(), Model(type_, options)
-        self.engine.run(c.Recovered(), c.DeclareQueue("q", type_, options), c.Subscribe("q"), c.Subscribe("q"))
+        self.engine.run(c.StartBroker(), c.DeclareQueue("q", type_, options), c.Subscribe("q"), c.Subscribe("q"))
         self.links = [1, 3]
 
     @property
@@ -346,13 +346,13 @@ def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
     """Q16: links do not survive, and what they had stuck to them does not stay with their numbers."""
     engine = Engine()
     options = {"groups": "sticky"}
-    engine.run(c.Recovered(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
     named = Attributes(group=Coded(["a"], np.array([1])))
     engine.run(c.Enqueue("q", 1, 1, attributes=named))
     assert engine.run(c.Acquire("q", 3, 1)).rows.count == 1
     engine.run(c.Settle("q", 3, RowSet.single(0)), c.Enqueue("q", 1, 1, attributes=named))
     later: Engine = getattr(engine, how)()
-    later.run(c.Recovered(), c.Subscribe("q"))
+    later.run(c.StartBroker(), c.Subscribe("q"))
     assert later.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == [1]
     later.run(c.Settle("q", 1, RowSet.single(1)), c.Unsubscribe("q", 1))
     assert len(later.state.queues["q"].groups) == 0  # nor does its name
@@ -370,7 +370,7 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
     """Q2 Q16 C4: who looks meanwhile passes it, since somebody else holds its group; then he looks again, however far back."""
     engine = Engine()
     kind, options = ("priority", {"levels": 2}) if why == "a lower priority" else ("fifo", {"deadLetterQueue": "nowhere"})
-    engine.run(c.Recovered(), c.DeclareQueue("q", kind, {**options, "groups": "held"}), c.Subscribe("q"))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", kind, {**options, "groups": "held"}), c.Subscribe("q"))
     engine.run(c.Subscribe("q", selector="odd" if why == "a selector" else None))
     other, holder, matching = 1, 3, Odd() if why == "a selector" else None
     attributes = Attributes(group=Coded(["a"], np.array([1, 1])))
@@ -396,13 +396,13 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
 def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail: bool) -> None:
     """Q16 C11: what it settles may yet come back, before the others of its group."""
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": groups}), c.Subscribe("q"), c.Subscribe("q"))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": groups}), c.Subscribe("q"), c.Subscribe("q"))
     engine.run(c.Enqueue("q", 2, 1, attributes=Attributes(group=Coded(["a"], np.array([1, 1])))), c.Acquire("q", 1, 1))
-    accepted = Disposition(Outcome.ACCEPTED)
+    accepted = DeliveryEnd(Outcome.ACCEPTED)
     engine.run(c.BeginTransaction(1), c.Retire(1, "q", 1, RowSet.single(0), accepted, ROLLED_BACK, settled=False))
     engine.run(c.Unsubscribe("q", 1))
     assert engine.run(c.Acquire("q", 3, 1)).rows.sequences().tolist() == []
-    engine.run(c.Discharge(1, fail))
+    engine.run(c.DischargeTransaction(1, fail))
     assert engine.run(c.Acquire("q", 3, 9)).rows.sequences().tolist() == ([0, 1] if fail else [1])
 
 
@@ -410,13 +410,13 @@ def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail:
 def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(restart: bool) -> None:
     """Q2 Q16 C4: also where the lease came out of a snapshot."""
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held"}))
     engine.run(c.Enqueue("q", 2, 1, attributes=Attributes(group=Coded(["a"], np.array([1, 1])))))
     enter = c.EnterLease("q", "l", "r", None, True, selector="odd")
     engine.run(enter, c.AcquireBatch("q", "l", "r", 0, selector="odd", matching=Odd()))
     if restart:
         engine = engine.from_snapshot()
-        engine.run(c.Recovered())
+        engine.run(c.StartBroker())
     engine.run(c.Subscribe("q"))
     assert engine.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == []
     engine.run(c.ReleaseLease("l", settle=True))

@@ -29,7 +29,7 @@ LIVES: dict[str, Life] = {
 
 def declared(**options: Any) -> Engine:
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **options}))
+    engine.run(c.StartBroker(), c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **options}))
     return engine
 
 
@@ -186,7 +186,7 @@ def test_a_transaction_and_a_write_bring_delayed_values() -> None:
     number = engine.run(c.BeginTransaction(1))
     engine.run(c.Post(number, "q", 1, 1, attributes=attributes(engine, delay_s=DELAY_S)))
     assert states(engine) == ["available"]
-    engine.run(c.Discharge(number, fail=False))
+    engine.run(c.DischargeTransaction(number, fail=False))
     assert states(engine) == ["available", "delayed"]
     engine.run(c.StageMessages("w", "q", 1, 1, attributes=attributes(engine, delay_s=DELAY_S)), c.Publish(["w"]))
     assert states(engine) == ["available", "delayed", "delayed"]

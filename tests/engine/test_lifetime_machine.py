@@ -20,7 +20,7 @@ from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.decide.lifetimes import what_ends
-from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.errors import PenstockError
 
 from .ends import survives
@@ -31,7 +31,7 @@ KINDS = {"fifo": {}, "last": {"key": "subject"}}
 QUEUES = [f"{kind} {lifetime}" for kind in KINDS for lifetime in LIFETIMES]
 NAMES = [*QUEUES, "dead"]
 NAME, QUEUE = st.sampled_from(NAMES), st.sampled_from(QUEUES)
-DISPOSITIONS = st.sampled_from([Disposition(Outcome.ACCEPTED), Disposition(Outcome.REJECTED), Disposition(cause=Cause.RELEASED)])
+DISPOSITIONS = st.sampled_from([DeliveryEnd(Outcome.ACCEPTED), DeliveryEnd(Outcome.REJECTED), DeliveryEnd(cause=Cause.RELEASED)])
 
 
 class Lifetimes(RuleBasedStateMachine):
@@ -74,7 +74,7 @@ class Lifetimes(RuleBasedStateMachine):
         for name in looked_at:
             self.engine.run(c.EndNode(name))
         assert [name for name in state.queues if name in before and what_ends(state, name) is not None] == [], command
-        if not isinstance(command, c.Recovered):
+        if not isinstance(command, c.StartBroker):
             assert not (there - set(state.queues)).difference(looked_at)
         if self.looks:
             survives(self.engine)
@@ -109,7 +109,7 @@ class Lifetimes(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holders)
     @rule(data=st.data(), disposition=DISPOSITIONS, how=st.sampled_from(["now", "commit", "rollback", "lost"]))
-    def ends(self, data: st.DataObject, disposition: Disposition, how: str) -> None:
+    def ends(self, data: st.DataObject, disposition: DeliveryEnd, how: str) -> None:
         name, holder = data.draw(st.sampled_from(self.holders))
         if name not in self.engine.state.queues:
             return
@@ -121,8 +121,8 @@ class Lifetimes(RuleBasedStateMachine):
             self.run(c.command_of(disposition, name, holder, rows))
         else:
             number = self.run(c.BeginTransaction(1))
-            self.run(c.Retire(number, name, holder, rows, disposition, Disposition(Outcome.REJECTED), settled=True))
-            self.run(c.Discharge(number, how == "rollback"))
+            self.run(c.Retire(number, name, holder, rows, disposition, DeliveryEnd(Outcome.REJECTED), settled=True))
+            self.run(c.DischargeTransaction(number, how == "rollback"))
 
     def held(self, name: str, holder: int) -> RowSet:
         queue = self.engine.state.queues[name]
@@ -163,7 +163,7 @@ class Lifetimes(RuleBasedStateMachine):
             self.engine = self.engine.recovered()
             self.engine.wall = wall
             self.links, self.holders = [], []
-            self.run(c.Recovered())
+            self.run(c.StartBroker())
 
 
 TestLifetimes = Lifetimes.TestCase

@@ -221,7 +221,7 @@ def test_a_queue_that_is_deleted_under_its_links_is_not_found_and_nothing_else_b
             engine.run(make(1))
     engine.run(c.Settle("other", other, RowSet.range(0, 2)))
     for life in (engine, engine.recovered(), engine.from_snapshot()):
-        life.run(c.Recovered(), c.Tick())
+        life.run(c.StartBroker(), c.Tick())
         assert all(conserved(queue) for queue in life.state.queues.values())
         assert life.run(c.Stat("other"))[0]["archived"] == 2
 

@@ -94,7 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
     def enqueue(self, count: int) -> None:
         after = self.engine.run(c.Enqueue("q", count, 10))
         self.model.enqueue(count)
-        assert after == c.Appended(len(self.model.state))
+        assert after == c.EnqueueReply(len(self.model.state))
 
     @rule(counts=st.lists(COUNTS, min_size=1, max_size=3))
     def publish(self, counts: list[int]) -> None:
@@ -282,7 +282,7 @@ class QueueMachine(RuleBasedStateMachine):
         before = self.engine.persisted()
         self.engine = self.engine.from_snapshot() if snapshot else self.engine.recovered()
         assert self.engine.persisted() == before
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
         self.taken, self.taken_again, self.at_start = 0, 0, (len(self.model.state), self.ended())
         lost = np.flatnonzero(self.model.state == State.ACQUIRED)
         self.model.move(lost, State.AVAILABLE)
@@ -420,7 +420,7 @@ class LeaseMachine(RuleBasedStateMachine):
         before = self.engine.persisted()
         self.engine = self.engine.from_snapshot() if snapshot else self.engine.recovered()
         assert self.engine.persisted() == before
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
 
     @rule(seconds=st.sampled_from([1, 59, 3600]))
     def time_passes(self, seconds: int) -> None:

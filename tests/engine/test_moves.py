@@ -201,7 +201,7 @@ def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
     """Q18 Q20: moved and copied in its place among the others, and due when it was; one that is over is an ordinary one."""
     now = Engine().wall // 1000
     engine = make(5, attributes=Attributes(due=np.array([0, now + 3_000, now + 5_000, 0, now + 60_000])))
-    engine.run(c.Recovered(), c.DeclareQueue("t"), c.DeclareQueue("u"))
+    engine.run(c.StartBroker(), c.DeclareQueue("t"), c.DeclareQueue("u"))
     taken(engine, 1)
     engine.pass_time(3)
     engine.run(c.Tick())
@@ -213,7 +213,7 @@ def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
     later = survives(engine).recovered()
     later.wall = engine.wall
     later.pass_time(2)
-    later.run(c.Recovered(), c.Tick())
+    later.run(c.StartBroker(), c.Tick())
     assert [fate(later, row, "t") for row in range(4)] == [*["available"] * 3, "delayed"]
     assert queue(later, "u").counts[State.AVAILABLE] == 3
     survives(later)

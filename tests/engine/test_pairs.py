@@ -168,7 +168,7 @@ def test_a_ring_that_is_held_when_a_transaction_commits_drops_what_that_brings()
     engine.run(c.DeclareQueue("q", options=FEATURES["ring"].options), c.Enqueue("q", CAPACITY, 1))
     holder, number = engine.run(c.Subscribe("q")), engine.run(c.BeginTransaction(1))
     engine.run(c.Post(number, "q", 1, 1), c.Acquire("q", holder, CAPACITY))
-    assert engine.run(c.Discharge(number)) is None
+    assert engine.run(c.DischargeTransaction(number)) is None
     assert outcomes(engine) == [Outcome.NONE] * CAPACITY + [Outcome.DROPPED]
 
 
@@ -194,7 +194,7 @@ def test_a_transaction_leaves_duplicates_out_and_its_delays_count_from_the_sendi
     engine.run(c.Post(number, "q", 2, 1, attributes=Attributes(due=due, ids=mine)))
     engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(ids=mine[:1])))
     engine.pass_time(2)
-    assert engine.run(c.Discharge(number)) is None
+    assert engine.run(c.DischargeTransaction(number)) is None
     assert engine.state.queues["q"].blocks[0].state[:2].tolist() == [State.AVAILABLE, State.AVAILABLE]
     assert engine.state.queues["q"].next_sequence == 2
 

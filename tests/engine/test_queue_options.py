@@ -15,7 +15,7 @@ from penstock.broker_core.cli.arguments import parser
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.model.admission import NONE, Admission, Candidates, admit
-from penstock.broker_core.engine.model.options import OPTIONS, TYPES, Option, Rules, checked, rules
+from penstock.broker_core.engine.model.options import OPTIONS, TYPES, QueueOption, Rules, checked, rules
 from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from .harness import START, Engine
@@ -39,7 +39,7 @@ NOT_IN_HISTORIES = {
 }
 
 
-def others(name: str, option: Option) -> Iterator[Any]:
+def others(name: str, option: QueueOption) -> Iterator[Any]:
     """Values that are allowed and not the default, in their own types; of a number a small one, which limits something."""
     if isinstance(option.allowed, range):
         yield 3
@@ -66,7 +66,7 @@ def test_an_option_is_declared_as_json_and_as_text_shown_kept_and_altered(name: 
     kind, options = declared(name, value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("json", kind, options), c.DeclareQueue("text", kind, {**options, name: text}))
+    engine.run(c.StartBroker(), c.DeclareQueue("json", kind, options), c.DeclareQueue("text", kind, {**options, name: text}))
     engine.state.policies = Policies([Policy("policy", type=kind, options=options)])
     engine.run(c.DeclareQueue("policy", kind))
     for queue in ("json", "text", "policy"):
@@ -104,7 +104,7 @@ def test_a_value_that_is_not_allowed_is_refused_by_name(name: str) -> None:
 def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Attributes]:
     """A queue with messages in it, and attributes of others that repeat ids, close groups and have many keys."""
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", kind, options))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", kind, options))
     names = [f"n{row}" for row in range(ROWS)]
     coded = Coded(names, np.arange(ROWS) % 5 + 1)
     ids = np.array([f"id{row % 4}".encode() for row in range(ROWS)], "S16")

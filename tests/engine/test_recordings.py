@@ -149,8 +149,8 @@ def test_what_a_restart_settles_is_recorded_though_its_queue_ends_with_the_resta
     engine.run(c.Enqueue("q", 1, 10, attributes=value))
     later = engine.recovered()
     later.state.records = True
-    may_end = decide(later.state, c.Recovered(), c.Now(later.wall, later.up)).effects.may_end
-    later.run(c.Recovered(), *[c.EndNode(name) for name in may_end])  # as a turn does
+    may_end = decide(later.state, c.StartBroker(), c.Now(later.wall, later.up)).effects.may_end
+    later.run(c.StartBroker(), *[c.EndNode(name) for name in may_end])  # as a turn does
     assert not later.state.queues
     assert [(each.departed, each.rows) for each in later.run(c.ListBacklogs())] == [(True, 2)]
 
@@ -322,7 +322,7 @@ class History:
         assert found.persisted() == before
         found.state.records = True
         self.engine = found
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
 
     def play(self) -> None:
         steps = [

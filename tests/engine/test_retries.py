@@ -15,7 +15,7 @@ from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
 from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.quantities import MAX_MILLISECONDS
 
 from .ends import cell, fate, make, queue, survives, taken
@@ -100,8 +100,8 @@ def lock_out(engine: Engine, holder: int) -> None:
 
 def roll_back(engine: Engine, holder: int) -> None:
     number = engine.run(c.BeginTransaction(1))
-    retired = c.Retire(number, "q", holder, RowSet.single(0), Disposition(Outcome.ACCEPTED))
-    engine.run(retired, c.Unsubscribe("q", holder), c.Discharge(number, fail=True))
+    retired = c.Retire(number, "q", holder, RowSet.single(0), DeliveryEnd(Outcome.ACCEPTED))
+    engine.run(retired, c.Unsubscribe("q", holder), c.DischargeTransaction(number, fail=True))
 
 
 DELAY = {"retryDelay": 5000}
@@ -118,7 +118,7 @@ CAUSES = [
     (leave(Cause.MODIFIED_BY_DEFAULT), {"defaultOutcomeCounts": True}, True),
     (lock_out, {"lockTimeout": 60_000}, True),
     (lock_out, {"lockTimeout": 60_000, "lockCounts": False}, False),
-    (lambda engine, holder: engine.run(c.Recovered()), {}, False),
+    (lambda engine, holder: engine.run(c.StartBroker()), {}, False),
     (lambda engine, holder: engine.run(c.Unsubscribe("q", holder, begun=RowSet())), {}, False),
     (leave(Cause.LINK_CLOSED), {}, False),
     (roll_back, {}, True),
@@ -209,10 +209,10 @@ def test_a_consumers_delay_that_gives_way_leaves_a_queue_its_own(cause: Cause, d
 def test_a_delay_that_is_asked_for_in_a_transaction_begins_at_its_commit() -> None:
     engine = make(1)
     holder, number = taken(engine), engine.run(c.BeginTransaction(1))
-    disposition = Disposition(cause=Cause.MODIFIED, retry=c.Retry(after=1000))
+    disposition = DeliveryEnd(cause=Cause.MODIFIED, retry=c.Retry(after=1000))
     engine.run(c.Retire(number, "q", holder, RowSet.single(0), disposition))
     engine.pass_time(5)
-    engine.run(c.Discharge(number))
+    engine.run(c.DischargeTransaction(number))
     assert (fate(survives(engine)), due(engine)) == ("delayed", 1000)
 
 
@@ -246,7 +246,7 @@ def test_Q17_a_newer_value_replaces_one_that_waits_for_its_retry() -> None:
 def grouped(count: int, **options: Any) -> Engine:
     """`count` messages of group a, then one of group b."""
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held", **DELAY, **options}))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held", **DELAY, **options}))
     codes = np.array([1] * count + [2])
     engine.run(c.Enqueue("q", count + 1, 1, attributes=Attributes(group=Coded(["a", "b"], codes))))
     return engine
@@ -262,7 +262,7 @@ def test_Q16_later_messages_of_a_group_wait_for_one_that_waits(groups: str, by_l
     engine.run(c.Release("q", holder, RowSet.single(0)))
     engine.run(c.Unsubscribe("q", holder))
     engine = survives(engine).from_snapshot()
-    engine.run(c.Recovered())
+    engine.run(c.StartBroker())
 
     def takes() -> list[int]:
         if not by_lease:
@@ -398,7 +398,7 @@ def test_the_clock_that_is_set_back_shortens_no_delay() -> None:
     fail(engine, taken(engine))
     engine = engine.recovered()
     engine.wall = START - 3600 * SECOND
-    engine.run(c.Recovered(), c.Tick())
+    engine.run(c.StartBroker(), c.Tick())
     assert fate(engine) == "delayed"
     assert engine.state.time >= START
 

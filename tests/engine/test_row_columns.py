@@ -14,7 +14,7 @@ from penstock.broker_core.engine.columns.packing import pack, unpack
 from penstock.broker_core.engine.columns.returns import RETURN_LOG_ENTRIES, ReturnLog
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet, as_array
 from penstock.broker_core.engine.columns.runs import Run
-from penstock.broker_core.engine.columns.series import Column, Series
+from penstock.broker_core.engine.columns.series import RowColumn, Series
 from penstock.broker_core.engine.columns.states import Verb
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.search import Search, find
@@ -120,7 +120,7 @@ def test_a_million_single_runs_cost_few_bytes_each() -> None:
 @FAST
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 70_000)), max_size=20))
 def test_a_column_is_zero_until_set_and_widens(changes: list[tuple[int, int]]) -> None:
-    column, plain = Column(), [0] * 100
+    column, plain = RowColumn(), [0] * 100
     assert column.get(slice(0, 100)) == 0
     for row, value in changes:
         column.set(slice(row, row + 1), value, 100)
@@ -129,7 +129,7 @@ def test_a_column_is_zero_until_set_and_widens(changes: list[tuple[int, int]]) -
 
 
 def test_attempts_count_beyond_one_byte() -> None:
-    column = Column()
+    column = RowColumn()
     for _ in range(300):
         column.increment(slice(2, 4), 8)
     assert column.get(slice(0, 8)).tolist() == [0, 0, 300, 300, 0, 0, 0, 0]  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
-from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.engine.model.state import BrokerState
 
 from .ends import DLQ, fate, queue, survives
@@ -70,8 +70,8 @@ def locked_too_long(engine: Engine) -> None:
 
 def committed_after_its_link(engine: Engine) -> None:
     holder, transaction = link(engine), engine.run(c.BeginTransaction(1))
-    engine.run(c.Retire(transaction, "q", holder, FIRST, Disposition(Outcome.ACCEPTED)))
-    engine.run(c.Unsubscribe("q", holder), c.Discharge(transaction))
+    engine.run(c.Retire(transaction, "q", holder, FIRST, DeliveryEnd(Outcome.ACCEPTED)))
+    engine.run(c.Unsubscribe("q", holder), c.DischargeTransaction(transaction))
 
 
 def finished(engine: Engine) -> None:

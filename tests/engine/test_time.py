@@ -27,7 +27,7 @@ def times(*seconds: float | None) -> Any:
 
 def engine_with(**options: Any) -> Engine:
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
+    engine.run(c.StartBroker(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
     return engine
 
 
@@ -171,7 +171,7 @@ def test_times_outlive_the_broker_and_locks_end_with_it(how: str) -> None:
     assert took(engine, 1, holder=3) == [1]
     later: Engine = getattr(engine, how)()
     later.up, later.wall = 77, engine.wall
-    later.run(c.Recovered(), c.Subscribe("q"))
+    later.run(c.StartBroker(), c.Subscribe("q"))
     assert counts(later) == [1, 2, 0, 0]
     later.pass_time(4)
     later.run(c.Tick())
@@ -271,7 +271,7 @@ def test_what_has_expired_and_is_due_rings_no_bell_until_it_is_put_away(how: str
         wall = engine.wall
         engine = getattr(engine, how)()
         engine.wall = wall
-        engine.run(c.Recovered(), c.Tick())  # which looks at once
+        engine.run(c.StartBroker(), c.Tick())  # which looks at once
     left = 9 if how == "goes on" else 7
     send(engine, expiry=times(60))
     holder = engine.run(c.Subscribe("q"))

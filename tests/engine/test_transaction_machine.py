@@ -16,7 +16,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import TRANSACTION_AGE
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
-from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import SECOND, Engine
@@ -27,18 +27,18 @@ ALL = (*QUEUES, LETTERS)
 FEW = st.integers(1, 4)
 DISPOSITIONS = st.sampled_from(
     [
-        Disposition(Outcome.ACCEPTED),
-        Disposition(Outcome.REJECTED, error="bad"),
-        Disposition(Outcome.REJECTED, error="worse"),
-        Disposition(cause=Cause.RELEASED),
-        Disposition(cause=Cause.MODIFIED),
-        Disposition(cause=Cause.MODIFIED, exclude=True, annotations=b"note"),
+        DeliveryEnd(Outcome.ACCEPTED),
+        DeliveryEnd(Outcome.REJECTED, error="bad"),
+        DeliveryEnd(Outcome.REJECTED, error="worse"),
+        DeliveryEnd(cause=Cause.RELEASED),
+        DeliveryEnd(cause=Cause.MODIFIED),
+        DeliveryEnd(cause=Cause.MODIFIED, exclude=True, annotations=b"note"),
     ]
 )
 BAD = st.sampled_from(
-    [Disposition(Outcome.REJECTED, error=error) for error in ("bad", "worse", None)] + [Disposition(cause=Cause.MODIFIED)]
+    [DeliveryEnd(Outcome.REJECTED, error=error) for error in ("bad", "worse", None)] + [DeliveryEnd(cause=Cause.MODIFIED)]
 )
-DEFAULTS = st.sampled_from([Disposition(cause=Cause.RELEASED), Disposition(cause=Cause.ROLLBACK), Disposition(Outcome.REJECTED)])
+DEFAULTS = st.sampled_from([DeliveryEnd(cause=Cause.RELEASED), DeliveryEnd(cause=Cause.ROLLBACK), DeliveryEnd(Outcome.REJECTED)])
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Message:
     outcome: Outcome = Outcome.NONE
     attempts: int = 0
 
-    def end(self, disposition: Disposition) -> None:
+    def end(self, disposition: DeliveryEnd) -> None:
         self.holder = None
         if disposition.outcome is not None:
             self.outcome = disposition.outcome
@@ -58,7 +58,7 @@ class Message:
 @dataclass
 class Open:
     posted: list[str] = field(default_factory=list)  # the queue of each message
-    outcomes: dict[tuple[str, int], tuple[Disposition, Disposition, bool]] = field(default_factory=dict)
+    outcomes: dict[tuple[str, int], tuple[DeliveryEnd, DeliveryEnd, bool]] = field(default_factory=dict)
 
 
 class Machine(RuleBasedStateMachine):
@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
             self.takes(max(self.links), 4)
         self.declares()
 
-    def ended(self, ends: list[tuple[str, int, Disposition]]) -> None:
+    def ended(self, ends: list[tuple[str, int, DeliveryEnd]]) -> None:
         """Of one command: what cannot be delivered again is a dead letter, as long as there is room."""
         room, dying = self.room(), 0
         for queue, row, disposition in ends:
@@ -154,14 +154,14 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open and self.held())
     @rule(data=st.data(), disposition=DISPOSITIONS, default=DEFAULTS, settled=st.booleans())
-    def retires(self, data: st.DataObject, disposition: Disposition, default: Disposition, settled: bool) -> None:
+    def retires(self, data: st.DataObject, disposition: DeliveryEnd, default: DeliveryEnd, settled: bool) -> None:
         number = data.draw(st.sampled_from(sorted(self.open)))
         queue, holder, rows = self.some(data)
         self.says(number, queue, holder, rows, (disposition, default, settled))
 
     @precondition(lambda self: any(queue == "a" for queue, _, _ in self.held()))
     @rule(dispositions=st.lists(BAD, min_size=4, max_size=4), default=DEFAULTS, fail=st.booleans())
-    def works_off(self, dispositions: list[Disposition], default: Disposition, fail: bool) -> None:
+    def works_off(self, dispositions: list[DeliveryEnd], default: DeliveryEnd, fail: bool) -> None:
         """One transaction that says of each message of a link something else."""
         number = self.engine.run(c.BeginTransaction(2))
         self.open[number] = Open()
@@ -172,7 +172,7 @@ class Machine(RuleBasedStateMachine):
             self.says(number, "a", holder, [row], (disposition, default, True))
         self.discharged(number, fail)
 
-    def says(self, number: int, queue: str, holder: int, rows: list[int], word: tuple[Disposition, Disposition, bool]) -> None:
+    def says(self, number: int, queue: str, holder: int, rows: list[int], word: tuple[DeliveryEnd, DeliveryEnd, bool]) -> None:
         disposition, default, settled = word
         command = c.Retire(number, queue, holder, of(rows), disposition, default, settled)
         others = {key for other, work in self.open.items() if other != number for key in work.outcomes}
@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held())
     @rule(data=st.data(), disposition=DISPOSITIONS)
-    def ends_outside(self, data: st.DataObject, disposition: Disposition) -> None:
+    def ends_outside(self, data: st.DataObject, disposition: DeliveryEnd) -> None:
         """Takes effect at once, and takes the message out of its transaction."""
         queue, holder, rows = self.some(data)
         self.engine.run(c.command_of(disposition, queue, holder, of(rows)))
@@ -205,7 +205,7 @@ class Machine(RuleBasedStateMachine):
         gone = [row for row, message in enumerate(self.queues[queue]) if message.holder == holder]
         back = [row for row in gone if (queue, row) not in spoken_of]
         assert self.engine.run(c.Unsubscribe(queue, holder)).sequences().tolist() == back
-        self.ended([(queue, row, Disposition(cause=Cause.LINK_LOST)) for row in back])
+        self.ended([(queue, row, DeliveryEnd(cause=Cause.LINK_LOST)) for row in back])
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), fail=st.booleans())
@@ -214,7 +214,7 @@ class Machine(RuleBasedStateMachine):
 
     def discharged(self, number: int, fail: bool) -> None:
         before = len(self.engine.log)
-        assert self.engine.run(c.Discharge(number, fail)) is None
+        assert self.engine.run(c.DischargeTransaction(number, fail)) is None
         assert len(self.engine.log) <= before + 1  # all or nothing
         work = self.open[number]
         if fail:
@@ -245,9 +245,9 @@ class Machine(RuleBasedStateMachine):
         self.undo(*self.open.values())
         for number, work in self.open.items():
             if work.posted or work.outcomes:  # what else was in it is gone from there by now
-                assert isinstance(self.engine.run(c.Discharge(number)), errors.TransactionTimedOut)
+                assert isinstance(self.engine.run(c.DischargeTransaction(number)), errors.TransactionTimedOut)
             else:
-                self.engine.run(c.Discharge(number, fail=True))
+                self.engine.run(c.DischargeTransaction(number, fail=True))
         self.open.clear()
 
     @rule(really=st.sampled_from([False, False, True]), snapshot=st.booleans())
@@ -255,9 +255,9 @@ class Machine(RuleBasedStateMachine):
         if not really:
             return
         self.engine = self.engine.from_snapshot() if snapshot else self.engine.recovered()
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
         held = [(queue, row) for queue, messages in self.queues.items() for row, m in enumerate(messages) if m.holder is not None]
-        self.ended([(queue, row, Disposition(cause=Cause.BROKER_LOST)) for queue, row in held])
+        self.ended([(queue, row, DeliveryEnd(cause=Cause.BROKER_LOST)) for queue, row in held])
         self.links.clear()
         self.open.clear()
         assert not self.engine.state.stages

@@ -21,13 +21,13 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.decide import transactions as decide_transactions
 from penstock.broker_core.engine.model import transaction
-from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.engine.model.transaction import stage_of
 
 from .harness import SECOND, Engine
 
-ACCEPTED, RELEASED = Disposition(Outcome.ACCEPTED), Disposition(cause=Cause.RELEASED)
-REJECTED = Disposition(Outcome.REJECTED, error="com.example:bad")
+ACCEPTED, RELEASED = DeliveryEnd(Outcome.ACCEPTED), DeliveryEnd(cause=Cause.RELEASED)
+REJECTED = DeliveryEnd(Outcome.REJECTED, error="com.example:bad")
 
 
 def made(*queues: str, messages: int = 0) -> Engine:
@@ -82,7 +82,7 @@ def test_a_commit_over_several_queues_is_one_event() -> None:
     engine.run(c.Retire(number, "in", holder, rows(1), REJECTED))
     assert (states(engine, "in"), states(engine, "a"), states(engine, "b")) == ("hhh", "....", "...")
     before = len(engine.log)
-    assert engine.run(c.Discharge(number)) is None
+    assert engine.run(c.DischargeTransaction(number)) is None
     assert len(engine.log) == before + 1
     assert (states(engine, "in"), states(engine, "a"), states(engine, "b")) == ("ARA", ".......", "....")
     sizes = engine.state.queues["a"].blocks[0].sizes.get(slice(0, 7))
@@ -90,7 +90,7 @@ def test_a_commit_over_several_queues_is_one_event() -> None:
     assert engine.recovered().persisted() == engine.persisted()
     # Before that event nothing of it was there, after a crash neither.
     without = Engine(log=engine.log[:before]).recovered()
-    without.run(c.Recovered())
+    without.run(c.StartBroker())
     assert (states(without, "in"), states(without, "a"), without.state.stages) == ("...", "....", {})
 
 
@@ -98,10 +98,10 @@ def test_what_nobody_else_did_is_an_event_of_its_own_kind() -> None:
     engine = made()
     number = begun(engine)
     engine.run(c.Post(number, "q", 1, 5))
-    engine.run(c.Discharge(number))
+    engine.run(c.DischargeTransaction(number))
     assert b'"k":"published"' in engine.log[-1][0]
     empty, before = begun(engine), len(engine.log)
-    assert engine.run(c.Discharge(empty)) is None
+    assert engine.run(c.DischargeTransaction(empty)) is None
     assert len(engine.log) == before
 
 
@@ -111,33 +111,33 @@ def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() ->
     holder, number = taken(engine), begun(engine)
     engine.run(c.Post(number, "q", 5, 10))
     engine.run(c.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
-    engine.run(c.Retire(number, "q", holder, rows(2), Disposition(cause=Cause.MODIFIED)))
-    assert engine.run(c.Discharge(number, fail=True)) is None
+    engine.run(c.Retire(number, "q", holder, rows(2), DeliveryEnd(cause=Cause.MODIFIED)))
+    assert engine.run(c.DischargeTransaction(number, fail=True)) is None
     assert (states(engine), attempts(engine), engine.state.stages) == ("hhhh", [0] * 4, {})
     # The link ends them as it likes: in a new transaction, or in none.
     again = begun(engine)
     engine.run(c.Retire(again, "q", holder, rows(0), ACCEPTED))
     engine.run(c.Release("q", holder, rows(1), Cause.MODIFIED))
-    engine.run(c.Discharge(again))
+    engine.run(c.DischargeTransaction(again))
     assert (states(engine), attempts(engine)) == ("A.hh", [0, 1, 0, 0])
 
 
 @pytest.mark.parametrize(
     ("default", "after", "counted"),
     [
-        (Disposition(cause=Cause.RELEASED), ".", 0),
-        (Disposition(cause=Cause.MODIFIED), ".", 1),
-        (Disposition(cause=Cause.ROLLBACK), ".", 1),
-        (Disposition(Outcome.REJECTED), "R", 0),
+        (DeliveryEnd(cause=Cause.RELEASED), ".", 0),
+        (DeliveryEnd(cause=Cause.MODIFIED), ".", 1),
+        (DeliveryEnd(cause=Cause.ROLLBACK), ".", 1),
+        (DeliveryEnd(Outcome.REJECTED), "R", 0),
     ],
 )
-def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: Disposition, after: str, counted: int) -> None:
+def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: DeliveryEnd, after: str, counted: int) -> None:
     """4.4.4.2: the controller can no longer influence the delivery, and the resource applies the default outcome."""
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, default, settled=True))
     engine.run(c.Retire(number, "q", holder, rows(1), ACCEPTED, default))
-    engine.run(c.Discharge(number, fail=True))
+    engine.run(c.DischargeTransaction(number, fail=True))
     assert (states(engine), attempts(engine)) == (after + "h", [counted, 0])
     assert engine.recovered().persisted() == engine.persisted()
 
@@ -149,13 +149,13 @@ def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
     holder, number = taken(engine), begun(engine)
     engine.run(
         c.Retire(
-            number, "q", holder, rows(0), Disposition(cause=Cause.RELEASED, exclude=True), Disposition(cause=Cause.LINK_LOST)
+            number, "q", holder, rows(0), DeliveryEnd(cause=Cause.RELEASED, exclude=True), DeliveryEnd(cause=Cause.LINK_LOST)
         )
     )
-    engine.run(c.Retire(number, "q", holder, rows(1), ACCEPTED, Disposition(cause=Cause.LINK_LOST)))
+    engine.run(c.Retire(number, "q", holder, rows(1), ACCEPTED, DeliveryEnd(cause=Cause.LINK_LOST)))
     assert engine.run(c.Unsubscribe("q", holder)).sequences().tolist() == [2]
     assert states(engine) == "hh."
-    engine.run(c.Discharge(number, fail))
+    engine.run(c.DischargeTransaction(number, fail))
     assert (states(engine), attempts(engine)) == (("...", [1, 1, 1]) if fail else (".A.", [0, 0, 1]))
 
 
@@ -170,7 +170,7 @@ def test_q16_what_an_ended_link_said_in_a_transaction_keeps_its_group_until_the_
     engine.run(c.Unsubscribe("q", holder))
     other = engine.run(c.Subscribe("q"))
     assert not engine.run(c.Acquire("q", other, 10)).rows  # the first may come back, and be behind the second then
-    engine.run(c.Discharge(number, fail=fail))
+    engine.run(c.DischargeTransaction(number, fail=fail))
     assert engine.run(c.Acquire("q", other, 10)).rows == (rows(0, 1, 2) if fail else rows(1, 2))
 
 
@@ -182,7 +182,7 @@ def test_the_last_word_about_a_message_counts() -> None:
     engine.run(c.Retire(number, "q", holder, rows(3), REJECTED))
     engine.run(c.Settle("q", holder, rows(4), Outcome.REJECTED))  # outside: at once, and no longer in the transaction
     assert states(engine) == "hhhhR"
-    engine.run(c.Discharge(number))
+    engine.run(c.DischargeTransaction(number))
     assert states(engine) == "A.ARR"
 
 
@@ -191,14 +191,14 @@ def test_words_that_were_replaced_are_forgotten() -> None:
     engine = made(messages=1000)
     holder, number = taken(engine, messages=1000), begun(engine)
     for turn in range(50):
-        disposition = Disposition(Outcome.REJECTED, error=f"for the {turn}th time")
+        disposition = DeliveryEnd(Outcome.REJECTED, error=f"for the {turn}th time")
         engine.run(c.Retire(number, "q", holder, RowSet.range(0, 1000), disposition))
     outcomes = engine.state.transactions.open[number].outcomes[holder]
     assert outcomes.count <= 2000 + transaction.COMPACT
     [(last, found)] = list(outcomes)
     assert (last.disposition.error, found.count) == ("for the 49th time", 1000)
     engine.run(c.Retire(number, "q", holder, RowSet.range(0, 500), ACCEPTED))
-    engine.run(c.Discharge(number))
+    engine.run(c.DischargeTransaction(number))
     assert states(engine) == "A" * 500 + "R" * 500
 
 
@@ -220,9 +220,9 @@ def test_a_message_is_of_one_transaction() -> None:
     with pytest.raises(errors.TransactionRolledBack, match=f"transaction {one} has settled"):
         engine.run(c.Retire(other, "q", holder, rows(0, 1), RELEASED))
     engine.run(c.Retire(other, "q", holder, rows(1), RELEASED))
-    engine.run(c.Discharge(one, fail=True))
+    engine.run(c.DischargeTransaction(one, fail=True))
     engine.run(c.Retire(other, "q", holder, rows(0), RELEASED))
-    engine.run(c.Discharge(other))
+    engine.run(c.DischargeTransaction(other))
     assert states(engine) == ".."
 
 
@@ -234,12 +234,12 @@ def test_a_commit_that_cannot_be_done_does_nothing() -> None:
     engine.run(c.Post(number, "r", 1, 1))
     engine.run(c.Post(number, "q", 1, 1))
     engine.run(c.DeleteQueue("r"))
-    why = engine.run(c.Discharge(number))
+    why = engine.run(c.DischargeTransaction(number))
     assert isinstance(why, errors.TransactionRolledBack)
     assert "'r'" in str(why)
     assert (states(engine), engine.state.stages, engine.state.staged_bytes) == ("hh", {}, 0)
     with pytest.raises(errors.UnknownTransaction):
-        engine.run(c.Discharge(number))
+        engine.run(c.DischargeTransaction(number))
 
 
 def test_a_queue_that_was_declared_again_is_another() -> None:
@@ -248,7 +248,7 @@ def test_a_queue_that_was_declared_again_is_another() -> None:
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, settled=True))
     engine.run(c.DeleteQueue("q", force=True), c.DeclareQueue("q"), c.Enqueue("q", 2, 1))
     taken(engine)
-    assert isinstance(engine.run(c.Discharge(number)), errors.TransactionRolledBack)
+    assert isinstance(engine.run(c.DischargeTransaction(number)), errors.TransactionRolledBack)
     assert states(engine) == "hh"
 
 
@@ -261,7 +261,7 @@ def test_a_lock_that_ends_fails_the_transaction_that_settles_its_message() -> No
     engine.run(c.Tick())
     assert states(engine) == ".."
     engine.run(c.Acquire("q", holder, 2))  # the same link has it again: that is another delivery
-    why = engine.run(c.Discharge(number))
+    why = engine.run(c.DischargeTransaction(number))
     assert isinstance(why, errors.TransactionRolledBack)
     assert "was taken from its link" in str(why)
     assert states(engine) == "hh"
@@ -275,7 +275,7 @@ def test_a_transaction_in_which_something_failed_can_only_be_rolled_back() -> No
     for command in (c.Post(number, "q", 1, 1), c.Retire(number, "q", 1, rows(0), ACCEPTED)):
         with pytest.raises(errors.TransactionRolledBack, match="could not be decoded"):
             engine.run(command)
-    assert "could not be decoded" in str(engine.run(c.Discharge(number)))
+    assert "could not be decoded" in str(engine.run(c.DischargeTransaction(number)))
     assert (states(engine), engine.state.stages) == (".", {})
 
 
@@ -295,8 +295,8 @@ def test_work_that_takes_too_long_is_undone_and_its_controller_is_told() -> None
     assert (states(engine), attempts(engine), engine.state.stages) == (".h", [1, 0], {})
     with pytest.raises(errors.TransactionTimedOut):
         engine.run(c.Post(number, "q", 1, 1))
-    assert isinstance(engine.run(c.Discharge(number)), errors.TransactionTimedOut)
-    assert engine.run(c.Discharge(idle)) is None
+    assert isinstance(engine.run(c.DischargeTransaction(number)), errors.TransactionTimedOut)
+    assert engine.run(c.DischargeTransaction(idle)) is None
     assert engine.recovered().persisted() == engine.persisted()
 
 
@@ -305,13 +305,13 @@ def test_a_restart_rolls_back(snapshot: bool) -> None:
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
     engine.run(c.Post(number, "q", 3, 10), c.StageMessages("of the sink", "q", 1, 1))
-    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, Disposition(cause=Cause.RELEASED), settled=True))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, DeliveryEnd(cause=Cause.RELEASED), settled=True))
     engine.run(c.Unsubscribe("q", holder))
     found = engine.from_snapshot() if snapshot else engine.recovered()
-    found.run(c.Recovered())
+    found.run(c.StartBroker())
     assert (states(found), attempts(found), list(found.state.stages)) == ("..", [0, 1], ["of the sink"])
     with pytest.raises(errors.UnknownTransaction):
-        found.run(c.Discharge(number))
+        found.run(c.DischargeTransaction(number))
 
 
 def test_nobody_publishes_or_discards_the_stage_of_a_transaction() -> None:
@@ -347,7 +347,7 @@ def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(decide_transactions, "MAX_TRANSACTION_MESSAGES", 50)
     with pytest.raises(errors.ResourceLimit, match="MiB"):
         engine.run(c.Post(number, "q", 1, MAX_TRANSACTION_BYTES))
-    assert engine.run(c.Discharge(number)) is None
+    assert engine.run(c.DischargeTransaction(number)) is None
     assert states(engine) == "AAhh..."
     begun(engine)  # there is room again
 
@@ -360,7 +360,7 @@ def test_transactions_of_one_user_leave_room_for_others(monkeypatch: pytest.Monk
     with pytest.raises(errors.ResourceLimit, match="one user has at most 2 transactions open"):
         begun(engine, owner=3)
     begun(engine, owner=4, user="bob")
-    engine.run(c.Discharge(numbers[0], fail=True))
+    engine.run(c.DischargeTransaction(numbers[0], fail=True))
     begun(engine, owner=3)
     with pytest.raises(errors.ResourceLimit, match="one user"):
         begun(engine, owner=3)

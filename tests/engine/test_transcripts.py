@@ -161,7 +161,7 @@ class Script:
 
     def restart_broker(self) -> str:
         self.engine = self.engine.recovered()
-        self.engine.run(c.Recovered())
+        self.engine.run(c.StartBroker())
         return "recovered"
 
     def wait(self, seconds: str) -> str:
@@ -203,11 +203,11 @@ class Script:
         return f"{outcome}, if it commits"
 
     def commit(self, name: str) -> str:
-        why = self.engine.run(c.Discharge(self.transactions.pop(name)))
+        why = self.engine.run(c.DischargeTransaction(self.transactions.pop(name)))
         return "committed" if why is None else f"rolled back: {why}"
 
     def roll_back(self, name: str) -> str:
-        self.engine.run(c.Discharge(self.transactions.pop(name), fail=True))
+        self.engine.run(c.DischargeTransaction(self.transactions.pop(name), fail=True))
         return "rolled back"
 
     def stat(self) -> str:

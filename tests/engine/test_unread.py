@@ -11,7 +11,7 @@ from .harness import Engine
 
 def begun() -> Engine:
     engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q"), c.Enqueue("q", 10, 1))
+    engine.run(c.StartBroker(), c.DeclareQueue("q"), c.Enqueue("q", 10, 1))
     return engine
 
 

@@ -103,7 +103,7 @@ def test_the_age_of_a_stage_goes_on_over_a_restart(engine: Engine, life: Callabl
     wall = engine.wall
     engine = life(engine)
     engine.wall, engine.up = wall, 0
-    engine.run(c.Recovered())
+    engine.run(c.StartBroker())
     engine.pass_time(STAGE_AGE / SECOND / 2)
     engine.run(c.Tick())
     assert list(engine.state.writes) == ["w", "late"]

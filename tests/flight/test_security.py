@@ -24,7 +24,7 @@ from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.flight_plane import FlightPlane, receiver
 from penstock.broker_core.security import Right
-from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
+from penstock.broker_core.security.failed_logins import FAILURES_OF_A_NAME
 
 from ..waiting import until
 from .helpers import BODY, batch_of

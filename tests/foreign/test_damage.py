@@ -46,7 +46,7 @@ def rows_of(first: int, count: int, filler: bytes = b"") -> batches.Rows:
 
 def put(made: Spool, batch: int, rows: batches.Rows, most_rows: int = 1000) -> None:
     found = keys_of(rows.message, np.zeros(len(rows.message), np.int8), ["q"])
-    made.put(batch, rows, (found.one, found.other), most_rows)
+    made.put(batch, rows, (found.high, found.low), most_rows)
 
 
 def entered(url: Path | str, offset: SpoolOffset = BEGIN, *, fails: bool = True, window: bool = True) -> Spool:
@@ -226,7 +226,7 @@ def test_a_file_of_any_size_is_read_as_it_was_written(tmp_path: Path, size: int)
 def known(made: Spool, first: int, count: int) -> bool:
     found = keys_of(rows_of(first, count).message, np.zeros(count, np.int8), ["q"])
     assert made.window is not None
-    return bool(made.window.find(found.one, found.other).all())
+    return bool(made.window.find(found.high, found.low).all())
 
 
 @pytest.mark.parametrize("harm", ["gone", "flipped", "cut off", "of another batch", "of another query"])

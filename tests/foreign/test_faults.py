@@ -288,12 +288,12 @@ def rows_of(*bodies: bytes) -> batches.Rows:
 
 def keys(rows: batches.Rows) -> tuple[Any, Any]:
     found = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
-    return found.one, found.other
+    return found.high, found.low
 
 
 def known_keys(rows: batches.Rows) -> tuple[Any, Any]:
     found = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
-    return found.one[found.known], found.other[found.known]
+    return found.high[found.known], found.low[found.known]
 
 
 def encoded(id_: str | None) -> bytes:

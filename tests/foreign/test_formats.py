@@ -33,8 +33,8 @@ def written(tmp_path: Path) -> tuple[Any, Any]:
     queues = pa.array([0, 0, 0], pa.int8())
     keys = keys_of(message, queues.to_numpy(), ["q"])
     times = pa.array([0, 0, 0], pa.int64()).view(batches.TIMESTAMP)
-    planner.put(1, batches.Rows(message, queues, times, ["q"]), (keys.one, keys.other), 2)
-    return keys.one, keys.other
+    planner.put(1, batches.Rows(message, queues, times, ["q"]), (keys.high, keys.low), 2)
+    return keys.high, keys.low
 
 
 def test_a_second_version_reads_the_files_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from penstock.broker_core import errors
 from penstock.connector.foreign import batches, checksums, key_files
 from penstock.connector.foreign.key_files import KeyFile, Span, outermost, spans_of, to_merge
 from penstock.connector.foreign.spool import Spool
-from penstock.connector.foreign.store import Store
+from penstock.connector.foreign.spool_files import Store
 from penstock.connector.foreign.window import Window
 from penstock.connector.offset import SpoolOffset
 

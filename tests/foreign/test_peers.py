@@ -21,7 +21,7 @@ from penstock.broker_core.client.amqp.dial import MAX_MESSAGE_OCTETS
 from penstock.connector.brokers import consumer as brokers
 from penstock.connector.brokers.consumer import BrokersConsumer
 from penstock.connector.foreign import intake
-from penstock.connector.foreign.store import Store
+from penstock.connector.foreign.spool_files import Store
 from penstock.connector.options import LARGEST
 from penstock.connector.stream.reader import StreamReader
 

@@ -33,7 +33,7 @@ def test_a_message_is_the_same_whatever_a_broker_writes_around_it() -> None:
     others = [encoded("a", b"y"), encoded("b", b"x"), encoded(ULong(1), b"x"), encoded("1", b"x"), encoded(None, b"x")]
     found = foreign_messages.keys(pa.array([encoded("a", b"x"), again, *others], pa.binary()))
     assert found.known.tolist() == [True] * 6 + [False]
-    both = list(zip(found.one.tolist(), found.other.tolist(), strict=True))
+    both = list(zip(found.high.tolist(), found.low.tolist(), strict=True))
     assert both[0] == both[1]
     assert len(set(both[:6])) == 5
 
@@ -57,7 +57,7 @@ def test_messages_of_one_id_and_one_length_have_keys_of_their_own() -> None:
     messages = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(made.tobytes())])
     found = keys_of(messages, np.zeros(count, np.int8), ["q"])
     assert found.known.all()
-    assert len(np.unique(found.one)) == len(np.unique(found.other)) == count
+    assert len(np.unique(found.high)) == len(np.unique(found.low)) == count
     assert not copies(found).any()
 
 
@@ -67,10 +67,10 @@ def test_a_key_is_the_hash_of_the_whole_bare_message() -> None:
     made = [encoded("a", bytes([size % 256]) * size) for size in sizes]
     digests = [np.frombuffer(sha256(payload).digest()[:16], "<u8").tolist() for payload in made]
     whole_batch = foreign_messages.keys(pa.array(made, pa.binary()))
-    assert np.stack([whole_batch.one, whole_batch.other], axis=1).tolist() == digests
+    assert np.stack([whole_batch.high, whole_batch.low], axis=1).tolist() == digests
     for payload, digest in zip(made, digests, strict=True):
         alone = foreign_messages.keys(pa.array([payload], pa.binary()))
-        assert [alone.one[0], alone.other[0]] == digest
+        assert [alone.high[0], alone.low[0]] == digest
 
 
 def test_a_copy_is_one_that_has_the_whole_key_of_one_before_it() -> None:

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from penstock.broker_core import errors
 from penstock.connector.foreign import aside_files
-from penstock.connector.foreign.store import PART, Exists, Store
+from penstock.connector.foreign.spool_files import PART, Exists, Store
 from penstock.connector.options import Options
 
 from ..s3 import BUCKET, S3Server, environment

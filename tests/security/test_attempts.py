@@ -9,8 +9,8 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import scram
-from penstock.broker_core.security import attempts
-from penstock.broker_core.security.attempts import (
+from penstock.broker_core.security import failed_logins
+from penstock.broker_core.security.failed_logins import (
     FAILURES_OF_A_NAME,
     FAILURES_OF_A_PEER,
     WINDOW_S,
@@ -52,7 +52,7 @@ def test_an_address_may_fail_a_hundred_times_a_minute_with_whatever_names() -> N
 
 
 def test_memory_is_bounded_whatever_strangers_send(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "REMEMBERED", 50)
+    monkeypatch.setattr(failed_logins, "REMEMBERED", 50)
     limit = Attempts(Clock())
     for number in range(500):
         limit.failed(f"10.0.{number >> 8}.{number & 255}", "x" * 100_000)

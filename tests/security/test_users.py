@@ -16,8 +16,8 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import scram
 from penstock.broker_core.engine.columns import limits
-from penstock.broker_core.security import store
 from penstock.broker_core.security import users as users_module
+from penstock.broker_core.security import users_file
 from penstock.broker_core.security.rights import Right, matches
 from penstock.broker_core.security.users import DEFAULT_ITERATIONS, Users, credentials_of, parse, render
 from penstock.broker_core.service.broker import BrokerService
@@ -29,7 +29,7 @@ from .helpers import QUICK, user, write
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     users = {"alice": user("pässword", "alice.example"), "spark": user(None, "CN of spark"), "böb": user()}
     path = write(tmp_path / "users.json", users, {"alice": {"orders.*": "send,receive"}, "anonymous": {"news": "browse"}})
-    found = store.read(path)
+    found = users_file.read(path)
     assert found is not None
     assert dict(found.users) == users
     assert found.permissions["alice"] == {"orders.*": {Right.SEND, Right.RECEIVE}}
@@ -229,18 +229,18 @@ def test_a_file_that_does_not_hold_is_refused_whole_by_name_and_left_alone(tmp_p
     path = tmp_path / "users.json"
     path.write_bytes(data)
     with pytest.raises(errors.InvalidRequest, match=f"the users file {path} cannot be used: "):
-        store.read(path)
+        users_file.read(path)
     with pytest.raises(errors.InvalidRequest):
-        store.edit(path, lambda users: users)
+        users_file.edit(path, lambda users: users)
     assert path.read_bytes() == data
     assert sorted(os.listdir(tmp_path)) == ["users.json", "users.json.lock"]
 
 
 def test_something_huge_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(users_file, "MAX_FILE_BYTES", 100)
     (tmp_path / "users.json").write_bytes(b" " * 101)
     with pytest.raises(errors.InvalidRequest, match="more than 100 bytes"):
-        store.read(tmp_path / "users.json")
+        users_file.read(tmp_path / "users.json")
 
 
 # --- several writers, crashes, and the journal in the same directory
@@ -250,13 +250,14 @@ import sys
 import threading
 from pathlib import Path
 from penstock.broker_core.engine.columns import limits
-from penstock.broker_core.security import store
+from penstock.broker_core.security import users_file
 from penstock.broker_core.security import users as users_module
 from penstock.broker_core.security.users import User
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(20):
-    store.edit(Path(sys.argv[1]), lambda users: users.add(f"{sys.argv[2]}-{number}", User(None, (f"{sys.argv[2]}-{number}",))))
+    name = f"{sys.argv[2]}-{number}"
+    users_file.edit(Path(sys.argv[1]), lambda users: users.add(name, User(None, (name,))))
 """
 
 
@@ -276,7 +277,7 @@ def test_edits_of_several_processes_at_once_are_all_there(tmp_path: Path) -> Non
     for process in running:
         process.communicate(timeout=60)
     assert [process.returncode for process in running] == [0, 0, 0]
-    found = store.read(path)
+    found = users_file.read(path)
     assert found is not None
     assert set(found.users) == {f"{name}-{number}" for name in "abc" for number in range(20)}
 
@@ -290,8 +291,8 @@ def test_an_edit_waits_for_the_one_before_it(tmp_path: Path) -> None:
         assert go_on.wait(60)
         return users.add("first", user())
 
-    first = threading.Thread(target=store.edit, args=(path, slowly))
-    second = threading.Thread(target=store.edit, args=(path, lambda users: users.add("second", user())))
+    first = threading.Thread(target=users_file.edit, args=(path, slowly))
+    second = threading.Thread(target=users_file.edit, args=(path, lambda users: users.add("second", user())))
     first.start()
     assert begun.wait(60)
     second.start()
@@ -299,7 +300,7 @@ def test_an_edit_waits_for_the_one_before_it(tmp_path: Path) -> None:
     go_on.set()
     first.join()
     second.join()
-    found = store.read(path)
+    found = users_file.read(path)
     assert found is not None
     assert set(found.users) == {"alice", "first", "second"}
 
@@ -308,7 +309,7 @@ def test_a_writer_that_was_killed_half_way_leaves_the_old_file_and_stops_nobody(
     path = write(tmp_path / "users.json", {"alice": user()})
     before = path.read_bytes()
     (tmp_path / "users.json.new").write_bytes(before[:50])
-    found = store.read(path)
+    found = users_file.read(path)
     assert found is not None
     assert set(found.users) == {"alice"}
     write(path, {"bob": user()})
@@ -319,7 +320,7 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "users.json", {"alice": user()})
     before = path.read_bytes()
     with pytest.raises(errors.NotFound):
-        store.edit(path, lambda users: users.remove("bob"))
+        users_file.edit(path, lambda users: users.remove("bob"))
     assert path.read_bytes() == before
 
 

@@ -99,7 +99,7 @@ class Reference(NamedTuple):
 def after_start(state: BrokerState, clock: Clock) -> Any:
     """As a restart leaves it: links end with the broker."""
     recovered = copy(state)
-    for event, _ in decide(recovered, c.Recovered(), clock()).events:
+    for event, _ in decide(recovered, c.StartBroker(), clock()).events:
         apply(recovered, event, 0)
     return described(recovered)
 

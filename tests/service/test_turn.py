@@ -62,8 +62,8 @@ def test_only_what_its_queue_and_header_call_not_durable_waits_for_nothing() -> 
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("own", options={"durability": "header"}))
         with service.turn() as turn:
-            assert turn.execute(replace(enqueue("own", b"x"), durable=False)) == (c.Appended(1), 0)
-            assert turn.execute(replace(enqueue("own", b"x"), durable=True)) == (c.Appended(2), turn.end)
+            assert turn.execute(replace(enqueue("own", b"x"), durable=False)) == (c.EnqueueReply(1), 0)
+            assert turn.execute(replace(enqueue("own", b"x"), durable=True)) == (c.EnqueueReply(2), turn.end)
             (rows, *_), end = turn.execute(c.Browse("own", 0, 9))
             assert (rows.count, end) == (2, turn.end)
 
@@ -264,7 +264,7 @@ WAYS: dict[str, tuple[Callable[[BrokerService], object], list[str]]] = {
     "link ends": (lambda s: s.submit(c.Unsubscribe("q", 1)), ["q"]),
     "batch given back": (lambda s: s.submit(c.FinishBatches("lease", 1)), ["q"]),
     "operator": (lambda s: s.submit(c.SettleRow("lease", 2, "released")), ["q"]),
-    "holders lost": (lambda s: s.submit(c.Recovered()), ["q"]),
+    "holders lost": (lambda s: s.submit(c.StartBroker()), ["q"]),
     "queue deleted": (lambda s: s.submit(c.DeleteQueue("q", force=True)), ["q"]),
     "nothing": (lambda s: s.submit(c.Purge("q"), c.Stat(), c.Settle("q", 1, RowSet.single(0)), c.Tick()), []),
     "link ends and settles": (lambda s: s.submit(c.Unsubscribe("q", 1, outcome=Outcome.ACCEPTED)), []),

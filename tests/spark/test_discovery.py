@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from penstock import Broker
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.security import store
+from penstock.broker_core.security import users_file
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.security.users import User, credentials_of
 
@@ -41,8 +41,8 @@ def secured(folder: Path, *rights: Right) -> tuple[Broker, dict[str, str], Clien
     cert, key = certificate(folder)
     users = folder / "users.json"
     spark_user, root = (User(credentials_of(word, bytes(16), 4096)) for word in (PASSWORD, "root"))
-    store.edit(users, lambda known: known.add("spark", spark_user).permit("spark", "orders", rights))
-    store.edit(users, lambda known: known.add("root", root).permit("root", "*", list(Right)))
+    users_file.edit(users, lambda known: known.add("spark", spark_user).permit("spark", "orders", rights))
+    users_file.edit(users, lambda known: known.add("root", root).permit("root", "*", list(Right)))
     broker = Broker(
         folder / "broker",
         users_file=users,

@@ -26,7 +26,7 @@ from penstock.broker_core.engine.columns.states import (
     Reason,
 )
 from penstock.broker_core.engine.model import exchange_options
-from penstock.broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
+from penstock.broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, QueueOption
 from penstock.broker_core.selectors.names import _FIELDS
 from penstock.broker_core.server.process import Broker
 from penstock.connector.options import OUTCOMES
@@ -88,7 +88,7 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
-def default(name: str, option: Option) -> set[str]:
+def default(name: str, option: QueueOption) -> set[str]:
     if name == "maxAttempts":
         return {number(DEFAULT_ATTEMPTS)}
     if name == "archive":

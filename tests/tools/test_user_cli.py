@@ -14,7 +14,7 @@ import pytest
 from pyarrow import flight
 
 from penstock.broker_core.amqp import scram
-from penstock.broker_core.security import store
+from penstock.broker_core.security import users_file
 from penstock.broker_core.security.users import User
 from penstock.broker_core.server.process import Broker
 
@@ -117,7 +117,7 @@ def test_what_is_refused_changes_nothing(
 ) -> None:
     (tmp_path / "data").mkdir()
     file = tmp_path / "data" / "users.json"
-    store.edit(file, lambda users: users.add("alice", User(None, ("cn",))))
+    users_file.edit(file, lambda users: users.add("alice", User(None, ("cn",))))
     before = file.read_bytes()
     refused = users(*command, password=password)
     assert (refused.returncode, refused.stdout) == (code, "")
@@ -149,7 +149,7 @@ def test_a_password_comes_through_a_pipe(tmp_path: Path) -> None:
     with add_user(tmp_path, "alice", subprocess.PIPE) as process:
         said, _ = process.communicate(b"secret\nnot looked at\n", timeout=60)
     assert process.returncode == 0, said
-    users = store.read(tmp_path / "users.json")
+    users = users_file.read(tmp_path / "users.json")
     assert users is not None
     credentials = users.users["alice"].credentials
     assert credentials is not None

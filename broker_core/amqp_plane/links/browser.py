@@ -8,7 +8,7 @@ from ...amqp.performatives import TERMINAL, DeliveryState, Error
 from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
-from ...engine.model.dispositions import Disposition
+from ...engine.model.dispositions import DeliveryEnd
 from ...service.turn import Turn
 from ..connections.peer import Peer
 from ..loop.requests import Retirement
@@ -70,7 +70,7 @@ class BrowserLink(OutgoingLink):
             self.peer.send_soon()
         self.gained_capacity()
 
-    def settle(self, turn: Turn, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
         """Do nothing: a browser hands in no outcomes."""
 
     def end(self, turn: Turn) -> None:

@@ -20,7 +20,7 @@ from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
-from ...engine.model.dispositions import ROLLED_BACK, Disposition
+from ...engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from ...reading.slices import BlockSlice
 from ...service.turn import Turn
 from ..conditions import as_error
@@ -214,7 +214,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self._backlog = deque(ready_messages)
             self.peer.capacity.gained(self.link.session)
 
-    def _release(self, tags: list[bytes], disposition: Disposition) -> None:
+    def _release(self, tags: list[bytes], disposition: DeliveryEnd) -> None:
         rows = rows_of_tags(tags)
         self.loop.in_commit(lambda turn: self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows)))
 
@@ -251,7 +251,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         if settled:
             self.gained_capacity()
 
-    def settle(self, turn: Turn, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome; an effect answers it if the receiver waits for that."""
         rows = rows_of(deliveries)
         if isinstance(disposition, Retirement):
@@ -386,7 +386,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
         if compared.lost:
             self._give_back_lost(turn, compared.lost, former.begun())
-        ended: dict[Disposition, list[bytes]] = {}
+        ended: dict[DeliveryEnd, list[bytes]] = {}
         for tag, state in compared.ended.items():
             try:
                 disposition = disposition_of(state, None, self.context.wall_ms())

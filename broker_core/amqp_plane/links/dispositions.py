@@ -16,32 +16,32 @@ from ...amqp.performatives import DeliveryState
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause, Outcome
 from ...engine.model.batch_outcomes import shortened
-from ...engine.model.dispositions import Disposition, Retry
+from ...engine.model.dispositions import DeliveryEnd, Retry
 from ...messages import delivery_times
 from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
-RETURNED = Disposition(cause=Cause.RELEASED)
-NOT_HERE = Disposition(cause=Cause.RELEASED, exclude=True)
+RETURNED = DeliveryEnd(cause=Cause.RELEASED)
+NOT_HERE = DeliveryEnd(cause=Cause.RELEASED, exclude=True)
 
 
-def disposition_of(state: DeliveryState | None, default: Disposition | None, now: int) -> Disposition | None:
+def disposition_of(state: DeliveryState | None, default: DeliveryEnd | None, now: int) -> DeliveryEnd | None:
     """Map a delivery state; None for a state without an outcome. Settled without an outcome is the source's default (3.5.3).
 
     `now`: milliseconds since 1970. Raises InvalidRequest for an invalid delivery time.
     """
     if isinstance(state, Accepted):
-        return Disposition(outcome=Outcome.ACCEPTED)
+        return DeliveryEnd(outcome=Outcome.ACCEPTED)
     if isinstance(state, Rejected):
         why = state.error
         error = None if why is None else shortened(f"{why.condition}: {why.description or ''}")
-        return Disposition(outcome=Outcome.REJECTED, error=error)
+        return DeliveryEnd(outcome=Outcome.REJECTED, error=error)
     if isinstance(state, Released):
         return RETURNED
     if isinstance(state, Modified):
         notes = dict(state.message_annotations or {})
         delivery_times.check(notes, now)
         retry = _retry(notes.pop(DELIVERY_TIME, None), notes.pop(DELIVERY_DELAY, None), notes.pop(RETRY_DELAY, None))
-        return Disposition(
+        return DeliveryEnd(
             cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
             exclude=bool(state.undeliverable_here),
             annotations=encode(notes) if notes else None,
@@ -63,10 +63,10 @@ def _retry(time: Any, delay: Any, otherwise: Any) -> Retry | None:
     return None
 
 
-def left_behind(default: Disposition | None) -> Disposition:
+def left_behind(default: DeliveryEnd | None) -> DeliveryEnd:
     """Return the outcome of messages that a link holds at its end: its source's default, or lost with the link."""
     if default is None:
-        return Disposition(cause=Cause.LINK_LOST)
+        return DeliveryEnd(cause=Cause.LINK_LOST)
     cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause
     return default._replace(cause=cause, exclude=False)
 

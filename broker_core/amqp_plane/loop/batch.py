@@ -18,7 +18,7 @@ from typing import Any
 
 from ... import errors
 from ...amqp.deliveries import Delivery
-from ...engine.model.dispositions import Disposition
+from ...engine.model.dispositions import DeliveryEnd
 from ...messages.encoding.arriving import arrived
 from ...service.broker import BrokerService
 from ...service.turn import Turn
@@ -29,7 +29,7 @@ from .transport import JOURNAL, Transport
 
 Action = Callable[[Turn], None]
 Messages = list[tuple[Route, Parts, Any]]  # the last is the read form: ArrivedMessages, or Exchanged through an exchange
-Dispositions = dict[tuple[ReceiverLink, Disposition | Retirement], list[Delivery]]
+Dispositions = dict[tuple[ReceiverLink, DeliveryEnd | Retirement], list[Delivery]]
 
 _PAYLOAD = attrgetter("payload")
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; a larger batch becomes several
@@ -63,7 +63,7 @@ class CommitBatch:
         else:
             parts.append((sender, deliveries))
 
-    def add_outcome(self, link: ReceiverLink, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
+    def add_outcome(self, link: ReceiverLink, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> bool:
         """Add a receiver's outcome. Returns whether it requires a commit; otherwise it is delayed."""
         waits = disposition.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         requires = waits or len(deliveries) >= LARGE_COMMIT

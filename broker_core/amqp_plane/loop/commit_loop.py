@@ -35,7 +35,7 @@ from typing import Any
 
 from ... import errors
 from ...amqp.deliveries import Delivery
-from ...engine.model.dispositions import Disposition
+from ...engine.model.dispositions import DeliveryEnd
 from ...messages.encoding.arriving import ArrivedMessages
 from ...service.broker import BrokerService
 from ...service.turn import Turn
@@ -101,7 +101,7 @@ class CommitLoop:
         self._batch.add_messages(route, sender, deliveries)
         self.want()
 
-    def settle(self, link: ReceiverLink, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, link: ReceiverLink, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries. If the receiver does not wait for an answer, it may share a later
         commit.
         """

@@ -9,7 +9,7 @@ from typing import Protocol
 from ...amqp import Sender, Session
 from ...amqp.deliveries import Delivery
 from ...engine.columns.rowset import RowSet
-from ...engine.model.dispositions import Disposition
+from ...engine.model.dispositions import DeliveryEnd
 from ...errors import PenstockError
 from ...reading.slices import BlockSlice
 from ...selectors import Selector
@@ -95,7 +95,7 @@ class ReceiverLink(Candidate):
         """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
 
     @abstractmethod
-    def settle(self, turn: Turn, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries of this link."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...engine.columns.states import Outcome
-from ...engine.model.dispositions import Disposition
+from ...engine.model.dispositions import DeliveryEnd
 from ...errors import TransactionRolledBack
 
 
@@ -67,8 +67,8 @@ Route = str | Immediate | ExchangeRoute | Posting
 class Retirement(NamedTuple):
     """Disposition of messages if a transaction commits. `settled`: the receiver has forgotten their deliveries."""
 
-    disposition: Disposition
-    default: Disposition | None
+    disposition: DeliveryEnd
+    default: DeliveryEnd | None
     transaction: TransactionWork
     settled: bool
 

@@ -18,7 +18,7 @@ from ...amqp.performatives import Error
 from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.states import Cause, Outcome
-from ...engine.model.dispositions import ROLLED_BACK, Disposition
+from ...engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from ...errors import PenstockError, StorageError
 from ...service.turn import Turn
 from ..conditions import Refusal, as_error
@@ -28,7 +28,7 @@ from .registry import OpenTransaction
 if TYPE_CHECKING:
     from ..links.consumer import ConsumerLink
 
-ACCEPTED = Disposition(outcome=Outcome.ACCEPTED)
+ACCEPTED = DeliveryEnd(outcome=Outcome.ACCEPTED)
 
 
 class Acquisition:

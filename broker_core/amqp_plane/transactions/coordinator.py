@@ -115,7 +115,7 @@ class Control(IncomingLink):
         transaction.check()
         if transaction.failed is not None:
             turn.execute(c.FailTransaction(transaction.number, str(transaction.failed)))
-        why, _ = turn.execute(c.Discharge(transaction.number, fail))
+        why, _ = turn.execute(c.DischargeTransaction(transaction.number, fail))
         if fail or why is not None:
             for link in transaction.takers:
                 link.acquisition.roll_back(turn, transaction)
@@ -128,7 +128,7 @@ class Control(IncomingLink):
             if not transaction.over:
                 transaction.over = transaction.discharging = True
                 cause = Cause.ROLLBACK if self.end_cause is Cause.LINK_LOST else self.end_cause
-                turn.execute(c.Discharge(transaction.number, fail=True, cause=cause))
+                turn.execute(c.DischargeTransaction(transaction.number, fail=True, cause=cause))
                 for link in transaction.takers:
                     link.acquisition.abandon(turn, transaction, self.end_cause)
                 self._over(transaction, committed=False)

@@ -24,7 +24,7 @@ from ...journal.view import JournalView
 from ..write import parquet
 from ..write.commits import NotOurs, QueueTable, TableRefused, TableUnreachable, application
 from ..write.rows import RecordingContent, RecordingRows
-from ..write.stores import TableStore, names_in, short, store_of
+from ..write.table_files import TableStore, names_in, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 

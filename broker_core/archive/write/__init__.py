@@ -5,5 +5,5 @@ rows        the rows of a recording, from the journal's segments
 parquet     Parquet files of rows
 compaction  small files into larger ones
 merging     rows of several files in one order
-stores      the files of one table, in a local folder or an object store
+table_files the files of one table, in a local folder or an object store
 """

@@ -32,7 +32,7 @@ from . import compaction
 from .compaction import TableFile
 from .parquet import DataFile
 from .rows import RecordingContent
-from .stores import LOG, TableStore, short
+from .table_files import LOG, TableStore, short
 
 log = logging.getLogger("penstock.archiver")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..table import layout as table
 from . import parquet
 from .merging import MergeInput, merged
-from .stores import TableStore
+from .table_files import TableStore
 
 SMALL = 4  # a file is small below this fraction of the target size
 GROUP_FILES = 500  # largest group: all of its files may be open at the same time

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ..read import scan
 from ..table import layout as table
-from .stores import TableStore
+from .table_files import TableStore
 
 READ_ROWS = 1 << 16  # of a batch, at most
 PARTS = 16  # a row group is read in this many parts, to limit memory

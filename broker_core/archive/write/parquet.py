@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..table import layout as table
-from .stores import TableStore
+from .table_files import TableStore
 
 TABLE_COST = 32 << 10  # bytes of Arrow's objects for a table, in addition to its values
 

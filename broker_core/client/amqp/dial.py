@@ -119,8 +119,8 @@ def login(
     return connection
 
 
-def _settings(host: str, container_id: str, max_message_octets: int) -> amqp.Settings:
-    return amqp.Settings(
+def _settings(host: str, container_id: str, max_message_octets: int) -> amqp.ConnectionSettings:
+    return amqp.ConnectionSettings(
         container_id=container_id,
         hostname=host,
         max_frame_size=MAX_FRAME_OCTETS,

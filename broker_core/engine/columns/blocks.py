@@ -13,7 +13,7 @@ from .limits import NEVER
 from .overlays import Overlays
 from .rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
 from .runs import Locations, Run, Runs, positions_of, relocated
-from .series import Column, Ints, Rows, Series, Sizes
+from .series import Ints, RowColumn, Rows, Series, Sizes
 from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
 from .waiting import RetriesOfBlock
 
@@ -24,25 +24,25 @@ _SCAN_ROWS = 1024  # rows that `_raise_low` examines in one step
 class Columns:
     """Persisted columns by row, 0 where never set. To add a column, append it here and raise the version in `packing`."""
 
-    attempts: Column  # unsuccessful deliveries
-    holder: Column  # of an ACQUIRED row
-    returned: Column  # 1: the row has returned at least once
-    outcome: Column
-    settled: Column  # milliseconds after the block's first arrival, plus one; 0: not settled
-    priority: Column  # as sent, plus one; 0: not set
-    expiry: Column  # milliseconds after the block's first arrival, plus one; 0: never
-    due: Column  # in the same unit: no delivery before, by the sender's delay or for a retry; 0: immediately
-    group: Column  # code in the queue's dictionary of groups; 0: none
-    closes: Column  # 1: the last of its group
-    key: Column  # code in the queue's dictionary of keys
-    origin: Column  # queue that a dead letter came from: index in the queue's origins, plus one; 0: sent here
-    came_from: Column  # sequence number that a dead letter had there, plus one
-    reason: Column  # `Reason` of a dead letter
-    stayed: Column  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
-    defaulted: Column  # the part of `attempts` that a default outcome ended, with the link
-    recorded: Column  # number of the recording that stored the row in the archive, plus one; see `model.recordings`
-    leased: Column  # the part of `attempts` in batches of leases
-    taker: Column  # holder's name when the row ended: code in the queue's takers; 0: no name
+    attempts: RowColumn  # unsuccessful deliveries
+    holder: RowColumn  # of an ACQUIRED row
+    returned: RowColumn  # 1: the row has returned at least once
+    outcome: RowColumn
+    settled: RowColumn  # milliseconds after the block's first arrival, plus one; 0: not settled
+    priority: RowColumn  # as sent, plus one; 0: not set
+    expiry: RowColumn  # milliseconds after the block's first arrival, plus one; 0: never
+    due: RowColumn  # in the same unit: no delivery before, by the sender's delay or for a retry; 0: immediately
+    group: RowColumn  # code in the queue's dictionary of groups; 0: none
+    closes: RowColumn  # 1: the last of its group
+    key: RowColumn  # code in the queue's dictionary of keys
+    origin: RowColumn  # queue that a dead letter came from: index in the queue's origins, plus one; 0: sent here
+    came_from: RowColumn  # sequence number that a dead letter had there, plus one
+    reason: RowColumn  # `Reason` of a dead letter
+    stayed: RowColumn  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
+    defaulted: RowColumn  # the part of `attempts` that a default outcome ended, with the link
+    recorded: RowColumn  # number of the recording that stored the row in the archive, plus one; see `model.recordings`
+    leased: RowColumn  # the part of `attempts` in batches of leases
+    taker: RowColumn  # holder's name when the row ended: code in the queue's takers; 0: no name
 
     __slots__ = tuple(__annotations__)
 
@@ -69,7 +69,7 @@ class Block(Columns):
     by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows sorted by level, and the begin of each level
     next_expiry: int  # milliseconds since 1970: no waiting row expires earlier
     next_due: int  # milliseconds since 1970: no DELAYED row is due earlier
-    lock: Column  # milliseconds of uptime, plus one, at which the lock of an ACQUIRED row ends; 0: no lock
+    lock: RowColumn  # milliseconds of uptime, plus one, at which the lock of an ACQUIRED row ends; 0: no lock
     next_lock: int  # milliseconds of uptime: no lock ends earlier
     noted_due: int  # the times of this block in the timetables
     noted_expiry: int
@@ -84,7 +84,7 @@ class Block(Columns):
         self.filled = 0
         self.state = np.zeros(_FIRST_ROWS, np.uint8)
         for name in COLUMNS:
-            setattr(self, name, Column())
+            setattr(self, name, RowColumn())
         self.errors, self.texts = {}, {}
         self.overlays = Overlays()
         self.sizes = Sizes()
@@ -93,7 +93,7 @@ class Block(Columns):
         self.unrecorded = 0
         self.low = 0
         self.level = self.by_level = self.retries = None
-        self.lock = Column()
+        self.lock = RowColumn()
         self.next_expiry = self.next_due = self.next_lock = NEVER
         self.noted_due = self.noted_expiry = self.noted_lock = NEVER
 
@@ -179,14 +179,14 @@ class Block(Columns):
         """Return by row whether it may be delivered at `now`, milliseconds since 1970."""
         return self._passed(self.due, rows, now)
 
-    def _passed(self, column: Column, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+    def _passed(self, column: RowColumn, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
         values = column.get(rows)
         if isinstance(values, int):
             return np.zeros(row_count(rows), np.bool_)
         passed: npt.NDArray[np.bool_] = (values > 0) & (values <= max(0, now - self.base_ms + 1))
         return passed
 
-    def times(self, column: Column, rows: Rows) -> npt.NDArray[np.int64] | None:
+    def times(self, column: RowColumn, rows: Rows) -> npt.NDArray[np.int64] | None:
         """Return `expiry` or `due` of the rows in milliseconds since 1970, 0: not set. None: no row ever had one."""
         values = column.get(rows)
         if isinstance(values, int):
@@ -223,7 +223,7 @@ class Block(Columns):
         if self.lock.values is not None:
             self.next_lock = self._next(self.lock, state == ACQUIRED)
 
-    def _next(self, column: Column, among: npt.NDArray[np.bool_]) -> int:
+    def _next(self, column: RowColumn, among: npt.NDArray[np.bool_]) -> int:
         values = np.asarray(column.get(slice(0, self.filled)))
         waiting = values[among & (values > 0)]
         return int(waiting.min()) - 1 if len(waiting) else NEVER
@@ -385,7 +385,7 @@ class Block(Columns):
         block.state = columns["state"].copy()
         for name in COLUMNS:
             if name in columns:
-                setattr(block, name, Column(columns[name].copy()))
+                setattr(block, name, RowColumn(columns[name].copy()))
         block.note_errors({int(row): columns["texts"][text] for row, text in columns.get("errors", {}).items()})
         if "overlays" in columns:
             block.overlays = Overlays.restored(columns["overlays"])

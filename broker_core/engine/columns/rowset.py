@@ -234,18 +234,18 @@ class RowSet:
                     parts[block] = part if row_count(rows) == _count(part) else _part(rows)
         return RowSet(parts)
 
-    def minus(self, other: RowSet) -> RowSet:
-        """Return the rows that are not in the other set."""
+    def minus(self, excluded: RowSet) -> RowSet:
+        """Return the rows that are not in `excluded`."""
         parts: list[tuple[int, Rows]] = []
         for block, rows in self.items():
-            gone = other.rows(block)
+            gone = excluded.rows(block)
             parts.append((block, rows if gone is None else exclude(rows, gone)))
         return RowSet.of(parts)
 
-    def plus(self, other: RowSet) -> RowSet:
+    def plus(self, added: RowSet) -> RowSet:
         """Return the rows that are in either set."""
         parts = dict(self._parts)
-        for block, rows in other.items():
+        for block, rows in added.items():
             mine = self.rows(block)
             parts[block] = _part(rows if mine is None else np.union1d(as_array(mine), as_array(rows)))
         return RowSet(parts)

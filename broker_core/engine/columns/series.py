@@ -132,7 +132,7 @@ class Series:
         return self._base, self._deltas().copy()
 
 
-class Column:
+class RowColumn:
     """Unsigned integers by row, 0 where never set. Memory is allocated for the first other value."""
 
     __slots__ = ("values",)
@@ -186,7 +186,7 @@ class Sizes:
 
     def __init__(self, uniform: int | None = None, values: Ints | None = None) -> None:
         self.uniform = uniform  # None: two rows differ
-        self._column = Column(values)
+        self._column = RowColumn(values)
 
     def fill(self, start: int, sizes: int | Ints, stop: int, capacity: int) -> None:
         """Set the sizes of the rows from `start` to `stop`: one for all rows, or one for each."""

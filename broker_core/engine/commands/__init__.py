@@ -19,7 +19,7 @@ Import commands from here: `from ..engine import commands as c`, then `c.Acquire
 
 from ..model.dispositions import Retry
 from ..model.publish_keys import PublishKey
-from .cleaning import Copied, Drop, Relocate, RelocateStaged, Repack
+from .cleaning import Drop, Relocate, RelocatedRows, RelocateStaged, Repack
 from .command import Command, Maker, Now
 from .exchanges import Bind, DeclareExchange, DeleteExchange, ListExchanges, Route, Sent, Unbind
 from .leases import (
@@ -42,12 +42,12 @@ from .moves import Copy, DiscardMessages, Move, Redrive, Shifted
 from .outcomes import SetAside, StageOutcomes
 from .queues import (
     AlterQueue,
-    Appended,
     DeclareQueue,
     DeleteQueue,
-    Delivered,
     Enqueue,
     EnqueueImmediate,
+    EnqueueReply,
+    ImmediateReply,
     Offer,
     PackBlock,
     PauseQueue,
@@ -58,14 +58,13 @@ from .queues import (
 )
 from .recordings import BeginRecording, EndRecording, ListBacklogs
 from .stages import Discard, IsPublished, ListStages, Publish, StageMessages
-from .time import Recovered, Tick
-from .transactions import BeginTransaction, Discharge, FailTransaction, Post, Retire, TimeOutTransactions
+from .time import StartBroker, Tick
+from .transactions import BeginTransaction, DischargeTransaction, FailTransaction, Post, Retire, TimeOutTransactions
 
 __all__ = [
     "Acquire",
     "AcquireBatch",
     "AlterQueue",
-    "Appended",
     "BeginRecording",
     "BeginTransaction",
     "Bind",
@@ -73,25 +72,25 @@ __all__ = [
     "Browsed",
     "CloseLink",
     "Command",
-    "Copied",
     "Copy",
     "DeclareExchange",
     "DeclareQueue",
     "DeleteExchange",
     "DeleteLease",
     "DeleteQueue",
-    "Delivered",
     "Discard",
     "DiscardMessages",
-    "Discharge",
+    "DischargeTransaction",
     "Drop",
     "EndNode",
     "EndRecording",
     "Enqueue",
     "EnqueueImmediate",
+    "EnqueueReply",
     "EnterLease",
     "FailTransaction",
     "FinishBatches",
+    "ImmediateReply",
     "IsPublished",
     "LeasedBatch",
     "ListBacklogs",
@@ -112,12 +111,12 @@ __all__ = [
     "PublishKey",
     "Purge",
     "ReadBatch",
-    "Recovered",
     "Redrive",
     "Release",
     "ReleaseLease",
     "Relocate",
     "RelocateStaged",
+    "RelocatedRows",
     "RenewLease",
     "Repack",
     "ResumeQueue",
@@ -131,6 +130,7 @@ __all__ = [
     "Shifted",
     "StageMessages",
     "StageOutcomes",
+    "StartBroker",
     "Stat",
     "Stores",
     "Subscribe",

@@ -12,7 +12,7 @@ from ..model.retention import Keeping
 from .command import Command
 
 
-class Copied(NamedTuple):
+class RelocatedRows(NamedTuple):
     """Messages of one queue, in blocks in memory, whose payloads were copied."""
 
     queue_id: int
@@ -31,7 +31,7 @@ class Relocate(Command[int | None]):
     have left memory, or it was copied before.
     """
 
-    messages: Sequence[Copied]
+    messages: Sequence[RelocatedRows]
     payload: Any  # a buffer, or several
     packed: Sequence[int] = ()  # ids of queues whose packed blocks use the copy: see `Repack`
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome
-from ..model.dispositions import Disposition, Retry
+from ..model.dispositions import DeliveryEnd, Retry
 from .command import Command
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ class Settle(Command[None]):
     error: str | None = None
 
     @property
-    def disposition(self) -> Disposition:
+    def disposition(self) -> DeliveryEnd:
         """The outcome, with its error."""
-        return Disposition(self.outcome, error=self.error)
+        return DeliveryEnd(self.outcome, error=self.error)
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class Release(Command[None]):
     retry: Retry | None = None  # time of the next delivery; None: by the queue's options
 
     @property
-    def disposition(self) -> Disposition:
+    def disposition(self) -> DeliveryEnd:
         """The cause, with its details."""
-        return Disposition(None, self.cause, None, self.exclude, self.annotations, self.retry)
+        return DeliveryEnd(None, self.cause, None, self.exclude, self.annotations, self.retry)
 
 
-def command_of(disposition: Disposition, queue: str, holder: int, rows: RowSet) -> Settle | Release:
+def command_of(disposition: DeliveryEnd, queue: str, holder: int, rows: RowSet) -> Settle | Release:
     """Return the command that ends the delivery of messages of `holder` by a disposition."""
     if disposition.outcome is not None:
         return Settle(queue, holder, rows, disposition.outcome, disposition.error)

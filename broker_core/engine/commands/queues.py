@@ -59,13 +59,13 @@ class ResumeQueue(Command[bool]):
     queue: str
 
 
-class Appended(NamedTuple):
+class EnqueueReply(NamedTuple):
     """Reply of `Enqueue`: the stored messages, and the others."""
 
     next: int  # sequence number of the next message
     refused: Sequence[int] = ()  # indexes of messages that the queue's limits refuse
     duplicates: int = 0  # number of messages that had arrived before
-    kept: Sequence[int] | None = None  # indexes of the stored messages, which have the sequence numbers before `next`; None: all
+    stored: Sequence[int] | None = None  # indexes of the stored messages, numbered up to `next`; None: all
 
 
 class Stores(Command[R]):
@@ -83,7 +83,7 @@ class Stores(Command[R]):
 
 
 @dataclass(frozen=True)
-class Enqueue(Stores[Appended]):
+class Enqueue(Stores[EnqueueReply]):
     """One block of messages. Its payload is stored with the event."""
 
     queue: str
@@ -115,7 +115,7 @@ class Offer(NamedTuple):
     matches: Ints | None = None  # by arriving message, whether its selector matches (bool); None: it has no selector
 
 
-class Delivered(NamedTuple):
+class ImmediateReply(NamedTuple):
     """Reply of `EnqueueImmediate`: indexes of its messages, ascending. The remaining messages were taken, or are duplicates."""
 
     taken: Sequence[tuple[int, RowSet]]  # each holder and its messages, in the order of delivery
@@ -124,7 +124,7 @@ class Delivered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EnqueueImmediate(Stores[Delivered]):
+class EnqueueImmediate(Stores[ImmediateReply]):
     """*Immediate* messages: each is stored and acquired in one step, or leaves no trace. The links of `offers` take messages in
     this order. A link may have several offers."""
 

@@ -10,7 +10,7 @@ from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..columns.states import Cause
-from ..model.dispositions import ROLLED_BACK, Disposition
+from ..model.dispositions import ROLLED_BACK, DeliveryEnd
 from .command import Command
 
 
@@ -47,8 +47,8 @@ class Retire(Command[None]):
     queue: str
     holder: int
     rows: RowSet
-    disposition: Disposition
-    default: Disposition = ROLLED_BACK
+    disposition: DeliveryEnd
+    default: DeliveryEnd = ROLLED_BACK
     settled: bool = False
 
 
@@ -61,7 +61,7 @@ class FailTransaction(Command[None]):
 
 
 @dataclass(frozen=True)
-class Discharge(Command[PenstockError | None]):
+class DischargeTransaction(Command[PenstockError | None]):
     """The end of a transaction. Reply: None, or the reason why a commit became a rollback."""
 
     transaction: int

@@ -33,7 +33,7 @@ def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[in
     return Decision([(event, command.payload)], sum(relocated.rows.count for relocated in events))
 
 
-def _relocated(state: BrokerState, copied: c.Copied) -> e.Relocated | None:
+def _relocated(state: BrokerState, copied: c.RelocatedRows) -> e.Relocated | None:
     """Return the event for the messages whose payload is still in its place; None: no message is left."""
     queue = state.by_id.get(copied.queue_id)
     if queue is None:

@@ -23,7 +23,7 @@ from ..columns.series import Ints, Rows
 from ..columns.states import Cause, Outcome, Reason
 from ..model.capacity import accepts, fitting
 from ..model.dispositions import (
-    Disposition,
+    DeliveryEnd,
     Retry,
     attempts_towards_limit,
     counts_towards_limit,
@@ -49,7 +49,7 @@ def end(
     queue: Queue,
     rows: RowSet,
     holding: Holding,
-    disposition: Disposition,
+    disposition: DeliveryEnd,
     rejected: Cause = Cause.REJECTED,
 ) -> list[e.Event]:
     """End the delivery of ACQUIRED messages by an outcome, or return them for a cause.

@@ -28,7 +28,7 @@ from .links import has_waiting
 
 
 @decides(c.EnqueueImmediate)
-def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.Now) -> Decision[c.Delivered]:
+def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.Now) -> Decision[c.ImmediateReply]:
     """Store the messages that links of the offers take, within the queue's limits and without duplicates. Raises NotFound."""
     queue, attributes, wall = need_queue(state, command.queue), command.attributes, now.wall // 1000
     deliverable = _deliverable(attributes, command.count, wall)
@@ -50,7 +50,7 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
             for some in (refused, undelivered)
         )
     waits = not len(rows) or command.durable or queue.rules.durability == "all"
-    decision = Decision([], c.Delivered((), undelivered.tolist(), refused.tolist()), waits)
+    decision = Decision([], c.ImmediateReply((), undelivered.tolist(), refused.tolist()), waits)
     if len(rows):
         held = _held(taken, rows, queue.next_sequence)
         decision.add(_enqueued(queue, command, now, rows, held), command.payload)

@@ -19,7 +19,7 @@ from .. import commands as c
 from .. import events as e
 from ..columns.limits import MAX_LINKS
 from ..events.lifetimes import UNTIL_EMPTY
-from ..model.exchange import Exchange, Link
+from ..model.exchange import Exchange, LifetimeLink
 from ..model.queue import Queue
 from ..model.state import BrokerState
 from .decision import Decision, decides, need_queue
@@ -42,7 +42,7 @@ def what_ends(state: BrokerState, name: str) -> e.Event | None:
     return None
 
 
-def _queue_is_over(state: BrokerState, queue: Queue, links: Mapping[int, Link]) -> bool:
+def _queue_is_over(state: BrokerState, queue: Queue, links: Mapping[int, LifetimeLink]) -> bool:
     lifetime, maker = queue.rules.lifetime, maker_of(links)
     if lifetime == "permanent":
         return False
@@ -53,13 +53,13 @@ def _queue_is_over(state: BrokerState, queue: Queue, links: Mapping[int, Link]) 
     return not (links or queue.consumers.subscriptions or any(lease.queue == queue.name for lease in state.leases.values()))
 
 
-def _exchange_is_over(exchange: Exchange, links: Mapping[int, Link]) -> bool:
+def _exchange_is_over(exchange: Exchange, links: Mapping[int, LifetimeLink]) -> bool:
     if exchange.lifetime == "link":
         return maker_of(links) is None
     return exchange.lifetime == "unused" and not links and not exchange.bindings
 
 
-def maker_of(links: Mapping[int, Link]) -> Link | None:
+def maker_of(links: Mapping[int, LifetimeLink]) -> LifetimeLink | None:
     """Return the link that a queue or an exchange was made for, while it exists."""
     return next((link for link in links.values() if link.makes), None)
 

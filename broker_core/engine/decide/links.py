@@ -28,7 +28,7 @@ from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
 from ..model.consumers import Subscription
-from ..model.dispositions import Disposition
+from ..model.dispositions import DeliveryEnd
 from ..model.groups import FreeGroup
 from ..model.queue import Queue
 from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn
@@ -209,11 +209,11 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
     events: list[e.Event] = []
     back = RowSet()
     if rows and command.outcome is not None:
-        disposition = Disposition(command.outcome)
+        disposition = DeliveryEnd(command.outcome)
         events += dead_letters.end(basis, queue, rows, holding, disposition, Cause.REJECTED_BY_DEFAULT)
     else:
         for cause, part in _by_cause(rows, command):
-            events += dead_letters.end(basis, queue, part, holding, Disposition(cause=cause))
+            events += dead_letters.end(basis, queue, part, holding, DeliveryEnd(cause=cause))
             back = back.plus(part.minus(dead_letters.last_attempts(queue, part, cause)))
     events += dead_letters.leave(basis, queue, command.holder, back)
     if events:

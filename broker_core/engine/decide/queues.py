@@ -128,20 +128,20 @@ def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision[bool]:
 
 
 @decides(c.Enqueue)
-def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Appended]:
+def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.EnqueueReply]:
     """Append the messages that the queue's limits admit, without duplicates. Raises NotFound, QueueFull with `whole`."""
     queue = need_queue(state, command.queue)
     if command.count <= 0:
-        return Decision([], c.Appended(queue.next_sequence))
+        return Decision([], c.EnqueueReply(queue.next_sequence))
     first, candidates, payload_rows = queue.next_sequence, command.candidates, None
     waits = command.durable or queue.rules.durability == "all"
-    placed = c.Appended(first + command.count)
+    placed = c.EnqueueReply(first + command.count)
     if not queue.rules.unrestricted:
         admission = admit(queue, candidates, now.wall // 1000, whole=command.whole)
         payload_rows = admission.rows
         if payload_rows is not None:
             candidates, stored = candidates.take(payload_rows), tuple(payload_rows.tolist())
-            placed = c.Appended(first + len(stored), tuple(admission.refused.tolist()), admission.duplicates, stored)
+            placed = c.EnqueueReply(first + len(stored), tuple(admission.refused.tolist()), admission.duplicates, stored)
             if not stored:
                 return Decision([], placed)
     attributes = candidates.attributes.journaled()

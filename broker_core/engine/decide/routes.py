@@ -20,7 +20,7 @@ from ..columns.rowset import as_array, row_count
 from ..columns.series import Ints, Rows
 from ..model.admission import full
 from ..model.queue import Queue
-from ..model.routes import NO_ROWS, Part, Sending, Stale, asks, route
+from ..model.routes import NO_ROWS, RoutedPart, Sending, Stale, asks, route
 from ..model.state import BrokerState
 from .decision import Decision, decides
 from .exchanges import need_exchange
@@ -82,7 +82,7 @@ class _Distribution:
     _refused: list[tuple[str, Rows]] = field(default_factory=list)  # by queue, rows of its part
     _waits: bool = False
 
-    def add(self, part: Part) -> None:
+    def add(self, part: RoutedPart) -> None:
         """Add the messages of one part to its queues."""
         rows = None if isinstance(part.rows, slice) and part.rows == slice(0, self.command.count) else as_array(part.rows)
         count = row_count(part.rows)
@@ -131,7 +131,7 @@ class _Distribution:
 
     def _alone(
         self, queue: Queue, count: int, sizes: int | Ints, attributes: Attributes
-    ) -> Decision[c.Appended] | Decision[None]:
+    ) -> Decision[c.EnqueueReply] | Decision[None]:
         """Decide as if the messages were sent to this queue alone."""
         if self.command.transaction is not None:
             posted = c.Post(self.command.transaction, queue.name, count, sizes, None, attributes)
@@ -144,7 +144,7 @@ class _Distribution:
         alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, attributes, blocks)
         return enqueue(self.state, alone, self.now)
 
-    def refused(self, parts: list[Part]) -> Rows:
+    def refused(self, parts: list[RoutedPart]) -> Rows:
         """Return the messages that every one of their queues has refused."""
         if not self._refused:
             return NO_ROWS

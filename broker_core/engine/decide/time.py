@@ -18,7 +18,7 @@ from ..columns.limits import EXPIRY_PERIOD, MAX_EXPIRED, STAGE_AGE, STAGE_GRACE
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, DELAYED, Cause, State
 from ..model.capacity import first_of
-from ..model.dispositions import Disposition
+from ..model.dispositions import DeliveryEnd
 from ..model.queue import Queue
 from ..model.state import LINK_HOLDER, BrokerState
 from ..model.transaction import is_transactional
@@ -108,12 +108,12 @@ def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
             held.setdefault(holder, []).append((block.number, rows[holders == holder]))
     for holder, parts in held.items():
         holding = Holding(holder, basis.state.user_of(queue, holder))
-        late = Disposition(cause=Cause.LOCK_TIMED_OUT)
+        late = DeliveryEnd(cause=Cause.LOCK_TIMED_OUT)
         decision.add(dead_letters.as_one(dead_letters.end(basis, queue, RowSet.of(parts), holding, late)))
 
 
-@decides(c.Recovered)
-def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
+@decides(c.StartBroker)
+def recovered(state: BrokerState, command: c.StartBroker, now: c.Now) -> Decision[dict[str, int]]:
     """Begin after a restart: messages held by links return, transactions roll back, and nodes that only links kept alive end."""
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():

@@ -23,7 +23,7 @@ from ..columns.limits import (
 )
 from ..columns.rowset import RowSet
 from ..columns.states import Cause
-from ..model.dispositions import ROLLED_BACK, Disposition
+from ..model.dispositions import ROLLED_BACK, DeliveryEnd
 from ..model.state import BrokerState
 from ..model.transaction import ProvisionalOutcome, Transaction, stage_of
 from .decision import Basis, Decision, decides, need_queue
@@ -115,8 +115,8 @@ def fail_transaction(state: BrokerState, command: c.FailTransaction, now: c.Now)
     return Decision([(e.TransactionFailed(transaction.number, why, undone=False), None)], None, waits=False)
 
 
-@decides(c.Discharge)
-def discharge(state: BrokerState, command: c.Discharge, now: c.Now) -> Decision[errors.PenstockError | None]:
+@decides(c.DischargeTransaction)
+def discharge(state: BrokerState, command: c.DischargeTransaction, now: c.Now) -> Decision[errors.PenstockError | None]:
     """Commit or roll back. Reply: None, or why the commit became a rollback. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     ended, why = e.TransactionEnded(transaction.number), transaction.failed
@@ -156,12 +156,12 @@ def _roll_back(basis: Basis, transaction: Transaction, cause: Cause = Cause.ROLL
             continue
         for outcome, rows in outcomes:
             if outcome.settled or holder not in queue.consumers.subscriptions:
-                default = outcome.default if cause is Cause.ROLLBACK else Disposition(cause=cause)
+                default = outcome.default if cause is Cause.ROLLBACK else DeliveryEnd(cause=cause)
                 parts += _end_by_default(basis, outcomes.queue, holder, rows, default)
     return parts
 
 
-def _end_by_default(basis: Basis, queue: str, holder: int, rows: RowSet, default: Disposition) -> Parts:
+def _end_by_default(basis: Basis, queue: str, holder: int, rows: RowSet, default: DeliveryEnd) -> Parts:
     for disposition in (default._replace(exclude=False), ROLLED_BACK):
         try:
             return end_delivery(basis, c.command_of(disposition, queue, holder, rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..model.exchange import Link
+from ..model.exchange import LifetimeLink
 from ..model.state import NEXT_HOLDER, BrokerState
 from .event import Event
 
@@ -29,7 +29,7 @@ class LinkOpened(Event, kind="link.opened", journaled=False):
     owner: str | None  # the connection that alone may receive from the node
 
     def apply(self, state: BrokerState, position: int) -> None:
-        state.links.setdefault(self.node, {})[self.link] = Link(self.makes, self.owner)
+        state.links.setdefault(self.node, {})[self.link] = LifetimeLink(self.makes, self.owner)
         state.next_link = self.link + NEXT_HOLDER
 
 

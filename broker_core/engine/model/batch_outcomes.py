@@ -16,17 +16,17 @@ import numpy as np
 from ..columns.limits import MAX_ERROR_TEXT, MAX_OUTCOMES
 from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome
-from .dispositions import Disposition
+from .dispositions import DeliveryEnd
 
 #: Error text of messages whose own text is not stored, because a batch or a write has too many different ones.
 NOT_KEPT = f"(not kept: more than {MAX_OUTCOMES:,} different errors)"
 
 #: Outcomes that a write may give, by name.
 DISPOSITIONS = {
-    "accepted": Disposition(Outcome.ACCEPTED),
-    "rejected": Disposition(Outcome.REJECTED),
-    "released": Disposition(cause=Cause.RELEASED),
-    "modified": Disposition(cause=Cause.MODIFIED),  # the attempt counts as failed
+    "accepted": DeliveryEnd(Outcome.ACCEPTED),
+    "rejected": DeliveryEnd(Outcome.REJECTED),
+    "released": DeliveryEnd(cause=Cause.RELEASED),
+    "modified": DeliveryEnd(cause=Cause.MODIFIED),  # the attempt counts as failed
 }
 
 #: Outcome of messages that the reader could not decode. A write cannot give it.
@@ -42,7 +42,7 @@ class RowsOutcome:
     rows: RowSet
 
     @property
-    def disposition(self) -> Disposition:
+    def disposition(self) -> DeliveryEnd:
         """The disposition, with the error text."""
         return DISPOSITIONS[self.outcome]._replace(error=self.error)
 

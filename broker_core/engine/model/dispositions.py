@@ -31,7 +31,7 @@ class Retry(NamedTuple):
         return now + self.after if self.time is None else self.time
 
 
-class Disposition(NamedTuple):
+class DeliveryEnd(NamedTuple):
     """End of a delivery: `outcome` or `cause` is set. `error` belongs to REJECTED, the other fields to a cause."""
 
     outcome: Outcome | None = None
@@ -42,7 +42,7 @@ class Disposition(NamedTuple):
     retry: Retry | None = None  # None: by the queue's options
 
 
-ROLLED_BACK = Disposition(cause=Cause.ROLLBACK)
+ROLLED_BACK = DeliveryEnd(cause=Cause.ROLLBACK)
 
 _GROWS = MAX_MILLISECONDS.bit_length()  # a delay that doubles so often is longer than any allowed one
 

@@ -131,7 +131,7 @@ def chain(exchanges: Mapping[str, Exchange], name: str) -> Iterator[Exchange]:
         following = exchanges[following].alternate
 
 
-class Link(NamedTuple):
+class LifetimeLink(NamedTuple):
     """A link that the lifetime of a queue or an exchange depends on."""
 
     makes: bool  # the node was made for this link

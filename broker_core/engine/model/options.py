@@ -31,7 +31,7 @@ MAX_BACKOFF = 100
 _KEY = re.compile(r"groupId|subject|messageId|correlationId|properties\..{1,200}", re.DOTALL)
 
 
-class Option(NamedTuple):
+class QueueOption(NamedTuple):
     """An option, as `option` declares it."""
 
     default: Any
@@ -56,7 +56,7 @@ def option(
 
     tests/engine/test_queue_options.py checks this for each option, and tests/tools/test_queues.py checks docs/queues.md.
     """
-    return field(metadata={"option": Option(default, allowed, alterable, on_arrival, help, type)})
+    return field(metadata={"option": QueueOption(default, allowed, alterable, on_arrival, help, type)})
 
 
 _TIME = range(MAX_MILLISECONDS)
@@ -270,29 +270,29 @@ class Rules:
     @cached_property
     def unrestricted(self) -> bool:
         """True if the queue accepts every message without a check."""
-        return all(getattr(self, name) == each.default for name, each in _BY_FIELD.items() if each.on_arrival)
+        return all(getattr(self, name) == option.default for name, option in _BY_FIELD.items() if option.on_arrival)
 
 
-_BY_FIELD: dict[str, Option] = {option.name: option.metadata["option"] for option in fields(Rules)}
+_BY_FIELD: dict[str, QueueOption] = {option.name: option.metadata["option"] for option in fields(Rules)}
 _SNAKE = {re.sub("_([a-z])", lambda letter: letter[1].upper(), name): name for name in _BY_FIELD}
 #: By public name, for AMQP, JSON and the command line.
-OPTIONS: dict[str, Option] = {name: _BY_FIELD[field_name] for name, field_name in _SNAKE.items()}
+OPTIONS: dict[str, QueueOption] = {name: _BY_FIELD[field_name] for name, field_name in _SNAKE.items()}
 
 
 def described() -> str:
     """Return the descriptions of all options for `--help`."""
     lines = []
-    for name, each in OPTIONS.items():
-        values = each.allowed
+    for name, entry in OPTIONS.items():
+        values = entry.allowed
         if isinstance(values, range):
             values = f"{values.start} to {values.stop - 1}"
         elif isinstance(values, tuple):
             values = ", ".join(values)
-        if each.default is not None:
-            default = str(each.default).lower() if isinstance(each.default, bool) else each.default
+        if entry.default is not None:
+            default = str(entry.default).lower() if isinstance(entry.default, bool) else entry.default
             values += f"; default: {default}"
-        also = [f"--type {each.type}"] * bool(each.type) + ["fixed at the declaration"] * (not each.alterable)
-        lines.append(f"  {name}: {'; '.join([values, *also])}\n      {each.help}")
+        also = [f"--type {entry.type}"] * bool(entry.type) + ["fixed at the declaration"] * (not entry.alterable)
+        lines.append(f"  {name}: {'; '.join([values, *also])}\n      {entry.help}")
     return "\n".join(lines)
 
 
@@ -313,7 +313,7 @@ def checked(type_: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != OPTIONS[name].default}
 
 
-def _value(name: str, option: Option, value: Any) -> Any:
+def _value(name: str, option: QueueOption, value: Any) -> Any:
     """Parse a value, which may be text from a command line."""
     if value is None:
         return option.default

@@ -34,17 +34,17 @@ class Examined:
     rows: Mapping[int, Rows]
 
 
-class Part(NamedTuple):
+class RoutedPart(NamedTuple):
     """Messages of a batch, and the queues that get exactly these. A queue is in one part."""
 
     queues: tuple[str, ...]
     rows: Rows  # a slice, or ascending indexes
 
 
-class Routed(NamedTuple):
+class RoutingResult(NamedTuple):
     """Result of routing a batch."""
 
-    parts: list[Part]
+    parts: list[RoutedPart]
     refused: Rows  # no binding matches, and the exchange refuses them
     dropped: int
 
@@ -111,7 +111,7 @@ class Sending(NamedTuple):
     container: str | None = None  # AMQP container of the sender
 
 
-def route(exchanges: Mapping[str, Exchange], queues: Mapping[str, object], name: str, sending: Sending) -> Routed:
+def route(exchanges: Mapping[str, Exchange], queues: Mapping[str, object], name: str, sending: Sending) -> RoutingResult:
     """Route messages that are sent to exchange `name`. Raises Stale if `sending.examined` is not sufficient for a binding."""
     routing = _Routing(sending)
     rows: Rows = slice(0, sending.messages)
@@ -119,14 +119,14 @@ def route(exchanges: Mapping[str, Exchange], queues: Mapping[str, object], name:
     for last in chain(exchanges, name):
         rows = routing.through(last, rows)
         if not row_count(rows):
-            return Routed(routing.parts(), NO_ROWS, 0)
+            return RoutingResult(routing.parts(), NO_ROWS, 0)
         if last.unroutable == "drop":
-            return Routed(routing.parts(), NO_ROWS, row_count(rows))
+            return RoutingResult(routing.parts(), NO_ROWS, row_count(rows))
     if last is not None and last.alternate in queues:
         assert last.alternate is not None
         routing.give((last.alternate,), rows)
         rows = NO_ROWS
-    return Routed(routing.parts(), rows, 0)
+    return RoutingResult(routing.parts(), rows, 0)
 
 
 def _distinct(keys: str | Coded) -> Iterable[str]:
@@ -138,13 +138,13 @@ class _Routing:
 
     def __init__(self, sending: Sending) -> None:
         self._count, self._keys, self._examined, self._container = sending
-        self._given: list[Part] = []
+        self._given: list[RoutedPart] = []
 
     def give(self, queues: tuple[str, ...], rows: Rows) -> None:
         if queues and row_count(rows):
-            self._given.append(Part(queues, rows))
+            self._given.append(RoutedPart(queues, rows))
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[RoutedPart]:
         """Return the parts, each queue in one part: a message that reaches a queue in several ways is appended once."""
         parts = self._given
         if sum(len(part.queues) for part in parts) == len({queue for part in parts for queue in part.queues}):
@@ -156,7 +156,7 @@ class _Routing:
         together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues with the same messages are joined
         for queue, several in by_queue.items():
             together.setdefault(tuple(map(id, several)), ([], several))[0].append(queue)
-        return [Part(tuple(queues), _whole(_union(several), self._count)) for queues, several in together.values()]
+        return [RoutedPart(tuple(queues), _whole(_union(several), self._count)) for queues, several in together.values()]
 
     def through(self, exchange: Exchange, rows: Rows) -> Rows:
         """Route messages by one exchange. Returns the messages that no binding matches."""

@@ -25,7 +25,7 @@ from ..columns.timetable import Timetable
 from ..columns.values import from_json, to_json
 from .batch_outcomes import StagedOutcomes
 from .duplicates import DuplicateWindow
-from .exchange import Exchanges, Link
+from .exchange import Exchanges, LifetimeLink
 from .lease import Batch, Lease
 from .options import checked
 from .policies import NO_POLICIES, Policies
@@ -120,7 +120,7 @@ class BrokerState:
         self.policies = policies
         self.records = records  # False: there is no archive
         self.made: Counter[str] = Counter()  # by user: existing queues and exchanges that the user's links made
-        self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → links that its lifetime depends on
+        self.links: dict[str, dict[int, LifetimeLink]] = {}  # queue or exchange → links that its lifetime depends on
         self.transactions = Transactions()  # they end with the broker
         self.nonce = ""  # of this start of the broker
         self.started = 0  # `Now.up` at the start of the broker

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...errors import PenstockError
-    from .dispositions import Disposition
+    from .dispositions import DeliveryEnd
 
 STAGE = "\0transaction "  # contains a character that is not allowed in names
 COMPACT = 4096  # rows in a list of outcomes from which on replaced outcomes are removed
@@ -41,8 +41,8 @@ def is_transactional(stage: str) -> bool:
 class ProvisionalOutcome(NamedTuple):
     """Outcome of messages: `disposition` after a commit, and `default` for settled messages after a rollback."""
 
-    disposition: Disposition
-    default: Disposition
+    disposition: DeliveryEnd
+    default: DeliveryEnd
     settled: bool
 
 

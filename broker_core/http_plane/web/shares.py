@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from ...security.attempts import host_of, on_this_machine
+from ...security.failed_logins import host_of, on_this_machine
 
 MAX_STRANGERS = 256  # connections before a login, or half of all connections if that is less. A login takes milliseconds
 STRANGERS_BYTES = 8 << 20  # of all strangers: heads, small bodies, and unread answers

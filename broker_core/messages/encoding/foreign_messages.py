@@ -47,7 +47,7 @@ class Cut(NamedTuple):
 
 
 class MessageKeys(NamedTuple):
-    """Keys of messages: `known` is the mask of messages with an id; `one` and `other` are the first 128 bits of SHA-256 of the
+    """Keys of messages: `known` is the mask of messages with an id; `high` and `low` are the first 128 bits of SHA-256 of the
     bytes after the annotations, which include the id.
 
     Two messages are the same if both numbers are equal. A producer that repeats an id with other content sends another message. A
@@ -55,8 +55,8 @@ class MessageKeys(NamedTuple):
     """
 
     known: Mask
-    one: Numbers
-    other: Numbers
+    high: Numbers
+    low: Numbers
 
 
 def cut(column: pa.Array) -> Cut:
