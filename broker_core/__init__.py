@@ -18,7 +18,7 @@ From top to bottom. A room imports only rooms below it (pyproject.toml has the r
 - engine: the rules of queues, without I/O.
 - journal: the log, its segments, snapshots and recovery.
 - amqp: the AMQP 1.0 protocol, sans-I/O.
-- shipped: modules that travel to Spark's executors as source.
+- executor_modules: modules that travel to Spark's executors as source.
 - logs: the log: lines of text or JSON, written without blocking.
 - errors, patterns: errors with the party at fault; patterns of names.
 - similar: a guess at a misspelled name.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..broker_core import shipped
+from ..broker_core import executor_modules
 from ..broker_core.client import discovery, timeouts
 from ..broker_core.client.credentials import NOBODY, Credentials
 from ..broker_core.client.discovery import SCHEMES, Endpoint, Foreign
@@ -40,10 +40,10 @@ class BrokerAccess:
     def amqp(self, timeout_s: float) -> Any:
         """Return an AMQP connection (`client.amqp.Connection`), whose every wait ends after `timeout_s`.
 
-        Raises PenstockError. Call it within `shipped.own_errors`, because this code may travel by value.
+        Raises PenstockError. Call it within `executor_modules.own_errors`, because this code may travel by value.
         """
         limits = {} if self.largest is None else {"max_message_octets": self.largest}
-        return shipped.module("client.amqp").login(self.url, self.credentials, timeout_s=timeout_s, **limits)
+        return executor_modules.module("client.amqp").login(self.url, self.credentials, timeout_s=timeout_s, **limits)
 
     def of(self, url: str) -> BrokerAccess:
         """Return a copy for one of several brokers; itself for its own url, or an empty one."""

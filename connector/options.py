@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..broker_core import notations, quantities, shipped
+from ..broker_core import executor_modules, notations, quantities
 from ..broker_core.client import shared_access
 from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
@@ -170,8 +170,8 @@ def _url(text: str) -> str:
 def _selector(text: str) -> str | None:
     """Return the unchanged text, because another broker may read the canonical text differently; None for a blank text."""
     try:
-        with shipped.own_errors():
-            return None if shipped.module("selectors").parse_optional(text) is None else text
+        with executor_modules.own_errors():
+            return None if executor_modules.module("selectors").parse_optional(text) is None else text
     except InvalidRequest as error:
         raise InvalidSelector(f"option selector: {error}") from None
 

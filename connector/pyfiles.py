@@ -1,6 +1,6 @@
 """`python -m penstock.connector.pyfiles OUT.zip` writes the modules that executors need, for `spark-submit --py-files OUT.zip`.
 
-The executors' Python must have pyarrow; the zip contains all other modules, as `broker_core/shipped.py` lists it.
+The executors' Python must have pyarrow; the zip contains all other modules, as `broker_core/executor_modules.py` lists it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from ..broker_core import shipped
+from ..broker_core import executor_modules
 
 _ROOT = Path(__file__).parents[2]  # not resolved: in the repository, penstock/connector is a link
 # The same content gives the same bytes, for clusters that cache by checksum.
@@ -18,8 +18,8 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 def write(out: Path) -> list[str]:
     """Write the zip; return the names in it."""
-    files = [_ROOT / "penstock" / f"{name}.py" for name in shipped.MODULES]
-    files += [file for folder in shipped.FOLDERS for file in sorted((_ROOT / "penstock" / folder).glob("*.py"))]
+    files = [_ROOT / "penstock" / f"{name}.py" for name in executor_modules.MODULES]
+    files += [file for folder in executor_modules.FOLDERS for file in sorted((_ROOT / "penstock" / folder).glob("*.py"))]
     names = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:

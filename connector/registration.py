@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from ..broker_core import shipped
+from ..broker_core import executor_modules
 from .source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
@@ -50,6 +50,6 @@ def _ship_by_value() -> None:
     Such functions must not import our modules, because the other side cannot. Modules that are imported late (the AMQP library
     and the decoder of messages) are shipped as source.
     """
-    shipped.SOURCES = shipped.sources()
-    for name in ("connector", *(f"broker_core.{name}" for name in shipped.AT_ONCE)):
+    executor_modules.SOURCES = executor_modules.sources()
+    for name in ("connector", *(f"broker_core.{name}" for name in executor_modules.AT_ONCE)):
         cloudpickle.register_pickle_by_value(sys.modules[f"penstock.{name}"])  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from ..broker_core import shipped
+from ..broker_core import executor_modules
 from ..broker_core.similar import nearest, plain
 
 log = logging.getLogger("penstock")
@@ -130,5 +130,5 @@ class SelectorHints:
 
     def log_of(self, selector: str | None) -> None:
         """Log the hints for a selector that tasks evaluate. Tasks do not report whether messages have the property."""
-        selectors = shipped.module("selectors")
+        selectors = executor_modules.module("selectors")
         self.log(selectors.hints_of(selectors.parse_optional(selector)))

@@ -13,7 +13,7 @@
 - completion: scripts that complete the command line in a shell.
 - user: `penstock user` and `penstock permit`, which change the users file.
 - calls, amqp_calls, login: connections to a broker by Flight and by AMQP, and their credentials.
-- several: sums over the brokers of `--url a,b`.
+- broker_totals: sums over the brokers of `--url a,b`.
 - pairs, show: NAME=VALUE arguments; tables and JSON as output.
 - stdout: messages as lines, written to a pipe as fast as they are read.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import logs
-from . import several, show
+from . import broker_totals, show
 
 _WAITING = {
     "queue": "queue",
@@ -20,12 +20,12 @@ _WAITING = {
 
 def status(args: argparse.Namespace) -> int:
     """Run `penstock archive`."""
-    with several.brokers(args) as brokers:
-        answers = several.of_each(brokers, "archive.status")
+    with broker_totals.brokers(args) as brokers:
+        answers = broker_totals.of_each(brokers, "archive.status")
     answer = next(iter(answers.values()))
     if len(answers) > 1:
-        waiting = several.by_queue({url: answer["queues"] for url, answer in answers.items()})
-        answer = {**several.added(answers), "queues": waiting}
+        waiting = broker_totals.by_queue({url: answer["queues"] for url, answer in answers.items()})
+        answer = {**broker_totals.added(answers), "queues": waiting}
     if args.json:
         show.print_json(answer)
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import calls, several, show
+from . import broker_totals, calls, show
 
 _LIST = {
     "lease": "lease",
@@ -20,8 +20,8 @@ _LIST = {
 
 def list_all(args: argparse.Namespace) -> int:
     """Run `penstock lease list`."""
-    with several.brokers(args) as brokers:
-        lists = several.of_each(brokers, "lease.list")
+    with broker_totals.brokers(args) as brokers:
+        lists = broker_totals.of_each(brokers, "lease.list")
     at = len(lists) > 1
     leases = [{**lease, **({"broker": url} if at else {})} for url, answer in lists.items() for lease in answer["leases"]]
     columns = _LIST | ({"broker": "broker"} if at else {})

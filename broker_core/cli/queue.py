@@ -11,7 +11,7 @@ from typing import Any
 from ..client.flight import Client
 from ..errors import PenstockError, ResourceLimit
 from ..selectors import hints_of, parse_optional
-from . import calls, login, several, show
+from . import broker_totals, calls, login, show
 from .main import Failed, UsageError
 from .pairs import pairs
 
@@ -48,8 +48,8 @@ def declare(args: argparse.Namespace) -> int:
 
 def list_all(args: argparse.Namespace) -> int:
     """Run `penstock queue list`."""
-    with several.brokers(args) as brokers:
-        queues = several.queues(brokers)
+    with broker_totals.brokers(args) as brokers:
+        queues = broker_totals.queues(brokers)
     if args.json:
         show.print_json(queues)
     else:
@@ -67,8 +67,8 @@ def list_all(args: argparse.Namespace) -> int:
 
 def stat(args: argparse.Namespace) -> int:
     """Run `penstock queue stat`."""
-    with several.brokers(args) as brokers:
-        answer = several.queue(brokers, args.name)
+    with broker_totals.brokers(args) as brokers:
+        answer = broker_totals.queue(brokers, args.name)
     if args.json:
         show.print_json(answer)
     else:

@@ -6,13 +6,13 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from . import calls, several, show
+from . import broker_totals, calls, show
 
 
 def status(args: argparse.Namespace) -> int:
     """Run `penstock status`."""
-    with several.brokers(args) as brokers:
-        answers = several.of_each(brokers, "broker.status")
+    with broker_totals.brokers(args) as brokers:
+        answers = broker_totals.of_each(brokers, "broker.status")
     if args.json:
         show.print_json(answers if len(answers) > 1 else next(iter(answers.values())))
         return 0

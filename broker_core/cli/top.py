@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..client.flight import Client
-from . import several, show
+from . import broker_totals, show
 
 _COLUMNS = {
     "queue": "queue",
@@ -28,7 +28,7 @@ _TOP_LEFT, _CLEAR_BELOW = "\x1b[H\x1b[2J", "\x1b[J"
 
 def run(args: argparse.Namespace) -> int:
     """Run `penstock top`: until Ctrl-C, or for `--count` screens."""
-    with several.brokers(args) as brokers:
+    with broker_totals.brokers(args) as brokers:
         before, at = _queues(brokers), time.monotonic()
         shown = 0
         try:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _queues(brokers: list[Client]) -> dict[str, dict[str, Any]]:
-    return {queue["queue"]: queue for queue in several.queues(brokers)}
+    return {queue["queue"]: queue for queue in broker_totals.queues(brokers)}
 
 
 def _row(before: Mapping[str, Any], after: Mapping[str, Any], passed_s: float) -> dict[str, Any]:

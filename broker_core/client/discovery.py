@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import errors, shipped
+from .. import errors, executor_modules
 from .credentials import Credentials
 
 SCHEMES = ("amqp://", "amqps://")
@@ -82,9 +82,9 @@ def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | For
     """Log in at `amqp://` or `amqps://` and return the kind of broker. Raises the errors of `client.amqp.connect`, and LessSafe
     for a Flight endpoint that is less safe than the URL asks for.
     """
-    client = shipped.module("client.amqp")
+    client = executor_modules.module("client.amqp")
     with (
-        shipped.own_errors(),
+        executor_modules.own_errors(),
         client.login(url, credentials, timeout_s=timeout_s) as connection,
     ):
         host, properties = connection.host, dict(connection.remote_properties)

@@ -31,7 +31,7 @@ from ..engine.columns.rowset import row_count
 from ..engine.model.groups import in_bucket
 from ..messages import delivery_key
 from ..messages.columns import OUTCOME_COLUMNS, arrow_schema
-from ..reading import mapped
+from ..reading import mapping
 from ..reading.slices import BlockSlice
 from ..service.broker import BrokerService
 from ..service.missing_rows import MissingRows
@@ -68,10 +68,10 @@ class Streams:
         elif missing:
             refusal = "some of the messages are in the archive"
         else:
-            refusal = mapped.unmappable(slices, columns)
+            refusal = mapping.unmappable(slices, columns)
         if refusal is None:
-            located = (mapped.batch(self._service.journal, block_slice, queue) for block_slice in slices)
-            return mapped.SCHEMA, self._browses.noting(located), check
+            located = (mapping.batch(self._service.journal, block_slice, queue) for block_slice in slices)
+            return mapping.SCHEMA, self._browses.noting(located), check
         if not request.or_messages:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
         return schema, self._batch(request, queue, slices, missing, stored=True), check

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import shipped
+from .. import executor_modules
 from ..errors import InvalidRequest, MalformedMessage
 
 #: Reasons why messages cannot be read, by sequence number.
@@ -45,7 +45,7 @@ def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None 
 
 def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malformed: Malformed | None) -> pa.Array:
     try:
-        with shipped.own_errors():
+        with executor_modules.own_errors():
             messages: pa.Array = bare.bare_messages(payload)
             return messages
     except InvalidRequest as error:
@@ -78,7 +78,7 @@ def _number(sequence: Any, row: int) -> int:
 
 def _encoding(name: str) -> Any:
     try:
-        return shipped.module(f"messages.encoding.{name}")
+        return executor_modules.module(f"messages.encoding.{name}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "numpy":
             raise

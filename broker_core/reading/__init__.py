@@ -4,7 +4,7 @@ slices         a copy of the columns of some rows of one block, made under the b
 records        the rows of a slice, record by record of the journal
 batches        slices as record batches of the columns that a reader wants
 stored         messages in the form of the journal; packed blocks
-mapped         locations of payloads, for a reader on this host
+mapping        locations of payloads, for a reader on this host
 gathering      rows of several records as one batch
 recent         batches that have just been stored, so that they need not be read back
 dead_letters   the annotations of a dead letter: why and where it became one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..settings import live
+from ..settings import changes
 from ..settings.keys import Settings
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ log = logging.getLogger("penstock")
 
 def reload(service: BrokerService, read: Settings) -> None:
     """Apply the settings that may change at run time. The log lists the changes, and the settings that need a restart."""
-    change = live.change(service.settings, read)
+    change = changes.change(service.settings, read)
     service.settings = change.settings
     if service.copier is not None:
         service.copier.interval_s = change.settings.copy_interval_s

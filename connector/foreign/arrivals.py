@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from ...broker_core import shipped
+from ...broker_core import executor_modules
 from ...broker_core.errors import ResourceLimit
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _ids(first: int, count: int, settled: bool) -> Ids:
 
 
 def _offsets(message: pa.Array) -> Any:
-    return shipped.module("messages.encoding.octets").offsets_of(message)
+    return executor_modules.module("messages.encoding.octets").offsets_of(message)
 
 
 def ranges(settled: Iterable[DeliveryIds], connection: int, most: int) -> list[list[tuple[int, int]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 
-from .spool_files import PART, Store
+from .spool_files import PART, SpoolFiles
 
 FOLDER = "aside"
 # Batch, first row of the record batch in the batch's file, messages in the file.
@@ -17,7 +17,7 @@ def file_of(batch: int, row: int, messages: int) -> str:
     return f"{FOLDER}/batch-{batch}/{row}-{messages}.arrow"
 
 
-def count(store: Store, batches: Iterable[int]) -> int:
+def count(store: SpoolFiles, batches: Iterable[int]) -> int:
     """Count the messages of some batches in these files, without a list of all files or folders.
 
     Files may be many, and Google's store shows no folders.
@@ -26,7 +26,7 @@ def count(store: Store, batches: Iterable[int]) -> int:
     return sum(int(file[2]) for file in files if file is not None)
 
 
-def clear_and_count(store: Store, without: Container[int]) -> int:
+def clear_and_count(store: SpoolFiles, without: Container[int]) -> int:
     """Delete incomplete files of killed tasks. Count the messages in the other files, except those of some batches."""
     messages = 0
     for name in store.names(FOLDER, deep=True):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...broker_core import shipped
+from ...broker_core import executor_modules
 from ...broker_core.errors import StorageError
 from ...broker_core.messages.columns import TIMESTAMP as TIMESTAMP
 from .checksums import Checked, DamagedFile
@@ -85,7 +85,7 @@ def chunks(message: pa.Array, most_rows: int) -> list[int]:
     """Return the rows of each record batch: at most `most_rows`, and `CHUNK_BYTES` unless one row is larger."""
     import numpy as np
 
-    offsets = shipped.module("messages.encoding.octets").offsets_of(message)
+    offsets = executor_modules.module("messages.encoding.octets").offsets_of(message)
     ends = offsets[1:].astype(np.int64) - offsets[0]
     counts: list[int] = []
     row = 0

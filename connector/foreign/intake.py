@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ...broker_core import shipped
+from ...broker_core import executor_modules
 from ...broker_core.errors import PeerError, PenstockError
 from ..access import BrokerAccess
 from ..backoff import RECONNECT_S
@@ -106,7 +106,7 @@ class Intake:
         """Connect and begin to receive, unless it has begun. Raises PenstockError if the first attempt fails."""
         if self._thread is not None:
             return
-        with shipped.own_errors():
+        with executor_modules.own_errors():
             self._connect()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -277,7 +277,7 @@ class Intake:
         try:
             while not self._stopped.is_set():
                 try:
-                    with shipped.own_errors():
+                    with executor_modules.own_errors():
                         if self._connection is None:
                             self._connect()
                         while not self._stopped.is_set():
@@ -288,7 +288,7 @@ class Intake:
                     if any(link.overfull for _, link in self._links):
                         raise  # the broker would send the same message again
                     self._lose(error)
-            with suppress(PenstockError), shipped.own_errors():
+            with suppress(PenstockError), executor_modules.own_errors():
                 while self._requests and self._connection is not None:
                     self._requests.popleft()()
         except BaseException as error:  # no memory, or a bug: without an error the query would wait forever
@@ -374,7 +374,7 @@ class Intake:
         """Return when the broker has answered, or a message came over any link, or the time is over. True if it has answered."""
         while True:
             try:
-                with shipped.own_errors():
+                with executor_modules.own_errors():
                     link.drain(max(0.0, min(LOOK_S, until - time.monotonic())))
                 return True
             except PenstockError:

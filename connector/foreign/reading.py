@@ -15,7 +15,7 @@ from . import aside_files, batches
 from .checksums import DamagedFile
 from .damage import damaged, missing
 from .partition import Part, SpoolPartition
-from .spool_files import Store
+from .spool_files import SpoolFiles
 
 log = logging.getLogger("penstock")
 
@@ -35,14 +35,14 @@ def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data
     All rows are checked before the first is yielded. Messages that cannot be decoded are set aside in the spool, and left out.
     Raises DataLoss for a missing or damaged file.
     """
-    store = Store(partition.spool)
+    store = SpoolFiles(partition.spool)
     with ExitStack() as stack:
         chunks = [chunk for part in partition.parts for chunk in _checked(stack, store, part, fail_on_data_loss)]
         for chunk in chunks:
             yield _converted(chunk.content, chunk.some, columns, store, chunk.batch, chunk.row)
 
 
-def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool) -> list[_FileRows]:
+def _checked(stack: ExitStack, store: SpoolFiles, part: Part, fail_on_data_loss: bool) -> list[_FileRows]:
     """Check and return the record batches of a part. The file stays open until `stack` ends."""
     file = store.open(part.file)
     if file is None:
@@ -71,7 +71,9 @@ def _chunks(file: Any, part: Part) -> list[_FileRows]:
     return rows
 
 
-def _converted(batch: pa.RecordBatch, some: range, columns: Sequence[str], store: Store, number: int, row: int) -> pa.RecordBatch:
+def _converted(
+    batch: pa.RecordBatch, some: range, columns: Sequence[str], store: SpoolFiles, number: int, row: int
+) -> pa.RecordBatch:
     """Return the readable messages among some rows of a record batch, which begins at row `row` of its file."""
     sequence = number * batches.MOST_ROWS + row
     decoded, malformed = _decoded(batch.slice(some.start, len(some)), columns, sequence + some.start)
@@ -99,7 +101,7 @@ def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tu
     return decoded, malformed
 
 
-def _set_aside(batch: pa.RecordBatch, store: Store, number: int, row: int, reasons: dict[int, str]) -> None:
+def _set_aside(batch: pa.RecordBatch, store: SpoolFiles, number: int, row: int, reasons: dict[int, str]) -> None:
     """Write undecodable messages into their own file; a repeated task writes the same one."""
     rows = sorted(reasons)
     taken = batch.take(pa.array(rows))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ...broker_core import shipped
+from ...broker_core import executor_modules
 from ...broker_core.errors import InvalidOption, InvalidRequest, ResourceLimit, Unreachable
 from ..access import BrokerAccess
 from ..backoff import RECONNECT_S, Patience
@@ -68,8 +68,8 @@ class _ForeignWriter(SinkWriter):
         first = next(parts, None)
         if first is None:
             return SendReport(0)
-        leaving = shipped.module("messages.encoding.leaving").leaving
-        with shipped.own_errors(), self._connected() as connection, Attendant(connection) as attendant:
+        leaving = executor_modules.module("messages.encoding.leaving").leaving
+        with executor_modules.own_errors(), self._connected() as connection, Attendant(connection) as attendant:
             links = _Links(connection)
             for queue, rows in chain((first,), parts):  # Spark's next rows may take minutes: the attendant serves the connection
                 payloads = leaving(rows, 0, 0, {})
@@ -98,7 +98,7 @@ class _ForeignWriter(SinkWriter):
         patience = Patience(RECONNECT_S)
         while True:
             try:
-                with shipped.own_errors():
+                with executor_modules.own_errors():
                     return self._access.amqp(self._options["sendTimeout"])
             except Unreachable as error:
                 patience.wait(error)

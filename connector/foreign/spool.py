@@ -39,7 +39,7 @@ from .damage import damaged, unrecognised
 from .key_files import KeyFile, Span, missing_of, outermost, spans_of, to_merge
 from .partition import SpoolPartition, cut, file_of
 from .recognition import keys_in
-from .spool_files import PART, Exists, Store
+from .spool_files import PART, Exists, SpoolFiles
 from .window import Window
 
 log = logging.getLogger("penstock")
@@ -52,7 +52,7 @@ class Spool:
     """One planner's view of a spool. Without a `window`, messages are not recognised."""
 
     def __init__(self, url: str, window: Window | None, *, fail_on_data_loss: bool) -> None:
-        self.store = Store(url)
+        self.store = SpoolFiles(url)
         self.window = window
         self._fail_on_data_loss = fail_on_data_loss
         self._token = secrets.token_hex(8)

@@ -37,7 +37,7 @@ class Exists(Exception):
     """A file that should be new exists already."""
 
 
-class Store:
+class SpoolFiles:
     """The folder at `url`: a path, `file:///…`, `s3a://BUCKET/…` or another of the schemes above. Raises InvalidOption.
 
     Nothing is asked before the first call. Errors name the folder and say what to do.
@@ -49,8 +49,8 @@ class Store:
         self._scheme = None if scheme is None else scheme[1]
         self._made: tuple[Any, str] | None = None
 
-    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
-        return Store, (self.url,)
+    def __reduce__(self) -> tuple[type[SpoolFiles], tuple[str]]:
+        return SpoolFiles, (self.url,)
 
     @property
     def _place(self) -> tuple[Any, str]:

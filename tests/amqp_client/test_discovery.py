@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core import errors, shipped
+from penstock.broker_core import errors, executor_modules
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.discovery import Endpoint, Foreign, endpoint_of, is_loopback
 from penstock.broker_core.client.flight import Client
@@ -247,11 +247,11 @@ from penstock_shipped.client.amqp import connect
 with connect(url) as connection:
     print(connection.remote_properties["product"])
 """
-    finder = "from __future__ import annotations\n" + inspect.getsource(shipped.Finder)
+    finder = "from __future__ import annotations\n" + inspect.getsource(executor_modules.Finder)
     with Peer(properties={"product": "Peer"}) as peer:
         done = subprocess.run(
             [sys.executable, "-S", "-c", program],  # -S: no site-packages
-            input=pickle.dumps((finder, shipped.sources(), peer.url)),
+            input=pickle.dumps((finder, executor_modules.sources(), peer.url)),
             capture_output=True,
             cwd=tmp_path,
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},

@@ -10,7 +10,7 @@ from itertools import islice
 
 import pytest
 
-from penstock.broker_core import amqp, errors, shipped
+from penstock.broker_core import amqp, errors, executor_modules
 from penstock.broker_core.amqp import events
 from penstock.broker_core.amqp.deliveries import Delivery
 from penstock.broker_core.client.amqp import dial
@@ -336,4 +336,4 @@ def test_a_session_that_is_closed_before_the_server_has_begun_it_ends_then() -> 
 
 
 def test_spark_s_tasks_are_not_sent_this_client() -> None:
-    assert not [name for name in shipped.sources() if ".app." in name]
+    assert not [name for name in executor_modules.sources() if ".app." in name]

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker_core.amqp import Connection
 from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.amqp.fastpath import _Template
+from penstock.broker_core.amqp.fastpath import _FrameTemplate
 from penstock.broker_core.amqp.messages import Properties
 from penstock.broker_core.amqp.performatives import Attach, Detach, End, Source
 from penstock.broker_core.amqp.receivers import _Partial
@@ -83,7 +83,7 @@ def test_a_detached_link_keeps_no_messages_that_were_half_sent(made: Stage) -> N
 def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: Stage) -> None:
     """Half a frame, the shapes of frames, other sessions, and octets that could not be written."""
     before = set(map(id, there(Connection)))
-    templates = len(there(_Template))
+    templates = len(there(_FrameTemplate))
     made.service.submit(enqueue("q", b"m"))
     a = made.script(container_id="c").usual()
     keeper(a)
@@ -98,7 +98,7 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
     assert connection.sessions == connection.remote_sessions == {}
     received = connection._received
     assert (received._rest, received._parts, connection._out) == (b"", [], [])
-    assert len(there(_Template)) == templates
+    assert len(there(_FrameTemplate)) == templates
     [kept] = made.plane.registry.links()
     session = kept.link.session
     assert (session.links, session.remote_links, session.handles.named) == ({}, {}, {})

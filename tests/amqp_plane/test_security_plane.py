@@ -30,7 +30,7 @@ from penstock.broker_core.amqp.performatives import (
     SaslResponse,
     Target,
 )
-from penstock.broker_core.amqp.scram import Credentials
+from penstock.broker_core.amqp.scram import ScramCredentials
 from penstock.broker_core.amqp_plane.plane import PASSWORD_THREADS
 from penstock.broker_core.security import Access, log_limit
 from penstock.broker_core.security.failed_logins import FAILURES_OF_A_NAME
@@ -197,7 +197,7 @@ class Gated(Access):
         self.checks = 0
         self.looks_wait = False
 
-    def credentials(self, name: str) -> Credentials | None:
+    def credentials(self, name: str) -> ScramCredentials | None:
         if self.looks_wait:
             self.begun.release()
             assert self.gate.wait(PATIENCE_S)

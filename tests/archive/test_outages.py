@@ -17,7 +17,7 @@ import pytest
 from penstock.broker_core import local_files
 from penstock.broker_core.archive.recorder.estimate import DAY_S, Growth, bytes_below
 from penstock.broker_core.archive.table.layout import SCHEMA
-from penstock.broker_core.archive.write import commits, stores
+from penstock.broker_core.archive.write import commits, table_files
 from penstock.broker_core.archive.write.commits import QueueTable
 from penstock.broker_core.archive.write.table_files import FolderTableStore
 from penstock.broker_core.engine import commands as c
@@ -248,7 +248,7 @@ def test_a_power_cut_at_any_time_leaves_the_table_that_the_journal_relies_on(
         assert rig.unrecorded() == 0
         assert sequences(table(after)) == numbers(range(10 * number))
 
-    for module in (local_files, stores):
+    for module in (local_files, table_files):
         monkeypatch.setattr(module, "sync", noted)
     monkeypatch.setattr(commits, "CHECKPOINT_COMMITS", 6)
     rig.options |= {"archive_compact_files": 4, "archive_vacuum_after_s": 0.0}

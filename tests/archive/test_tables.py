@@ -26,7 +26,7 @@ from penstock.broker_core.engine.model.recordings import Backlog, Recording
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.settings import live
+from penstock.broker_core.settings import changes
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered
@@ -332,7 +332,9 @@ def test_settings_of_the_archive_that_are_read_again_hold_from_then_on(rig: Rig)
     before = Settings(data=rig.data, fsync="never", archive_after_s=3600.0)
     rig.recorder.change(before)
     assert rig.recorder.turn() is False
-    found = live.change(before, replace(before, archive_after_s=0.1, archive_file_bytes=64 << 10, archive_retention_age_s=60.0))
+    found = changes.change(
+        before, replace(before, archive_after_s=0.1, archive_file_bytes=64 << 10, archive_retention_age_s=60.0)
+    )
     assert found.waiting == ()
     rig.recorder.change(found.settings)
     rig.record()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core import shipped
+from penstock.broker_core import executor_modules
 from penstock.connector import pyfiles
 
 #: `register`, and the module that Spark finds on its own, run only if the package can be imported.
@@ -46,7 +46,7 @@ def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path
             "errors.py",
             "local_files.py",
             "notations.py",
-            "shipped.py",
+            "executor_modules.py",
             "similar.py",
             "wrong_port.py",
         ),
@@ -72,7 +72,7 @@ for name in {names!r}:
 BY_VALUE = """
 import sys
 from pyspark import cloudpickle
-from penstock.broker_core import shipped
+from penstock.broker_core import executor_modules as shipped
 from penstock.connector import registration
 registration._ship_by_value()
 names = [name.removeprefix(shipped.NAME + ".").rstrip(".") for name in shipped.SOURCES if name != shipped.NAME + "."]
@@ -99,8 +99,8 @@ def test_what_travels_by_value_is_enough_where_nothing_is_installed(archive: Pat
 
 
 def test_functions_that_travel_by_value_import_nothing_of_ours(archive: Path) -> None:
-    """The other side has no `penstock`; such functions ask `shipped.module`."""
-    by_value = tuple(f"penstock/broker_core/{name}" for name in shipped.AT_ONCE)
+    """The other side has no `penstock`; such functions ask `executor_modules.module`."""
+    by_value = tuple(f"penstock/broker_core/{name}" for name in executor_modules.AT_ONCE)
     late = "penstock/broker_core/messages/encoding/"  # goes as source
     with zipfile.ZipFile(archive) as files:
         for name in files.namelist():
@@ -113,7 +113,10 @@ def test_functions_that_travel_by_value_import_nothing_of_ours(archive: Path) ->
 
 
 def test_the_zip_is_enough_to_discover_a_broker(archive: Path) -> None:
-    code = "from penstock.broker_core import shipped; print(shipped.module('client.amqp').__file__, len(shipped.sources()) > 30)"
+    code = (
+        "from penstock.broker_core import executor_modules as shipped;"
+        " print(shipped.module('client.amqp').__file__, len(shipped.sources()) > 30)"
+    )
     done = run(code, path=str(archive))
     assert done.stdout == f"{archive}/penstock/broker_core/client/amqp/__init__.py True\n", done.stderr
 

@@ -16,7 +16,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import scram
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.flight_plane import FlightPlane
-from penstock.broker_core.security import Access, Right, store
+from penstock.broker_core.security import Access, Right, users_file
 from penstock.broker_core.security.users import User, Users, credentials_of
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -45,7 +45,7 @@ class Site:
         self.plane = FlightPlane(self.service, "127.0.0.1", 0, access=self.access, tls=tls)
 
     def edit(self, change: Callable[[Users], Users]) -> None:
-        store.edit(self.users_file, change)
+        users_file.edit(self.users_file, change)
         self.clock.now += 1
 
     def user(self, name: str, *rights: Right, queue: str = "*", password: str = "secret") -> Peer:

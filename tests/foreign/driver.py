@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.connector.foreign import consumer, intake, key_files, spool, store
+from penstock.connector.foreign import consumer, intake, key_files, spool, spool_files
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream.reader import StreamReader
@@ -42,7 +42,7 @@ class Deadly:
 
 def arm(deadly: Deadly) -> Callable[[], None]:
     """Wrap the calls of the connector in the steps that lie inside it. Return a function that removes them."""
-    put, delete, accept = store.Store.put, store.Store.delete, intake.Intake._accept
+    put, delete, accept = spool_files.SpoolFiles.put, spool_files.SpoolFiles.delete, intake.Intake._accept
 
     def deadly_put(self: Any, name: str, write: Any, **how: Any) -> None:
         kind = "merged" if name.count("-") == 2 else name.partition("-")[0].partition(".")[0]
@@ -62,13 +62,13 @@ def arm(deadly: Deadly) -> Callable[[], None]:
             self._connection.idle()
         deadly.at("after accept")
 
-    store.Store.put = deadly_put  # type: ignore[method-assign]
-    store.Store.delete = deadly_delete  # type: ignore[method-assign]
+    spool_files.SpoolFiles.put = deadly_put  # type: ignore[method-assign]
+    spool_files.SpoolFiles.delete = deadly_delete  # type: ignore[method-assign]
     intake.Intake._accept = deadly_accept  # type: ignore[method-assign]
     assert spool.OWNER == "owner.json"
 
     def disarm() -> None:
-        store.Store.put, store.Store.delete, intake.Intake._accept = put, delete, accept  # type: ignore[method-assign]
+        spool_files.SpoolFiles.put, spool_files.SpoolFiles.delete, intake.Intake._accept = put, delete, accept  # type: ignore[method-assign]
 
     return disarm
 

@@ -17,7 +17,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
-from penstock.connector.foreign import consumer, intake, store
+from penstock.connector.foreign import consumer, intake, spool_files
 from penstock.connector.foreign.partition import cut
 from penstock.connector.stream.credit import Credit
 from penstock.connector.stream.reader import StreamReader
@@ -185,16 +185,16 @@ def test_files_are_written_while_spark_works_on_as_many_as_one_trigger_takes(
 
 def full_spool(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Callable[[], None]]:
     """Let no batch be written. Return the names of the files that were tried, and a function that makes room again."""
-    put, tried = store.Store._put_local, list[str]()
+    put, tried = spool_files.SpoolFiles._put_local, list[str]()
 
-    def full(self: store.Store, name: str, write: Any, new: bool = False) -> None:
+    def full(self: spool_files.SpoolFiles, name: str, write: Any, new: bool = False) -> None:
         if name.startswith("batch"):
             tried.append(name)
             raise OSError(errno.ENOSPC, "no space left on device")
         put(self, name, write, new)
 
-    monkeypatch.setattr(store.Store, "_put_local", full)
-    return tried, lambda: monkeypatch.setattr(store.Store, "_put_local", put)
+    monkeypatch.setattr(spool_files.SpoolFiles, "_put_local", full)
+    return tried, lambda: monkeypatch.setattr(spool_files.SpoolFiles, "_put_local", put)
 
 
 def test_a_spool_that_gets_full_in_a_trigger_gives_what_is_in_hand(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,15 +307,15 @@ def test_a_spool_that_is_full_while_spark_works_fails_the_next_trigger_and_loses
 
 def test_what_goes_wrong_in_the_thread_fails_the_next_trigger(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, end = begun(queue)
-    put, tried = store.Store.put, list[str]()
+    put, tried = spool_files.SpoolFiles.put, list[str]()
 
-    def wrong(self: store.Store, name: str, write: Any, **how: bool) -> None:
+    def wrong(self: spool_files.SpoolFiles, name: str, write: Any, **how: bool) -> None:
         if threading.current_thread().name == "penstock-ahead":
             tried.append(name)
             raise RuntimeError("a bug")
         put(self, name, write, **how)
 
-    monkeypatch.setattr(store.Store, "put", wrong)
+    monkeypatch.setattr(spool_files.SpoolFiles, "put", wrong)
     queue.send(5, 50)
     until(lambda: tried, "something is written while Spark works")
     with pytest.raises(RuntimeError, match="a bug"):
@@ -327,7 +327,7 @@ def test_a_file_that_cannot_be_read_in_the_thread_is_tried_again_with_the_next_t
 ) -> None:
     """As by NFS: the content of a file that opens is not there for a moment."""
     reader, end = begun(queue)
-    opened, tried = store.Store.open, list[str]()
+    opened, tried = spool_files.SpoolFiles.open, list[str]()
 
     class Unreadable:
         def __init__(self, file: Any) -> None:
@@ -342,14 +342,14 @@ def test_a_file_that_cannot_be_read_in_the_thread_is_tried_again_with_the_next_t
         def read(self) -> bytes:
             raise OSError(errno.EIO, "input/output error")
 
-    def broken(self: store.Store, name: str) -> Any:
+    def broken(self: spool_files.SpoolFiles, name: str) -> Any:
         file = opened(self, name)
         if threading.current_thread().name == "penstock-ahead" and not tried:
             tried.append(name)
             return Unreadable(file)
         return file
 
-    monkeypatch.setattr(store.Store, "open", broken)
+    monkeypatch.setattr(spool_files.SpoolFiles, "open", broken)
     queue.send(5, 50)
     until(lambda: tried, "something is written while Spark works")
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(50))

@@ -18,7 +18,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
-from penstock.connector.foreign import arrivals, batches, consumer, intake, spool, store
+from penstock.connector.foreign import arrivals, batches, consumer, intake, spool, spool_files
 from penstock.connector.foreign.partition import Part
 from penstock.connector.foreign.recognition import keys_of
 from penstock.connector.foreign.spool import Spool
@@ -137,35 +137,35 @@ def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses(queue: 
 
 def test_a_full_spool_loses_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.send(0, 50)
-    reader, put = queue.reader(), store.Store._put_local
+    reader, put = queue.reader(), spool_files.SpoolFiles._put_local
 
-    def full(self: store.Store, name: str, write: Any, new: bool = False) -> None:
+    def full(self: spool_files.SpoolFiles, name: str, write: Any, new: bool = False) -> None:
         if name.startswith("batch"):
             raise OSError(errno.ENOSPC, "no space left on device")
         put(self, name, write, new)
 
-    monkeypatch.setattr(store.Store, "_put_local", full)
+    monkeypatch.setattr(spool_files.SpoolFiles, "_put_local", full)
     with pytest.raises(errors.DiskFull, match="is full: make room"):
         next_batch(reader, INITIAL)
     reader.stop()
     assert queue.available() == 50
-    monkeypatch.setattr(store.Store, "_put_local", put)
+    monkeypatch.setattr(spool_files.SpoolFiles, "_put_local", put)
     assert drained(queue.reader())[0] == list(range(50))
 
 
 def test_a_commit_makes_room_on_a_disk_that_has_none_for_its_own_note(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be written while the committed batch is there."""
     queue.send(0, 50)
-    reader, put = queue.reader(maxMessagesPerTrigger="30"), store.Store._put_local
+    reader, put = queue.reader(maxMessagesPerTrigger="30"), spool_files.SpoolFiles._put_local
     end = next_batch(reader, INITIAL)
     found = bodies(reader, INITIAL, end)
 
-    def full(self: store.Store, name: str, write: Any, new: bool = False) -> None:
+    def full(self: spool_files.SpoolFiles, name: str, write: Any, new: bool = False) -> None:
         if "batch-1.arrow" in queue.files():
             raise OSError(errno.ENOSPC, "no space left on device")
         put(self, name, write, new)
 
-    monkeypatch.setattr(store.Store, "_put_local", full)
+    monkeypatch.setattr(spool_files.SpoolFiles, "_put_local", full)
     again = next_batch(reader, end)
     assert found + bodies(reader, end, again) == list(range(50))
     reader.stop()
@@ -207,7 +207,7 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
     monkeypatch.setattr(intake, "WAITING_ROWS", 50)
     monkeypatch.setattr(intake, "MOST_CREDIT", 20)
     queue.send(0, 600)
-    reader, put, waiting = queue.reader(maxMessagesPerTrigger="200"), store.Store.put, []
+    reader, put, waiting = queue.reader(maxMessagesPerTrigger="200"), spool_files.SpoolFiles.put, []
     rests, sleep = threading.Event(), intake.Intake._sleep
     writes, go_on = threading.Event(), threading.Event()
 
@@ -219,7 +219,7 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
     def ahead() -> int:
         return int(reader.reportLatestOffset()["queues"][queue.name]["waiting"])
 
-    def slow(self: store.Store, name: str, write: Any, **how: bool) -> None:
+    def slow(self: spool_files.SpoolFiles, name: str, write: Any, **how: bool) -> None:
         writes.set()
         go_on.wait(30)
         rests.wait(30)
@@ -228,7 +228,7 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
 
     monkeypatch.setattr(intake.Intake, "_sleep", resting)
     end = next_batch(reader, INITIAL)
-    monkeypatch.setattr(store.Store, "put", slow)
+    monkeypatch.setattr(spool_files.SpoolFiles, "put", slow)
     found = bodies(reader, INITIAL, end)
     with ThreadPoolExecutor(1) as spark:
         more = spark.submit(drained, reader, end)
@@ -305,10 +305,10 @@ def test_of_two_planners_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.
     """The old planner stands still between its look at the token and its file, or after it, while the new one takes over."""
     old, new = (Spool(str(tmp_path), None, fail_on_data_loss=True) for _ in range(2))
     old.enter(BEGIN)
-    put = store.Store.put
+    put = spool_files.SpoolFiles.put
 
-    def standing_still(self: store.Store, name: str, write: Any, **how: bool) -> None:
-        monkeypatch.setattr(store.Store, "put", put)
+    def standing_still(self: spool_files.SpoolFiles, name: str, write: Any, **how: bool) -> None:
+        monkeypatch.setattr(spool_files.SpoolFiles, "put", put)
         if when == "after its file":
             put(self, name, write, **how)
         new.enter(BEGIN)
@@ -316,7 +316,7 @@ def test_of_two_planners_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.
             new.put(1, rows_of(b"new"), None, 100)
             put(self, name, write, **how)
 
-    monkeypatch.setattr(store.Store, "put", standing_still)
+    monkeypatch.setattr(spool_files.SpoolFiles, "put", standing_still)
     with pytest.raises(errors.Fenced):
         old.put(1, rows_of(b"old"), None, 100)
     assert new.after(0) == 1
@@ -330,23 +330,23 @@ def test_a_batch_beside_keys_of_another_planner_is_recognised_by_its_own(tmp_pat
     old, new, last = (Spool(str(tmp_path), Window(1000), fail_on_data_loss=True) for _ in range(3))
     mine, others = (rows_of(*map(encoded, names)) for names in ("ab", "bc"))
     old.enter(BEGIN)
-    put = store.Store.put
+    put = spool_files.SpoolFiles.put
 
-    def dying(self: store.Store, name: str, write: Any, **how: bool) -> None:
+    def dying(self: spool_files.SpoolFiles, name: str, write: Any, **how: bool) -> None:
         if name.startswith("batch"):
             raise KeyboardInterrupt
         put(self, name, write, **how)
 
-    def standing_still(self: store.Store, name: str, write: Any, **how: bool) -> None:
+    def standing_still(self: spool_files.SpoolFiles, name: str, write: Any, **how: bool) -> None:
         if name.startswith("batch"):
-            monkeypatch.setattr(store.Store, "put", dying)
+            monkeypatch.setattr(spool_files.SpoolFiles, "put", dying)
             new.enter(BEGIN)
             with pytest.raises(KeyboardInterrupt):
                 new.put(1, others, keys(others), 100)
-            monkeypatch.setattr(store.Store, "put", put)
+            monkeypatch.setattr(spool_files.SpoolFiles, "put", put)
         put(self, name, write, **how)
 
-    monkeypatch.setattr(store.Store, "put", standing_still)
+    monkeypatch.setattr(spool_files.SpoolFiles, "put", standing_still)
     with pytest.raises(errors.Fenced):
         old.put(1, mine, keys(mine), 100)
     for again in (last, Spool(str(tmp_path), Window(1000), fail_on_data_loss=True)):  # it has only the files of the first one

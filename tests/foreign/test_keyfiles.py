@@ -14,7 +14,7 @@ from penstock.broker_core import errors
 from penstock.connector.foreign import batches, checksums, key_files
 from penstock.connector.foreign.key_files import KeyFile, Span, outermost, spans_of, to_merge
 from penstock.connector.foreign.spool import Spool
-from penstock.connector.foreign.spool_files import Store
+from penstock.connector.foreign.spool_files import SpoolFiles
 from penstock.connector.foreign.window import Window
 from penstock.connector.offset import SpoolOffset
 
@@ -103,7 +103,7 @@ def test_a_key_is_written_a_few_times(tmp_path: Path, monkeypatch: pytest.Monkey
 def doomed(monkeypatch: pytest.MonkeyPatch, left: int, act: Callable[[Spool], None], made: Spool) -> bool:
     """Act until so many writes and deletions are done, then die. Say whether it died."""
     calls = 0
-    real_put, real_delete = Store.put, Store.delete
+    real_put, real_delete = SpoolFiles.put, SpoolFiles.delete
 
     def counted(real: Callable[..., None]) -> Callable[..., None]:
         def call(*given: Any, **how: Any) -> None:
@@ -116,8 +116,8 @@ def doomed(monkeypatch: pytest.MonkeyPatch, left: int, act: Callable[[Spool], No
         return call
 
     with monkeypatch.context() as patched:
-        patched.setattr(Store, "put", counted(real_put))
-        patched.setattr(Store, "delete", counted(real_delete))
+        patched.setattr(SpoolFiles, "put", counted(real_put))
+        patched.setattr(SpoolFiles, "delete", counted(real_delete))
         try:
             act(made)
         except KeyboardInterrupt:
@@ -159,15 +159,15 @@ def test_a_replaced_planner_deletes_nothing_that_the_new_one_has(tmp_path: Path,
     old, new = entered(tmp_path, 0), planner(tmp_path)
     grown(old, 1, 6)
     put(old, 7)
-    real = Store.put
+    real = SpoolFiles.put
 
-    def standing_still(self: Store, name: str, write: Any, **how: Any) -> None:
+    def standing_still(self: SpoolFiles, name: str, write: Any, **how: Any) -> None:
         if name.count("-") == 2:
-            monkeypatch.setattr(Store, "put", real)
+            monkeypatch.setattr(SpoolFiles, "put", real)
             new.enter(SpoolOffset(old.id, 7))
         real(self, name, write, **how)
 
-    monkeypatch.setattr(Store, "put", standing_still)
+    monkeypatch.setattr(SpoolFiles, "put", standing_still)
     with pytest.raises(errors.Fenced):
         old.settle(7)
     assert spans_of(files(tmp_path)) == {*(Span(batch, batch) for batch in range(1, 8)), Span(1, 7)}
@@ -203,15 +203,15 @@ def test_a_merged_file_proves_what_was_committed(tmp_path: Path, monkeypatch: py
 def test_a_merge_that_has_no_room_does_not_fail_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_files, "MOST_FILES", 6)
     made = entered(tmp_path, 0)
-    real = Store.put
+    real = SpoolFiles.put
 
-    def full(self: Store, name: str, write: Any, **how: Any) -> None:
+    def full(self: SpoolFiles, name: str, write: Any, **how: Any) -> None:
         if name.count("-") == 2:
             raise errors.DiskFull("the spool is full")
         real(self, name, write, **how)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Store, "put", full)
+        patched.setattr(SpoolFiles, "put", full)
         grown(made, 1, 9)
     assert len(files(tmp_path)) == 9
     grown(made, 10, 10)
@@ -252,7 +252,7 @@ def test_keys_are_merged_in_an_object_store(s3: S3Server, monkeypatch: pytest.Mo
     monkeypatch.setattr(key_files, "MOST_FILES", 6)
     spool = f"s3a://{BUCKET}/spool/merged-keys"
     grown(entered(spool, 0), 1, 15)
-    assert len(spans_of(Store(spool).names())) <= 6
+    assert len(spans_of(SpoolFiles(spool).names())) <= 6
     known(entered(spool, 15), 1, 15)
 
 

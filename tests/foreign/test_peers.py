@@ -21,7 +21,7 @@ from penstock.broker_core.client.amqp.dial import MAX_MESSAGE_OCTETS
 from penstock.connector.brokers import consumer as brokers
 from penstock.connector.brokers.consumer import BrokersConsumer
 from penstock.connector.foreign import intake
-from penstock.connector.foreign.spool_files import Store
+from penstock.connector.foreign.spool_files import SpoolFiles
 from penstock.connector.options import LARGEST
 from penstock.connector.stream.reader import StreamReader
 
@@ -151,14 +151,14 @@ def test_a_commit_looks_at_no_other_batch_that_was_set_aside(
     bodies(reader, INITIAL, end)
     reader.commit(end)
     looked: list[str] = []
-    names = Store.names
+    names = SpoolFiles.names
 
-    def listed(store: Store, under: str = "", *, deep: bool = False) -> list[str]:
+    def listed(store: SpoolFiles, under: str = "", *, deep: bool = False) -> list[str]:
         looked.append(under)
         assert not deep
         return names(store, under)
 
-    monkeypatch.setattr(Store, "names", listed)
+    monkeypatch.setattr(SpoolFiles, "names", listed)
     last = next_batch(reader, end)
     bodies(reader, end, last)
     reader.commit(last)

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from penstock.broker_core import errors
 from penstock.connector.foreign import aside_files
-from penstock.connector.foreign.spool_files import PART, Exists, Store
+from penstock.connector.foreign.spool_files import PART, Exists, SpoolFiles
 from penstock.connector.options import Options
 
 from ..s3 import BUCKET, S3Server, environment
@@ -34,7 +34,7 @@ def test_a_spool_in_an_object_store(queue: Queue, s3: S3Server, monkeypatch: pyt
     more, last = drained(second, end)
     second.commit(last)
     assert found + more == list(range(60))
-    names = Store(spool).names()
+    names = SpoolFiles(spool).names()
     assert "owner.json" in names
     assert not [name for name in names if name.startswith("batch")]
 
@@ -42,7 +42,7 @@ def test_a_spool_in_an_object_store(queue: Queue, s3: S3Server, monkeypatch: pyt
 def test_what_is_set_aside_in_an_object_store_is_counted(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment(s3.port).items():
         monkeypatch.setenv(name, value)
-    store = Store(f"s3a://{BUCKET}/spool/aside-only")
+    store = SpoolFiles(f"s3a://{BUCKET}/spool/aside-only")
     for name in (aside_files.file_of(1, 0, 3), aside_files.file_of(12, 0, 5), "aside/x"):
         store.put(name, lambda file: file.write(b"x"))
     assert (aside_files.count(store, [1]), aside_files.count(store, [2]), aside_files.clear_and_count(store, {12})) == (3, 0, 3)
@@ -63,7 +63,7 @@ class Folderless:
 
 
 def test_what_is_set_aside_is_counted_where_a_store_shows_no_folders(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = SpoolFiles(str(tmp_path))
     for name in (aside_files.file_of(1, 0, 3), aside_files.file_of(1, 9, 1), aside_files.file_of(12, 0, 5)):
         store.put(name, lambda file: file.write(b"x"))
     store._made = Folderless(), str(tmp_path)
@@ -84,7 +84,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def fill(folder: Path) -> None:
-    store = Store(str(folder))
+    store = SpoolFiles(str(folder))
     store.prepare()
     for name in ("batch-1.arrow", "aside/batch-1/x"):
         store.put(name, lambda file: file.write(b"a message"))
@@ -125,7 +125,7 @@ def test_the_names_of_folders_that_are_made_are_synced_too(tmp_path: Path, monke
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    store = Store(str(tmp_path / "on" / "the" / "way"))
+    store = SpoolFiles(str(tmp_path / "on" / "the" / "way"))
     store.prepare()
     assert synced == [str(tmp_path), str(tmp_path / "on"), str(tmp_path / "on" / "the")]
     store.prepare()
@@ -151,7 +151,7 @@ class Ending:
 
 def test_in_azure_no_file_is_seen_before_it_is_whole(tmp_path: Path) -> None:
     """Azure shows an empty file when pyarrow begins to write it, as a local disk does, which stands for it here."""
-    store = Store("abfss://spool@account.dfs.core.windows.net/q")
+    store = SpoolFiles("abfss://spool@account.dfs.core.windows.net/q")
     store._made = fs.LocalFileSystem(), str(tmp_path)
     store.put("owner.json", lambda file: file.write(b"1"))
     store.put("owner.json", lambda file: file.write(b"2"))
@@ -173,12 +173,12 @@ def test_a_folder_where_a_file_may_be_seen_in_part_is_refused(url: str) -> None:
     with pytest.raises(
         errors.InvalidOption, match=r"not a folder in which files are complete.* a path, file:///…, s3://…, .*abfss://…"
     ):
-        Store(url).names()
+        SpoolFiles(url).names()
 
 
 def test_a_folder_that_cannot_be_is_refused() -> None:
     with pytest.raises(errors.InvalidOption, match="pyarrow cannot use"):
-        Store("abfss://spool/x").names()
+        SpoolFiles("abfss://spool/x").names()
 
 
 def options(spool: str, brokers: int = 1) -> Options:
@@ -211,4 +211,4 @@ def test_azures_containers_and_signs_in_a_path_are_taken() -> None:
     for spool in (azure, "/data/a:b@c?d", "gs://anonymous@bucket/x", "s3://bucket/a@b,c"):
         assert options(spool).spools == [spool]
     assert options(f"{azure}, s3://bucket/x", 2).spools == [azure, "s3://bucket/x"]
-    assert Store(azure)._place[1] == "container/spool"
+    assert SpoolFiles(azure)._place[1] == "container/spool"

@@ -13,7 +13,7 @@ from penstock.broker_core.amqp import scram
 from penstock.broker_core.client.amqp import Connection, connect
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.security import Right, store
+from penstock.broker_core.security import Right, users_file
 from penstock.broker_core.security.users import User, credentials_of
 
 from ..programs import needs
@@ -44,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 def _add_user(data: Path, name: str, *rights: Right) -> None:
     kept = User(credentials_of(PASSWORD, b"0123456789abcdef", scram.MIN_ITERATIONS))
-    store.edit(data / store.FILE_NAME, lambda users: users.add(name, kept).permit(name, "*", rights))
+    users_file.edit(data / users_file.FILE_NAME, lambda users: users.add(name, kept).permit(name, "*", rights))
 
 
 @pytest.fixture(scope="module")

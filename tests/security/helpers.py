@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.broker_core.amqp import scram
-from penstock.broker_core.security import Access, store
+from penstock.broker_core.security import Access, users_file
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.security.users import User, Users, credentials_of
 
@@ -31,7 +31,7 @@ def write(path: Path, users: Mapping[str, User], permissions: Mapping[str, Mappi
                 after = after.permit(name, queue, map(Right, rights.split(",")))
         return after
 
-    store.edit(path, change)
+    users_file.edit(path, change)
     return path
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import scram
-from penstock.broker_core.security import ANONYMOUS, Access, Right, store
+from penstock.broker_core.security import ANONYMOUS, Access, Right, users_file
 from penstock.broker_core.security.access import TOKEN_S, name_of
 from penstock.broker_core.security.log_limit import LINES, WINDOW_S, LogLimit
 from penstock.broker_core.settings.keys import Settings
@@ -95,7 +95,7 @@ def test_a_change_holds_without_a_restart_within_a_second(path: Path, clock: Clo
     assert (access.generation, access.enforced) == (1, True)
     assert access.may("alice", Right.SEND, "q")
     assert not access.may(ANONYMOUS, Right.ADMIN, "q")
-    store.edit(path, lambda users: users.revoke("alice", "q", [Right.SEND]))
+    users_file.edit(path, lambda users: users.revoke("alice", "q", [Right.SEND]))
     assert refreshed(access, clock)
     assert not access.may("alice", Right.SEND, "q")
     assert not refreshed(access, clock)

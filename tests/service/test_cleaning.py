@@ -20,7 +20,7 @@ from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import LocalDisk
 from penstock.broker_core.messages import batch_checks, payloads
 from penstock.broker_core.messages import columns as message
-from penstock.broker_core.reading import mapped
+from penstock.broker_core.reading import mapping
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service import relocation
 from penstock.broker_core.service.broker import BrokerService
@@ -228,7 +228,7 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
         pass_through(service, count=2)
         slices = service.browse("stuck", lambda block: slice(0, block.filled), 0, None)
         found = next(iter(slices))
-        where = mapped.batch(service.journal, found, "stuck").to_pylist()[0]
+        where = mapping.batch(service.journal, found, "stuck").to_pylist()[0]
         with service.turn() as turn:
             (taken,) = turn.view.slices("stuck", RowSet.single(0))
         archived = service.browse("q", lambda block: slice(0, block.filled), 0, None)
@@ -259,7 +259,7 @@ def test_a_reader_on_this_host_that_maps_the_files_reads_on_or_asks_for_the_mess
 
         def places() -> list[Location]:
             found = next(iter(service.browse("stuck", lambda block: slice(0, block.filled), 0, None)))
-            return locations_of(mapped.batch(service.journal, found, "stuck"))
+            return locations_of(mapping.batch(service.journal, found, "stuck"))
 
         early, late = places(), places()
         files = map_files(early, None, "broker")

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from penstock.broker_core.cli.several import added
+from penstock.broker_core.cli.broker_totals import added
 
 from .helpers import INITIAL, Site
 

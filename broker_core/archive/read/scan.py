@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ... import shipped
+from ... import executor_modules
 from ...errors import ArchiveUnreachable, InvalidRequest
 from ...stores.credentials import arrow_file_system
 from ...stores.folders import is_local, local_path
@@ -180,7 +180,7 @@ def _within(batch: pa.RecordBatch, checked: Sequence[ColumnRange | RecordingSpan
 
 def _selected(selector: str | None) -> list[str]:
     """Return the columns that a selector may need, for both forms of messages."""
-    return [] if selector is None else list(shipped.module("selectors").parse(selector).columns())
+    return [] if selector is None else list(executor_modules.module("selectors").parse(selector).columns())
 
 
 def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Array:
@@ -188,7 +188,7 @@ def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Ar
     numpy."""
     import pyarrow.compute as pc
 
-    selectors = shipped.module("selectors")
+    selectors = executor_modules.module("selectors")
     parsed = selectors.parse(selector)
 
     def evaluated(part: pa.RecordBatch) -> pa.Array:

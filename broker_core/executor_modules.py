@@ -47,14 +47,25 @@ MODULES = (
     "broker_core/errors",
     "broker_core/local_files",
     "broker_core/notations",
-    "broker_core/shipped",
+    "broker_core/executor_modules",
     "broker_core/similar",
     "broker_core/wrong_port",
 )
 #: Packages and modules of `broker_core` that an import of the connector imports. Code that travels by value contains them in its
 #: pickle. Later imports use the sources.
 AT_ONCE = (
-    *("archive", "client", "quantities", "errors", "local_files", "messages", "notations", "shipped", "similar", "stores"),
+    *(
+        "archive",
+        "client",
+        "quantities",
+        "errors",
+        "local_files",
+        "messages",
+        "notations",
+        "executor_modules",
+        "similar",
+        "stores",
+    ),
     "wrong_port",
 )
 
