@@ -253,7 +253,7 @@ def test_a_handler_that_outlives_a_sigterm_is_left_behind(tmp_path: Path, broker
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
-    assert "a handler did not end within 0.1 s of the stop; its message goes back" in said
+    assert "a handler did not end within 0.1 s of the stop; its message is delivered again" in said
     (again,) = connection.queue("stuck").receive(limit=1, timeout=LIMIT_S)
     assert again.delivery_count == 1
 

@@ -73,7 +73,7 @@ def test_a_python_thread_writes_after_register(rig: Rig) -> None:
     with ThreadPoolExecutor(1) as thread:
         refusal = thread.submit(write, register=False).exception()
         assert refusal is not None
-        assert "call penstock.register(spark), in a Python thread too" in penstock.explain(refusal)
+        assert "call penstock.register(spark), also in each Python thread" in penstock.explain(refusal)
         thread.submit(write, register=True).result()
     assert rig.counts("orders") == (1, 0, 0)
 
