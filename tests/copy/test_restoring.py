@@ -142,7 +142,7 @@ def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert main(["restore", "--from", str(tmp_path / "nowhere"), "--data", str(tmp_path / "x")]) == 1
     assert main(["check", str(tmp_path)]) == 1
     said = capfd.readouterr()
-    for text in ("copy lagSeconds", "backed up", "the broker that writes the copy goes on", "no damage found", "1 damaged"):
+    for text in ("copy lagSeconds", "backed up", "the broker that writes the copy continues", "no damage found", "1 damaged"):
         assert text in said.out
     assert f"damaged: {path}, offset " in said.out
     for text in (

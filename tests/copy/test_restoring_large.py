@@ -52,7 +52,7 @@ def test_a_restore_from_a_copy_that_goes_on_gets_what_it_has_only_once(tmp_path:
     """Restore for longer than replaced objects are kept, with more changes than are allowed without progress."""
     monkeypatch.setattr(copier_module, "DELETE_AFTER_S", 0.0)
     monkeypatch.setattr(copier_module, "TEND_S", 0.01)
-    monkeypatch.setattr(restoring, "AT_ONCE", 1)
+    monkeypatch.setattr(restoring, "PARALLEL_REQUESTS", 1)
     monkeypatch.setattr(restoring, "CHANGES", 2)
     store, sent, rounds = FaultyStore(), list[Content](), [0]
     with copied(LyingDisk(), store, segment_bytes=8000) as running:
@@ -86,7 +86,7 @@ def test_a_restore_from_a_copy_that_goes_on_gets_what_it_has_only_once(tmp_path:
 def test_what_a_restore_had_when_it_was_broken_off_is_not_read_again(
     store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoring, "AT_ONCE", 1)
+    monkeypatch.setattr(restoring, "PARALLEL_REQUESTS", 1)
     whole = Counting(store.objects)
     restoring.restore(whole, tmp_path / "whole")
 

@@ -79,7 +79,7 @@ def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_f
     broker: Broker, client: Client, laid: str
 ) -> None:
     reading = pytest.importorskip("penstock.connector.task.reading", reason="the extra `spark` is not installed")
-    access = pytest.importorskip("penstock.connector.access").Access(broker.url)
+    access = pytest.importorskip("penstock.connector.access").BrokerAccess(broker.url)
     reader = Reader(client, laid)
     batch = reader.advance()
     list(client.get(**{**reader.ticket(batch, columns=["sequenceNumber", "body"]), "op": "map", "host": this_host()}))
