@@ -1,4 +1,4 @@
-"""The prose of the project, checked by Vale with the rules beside this file.
+"""The prose of the project, checked by Vale with the rules in `styles`.
 
 python tests/prose --vale PATH            checks everything; exit code 1 if a sentence has a habit
 python tests/prose --vale PATH FILE …     checks these files or folders

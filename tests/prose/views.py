@@ -1,4 +1,4 @@
-"""Views of files: their prose alone, as Markdown, with each line where it stands in the file."""
+"""Views of files: only their prose, as Markdown, with the line numbers of the file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import re
+import textwrap
 import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +18,12 @@ Line = tuple[int, str]
 
 _WORD = re.compile(r"[A-Za-z][a-z]+\b")
 _SCRIPT_PROSE = re.compile(r"""(?P<comment>(?:^|\s)//.*)|"(?P<double>[^"\n]*)"|'(?P<single>[^'\n]*)'|`(?P<template>[^`]*)`""")
-_SHELL_PROSE = re.compile(r"""(?P<comment>(?:^|\s)\#.*)|"(?P<double>[^"]*)\"""")
-_ROW = re.compile(r"\w {2,}\S")  # of a table, such as the map of a folder: a sentence
+_SHELL_PROSE = re.compile(r"""(?P<comment>(?:^|\s)\#.*)|"(?P<double>[^"]*)"|'(?P<single>[^'\n]*)'""")
+_ROW = re.compile(r"[\w/] {2,}\S")  # of a table, such as the map of a folder: a sentence
+_JSON = re.compile(r'\s*(?:\{|"[^"]+": )')  # the beginning of a line in a docstring: an example, not a sentence
+_TYPE = "binary|string|int|bigint|long|short|boolean|double|timestamp|map<"
+_SQL = re.compile(rf"\s*(?:select .* |struct<|`?\w+`? (?:{_TYPE}).*, `?\w+`? (?:{_TYPE}))", re.DOTALL | re.IGNORECASE)
+_TRACEBACK = "Traceback (most recent call last)"  # output of a program
 _FIELD = re.compile(r"\$?\{[^{}]*\}")
 
 
@@ -58,9 +63,26 @@ def _python(source: str) -> Iterator[Line]:
     pieces = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.lineno not in documented
-        if is_text and len(_WORD.findall(node.value)) >= MIN_WORDS:
-            text = node.value if id(node) in pieces else f"{node.value}."  # a text is not continued by the next one
+        if not is_text or not _is_prose(node.value):
+            continue
+        if (program := _program(node.value)) is not None:
+            yield from ((node.lineno - 1 + number, text) for number, text in _python(program))
+        else:
+            text = node.value if id(node) in pieces else _sentence(node.value)  # a text is not continued by the next one
             yield from _numbered(node.lineno, text)
+
+
+def _is_prose(text: str) -> bool:
+    return len(_WORD.findall(text)) >= MIN_WORDS and " " in text and not _SQL.match(text) and _TRACEBACK not in text
+
+
+def _program(text: str) -> str | None:
+    """Return a string's Python program, if it is one of several lines: its comments and strings are prose, its code is not."""
+    try:
+        program = textwrap.dedent(text)
+        return program if len(ast.parse(program).body) > 1 else None
+    except SyntaxError:
+        return None
 
 
 def _docstrings(tree: ast.Module) -> Iterator[Line]:
@@ -68,20 +90,24 @@ def _docstrings(tree: ast.Module) -> Iterator[Line]:
         has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if has_body and ast.get_docstring(node) is not None:
             constant = node.body[0].value
-            yield from _numbered(constant.lineno, constant.value)
+            yield from ((number, text) for number, text in _numbered(constant.lineno, constant.value) if not _JSON.match(text))
 
 
 def _comments(source: str) -> Iterator[Line]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and not re.match(r"#( ?(noqa|type:|pragma|fmt:)|!)", token.string):
             text = token.string.lstrip("#: ")
-            yield token.start[0], text if token.line.lstrip().startswith("#") else f"{text}."  # behind code: a sentence
+            yield token.start[0], text if token.line.lstrip().startswith("#") else _sentence(text)  # behind code
+
+
+def _sentence(text: str) -> str:
+    return f"{text.rstrip('.')}."
 
 
 def _numbered(first: int, text: str) -> Iterator[Line]:
     for number, line in enumerate(text.splitlines(), first):
         text = line.strip()
-        yield number, f"{text}." if _ROW.search(text) else text
+        yield number, _sentence(text) if _ROW.search(text) else text
 
 
 def _matched(pattern: re.Pattern[str]) -> Callable[[str], Iterator[Line]]:
@@ -100,8 +126,10 @@ def _matched(pattern: re.Pattern[str]) -> Callable[[str], Iterator[Line]]:
 
 def _commented(source: str) -> Iterator[Line]:
     for number, line in enumerate(source.splitlines(), 1):
+        if re.match(r"#+ {2,}", line):  # a command, as an example
+            continue
         if match := re.search(r"(?:^|\s)#+ (.*)", line):
-            yield number, match[1]
+            yield number, match[1] if line.lstrip().startswith("#") else _sentence(match[1])
         elif match := re.search(r'(?:summary|description|title|content)"?: "?(.*)', line):
             yield number, match[1].strip('",')
 
