@@ -29,12 +29,12 @@ TXN_ID = symbol("txn-id")
 
 
 def acquires(handle: int, credit: int, txn: Any, count: int = 0, **fields: Any) -> Flow:
-    """A receiver's flow: messages for this credit are acquired in this transaction."""
+    """Build a receiver's flow whose credit acquires messages in a transaction."""
     return flow(handle, credit, count, properties={TXN_ID: txn}, **fields)
 
 
 def _begun(s: Stage, count: int, **fields: Any) -> tuple[Script, bytes]:
-    """A queue of so many messages, a client with a receiver and a transaction."""
+    """Fill the queue; return a client with a receiver and an open transaction."""
     filled(s, *numbered(count))
     a = s.script().usual()
     control(a)
@@ -54,7 +54,7 @@ def _ended(a: Script, first: int, last: int | None = None, state: Any = None) ->
 
 
 def acquiring_in_a_transaction(s: Stage) -> None:
-    s.note("deliveries name it, and so do our flows; their outcomes hold if it commits")
+    s.note("deliveries name the transaction, and so do our flows; a commit makes their outcomes final")
     a, txn = _begun(s, 3)
     a.send(acquires(0, 2, txn, drain=False))
     _transfers(a, txn, b"m0", b"m1")
@@ -67,7 +67,7 @@ def acquiring_in_a_transaction(s: Stage) -> None:
     _ended(a, 0)
     discharged(a, 1)
     s.show("q")
-    s.note("with its discharge the link has forgotten it: what comes now is acquired outside")
+    s.note("the link leaves the transaction with its discharge: later messages are acquired outside of it")
     a.send(flow(0, 1, count=2))
     _transfers(a, None, b"m2")
     a.send(says(Accepted(), 2))
@@ -76,7 +76,7 @@ def acquiring_in_a_transaction(s: Stage) -> None:
 
 
 def a_rollback_undoes_the_acquisition(s: Stage) -> None:
-    s.note("whatever the default outcome is, settled by the receiver or not, said or not")
+    s.note("any default outcome; deliveries that the receiver has settled or not, with or without an outcome")
     a, txn = _begun(s, 3, source=Source(address="q", default_outcome=Accepted()))
     a.send(acquires(0, 3, txn))
     _transfers(a, txn, b"m0", b"m1", b"m2")
@@ -86,7 +86,7 @@ def a_rollback_undoes_the_acquisition(s: Stage) -> None:
     discharged(a, 1)
     assert s.messages("q") == [(0, 1), (1, 1), (2, 1)]
     s.show("q")
-    s.note("they come again, and what is said of the first deliveries says nothing")
+    s.note("they come again; later outcomes of the first deliveries have no effect")
     a.send(says(Accepted(), 0, 2), flow(0, 3, count=3))
     for _ in range(3):
         a.expect_message(state=None)
@@ -106,7 +106,7 @@ def what_nothing_was_said_of_is_the_links_after_a_commit(s: Stage) -> None:
 
 
 def an_outcome_elsewhere_of_what_was_acquired_in_a_transaction(s: Stage) -> None:
-    s.note("in none, or in another one: it cannot be committed, and its control link ends (4.4.2, 4.4.4)")
+    s.note("an outcome outside or in another transaction: no commit is possible, and the control link ends (4.4.2, 4.4.4)")
     filled(s, *numbered(1))
     for elsewhere in (False, True):
         a = s.script().usual()
@@ -155,7 +155,7 @@ def acquiring_in_a_transaction_that_is_not_there(s: Stage) -> None:
         a.send(acquires(0, 1, asked))
         assert _conditions(a.expect(Detach, handle=1)) == condition
         a.send(detach(0))
-    s.note("who only looks acquires nothing; nor does who sends")
+    s.note("a browser acquires nothing, nor does a sender")
     a.receiver(source=Source(address="q", distribution_mode=symbol("copy")))
     a.send(acquires(0, 1, txn))
     assert _conditions(a.expect(Detach, handle=1)) == "amqp:not-implemented"
@@ -167,7 +167,7 @@ def acquiring_in_a_transaction_that_is_not_there(s: Stage) -> None:
 
 
 def the_end_of_a_link_that_has_acquired_in_a_transaction(s: Stage) -> None:
-    s.note("what nothing was said of comes back; what was said holds if the transaction commits")
+    s.note("deliveries without an outcome come back; a commit makes the outcomes final")
     filled(s, *numbered(3))
     a = s.script().usual()
     control(a)
@@ -181,14 +181,14 @@ def the_end_of_a_link_that_has_acquired_in_a_transaction(s: Stage) -> None:
     commit(a, 1, txn)
     discharged(a, 1)
     s.show("q")
-    s.note("and so does everything when the control link ends")
+    s.note("when the control link ends, all deliveries come back")
     a.receiver(handle=1)
     txn = declare(a, 2)
     a.send(acquires(1, 2, txn))
     for _ in range(2):
         a.expect_message(state=within(txn))
     a.send(detach(CONTROL))
-    s.note("the second was prefetched: it had no attempt")
+    s.note("the second message was prefetched: it had no attempt")
     _ended(a, 3, state=Modified(delivery_failed=True))
     _ended(a, 4, state=Released())
     a.expect(Detach)
@@ -199,7 +199,7 @@ def a_flow_that_takes_the_transaction_back(s: Stage) -> None:
     a, txn = _begun(s, 3)
     a.send(acquires(0, 1, txn))
     _transfers(a, txn, b"m0")
-    s.note("a flow that does not name it changes nothing, one that says null does")
+    s.note("a flow without the property changes nothing; the value null ends the acquisition in the transaction")
     a.send(flow(0, 1, count=1))
     _transfers(a, txn, b"m1")
     a.send(acquires(0, 1, None, count=2))
@@ -213,7 +213,7 @@ def a_flow_that_takes_the_transaction_back(s: Stage) -> None:
 
 
 def a_delivery_that_is_sent_in_part_when_its_transaction_is_rolled_back(s: Stage) -> None:
-    s.note("it is aborted before the discharge is answered, which waits for the session's window")
+    s.note("the delivery is aborted before the discharge is answered; the discharge waits for the session's window")
     filled(s, message(b"x" * 1500))
     a = s.script(max_frame_size=1024)
     a.frame_size = 1024

@@ -53,20 +53,20 @@ def _refused(a: Script, attach: Attach, condition: str) -> None:
 
 def refused_attaches(s: Stage) -> None:
     a = s.script().usual()
-    s.note("no such queue, and none is made")
+    s.note("the queue does not exist, and is not created")
     _refused(a, sends("none"), "amqp:not-found")
     _refused(a, receives("none"), "amqp:not-found")
     s.note("no target, no source")
     _refused(a, sends(target=None), "amqp:invalid-field")
-    s.note("without a source, a durable subscription of the link's name is meant")
+    s.note("without a source, the link's name names a durable subscription")
     _refused(a, receives(source=None), "amqp:not-found")
-    s.note("a source without an address names nothing; an address is a name")
+    s.note("a source needs an address, and an address is a nonempty string")
     _refused(a, receives(None), "amqp:invalid-field")
     _refused(a, receives(""), "amqp:invalid-field")
     _refused(a, sends(""), "amqp:invalid-field")
     _refused(a, sends(target=Target(address=7)), "amqp:invalid-field")
     _refused(a, receives(source=Source(address=b"q")), "amqp:invalid-field")
-    s.note("nodes, lifetimes, termini and selectors that are not there: named, with what is allowed")
+    s.note("unknown nodes, lifetimes, termini and selectors: the error contains the allowed values")
     _refused(a, receives("q/key"), "amqp:not-found")
     _refused(a, receives(source=Source(address="q", capabilities=(symbol("topic"),))), "amqp:not-found")
     _refused(a, receives(source=Source(address="q", dynamic=True)), "amqp:invalid-field")
@@ -79,7 +79,7 @@ def refused_attaches(s: Stage) -> None:
     _refused(a, receives(source=Source(address="q", filter={symbol("jms-selector"): selector})), "amqp:invalid-field")
     unnamed = {symbol("apache.org:selector-filter:string"): "a = = 1"}
     _refused(a, receives(source=Source(address="q", filter=unnamed)), "amqp:invalid-field")
-    s.note("and the connection lives on")
+    s.note("the connection stays open")
     a.sender()
     a.send(transfer(0))
     a.expect(Disposition, state=Accepted(), settled=True)
@@ -94,7 +94,7 @@ def unknown_filters_are_not_in_our_source(s: Stage) -> None:
 
 
 def everything_in_one_write(s: Stage) -> None:
-    s.note("nothing is waited for: open, begin, attach, flow, a transfer of the queue's first message, detach, end, close")
+    s.note("the client waits for no answer: open, begin, attach, flow, the first message's transfer, detach, end, close")
     first = s.script("A").usual()
     first.sender()
     first.send(transfer(0))
@@ -123,7 +123,7 @@ def detach_before_the_attach_is_answered(s: Stage) -> None:
     a.send(sends(), detach())
     a.expect(Attach)
     a.expect(Detach, closed=True, error=None)
-    s.note("an end, and a close, before their answers")
+    s.note("an end and a close before the attach is answered")
     a.send(receives(handle=7), End())
     a.expect(Attach)
     a.expect(End)
@@ -143,7 +143,7 @@ def a_link_is_stolen_on_one_connection(s: Stage) -> None:
     a.expect(Disposition)
     a.receiver(handle=1, credit=5)
     a.expect_messages(b"m0", b"m1")
-    s.note("the same name in the other session: the first link is detached, and what it held goes to the second")
+    s.note("the same name in the other session: the first link is detached, and its messages go to the second")
     a.send(receives(handle=0), flow(0, 5), channel=1)
     stolen = a.expect(Detach, 0)
     assert stolen.error is not None
@@ -181,11 +181,11 @@ def a_link_is_stolen_between_two_connections(s: Stage) -> None:
     b.expect(Attach)
     b.expect_messages(b"m0")
     a.send(detach(1))
-    s.note("a sender's name is another one's than a receiver's")
+    s.note("a sender and a receiver with the same name are two links")
     b.send(sends(handle=1, name="from q"))
     b.expect(Attach)
     b.expect(Flow)
-    s.note("another container has names of its own")
+    s.note("names of another container are separate")
     c = s.script("C", container_id="other").usual()
     c.receiver(credit=5)
     b.nothing()
@@ -202,12 +202,12 @@ def sole_connection_refuses_the_newer(s: Stage) -> None:
     b.say("header AMQP 0.1.0.0", protocol_header(0))
     b.send(Open(container_id="client", desired_capabilities=(symbol(SOLE),), properties={symbol(POLICY): 0}), begin())
     _establishment_fails(b)
-    s.note("also one that does not ask for it: the older one does")
+    s.note("a connection that does not ask for the capability is also refused, because the older one has it")
     c = s.script("C", open=False)
     c.say("header AMQP 0.1.0.0", protocol_header(0))
     c.send(Open(container_id="client"))
     _establishment_fails(c)
-    s.note("another container is welcome")
+    s.note("another container is accepted")
     s.script("D", container_id="other")
 
 
@@ -246,7 +246,7 @@ def sole_connection_closes_the_older(s: Stage) -> None:
 
 
 def the_older_connection_says_what_holds(s: Stage) -> None:
-    s.note("the older one asked that newer ones be refused; the newer one's wish does not count")
+    s.note("the older connection asked to refuse newer ones; its policy counts")
     s.script("A", desired_capabilities=(symbol(SOLE),), properties={symbol(POLICY): 0})
     b = s.script("B", open=False)
     b.say("header AMQP 0.1.0.0", protocol_header(0))
@@ -260,7 +260,7 @@ def more_links_than_the_peer_has_handles(s: Stage) -> None:
     a.send(sends(handle=0))
     a.expect(Attach)
     a.expect(Flow)
-    s.note("our answer needs a handle that the peer does not take: its session ends, nothing else")
+    s.note("our answer needs a handle above the peer's limit: only its session ends")
     a.send(receives(handle=1))
     said = a.expect(End)
     assert said.error is not None

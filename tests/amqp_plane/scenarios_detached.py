@@ -1,4 +1,4 @@
-"""Detached links that live on: settled later, attached again, resumed (2.6.3 to 2.6.5, 2.6.13, 3.4.6, 3.5.3, 3.5.4)."""
+"""Detached links that are kept: settled later, attached again, resumed (2.6.3 to 2.6.5, 2.6.13, 3.4.6, 3.5.3, 3.5.4)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tag(sequence: int) -> bytes:
 
 
 def _holding(s: Stage, count: int, name: str = "A", **source: Any) -> Script:
-    """Of four messages the client has some, unsettled."""
+    """Attach a receiver that holds `count` of four messages, unsettled."""
     filled(s, *numbered(4))
     a = s.script(name, container_id="reader").usual()
     a.receiver(credit=count, source=Source(address="q", **source))
@@ -57,12 +57,12 @@ def _again(s: Stage, name: str = "B", **fields: Any) -> tuple[Script, Attach]:
 def deliveries_of_a_detached_link_are_settled(s: Stage) -> None:
     a = _holding(s, 3)
     _detached(a)
-    s.note("what it held it holds, for its session lives")
+    s.note("the link keeps its messages, because its session is open")
     s.show("q")
     a.send(says(Accepted(), 0), says(Released(), 1, settled=False))
     a.expect(Disposition, role=SENDER, first=1, settled=True, state=Released())
     s.show("q")
-    s.note("the session ends, and what is left goes back")
+    s.note("the session ends: the remaining messages go back")
     a.send(End())
     a.expect(End)
     s.show("q")
@@ -81,7 +81,7 @@ def a_detached_link_of_which_all_is_settled_is_not_kept(s: Stage) -> None:
 def attached_again_on_the_same_session(s: Stage) -> None:
     a = _holding(s, 2)
     _detached(a)
-    s.note("no unsettled map: its deliveries go on, by their ids, and are not sent again")
+    s.note("without an unsettled map its deliveries keep their ids, and are not sent again")
     answer = a.receiver(credit=5)
     assert answer.unsettled is None
     a.expect_messages(b"m2", b"m3")
@@ -112,7 +112,7 @@ def settled_in_a_transaction_when_detached(s: Stage) -> None:
     a.expect(Disposition, role=SENDER, first=0, settled=True, state=Accepted())
     discharged(a, 1)
     s.show("q")
-    s.note("rolled back, they are still the link's, which is attached again")
+    s.note("after a rollback the link still holds the delivery, and is attached again")
     txn = declare(a, 2)
     a.send(says(within(txn, Accepted()), 2, settled=False))
     a.receiver()
@@ -121,7 +121,7 @@ def settled_in_a_transaction_when_detached(s: Stage) -> None:
     s.show("q")
     a.send(says(Accepted(), 2))
     s.until(lambda: s.counts("q") == {"available": 1, "archived": 3}, "it is settled")
-    s.note("said while it was detached, committed when it is attached again")
+    s.note("the outcome arrives while the link is detached, the commit after it is attached again")
     a.send(flow(0, 1))
     a.expect_messages(b"m3")
     txn = declare(a, 4)
@@ -137,7 +137,7 @@ def settled_in_a_transaction_when_detached(s: Stage) -> None:
 def resumed_on_another_connection(s: Stage) -> None:
     a = _holding(s, 4, **MINUTE)
     a.drop()
-    s.note("four deliveries: one was not looked at, one was accepted, one was forgotten, one is half there")
+    s.note("four deliveries: one without a state, one accepted, one missing from the map, one half received")
     unsettled = {tag(0): None, tag(1): Accepted(), tag(3): Received(section_number=1, section_offset=2), tag(9): None}
     s.settle()
     s.show("q")
@@ -145,7 +145,7 @@ def resumed_on_another_connection(s: Stage) -> None:
     assert answer.unsettled == {tag(0): None, tag(1): Accepted(), tag(3): None}
     s.show("q")
     b.send(flow(0, 10))
-    s.note("the outcome holds, and is told; then those without one, from where they are wanted; then the new ones")
+    s.note("first the outcome is confirmed; then deliveries without one, from the requested byte; then new deliveries")
     told = b.expect(Transfer, delivery_tag=tag(1), resume=True, settled=True)
     assert told.state == Accepted()
     assert header_of(b.expect_message(delivery_tag=tag(0), resume=True)).delivery_count == 0
@@ -160,7 +160,7 @@ def resumed_on_another_connection(s: Stage) -> None:
 def a_receiver_that_remembers_nothing(s: Stage) -> None:
     a = _holding(s, 2, **MINUTE)
     a.drop()
-    s.note("without an unsettled map, on another connection: what was held comes again")
+    s.note("without an unsettled map, on another connection: the held messages come again")
     b, answer = _again(s, credit=5, source=Source(address="q", **MINUTE))
     assert answer.unsettled is None
     b.expect_messages(b"m0", b"m1", b"m2", b"m3")
@@ -193,14 +193,14 @@ def an_incomplete_unsettled_map(s: Stage) -> None:
     source = Source(address="q", **MINUTE)
     b, answer = _again(s, unsettled={tag(1): None}, incomplete_unsettled=True, source=source)
     assert answer.unsettled == {tag(0): None, tag(1): None}
-    s.note("what it does not name stays as it is, and nothing new is sent")
+    s.note("deliveries outside the map stay unsettled, and no new delivery is sent")
     b.send(flow(0, 10))
     b.expect_message(delivery_tag=tag(1), resume=True)
     b.send(says(Accepted(), 0))
     b.nothing()
     s.show("q")
     _detached(b)
-    s.note("the rest of it")
+    s.note("the rest of the map")
     b.receiver(unsettled={tag(0): None}, source=source)
     b.send(flow(0, 10))
     b.expect_message(delivery_tag=tag(0), resume=True)
@@ -214,7 +214,7 @@ def an_unsettled_map_larger_than_a_frame(s: Stage) -> None:
     a.receiver(credit=40, source=Source(**source))
     a.expect_messages(*[b"m%d" % number for number in range(40)])
     a.drop()
-    s.note("the receiver takes frames of 600 octets: our map has room for some")
+    s.note("the receiver accepts frames of 600 bytes: our map has room for some deliveries")
     b = s.script("B", container_id="reader", max_frame_size=600)
     b.frame_size = 600
     b.begin()
@@ -230,7 +230,7 @@ def an_unsettled_map_larger_than_a_frame(s: Stage) -> None:
     b.send(says(Accepted(), 0, first - 1))
     b.nothing()
     _detached(b)
-    s.note("then for the others")
+    s.note("then the map has room for the others")
     for number in range(first):
         del unsettled[tag(number)]
     b.send(receives(unsettled=unsettled, source=Source(**source)))
@@ -244,7 +244,7 @@ def another_terminus_under_the_same_name(s: Stage) -> None:
     s.declare("other")
     a = _holding(s, 2)
     _detached(a)
-    s.note("it is another link: what the one before it held is back first")
+    s.note("this is another link: the messages of the previous one go back first")
     a.receiver("other", name="from q")
     s.show("q")
     assert s.messages("q") == [(0, 1), (1, 0), (2, 0), (3, 0)]
@@ -262,7 +262,7 @@ def who_expires_at_the_detach(s: Stage) -> None:
     a = _holding(s, 2, expiry_policy=symbol("link-detach"))
     _detached(a)
     s.show("q")
-    s.note("and a second later, where it has so long")
+    s.note("with a timeout of a second, the messages go back a second later")
     a.receiver(credit=2, name="again", source=Source(address="q", expiry_policy=symbol("link-detach"), timeout=1))
     a.expect_messages(b"m0", b"m1")
     _detached(a)
@@ -290,7 +290,7 @@ def a_sender_resumes(s: Stage) -> None:
     a.expect(Disposition, first=0, settled=False, state=Accepted())
     a.expect(Disposition, first=1, settled=False)
     a.drop()
-    s.note("of two of its deliveries it does not know what became; a third had not left")
+    s.note("the outcome of two deliveries is unknown to the sender; the third was not sent")
     s.settle()
     b = s.script("B", container_id="writer").usual()
     unsettled = {b"t0": None, b"t1": None, b"t2": None}
@@ -299,14 +299,14 @@ def a_sender_resumes(s: Stage) -> None:
     assert set(answer.unsettled) == {b"t0", b"t1"}
     assert answer.unsettled[b"t0"] == Accepted()
     assert isinstance(answer.unsettled[b"t1"], Rejected)
-    s.note("what is there already is told again, not taken again; settled by its sender it is forgotten")
+    s.note("known deliveries are answered, not stored again; a delivery that the sender settles is forgotten")
     b.send(_resumes(0, state=Accepted()), _resumes(1, settled=True), transfer(2))
     b.expect(Disposition, first=0, settled=False, state=Accepted())
     b.expect(Disposition, first=2, settled=False, state=Accepted())
     b.send(Disposition(role=SENDER, first=0, last=2, settled=True))
     s.show("q")
     _detached(b)
-    s.note("nothing is unsettled: nothing is kept")
+    s.note("without unsettled deliveries, the link ends")
     s.until(lambda: not len(s.plane.registry), "it ends")
 
 
@@ -331,7 +331,7 @@ def a_dynamic_node_lives_as_long_as_its_link(s: Stage) -> None:
     a.expect(Disposition)
     _detached(a)
     s.nodes()
-    s.note("attached again, by its name: the same node")
+    s.note("attached again with the same link name: the same node")
     answer = a.sender(target=Target(address=made.address), name="maker")
     assert isinstance(answer.target, Target)
     assert answer.target.address == made.address
@@ -346,7 +346,7 @@ def a_dynamic_node_lives_as_long_as_its_link(s: Stage) -> None:
     a.send(detach())
     a.expect(Detach)
     s.nodes()
-    s.note("one whose session ends goes with it")
+    s.note("the end of the session deletes the node of a detached link")
     a.send(receives(source=Source(dynamic=True), name="receiver"))
     a.expect(Attach)
     _detached(a)
@@ -363,7 +363,7 @@ def a_subscriber_comes_back(s: Stage) -> None:
     a = s.script("A", container_id="A").usual()
     a.receiver("news", credit=5)
     _detached(a)
-    s.note("what comes meanwhile is kept, as long as its session lives")
+    s.note("new messages are kept for the detached link while its session is open")
     p.send(transfer(0))
     p.expect(Disposition)
     s.nodes()
@@ -385,7 +385,7 @@ def a_lock_ends_while_its_link_is_detached(s: Stage) -> None:
     _detached(a)
     s.until(lambda: s.counts("locked") == {"available": 1}, "the lock ends")
     s.service.submit(AlterQueue("locked", {"lockTimeout": 0}))
-    s.note("it is told so when it is back, and has it anew")
+    s.note("at the next attach the broker settles the lost delivery, and sends the message again")
     a.receiver("locked", credit=1)
     lost = a.expect(Disposition, role=SENDER, first=0, settled=True)
     assert lost.state is not None
@@ -403,11 +403,11 @@ def more_detached_links_than_are_allowed(s: Stage) -> None:
     a.send(detach(0, closed=False), detach(1, closed=False))
     a.expect(Detach, handle=0)
     a.expect(Detach, handle=1)
-    s.note("the second is not kept: what it held is back")
+    s.note("the second link ends: its message is back")
     s.show("q")
     a.send(End())
     a.expect(End)
-    s.note("nor is one with too many deliveries, once its session is gone")
+    s.note("a link with too many deliveries also ends, when its session ends")
     b = s.script("B", container_id="B").usual()
     b.receiver(credit=3, source=Source(address="q", **MINUTE))
     b.expect_messages(b"m0", b"m1", b"m2")

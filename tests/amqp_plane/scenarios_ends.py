@@ -25,7 +25,7 @@ from .scenarios_outgoing import filled, numbered
 
 
 def _holding(s: Stage, name: str) -> Script:
-    """Two of four messages were sent to it, one was accepted before."""
+    """Attach a receiver that accepts the first of four messages and holds two more."""
     a = s.script(name, container_id=name).usual()
     a.receiver(credit=3)
     a.expect_messages(b"m0", b"m1", b"m2")
@@ -35,7 +35,7 @@ def _holding(s: Stage, name: str) -> Script:
 
 
 def _returned(s: Stage, a: Script) -> None:
-    """At their places. The message that it had begun to work on is counted as failed, and prefetched ones are not."""
+    """Expect the messages at their places: only the one that the client works on has a failed attempt."""
     s.until(lambda: "acquired" not in s.counts("q"), "its messages are back")
     s.show("q")
     assert s.messages("q") == [(1, 1), (2, 0), (3, 0)]
@@ -53,7 +53,7 @@ def a_detach_returns_what_the_link_held(s: Stage) -> None:
 
 
 def a_detach_that_does_not_close(s: Stage) -> None:
-    s.note("what it held it holds until its session ends, unless its terminus expires at the detach: see scenarios_detached")
+    s.note("the link keeps its messages until its session ends or its terminus expires at the detach: see scenarios_detached")
     filled(s, *numbered(4))
     a = _holding(s, "A")
     a.send(detach(closed=False))
@@ -128,7 +128,7 @@ def what_was_not_sent_yet_is_not_counted(s: Stage) -> None:
     a.receiver(credit=1)
     a.expect_messages(b"m0")
     s.slow_disk()
-    s.note("acquired, while the disk writes; then the link ends")
+    s.note("the messages are acquired while the disk writes; then the link ends")
     a.send(flow(0, 2, count=1, echo=True))
     a.expect(Flow)
     s.until(lambda: s.counts("q") == {"acquired": 3}, "the messages are acquired")
@@ -162,7 +162,7 @@ def returns_keep_their_place(s: Stage) -> None:
     b = s.script("B", container_id="B").usual()
     b.receiver(credit=1)
     b.expect_messages(b"m4")
-    s.note("the second and the fourth come back; whoever has credit gets them before what is behind them")
+    s.note("the second and the fourth come back: a link with credit gets them before later messages")
     a.send(says(Released(), 3), says(Released(), 1))
     a.nothing()
     b.send(flow(0, 3, count=1))
@@ -174,7 +174,7 @@ def outcomes_before_an_end_hold(s: Stage) -> None:
     a = s.script("A", container_id="A").usual()
     a.receiver(credit=3)
     a.expect_messages(b"m0", b"m1", b"m2")
-    s.note("in one write: an outcome without settling, an outcome with, and the close; the first is told before its answer")
+    s.note("one write: an unsettled outcome, a settled one, and a close; the first is confirmed before the close is answered")
     a.send(says(Accepted(), 0, settled=False), says(Accepted(), 1), Close())
     a.expect(Disposition, first=0, settled=True, state=Accepted())
     a.expect(Close)
@@ -197,7 +197,7 @@ def transfers_of_a_lost_connection_are_kept(s: Stage) -> None:
     a = s.script("A").usual()
     a.sender()
     whole = message(b"half")
-    s.note("one whole, one half: what was not complete never was")
+    s.note("one complete delivery, and half of another one, which is dropped")
     a.send(transfer(0, settled=True), transfer(1, whole[:4], more=True))
     a.drop()
     s.until(lambda: s.counts("q") == {"available": 1}, "the complete one is in the queue")
@@ -205,19 +205,19 @@ def transfers_of_a_lost_connection_are_kept(s: Stage) -> None:
 
 
 def errors_name_their_scope(s: Stage) -> None:
-    s.note("a link's error: the link; the session and everything else goes on")
+    s.note("an error of a link ends the link; the session and its other links continue")
     a = s.script().usual()
     a.sender()
     a.send((Transfer(handle=0, delivery_id=0), message(b"no tag")))
     said = a.expect(Detach)
     assert said.error is not None
     assert said.error.condition == "amqp:invalid-field"
-    s.note("what was on its way for it is dropped")
+    s.note("frames that were sent to the link before its end are dropped")
     a.send(transfer(1), detach())
     a.sender()
     a.send(transfer(2))
     a.expect(Disposition, first=2)
-    s.note("a handle in use: the connection")
+    s.note("a handle in use ends the connection")
     a.send(sends(name="again"))
     closed = a.expect(Close)
     assert closed.error is not None
@@ -271,13 +271,13 @@ def no_more_unsettled_than_are_allowed(s: Stage) -> None:
     a.receiver(handle=1, name="another", credit=5)
     a.expect_messages(b"m2")
     a.nothing()
-    s.note("room on the first link is room on the connection: first for who has waited for that")
+    s.note("room on the first link is room on the connection: first for the link that has waited for it")
     a.send(says(Accepted(), 0))
     a.expect_message(handle=1)
     a.send(says(Accepted(), 1))
     a.expect_message(handle=0)
     a.nothing()
-    s.note("a drain that the limit holds back is answered, so that nobody waits for the other")
+    s.note("a drain is answered although the limit holds messages back: neither peer waits for the other")
     a.send(flow(1, 5, count=2, drain=True))
     a.expect(Flow, handle=1, link_credit=0)
 
@@ -287,7 +287,7 @@ def the_broker_stops(s: Stage) -> None:
     a = s.script().usual()
     a.receiver(credit=1)
     a.expect_messages(b"m0")
-    s.lines.append("!  the broker is told to stop")
+    s.lines.append("!  the broker stops")
     s.stop()
     said = a.expect(Close)
     assert said.error is not None

@@ -31,7 +31,7 @@ def a_target_with_a_routing_key(s: Stage) -> None:
     a.expect(Disposition, first=2, state=Accepted())
     a.expect(Disposition, first=1, state=Accepted())
     s.show("q", "r")
-    s.note("no queue is for it: released, and one that its sender has settled is gone; the link stays")
+    s.note("no queue is bound: an unsettled message is released, a settled one is dropped; the link stays")
     a.send(transfer(3, handle=2))
     a.expect(Disposition, first=3, settled=True, state=Released())
     a.send(transfer(4, handle=2, settled=True), transfer(5, handle=2))
@@ -46,7 +46,7 @@ def a_target_without_one_goes_by_the_subject(s: Stage) -> None:
     a = s.script().usual()
     a.sender("x")
     a.send(transfer(0, _says("red")), transfer(1, _says("blue")), transfer(2, _says()), transfer(3, _says("green")))
-    s.note("the exchange drops what no queue is for")
+    s.note("the exchange drops unroutable messages")
     a.expect(Disposition, first=0, last=3, state=Accepted())
     s.show("q", "r")
     a.sender("y", 1)
@@ -95,7 +95,7 @@ def an_exchange_that_is_deleted(s: Stage) -> None:
     a.send(transfer(0))
     a.expect(Disposition, state=Accepted())
     s.service.submit(c.DeleteExchange("x"))
-    s.note("the exchange is deleted: its links end, and what is sent there is refused")
+    s.note("the exchange is deleted: its links end, and later messages to it are refused")
     ended = a.expect(Detach)
     assert ended.error is not None
     assert ended.error.condition == "amqp:resource-deleted"
@@ -116,7 +116,7 @@ def a_full_queue_behind_an_exchange(s: Stage) -> None:
     a.sender("x/both")
     a.sender("x/small", 1)
     a.send(transfer(0), transfer(1))
-    s.note("one of its queues took it")
+    s.note("one of the two queues stored the message")
     a.expect(Disposition, first=0, last=1, state=Accepted())
     a.send(transfer(2, handle=1))
     refused = a.expect(Disposition, first=2)
@@ -137,7 +137,7 @@ def first_uses_make_what_policies_allow(s: Stage) -> None:
     a.sender("topics.a/key", 2)
     a.send(transfer(1, handle=2))
     a.expect(Disposition, state=Accepted())
-    s.note("nothing else is made")
+    s.note("no other node is created")
     for attach in (sends("other", 3), receives("others", 4)):
         a.send(attach)
         a.expect(Attach)
@@ -148,7 +148,7 @@ def first_uses_make_what_policies_allow(s: Stage) -> None:
 
 
 def addresses_of_other_brokers(s: Stage) -> None:
-    s.note("the error has the plain address")
+    s.note("the error contains the plain address")
     a = s.script().usual()
     for number, address in enumerate(("/queues/q", "queue://q", "topic://q", "amqp://user:secret@host/q", "/queue/q")):
         for attach in (sends(address, name=f"to {number}"), receives(address, name=f"from {number}")):
@@ -159,7 +159,7 @@ def addresses_of_other_brokers(s: Stage) -> None:
             assert error.condition == "amqp:not-found"
             assert error.description == "an address here has no prefix and no URL: use 'q'"
             a.send(detach())
-    s.note("of a message to the anonymous terminus")
+    s.note("the address of a message to the anonymous terminus")
     a.sender(name="relay", target=Target())
     to = "/exchanges/news/uk"
     a.send(transfer(0, message(b"x", properties=Properties(to=to))))
@@ -167,7 +167,7 @@ def addresses_of_other_brokers(s: Stage) -> None:
     assert isinstance(state, Rejected)
     assert state.error is not None
     assert "use 'news/uk'" in str(state.error.description)
-    s.note("an exchange of that name that exists is meant")
+    s.note("an existing exchange of that name takes precedence")
     s.exchange("queues")
     a.sender("queues/q", handle=1)
     a.receiver("queues/q", handle=2, credit=1)

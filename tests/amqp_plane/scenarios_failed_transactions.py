@@ -1,6 +1,4 @@
-"""Local transactions (part 4) that cannot be done in part: they are not done at all, and clients receive these conditions.
-C11.
-"""
+"""Local transactions (part 4) that fail as a whole, and the conditions that clients receive. C11."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ from .transacting import (
 def declares_and_discharges_that_are_refused(s: Stage) -> None:
     a = s.script().usual()
     control(a)
-    s.note("a global transaction; no declare; a transaction that is not there, or not any more")
+    s.note("a global transaction; a message without a declare; a transaction that is unknown, or already discharged")
     a.send(asked(0, Declare(global_id=b"x")), transfer(1, message(b"declare"), CONTROL))
     assert rejected(a, 0) == "amqp:not-implemented"
     assert rejected(a, 1) == "amqp:decode-error"
@@ -55,13 +53,13 @@ def declares_and_discharges_that_are_refused(s: Stage) -> None:
     discharged(a, 4)
     roll_back(a, 5, txn)
     assert rejected(a, 5) == UNKNOWN
-    s.note("of another connection")
+    s.note("a transaction of another connection")
     b = s.script("B", container_id="other").usual()
     control(b)
     theirs = declare(b, 0)
     roll_back(a, 6, theirs)
     assert rejected(a, 6) == UNKNOWN
-    s.note("settled by its sender; in a transaction itself: the link ends")
+    s.note("a declare that is settled, or part of a transaction: the link ends")
     a.send(asked(7, Declare(), settled=True))
     assert _conditions(a.expect(Detach)) == "amqp:not-allowed"
     a.send(detach(CONTROL))
@@ -69,7 +67,7 @@ def declares_and_discharges_that_are_refused(s: Stage) -> None:
     a.send(asked(8, Declare(), state=within(theirs)))
     assert _conditions(a.expect(Detach)) == "amqp:not-allowed"
     a.send(detach(CONTROL))
-    s.note("a source that does not know *rejected*: the link ends, with what it has declared")
+    s.note("a source without the outcome *rejected*: the link and its open transactions end")
     control(a, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
     declare(a, 9)
     commit(a, 10, b"\x07")
@@ -84,7 +82,7 @@ def work_in_a_transaction_that_is_not_there(s: Stage) -> None:
     a.sender()
     a.receiver(handle=1, credit=2)
     a.expect_messages(b"m0", b"m1")
-    s.note("answered in one way, a message settled or not, by whatever target, or an outcome: its link ends")
+    s.note("the link ends in all cases: a settled or unsettled message, to any target, or an outcome")
     for settled in (False, True):
         a.send(transfer(2 * settled, state=within(b"\x07"), settled=settled), transfer(2 * settled + 1))
         a.expect(Disposition, first=2 * settled + 1, state=Accepted())
@@ -117,7 +115,7 @@ def what_comes_behind_a_discharge_is_not_in_it(s: Stage) -> None:
 
 
 def something_of_it_cannot_be_done(s: Stage) -> None:
-    s.note("then nothing of it is: a message that is none, one for no queue, each of them told, and the discharge as well")
+    s.note("one failure fails the transaction: an invalid message, an unknown queue; each message and the discharge are rejected")
     s.declare("r")
     a = s.script().usual()
     control(a)
@@ -136,13 +134,13 @@ def something_of_it_cannot_be_done(s: Stage) -> None:
         assert rejected(a, number + 3) == ROLLBACK
         s.show("q", "r")
         number += 4
-    s.note("the discharge does not wait to hear of it")
+    s.note("the discharge is sent before the message is rejected")
     txn = declare(a, number)
     a.send(transfer(number + 1, b"junk", state=within(txn)), asked(number + 2, Discharge(txn_id=txn)))
     a.expect(Disposition, first=number + 1)
     assert rejected(a, number + 2) == ROLLBACK
     number += 4
-    s.note("the queue is gone by the time of the commit")
+    s.note("the queue is deleted before the commit")
     txn = declare(a, number)
     a.send(transfer(number + 1, handle=1, state=within(txn)), transfer(number + 2, state=within(txn)))
     a.expect(Disposition, first=number + 1)
@@ -156,7 +154,7 @@ def something_of_it_cannot_be_done(s: Stage) -> None:
 
 @staged(disk=LyingDisk, free_space_mark_bytes=2 << 20)
 def the_disk_is_full_in_a_transaction(s: Stage) -> None:
-    s.note("what finds no room fails it, also when its discharge has come already; a rollback needs none")
+    s.note("a full disk fails the transaction, also if its discharge has arrived; a rollback needs no space")
     a = s.script().usual()
     control(a)
     a.sender()
@@ -175,7 +173,7 @@ def the_disk_is_full_in_a_transaction(s: Stage) -> None:
 
 
 def a_delivery_that_is_not_complete(s: Stage) -> None:
-    s.note("its transaction cannot be discharged, and the control link ends (4.4.1)")
+    s.note("a transaction with a partial delivery cannot be discharged: the control link ends (4.4.1)")
     a = s.script().usual()
     control(a)
     a.sender()
@@ -190,7 +188,7 @@ def a_delivery_that_is_not_complete(s: Stage) -> None:
 
 
 def a_delivery_of_two_transactions(s: Stage) -> None:
-    s.note("an outcome that is another transaction's already: the control link ends (4.4.2)")
+    s.note("a second outcome in another transaction: the control link ends (4.4.2)")
     filled(s, *numbered(1))
     a = s.script().usual()
     control(a)
@@ -207,7 +205,7 @@ def a_delivery_of_two_transactions(s: Stage) -> None:
 
 
 def work_that_takes_too_long(s: Stage) -> None:
-    s.note("it was rolled back by the broker, which says so to who goes on with it")
+    s.note("the broker has rolled the transaction back: later work and its discharge are rejected")
     filled(s, *numbered(1))
     a = s.script().usual()
     control(a)
@@ -231,7 +229,7 @@ def work_that_takes_too_long(s: Stage) -> None:
 
 
 def _time_out(s: Stage) -> None:
-    """As if its age had come."""
+    """Let housekeeping end the transaction as too old."""
     s.lines.append("!  the transaction becomes too old")
     age, decide_transactions.TRANSACTION_AGE = decide_transactions.TRANSACTION_AGE, 0
     try:

@@ -44,7 +44,7 @@ def send_unsettled_settled_and_mixed(s: Stage) -> None:
     a.send(transfer(3, handle=1, settled=True), transfer(4, handle=1, settled=True))
     a.nothing()
     a.sender(handle=2, name="mixed")
-    s.note("what the sender has settled stands between what it has not")
+    s.note("a settled delivery between two unsettled ones")
     a.send(transfer(5, handle=2), transfer(6, handle=2, settled=True), transfer(7, handle=2))
     a.expect(Disposition, first=5, last=None)
     a.expect(Disposition, first=7)
@@ -70,7 +70,7 @@ def ends_are_answered_behind_confirmations(s: Stage) -> None:
     a = s.script().usual()
     a.sender()
     s.slow_disk()
-    s.note("a detach, an end, a close: what came before is safe, and told, before each is answered")
+    s.note("a detach, an end and a close are answered after earlier messages are durable and confirmed")
     a.send(transfer(0), detach())
     s.quick_disk()
     a.expect(Disposition, first=0)
@@ -112,14 +112,14 @@ def credit_is_a_window_of_what_is_not_finished(s: Stage) -> None:
     a.send(*[transfer(number) for number in range(4)])
     a.expect(Disposition)
     a.expect(Flow, delivery_count=4, link_credit=10)
-    s.note("in mode second, what the sender has not settled takes part of the window")
+    s.note("in mode second, deliveries that the sender has not settled use part of the window")
     a.sender(handle=1, name="second", rcv_settle_mode=RCV_SECOND)
     a.send(*[transfer(number, handle=1) for number in range(4, 14)])
     a.expect(Disposition, first=4, last=13, settled=False)
     a.nothing()
     a.send(Disposition(role=SENDER, first=4, last=8, settled=True))
     a.expect(Flow, delivery_count=10, link_credit=5)
-    s.note("one message more than that")
+    s.note("one message above the credit")
     a.send(*[transfer(number, handle=1) for number in range(14, 20)])
     a.expect(Disposition, first=14, last=18, settled=False)
     refused = a.expect(Detach, handle=1)
@@ -134,11 +134,11 @@ def several_frames_and_aborted(s: Stage) -> None:
     a.sender()
     a.sender(handle=1, name="other")
     whole = message(b"one, two, three")
-    s.note("a delivery in three frames, another link's in between")
+    s.note("a delivery in three frames, with one of another link in between")
     a.send(transfer(0, whole[:5], more=True), more(whole[5:9], more=True), transfer(1, handle=1), more(whole[9:]))
     a.expect(Disposition, first=1)
     a.expect(Disposition, first=0)
-    s.note("given up half-way: it never was")
+    s.note("an aborted delivery is not stored")
     a.send(transfer(2, whole[:5], more=True), more(b"", aborted=True), transfer(3))
     a.expect(Disposition, first=3, last=None)
     s.note("an empty last frame")
@@ -155,7 +155,7 @@ def larger_than_max_message_size(s: Stage) -> None:
     assert _conditions(a.expect(Detach)) == "amqp:link:message-size-exceeded"
     a.send(detach())
     a.sender()
-    s.note("in several frames: as soon as it is too much, and what still comes is dropped")
+    s.note("in several frames: the link ends when the limit is exceeded, and the remaining frames are dropped")
     a.send(transfer(1, message(b"x" * 2000)[:800], more=True), more(b"x" * 800, more=True), more(b"x" * 400))
     assert _conditions(a.expect(Detach)) == "amqp:link:message-size-exceeded"
     a.send(detach())
@@ -183,10 +183,10 @@ def malformed_messages(s: Stage) -> None:
     for number, (payload, condition) in enumerate(bad.items(), 3):
         a.send(transfer(number, payload))
         assert _conditions(a.expect(Disposition, first=number, settled=True)) == condition
-    s.note("nothing at all is a message without a body, which several clients send")
+    s.note("an empty payload is a message without a body, which several clients send")
     a.send(transfer(7, b""))
     a.expect(Disposition, first=7, state=Accepted())
-    s.note("settled: no outcome can say it, so the link ends")
+    s.note("a settled delivery has no outcome, so the link ends")
     a.send(transfer(8, b"junk", settled=True), transfer(9))
     a.expect(Disposition, first=9)
     ended = a.expect(Detach)
@@ -198,7 +198,7 @@ def malformed_messages(s: Stage) -> None:
 
 
 def delivery_times_that_are_none(s: Stage) -> None:
-    s.note("wrong types, and longer than ten years: rejected alone, and the link stays")
+    s.note("wrong types, and delays above ten years: only these messages are rejected, and the link stays")
     a = s.script().usual()
     a.sender()
     bad: list[tuple[str, Any]] = [
@@ -244,7 +244,7 @@ def anonymous_relay(s: Stage) -> None:
     a.expect(Disposition, first=2, state=Accepted())
     a.expect(Disposition, first=1, state=Accepted())
     s.show("q", "r")
-    s.note("no such queue, no `to`, no properties, no message")
+    s.note("an unknown queue, no `to`, no properties, an invalid message")
     for number, (payload, condition) in enumerate(
         [
             (_to("none"), "amqp:not-found"),
@@ -256,7 +256,7 @@ def anonymous_relay(s: Stage) -> None:
     ):
         a.send(transfer(number, payload))
         assert _conditions(a.expect(Disposition, first=number)) == condition
-    s.note("settled, and good; settled, and unknown: the link ends, and says which delivery it was")
+    s.note("a settled delivery to an unknown queue ends the link; the error names the delivery")
     a.send(transfer(7, _to("q"), settled=True), transfer(8, _to("none"), settled=True))
     ended = a.expect(Detach)
     assert _conditions(ended) == "amqp:not-found"
@@ -267,7 +267,7 @@ def anonymous_relay(s: Stage) -> None:
 
 
 def anonymous_relay_without_rejected(s: Stage) -> None:
-    s.note("a sender whose source does not know the outcome *rejected* is detached instead; what came before is told")
+    s.note("a sender without the outcome *rejected* is detached instead; earlier messages are confirmed first")
     a = s.script().usual()
     outcomes = (symbol("amqp:accepted:list"), symbol("amqp:released:list"))
     a.sender(name="relay", target=Target(), source=Source(outcomes=outcomes))
@@ -290,12 +290,12 @@ def the_disk_is_full(s: Stage) -> None:
     s.room(MIB + MIB // 2)
     a.send(transfer(2))
     assert _conditions(a.expect(Disposition, first=2, settled=True)) == "amqp:resource-limit-exceeded"
-    s.note("what gives room goes on")
+    s.note("settling is still possible, because it frees space")
     a.receiver(handle=1, credit=1)
     a.expect_messages(b"m0")
     a.send(Disposition(role=True, first=0, settled=False, state=Accepted()))
     a.expect(Disposition, role=SENDER, first=0, settled=True)
-    s.note("a sender that settles cannot be told by an outcome")
+    s.note("a settled delivery has no outcome, so the link ends")
     a.send(transfer(3, settled=True))
     assert _conditions(a.expect(Detach, handle=0)) == "amqp:resource-limit-exceeded"
     a.send(detach())
@@ -308,7 +308,7 @@ def the_disk_is_full(s: Stage) -> None:
 
 @staged(disk=LyingDisk)
 def the_journal_has_no_room(s: Stage) -> None:
-    s.note("more waits for the disk than may: senders are not read from, and nothing overtakes what they have sent")
+    s.note("the journal's buffer is full: senders are not read, and later frames do not overtake their messages")
     s.declare("other")
     a = s.script().usual()
     a.sender()

@@ -11,7 +11,7 @@ from .scenarios_transactions import CONTROL, ROLLBACK, commit, control, declare,
 
 
 def _locked(s: Stage) -> Script:
-    """A receiver that has had the first two of three messages for longer than the queue allows."""
+    """Attach a receiver whose locks on the first two of three messages have ended."""
     s.declare("locked", lockTimeout=1)
     lines = list(s.lines)
     filler = s.script("filler", container_id="filler").usual()
@@ -47,7 +47,7 @@ def deliveries_that_are_lost_are_ended_before_their_messages_come_again(s: Stage
     assert lost.state == Modified(delivery_failed=True)
     a.expect_messages(b"m0", b"m1", b"m2")
     a.send(says(Accepted(), 0, 1))
-    s.note("too late: of the new deliveries nothing is said by that")
+    s.note("too late: these outcomes do not apply to the new deliveries")
     a.nothing()
     s.show("locked")
 
@@ -61,7 +61,7 @@ def an_outcome_for_lost_and_held_deliveries_holds_for_the_held_ones(s: Stage) ->
     a.send(flow(0, 1, count=2))
     a.expect(Disposition, first=0, last=1, settled=True)
     a.expect_messages(b"m2")
-    s.note("all three at once: the first two are another's by now")
+    s.note("one disposition for all three: another link holds the first two now")
     a.send(says(Accepted(), 0, 2))
     a.nothing()
     s.show("locked")
@@ -75,13 +75,13 @@ def a_transaction_with_a_delivery_whose_lock_has_ended_is_rolled_back(s: Stage) 
     a.expect(Disposition, first=0, last=1, settled=True)
     a.expect_messages(b"m0", b"m1", b"m2")
     txn = declare(a, 0)
-    s.note("the receiver works on what came first, as if it had not been told that this has ended")
+    s.note("the receiver still uses the first deliveries, although the broker has ended them")
     a.send(transfer(1, message(b"made of m1"), handle=1, state=within(txn)), says(within(txn, Accepted()), 1, settled=False))
     a.expect(Disposition, role=True, first=1)
     commit(a, 2, txn)
     assert rejected(a, 2) == ROLLBACK
     s.show("locked", "q")
-    s.note("told once: the next one has all three")
+    s.note("the failure concerns one transaction: the next one accepts all three")
     txn = declare(a, 3)
     a.send(says(within(txn, Accepted()), 1, 4))
     commit(a, 4, txn)

@@ -14,14 +14,14 @@ ON_CLOSE, ON_NO_LINKS, ON_NO_MESSAGES, ON_NO_LINKS_OR_MESSAGES = range(0x2B, 0x2
 
 
 def dynamic_node(policy: int | None = None) -> dict[str, Any]:
-    """The fields of a terminus that asks for one."""
+    """Build the fields of a terminus that requests a dynamic node."""
     if policy is None:
         return {"dynamic": True}
     return {"dynamic": True, "dynamic_node_properties": {symbol("lifetime-policy"): Described(ULong(policy), [])}}
 
 
 def _make(a: Script, policy: int | None = None, handle: int = 0, **fields: Any) -> str:
-    """A node made by a sender's attach, as JMS does; its name."""
+    """Create a node by a sender's attach, as JMS does; return its name."""
     a.send(sends(handle=handle, name=f"creator {handle}", target=Target(**dynamic_node(policy), **fields)))
     answer = a.expect(Attach)
     a.expect(Flow)
@@ -40,7 +40,7 @@ def _refused(a: Script, attach: Attach, condition: str) -> None:
 
 
 def _closes(maker: Script, other: Script) -> None:
-    """Close the link that made a node: it receives no error, other links to the node do."""
+    """Close the link that created a node: it ends without an error, other links to the node end with one."""
     maker.send(detach(0))
     maker.expect(Detach, handle=0, error=None)
     gone = maker.expect(Detach, handle=1)
@@ -52,7 +52,7 @@ def _closes(maker: Script, other: Script) -> None:
 def a_temporary_queue_ends_with_the_link_that_made_it(s: Stage) -> None:
     a = s.script("A").usual()
     name = _make(a, ON_CLOSE, capabilities=(symbol("temporary-queue"),))
-    s.note("anybody sends to it, only its connection receives from it")
+    s.note("all clients may send to the node, only its connection receives from it")
     b = s.script("B", container_id="other").usual()
     b.sender(name, source=Source(address="b"), name="replies")
     b.send(transfer(0))
@@ -61,7 +61,7 @@ def a_temporary_queue_ends_with_the_link_that_made_it(s: Stage) -> None:
     a.receiver(name, 1, credit=5, name="mine")
     a.expect_messages(b"m0")
     s.nodes()
-    s.note("its maker detaches: it is gone, whoever was still there")
+    s.note("its creator detaches: the node is deleted, and other links to it end")
     _closes(a, b)
     b.send(detach(0))
     _refused(b, sends(name, 2, name="late"), "amqp:not-found")
@@ -72,7 +72,7 @@ def a_temporary_topic_is_its_connections_own(s: Stage) -> None:
     a = s.script("A", container_id="A").usual()
     name = _make(a, ON_CLOSE, capabilities=(symbol("temporary-topic"),))
     b = s.script("B", container_id="B").usual()
-    s.note("anybody sends to it, nobody else subscribes to it: not alone, nor to what its connection shares, nor durably")
+    s.note("all clients may send to the topic; only its connection subscribes, whether alone, shared or durably")
     b.sender(name, source=Source(address="b"), name="news")
     a.send(receives(handle=1, name="all|1", source=_all(name)), flow(1, 5))
     a.expect(Attach)
@@ -95,7 +95,7 @@ def a_temporary_topic_is_its_connections_own(s: Stage) -> None:
 
 
 def _all(name: str) -> Source:
-    """A subscription that all share."""
+    """Build the source of a subscription that all containers share."""
     return Source(address=name, capabilities=(symbol("shared"), symbol("global")))
 
 
@@ -109,14 +109,14 @@ def a_dynamic_source_is_received_from(s: Stage) -> None:
     a.expect(Disposition, state=Accepted())
     a.expect_messages(b"m0")
     s.nodes()
-    s.note("the session ends, and its links; so does the node")
+    s.note("the end of the session ends its links and deletes the node")
     a.send(End())
     a.expect(End)
     s.nodes()
 
 
 def a_plain_dynamic_node_is_everybodys(s: Stage) -> None:
-    s.note("neither a temporary queue nor a temporary topic: who may receive from it is a matter of rights")
+    s.note("neither a temporary queue nor a temporary topic: rights decide about its receivers")
     a = s.script("A", container_id="A").usual()
     name = _make(a)
     b = s.script("B", container_id="B").usual()
@@ -124,7 +124,7 @@ def a_plain_dynamic_node_is_everybodys(s: Stage) -> None:
     a.send(transfer(0))
     a.expect(Disposition, state=Accepted())
     b.expect_messages(b"m0")
-    s.note("likewise a dynamic source, and a topic that is not said to be temporary")
+    s.note("likewise a dynamic source, and a topic that is not temporary")
     a.send(receives(handle=1, source=Source(**dynamic_node()), name="a source"))
     source = a.expect(Attach).source
     assert isinstance(source, Source)
@@ -134,7 +134,7 @@ def a_plain_dynamic_node_is_everybodys(s: Stage) -> None:
     a.send(transfer(1, handle=2))
     a.expect(Disposition, state=Accepted())
     b.expect_messages(b"m1")
-    s.note("but a source of capability temporary-queue is its connection's own")
+    s.note("but a source with the capability temporary-queue belongs to its connection")
     own = Source(**dynamic_node(), capabilities=(symbol("temporary-queue"),))
     a.send(receives(handle=3, source=own, name="an own source"))
     source = a.expect(Attach).source
@@ -150,7 +150,7 @@ def a_dynamic_source_that_is_a_temporary_topic(s: Stage) -> None:
     made = a.expect(Attach).source
     assert isinstance(made, Source)
     assert made.capabilities == (symbol("temporary-topic"),)
-    s.note("anybody publishes to it, its connection alone subscribes, and each subscription gets a copy")
+    s.note("all clients may publish to the topic, only its connection subscribes, and each subscription gets a copy")
     a.receiver(made.address, 1, credit=5, name="also mine")
     b = s.script("B", container_id="B").usual()
     b.sender(made.address, name="publisher", target=Target(address=made.address, capabilities=(symbol("temporary-topic"),)))
@@ -159,7 +159,7 @@ def a_dynamic_source_that_is_a_temporary_topic(s: Stage) -> None:
     a.expect_messages(b"m0", b"m0")
     _refused(b, receives(made.address, 1, name="thief"), "amqp:resource-locked")
     s.nodes()
-    s.note("its link is closed: it is gone, and who still used it hears so")
+    s.note("its link is closed: the topic is deleted, and its other links end with an error")
     _closes(a, b)
     s.nodes()
 
@@ -179,11 +179,11 @@ def a_node_that_lives_while_it_has_links(s: Stage) -> None:
     name = _make(a, ON_NO_LINKS)
     b = s.script("B", container_id="other").usual()
     b.sender(name, name="to it")
-    s.note("its maker is gone, another link is there")
+    s.note("its creator is detached, another link remains")
     a.send(detach(0))
     a.expect(Detach)
     s.nodes()
-    s.note("and with the last link it goes")
+    s.note("the last link ends: the node is deleted")
     b.send(detach(0))
     b.expect(Detach)
     s.nodes()

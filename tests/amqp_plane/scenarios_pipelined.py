@@ -42,7 +42,7 @@ def _condition(answer: End | Detach | Close) -> str | None:
 
 
 def _still_served(a: Script, number: int = 0, handle: int = 0) -> None:
-    """Session 0, which has a sender."""
+    """Send a message over session 0, which has a sender."""
     a.send(transfer(number, handle=handle))
     a.expect(Disposition, 0, first=number, state=Accepted())
 
@@ -55,7 +55,7 @@ def an_error_with_its_begin(s: Stage) -> None:
     assert _condition(a.expect(End, 1)) == UNATTACHED
     a.send(End(), channel=1)
     _still_served(a)
-    s.note("and after the attach: that is answered before the session ends")
+    s.note("an error after the attach: the attach is answered before the session ends")
     a.send(begin(), receives(), flow(77, 1), flow(78, 1), channel=1)
     a.expect(Begin, 1)
     a.expect(Attach, 1)
@@ -65,7 +65,7 @@ def an_error_with_its_begin(s: Stage) -> None:
 
 
 def an_error_with_its_attach(s: Stage) -> None:
-    s.note("a message without credit: its link ends, its session and connection go on")
+    s.note("a message without credit ends its link; its session and connection continue")
     a = s.script().usual()
     a.sender()
     a.send(begin(), sends(name="other"), transfer(0), transfer(1), channel=1)
@@ -75,7 +75,7 @@ def an_error_with_its_attach(s: Stage) -> None:
     a.send(detach(), receives(), channel=1)
     a.expect(Attach, 1)
     _still_served(a)
-    s.note("with a detach behind it, and the name again")
+    s.note("the same with a detach behind it, and the name attached again")
     a.send(sends(handle=1, name="other"), transfer(1, handle=1), detach(1), sends(handle=1, name="other"))
     a.expect(Attach, 0, handle=1)
     assert _condition(a.expect(Detach, handle=1)) == NO_CREDIT
@@ -100,7 +100,7 @@ def an_error_with_its_open(s: Stage) -> None:
     a.send(End())
     a.usual().sender()
     _still_served(a)
-    s.note("an end of a session that is not there: the connection")
+    s.note("an end of an unknown session ends the connection")
     b = s.script("B", open=False)
     b.say("header, open, begin, an end on channel 1", protocol_header(0), *_octets(*frames[:2]), encode_frame(1, End().encode()))
     b.hear_header()
@@ -109,7 +109,7 @@ def an_error_with_its_open(s: Stage) -> None:
     assert _condition(b.expect(Close)) == "amqp:not-allowed"
     b.send(Close())
     b.expect_end()
-    s.note("an error in the open itself: an open answers it all the same")
+    s.note("an error in the open itself: the broker still answers with an open")
     c = s.script("C", open=False)
     c.say("header, an open with frames of 100 octets, a begin", protocol_header(0), *_octets(_small(), begin()))
     c.hear_header()
@@ -147,7 +147,7 @@ def what_came_before_an_error_is_served(s: Stage) -> None:
     a.expect(Disposition, first=3)
     assert _condition(a.expect(End)) == UNATTACHED
     a.send(End())
-    s.note("one that is not complete is not stored")
+    s.note("a partial message is not stored")
     a.usual().sender()
     a.send(transfer(0, whole[:40], more=True), flow(77, 1))
     assert _condition(a.expect(End)) == UNATTACHED
@@ -163,7 +163,7 @@ def what_looks_like_an_error_and_is_none(s: Stage) -> None:
     a.expect(Attach)
     a.expect(Detach, error=None)
     a.expect(End, error=None)
-    s.note("dispositions of deliveries that are not there, an echo with its begin")
+    s.note("dispositions of unknown deliveries, and an echo directly after the begin")
     a.send(begin(), says(Accepted(), 0, 99), flow(None, echo=True))
     a.expect(Begin)
     a.expect(Flow, handle=None)
@@ -177,7 +177,7 @@ def what_looks_like_an_error_and_is_none(s: Stage) -> None:
 
 
 def two_errors_in_one_write(s: Stage) -> None:
-    s.note("of two links: both end")
+    s.note("errors of two links: both end")
     a = s.script().usual()
     a.sender()
     a.sender(handle=1, name="other")
@@ -186,13 +186,13 @@ def two_errors_in_one_write(s: Stage) -> None:
     assert _condition(a.expect(Detach, handle=0)) == "amqp:invalid-field"
     assert _condition(a.expect(Detach, handle=1)) == "amqp:invalid-field"
     a.send(detach(), detach(1))
-    s.note("of a link and its session: both are told")
+    s.note("errors of a link and its session: both end with an error")
     a.sender()
     a.send(bad[0], flow(77, 1))
     assert _condition(a.expect(Detach, handle=0)) == "amqp:invalid-field"
     assert _condition(a.expect(End)) == UNATTACHED
     a.send(End())
-    s.note("of a session and the connection, with a reason for a close behind them")
+    s.note("errors of a session and the connection, followed by a close with an error")
     a.usual()
     a.send(flow(77, 1), begin(), Close(error=Error(condition="com.example:enough")))
     assert _condition(a.expect(End)) == UNATTACHED
@@ -207,13 +207,13 @@ def invalid_fields_end_what_they_name(s: Stage) -> None:
     a.sender("r")
     a.receiver(handle=1, credit=1)
     a.expect_messages(b"m0")
-    s.note("modified, with a text as the key of an annotation: its link ends, and the message is back")
+    s.note("modified, with a string as the key of an annotation: the link ends, and the message is back")
     texts = Described(ULong(Modified.CODE), [True, None, {"x-opt-a": 1}])
     a.say("disposition(first=0, state=modified(annotations={'x-opt-a': 1}))", _raw(Disposition, True, ZERO, None, True, texts))
     assert _condition(a.expect(Detach, handle=1)) == "amqp:invalid-field"
     a.send(detach(1))
     s.show("q")
-    s.note("a second detach, and a third: they cross our own")
+    s.note("a second and a third detach, which cross our own")
     a.send(detach(1), detach(1))
     a.receiver(handle=1, name="again", credit=1)
     a.expect_messages(b"m0")

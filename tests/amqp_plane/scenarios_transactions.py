@@ -52,7 +52,7 @@ def messages_of_several_queues_at_once(s: Stage) -> None:
     a.send(transfer(1, state=within(txn)), transfer(2, handle=1, state=within(txn)), transfer(3, state=within(txn), settled=True))
     a.expect(Disposition, first=1, settled=True, state=within(txn, Accepted()))
     a.expect(Disposition, first=2, settled=True, state=within(txn, Accepted()))
-    s.note("nobody sees them yet; what is sent outside is not held up, and comes before them")
+    s.note("the messages are invisible until the commit; a message sent outside is stored before them")
     a.send(transfer(4))
     a.expect(Disposition, first=4, state=Accepted())
     s.show("q", "r")
@@ -61,7 +61,7 @@ def messages_of_several_queues_at_once(s: Stage) -> None:
     s.show("q", "r")
     a.receiver("q", handle=2, credit=5)
     a.expect_messages(b"m4", b"m1", b"m3")
-    s.note("the next one is rolled back")
+    s.note("the next transaction is rolled back")
     txn = declare(a, 6)
     a.send(transfer(7, state=within(txn)))
     a.expect(Disposition, first=7, state=within(txn, Accepted()))
@@ -88,11 +88,11 @@ def outcomes_and_messages_of_one_transaction(s: Stage) -> None:
     )
     a.expect(Disposition, role=True, first=1, state=within(txn, Accepted()))
     s.show("q", "r")
-    s.note("said again, the last word counts; one is ended outside of it, at once")
+    s.note("the last outcome counts; one delivery is settled outside of the transaction, immediately")
     a.send(says(within(txn, Accepted()), 1, settled=False), says(Accepted(), 3))
     a.nothing()
     s.show("q", "r")
-    s.note("who waits for outcomes is told them before the answer")
+    s.note("the receiver gets the outcomes before the discharge is answered")
     commit(a, 2, txn)
     a.expect(Disposition, role=SENDER, first=0, last=1, settled=True, state=Accepted())
     a.expect(Disposition, role=SENDER, first=2, settled=True, state=Released())
@@ -112,7 +112,7 @@ def a_rollback_leaves_deliveries_with_their_link(s: Stage) -> None:
     )
     roll_back(a, 1, txn)
     discharged(a, 1)
-    s.note("they are still this link's, and nothing is counted: it ends them in another transaction, or in none")
+    s.note("the link still holds them, without an attempt: it settles them in another transaction, or outside")
     s.show("q")
     txn = declare(a, 2)
     a.send(says(within(txn, Accepted()), 0, settled=False), says(Accepted(), 1, settled=False))
@@ -125,7 +125,7 @@ def a_rollback_leaves_deliveries_with_their_link(s: Stage) -> None:
 
 
 def a_rollback_of_what_was_settled_is_the_default_outcome(s: Stage) -> None:
-    s.note("as clients of JMS do: settled at once; after a rollback nobody can say more (4.4.4.2)")
+    s.note("settled immediately, as JMS clients do: after a rollback no further outcome is possible (4.4.4.2)")
     filled(s, *numbered(2))
     a = s.script().usual()
     control(a)
@@ -146,7 +146,7 @@ def a_rollback_of_what_was_settled_is_the_default_outcome(s: Stage) -> None:
 
 
 def the_end_of_a_link_before_its_transaction(s: Stage) -> None:
-    s.note("what it said holds if the transaction commits; the rest it held comes back at once")
+    s.note("a commit makes the link's outcomes final; its other messages come back immediately")
     for fail in (False, True):
         filled(s, *numbered(3))
         a = s.script().usual()
@@ -184,7 +184,7 @@ def the_end_of_a_link_whose_default_outcome_has_annotations(s: Stage) -> None:
 
 
 def the_control_link_ends(s: Stage) -> None:
-    s.note("detached, its session ended, its connection lost: all that it declared is rolled back (4.1)")
+    s.note("a detach, an end of the session, a lost connection: the transactions of the link are rolled back (4.1)")
     filled(s, *numbered(2))
     a = s.script("A").usual()
     a.begin(channel=1)
@@ -239,7 +239,7 @@ def transactions_of_several_sessions(s: Stage) -> None:
 
 
 def messages_through_an_exchange(s: Stage) -> None:
-    s.note("the queues of the moment when they are sent get them, at the commit; one for no queue fails the transaction")
+    s.note("bindings are evaluated at the send, queues get the messages at the commit; an unroutable one fails the transaction")
     s.declare("r")
     s.exchange("x", "topic", unroutable="refuse")
     s.service.submit(c.Bind("x", "q", "a.*"))
@@ -266,7 +266,7 @@ def messages_through_an_exchange(s: Stage) -> None:
 
 @staged(amqp_credit=40)
 def a_transaction_larger_than_the_credit(s: Stage) -> None:
-    s.note("credit is renewed as messages are staged, not when they are committed: nothing stalls")
+    s.note("credit is renewed when messages are staged, before the commit: the sender does not stall")
     a = s.script().usual()
     control(a)
     a.sender()
@@ -299,7 +299,7 @@ def a_commit_is_told_when_the_disk_has_it(s: Stage) -> None:
     )
     a.expect(Flow)
     s.quick_disk()
-    s.note("the message's outcome, the delivery's, and then the answer")
+    s.note("the outcome of the message, the outcome of the delivery, and then the answer")
     a.expect(Disposition, role=True, first=1, state=within(txn, Accepted()))
     a.expect(Disposition, role=SENDER, first=0, settled=True, state=Accepted())
     discharged(a, 2)
@@ -308,7 +308,7 @@ def a_commit_is_told_when_the_disk_has_it(s: Stage) -> None:
 
 @staged(disk=LyingDisk)
 def an_outcome_behind_the_discharge_of_its_delivery(s: Stage) -> None:
-    s.note("it is the next delivery's message by then, so it says nothing of that")
+    s.note("the message belongs to its next delivery by then, so the late outcome has no effect")
     filled(s, *numbered(1))
     a = s.script().usual()
     control(a)
@@ -324,7 +324,7 @@ def an_outcome_behind_the_discharge_of_its_delivery(s: Stage) -> None:
     a.expect_messages(b"m0")
     a.nothing()
     s.show("q")
-    s.note("but after a rollback it holds")
+    s.note("but after a rollback the outcome is valid")
     txn = declare(a, 4)
     a.send(
         says(within(txn, Released()), 2, settled=False),
@@ -337,7 +337,7 @@ def an_outcome_behind_the_discharge_of_its_delivery(s: Stage) -> None:
 
 
 def _discharge_on_a_slow_disk(s: Stage, a: Script, number: int, delivery: int, behind: Disposition) -> None:
-    """A transaction that releases a delivery is committed; `behind` comes when that is carried out, and not answered yet."""
+    """Commit a transaction that releases a delivery. Send `behind` after the commit, before the answer."""
     txn = declare(a, number)
     s.slow_disk()
     a.send(says(within(txn, Released()), delivery, settled=False), asked(number + 1, Discharge(txn_id=txn)))

@@ -1,4 +1,4 @@
-"""Golden transcripts of seed 001: which link is notified, its answer, and the list that it stands in. See `test_transcripts`."""
+"""Golden transcripts of seed 001: the notified links, their answers, and their lists. See `test_transcripts`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class InterestScript(Script):
         said = []
         while (link := self.interest.next(bool(self.engine.state.queues["q"].counts[1]))) is not None:
             said.append(f"{link.name} {self._look(link)}")
-        return "; ".join(said) or "nobody looks"
+        return "; ".join(said) or "no link looks"
 
     def _look(self, link: Link) -> str:
         wanted = min(link.capacity, self.QUANTUM)

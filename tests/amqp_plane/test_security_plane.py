@@ -348,7 +348,7 @@ def test_another_users_container_id_and_link_names_are_not_the_same(s: Stage) ->
     policy = {symbol("sole-connection-enforcement-policy"): 1}
     alice = log_in(s, "alice", SECRET, container_id=site_name, properties=policy, **alone).usual()
     alice.sender("q", name="orders")
-    s.note("nobody was closed, and nothing was stolen")
+    s.note("no connection was closed, and no link was stolen")
     bob.nothing()
     carol.nothing()
     again = log_in(s, "bob", SECRET, container_id=site_name).usual()

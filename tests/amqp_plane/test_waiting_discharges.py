@@ -63,7 +63,7 @@ def test_other_transactions_of_the_link_do_not_wait(tmp_path: Path, looks: Count
             a.expect(Flow, 1)
             (roll_back if number % 4 else commit)(a, number + 1, other)
             discharged(a, number + 1)
-        made.note("a flow on another session, or one that opens no window, has nobody asked")
+        made.note("a flow on another session, or one that opens no window, wakes no discharge")
         looks.clear()
         for _ in range(10):
             a.send(flow(None, echo=True))

@@ -47,9 +47,9 @@ def test_the_upgrade_is_the_one_of_the_text(cut: Cut) -> None:
 @pytest.mark.parametrize(
     ("data", "status", "reason"),
     [
-        (request(Sec_WebSocket_Protocol="mqtt"), 400, "the subprotocols are mqtt; amqp is the one"),
-        (request(Sec_WebSocket_Protocol="AMQP"), 400, "the subprotocols are AMQP; amqp is the one"),
-        (request(without="Sec-WebSocket-Protocol"), 400, "the subprotocols are none; amqp is the one"),
+        (request(Sec_WebSocket_Protocol="mqtt"), 400, "offers mqtt; this listener needs the subprotocol amqp"),
+        (request(Sec_WebSocket_Protocol="AMQP"), 400, "offers AMQP; this listener needs the subprotocol amqp"),
+        (request(without="Sec-WebSocket-Protocol"), 400, "offers no subprotocol; this listener needs"),
         (request(first="POST / HTTP/1.1"), 400, "POST"),
         (request(first="GET / HTTP/1.0"), 400, "HTTP 1.0"),
         (request(first="GET /"), 400, ""),
@@ -64,7 +64,7 @@ def test_the_upgrade_is_the_one_of_the_text(cut: Cut) -> None:
         (request(Content_Length="x"), 400, ""),
         (request(first="GET /" + "x" * MAX_REQUEST + " HTTP/1.1"), 431, "8192"),
         (request(Cookie="x" * MAX_REQUEST), 431, "8192"),
-        (request(Sec_WebSocket_Protocol="x" * 4000), 400, f"{'x' * 100}; amqp"),
+        (request(Sec_WebSocket_Protocol="x" * 4000), 400, f"offers {'x' * 100}; this"),
         (b"AMQP\3\1\0\0\r\n\r\n", 400, ""),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, ""),
     ],
@@ -103,7 +103,7 @@ def test_a_client_is_told_why(cut: Cut) -> None:
     rejected = next(event for event in client.events if isinstance(event, RejectConnection))
     assert rejected.status_code == 400
     said = b"".join(event.data for event in client.events if isinstance(event, RejectData))
-    assert b"amqp is the one spoken here" in said
+    assert b"this listener needs the subprotocol amqp" in said
 
 
 def opened() -> tuple[WebSocketClient, WebSocketLayer]:

@@ -101,8 +101,8 @@ class WebSocketLayer:
         if asked is None:
             raise _RefusedRequest(400, "no WebSocket request")
         if SUBPROTOCOL not in asked.subprotocols:
-            named = ", ".join(asked.subprotocols)[:_MAX_QUOTED] or "none"
-            raise _RefusedRequest(400, f"the subprotocols are {named}; {SUBPROTOCOL} is the one spoken here")
+            named = ", ".join(asked.subprotocols)[:_MAX_QUOTED] or "no subprotocol"
+            raise _RefusedRequest(400, f"the request offers {named}; this listener needs the subprotocol {SUBPROTOCOL}")
         self._out.append(handshake.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
         connection = handshake.connection
         assert connection is not None
