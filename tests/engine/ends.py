@@ -1,4 +1,4 @@
-"""A queue with a dead-letter queue, and what a test asks of them."""
+"""Helpers for tests of a queue with a dead-letter queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DLQ = {"deadLetterQueue": "dead"}
 
 
 def make(count: int = 3, dead: dict[str, Any] | None = None, attributes: Attributes | None = None, **options: Any) -> Engine:
-    """Queue `q` with `count` messages and these options, and its dead-letter queue `dead`."""
+    """Create queue `q` with `count` messages and these options, and its dead-letter queue `dead`."""
     engine = Engine()
     engine.run(c.DeclareQueue("dead", options=dead or {}), c.DeclareQueue("q", options={**DLQ, **options}))
     if count:
@@ -31,7 +31,7 @@ def queue(engine: Engine, name: str = "q") -> Queue:
 
 
 def taken(engine: Engine, count: int = 9, name: str = "q") -> int:
-    """A link that holds messages."""
+    """Attach a link that acquires messages."""
     holder: int = engine.run(c.Subscribe(name))
     engine.run(c.Acquire(name, holder, count))
     return holder
@@ -47,7 +47,7 @@ def fate(engine: Engine, row: int = 0, name: str = "q") -> str:
 
 
 def survives(engine: Engine) -> Engine:
-    """Check that all is the same after a recovery and from a snapshot; nothing is lost on the way."""
+    """Check that a recovery and a snapshot give the same state, and that no message is lost."""
     assert all(conserved(each) for each in engine.state.queues.values())
     persisted = engine.persisted()
     for other in (engine.recovered(), engine.from_snapshot()):

@@ -17,12 +17,12 @@ from penstock.broker_core.engine.model.state import conserved, packed_columns
 from penstock.broker_core.service.queue_counts import CountTable, QueueCounts
 
 SECOND = 1_000_000
-COUNTED = 1000  # messages of a queue whose columns are counted after every command
+COUNTED = 1000  # the columns of queues up to this size are counted after every command
 START = 1_700_000_000 * SECOND
 
 
 class Engine:
-    """One life of the engine. Time is what the test says it is."""
+    """One life of the engine. The test sets its clock."""
 
     def __init__(self, state: BrokerState | None = None, log: list[tuple[bytes, int]] | None = None) -> None:
         self.state = state or BrokerState()
@@ -49,24 +49,28 @@ class Engine:
         return reply
 
     def _check(self, decision: Decision[Any], before: dict[str, int]) -> None:
-        """C1 C4 U3, after every command of every test: whatever makes messages AVAILABLE is told to those who wait there, every
-        queue's counts say what its columns do, and who reads the counts of changed queues alone has those of all."""
+        """Check C1 C4 U3 after every command of every test.
+
+        - Every queue with new AVAILABLE messages wakes its consumers.
+        - The counts of every queue match its columns.
+        - A reader that reads only changed queues has the counts of all queues.
+        """
         told = decision.effects.wakes
         for name, queue in self.state.queues.items():
             came = queue.counts[State.AVAILABLE] > before.get(name, 0)
-            assert not came or name in told, f"nobody in {name!r} hears of {decision.events}"
+            assert not came or name in told, f"no consumer of {name!r} is woken by {decision.events}"
             if decision.events and queue.next_sequence <= COUNTED:
                 assert conserved(queue), f"{name!r} after {decision.events}"
         if decision.events:
             kept, anew = self._shown.read(), QueueCounts(self.state, threading.Lock()).read()
-            assert _by_queue(kept) == _by_queue(anew), f"no number of changes tells of {decision.events}"
+            assert _by_queue(kept) == _by_queue(anew), f"the counts do not contain {decision.events}"
 
     def pass_time(self, seconds: float) -> None:
         self.up += int(seconds * SECOND)
         self.wall += int(seconds * SECOND)
 
     def recovered(self) -> Engine:
-        """Engine that a restart finds: the same `apply` over the log, then the start of a new life."""
+        """Recover an engine: the same `apply` over the log, then the start of a new life."""
         state = BrokerState()
         for meta, position in self.log:
             apply(state, codec.decode(meta), position)
@@ -77,17 +81,17 @@ class Engine:
         return Engine(BrokerState.restore(json.dumps(meta).encode(), packed_columns(blocks)), self.log)
 
     def persisted(self) -> tuple[str, list[bytes]]:
-        """Everything persisted, comparable."""
+        """Return the persisted state in a comparable form."""
         meta, blocks = self.state.snapshot()
         return json.dumps(meta, sort_keys=True), packed_columns(blocks)
 
     def retain(self, position: int) -> list[list[int]]:
-        """Drop what lies below this position, as far as nobody needs it; retention lets settled messages go there."""
+        """Drop the unneeded log below this position; retention frees the settled messages there."""
         keeping = Keeping(position, NOWHERE if self.state.records else position, self.state.records)
         dropped: list[list[int]] = self.run(c.Drop([[0, position]], keeping))
         return dropped
 
-    # Shorthands of the lease protocol
+    # Short forms of the lease protocol
     def advance(
         self, lease: str, queue: str = "q", *, run: str = "r", epoch: int | None, finished: int, **options: Any
     ) -> tuple[Any, int]:

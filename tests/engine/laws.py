@@ -1,4 +1,4 @@
-"""Laws of a queue's messages that hold whatever features meet, checked from one command to the next."""
+"""Laws of a queue's messages that hold for any combination of features, checked after each command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def column(block: Block, name: str) -> Any:
 
 
 def picture(engine: Engine) -> Any:
-    """Return everything that an arrival may change: persisted state, the log, and derived state of each queue."""
+    """Return all state that an arrival may change: persisted state, the log, and derived state of each queue."""
     return engine.persisted(), len(engine.log), {name: _derived(queue) for name, queue in engine.state.queues.items()}
 
 
@@ -46,13 +46,13 @@ class Watch:
     """Record of the messages of the queue `q`, all of which are in block 0. Call `look` after every command.
 
     - A message waits, is held by a holder that exists, or is settled with an outcome; exactly one of these.
-    - An outcome is final, but for a dead letter that is redriven.
-    - Of the messages of a key at most one is there for consumers: AVAILABLE, or waiting for its retry.
-    - A value gives way only to a message that arrived later and was there for consumers. So a key has a value until a consumer
-      takes it, or it ends in another way.
-    - A message that its sender delayed gives way when it is due, and not before.
-    - No consumer gets a value after a newer one of its key was delivered.
-    - Nothing is delivered before it is due.
+    - An outcome is final, unless a dead letter is redriven.
+    - At most one message of a key is AVAILABLE or waits for its retry.
+    - A value is replaced only by a later message that consumers could take. So a key has a value until a consumer takes it,
+      or it ends in another way.
+    - A message that its sender delayed can be replaced once it is due, and not before.
+    - No consumer gets a value after a newer value of its key was delivered.
+    - No message is delivered before it is due.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Watch:
         self.due: list[int] = []
         self.outcomes: dict[int, int] = {}
         self.stayed: set[int] = set()
-        self.was_there: set[int] = set()  # rows that consumers could have taken, or had
+        self.was_there: set[int] = set()  # rows that were AVAILABLE or ACQUIRED at some time
         self.held: set[int] = set()
         self.delivered: dict[str, int] = {}  # by key, the last row that a consumer got
 
@@ -76,20 +76,20 @@ class Watch:
         for row, state in enumerate(states):
             if state in (State.AVAILABLE, State.ACQUIRED):
                 self.was_there.add(row)
-                assert self.due[row] <= now, f"{row} is there before it is due"
+                assert self.due[row] <= now, f"{row} is available before it is due"
         self._states_are_whole(engine, queue, block, states, outcomes)
         self._outcomes_are_final(states, outcomes, column(block, "stayed").tolist())
         self._keys_have_their_values(states, outcomes, returned, now)
 
     def _meet(self, queue: Queue, block: Block, now: int) -> None:
-        """Note key and due time of messages that have arrived: the queue may forget their keys."""
+        """Record key and due time of new messages: the queue may forget their keys."""
         times = block.times(block.due, slice(0, block.filled))
         for row in range(len(self.keys), block.filled):
             code = int(column(block, "key")[row])
             self.keys.append(queue.keys.name(code) if code else None)
             self.due.append(0 if times is None else int(times[row]))
             if self.due[row] <= now:
-                self.was_there.add(row)  # if only until the ring was cut
+                self.was_there.add(row)  # at least until the ring dropped it
 
     def _states_are_whole(self, engine: Engine, queue: Queue, block: Block, states: list[int], outcomes: list[int]) -> None:
         holders = queue.consumers.holders
@@ -114,7 +114,7 @@ class Watch:
             for row in rows:
                 if outcomes[row] == Outcome.REPLACED:
                     newer = [other for other in rows if other > row and other in self.was_there]
-                    assert newer, f"{row} was replaced, and {key!r} had no newer value"
+                    assert newer, f"{row} was replaced without a newer value of {key!r}"
                     assert row in self.was_there or self.due[row] <= now, f"{row} was replaced before it was due"
             held = [row for row in rows if states[row] == State.ACQUIRED]
             for row in held:

@@ -1,4 +1,4 @@
-"""Q15 Q17 Q19: which of the messages that arrive together a queue takes."""
+"""Q15 Q17 Q19: which messages of one arrival a queue accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .harness import START, Engine
 
 
 def test_keys_that_wait_in_stages_count() -> None:
-    """Q15 Q17: no publish brings more keys than a queue keeps."""
+    """Q15 Q17: no publish exceeds the keys of a queue."""
     engine = Engine()
 
     def stage(name: str, *keys: str) -> None:
@@ -38,7 +38,7 @@ def test_keys_that_wait_in_stages_count() -> None:
 
 
 def test_what_is_staged_for_a_queue_counts_also_when_that_is_declared_anew() -> None:
-    """Q15: live as after a recovery, so that nothing is counted out that was never counted in."""
+    """Q15: the live engine and a recovery count the same stages, so no count becomes negative."""
     engine = Engine()
     declare = c.DeclareQueue("q", options={"maxMessages": 3, "overflow": "reject"})
     engine.run(declare, c.StageMessages("s", "q", 2, 5), c.DeleteQueue("q"), declare)
@@ -50,7 +50,7 @@ def test_what_is_staged_for_a_queue_counts_also_when_that_is_declared_anew() -> 
 
 
 def test_a_key_that_was_refused_is_not_known_for_that() -> None:
-    """Q17: nor is one of which there were only duplicates; nothing of them is kept."""
+    """Q17: a key is also unknown if all its messages were duplicates."""
     engine = Engine()
     options = {"key": "groupId", "maxKeys": 1, "duplicateWindow": 9}
     engine.run(c.DeclareQueue("q", "lastvalue", options))
@@ -70,7 +70,7 @@ def test_a_key_that_was_refused_is_not_known_for_that() -> None:
 
 @pytest.mark.parametrize("overflow", ["reject", "ring"])
 def test_a_key_too_many_lets_no_other_message_pass_a_limit(overflow: str) -> None:
-    """Q15 Q17: each message of a batch is held to the limits, whatever was refused before it for its key."""
+    """Q15 Q17: the limits apply to each message of a batch, also after one was refused for its key."""
     engine = Engine()
     options = {"key": "groupId", "maxKeys": 1, "maxBytes": 4, "overflow": overflow}
     engine.run(c.DeclareQueue("q", "lastvalue", options))
@@ -82,7 +82,7 @@ def test_a_key_too_many_lets_no_other_message_pass_a_limit(overflow: str) -> Non
 
 
 def test_a_duplicate_of_a_message_that_was_refused_is_refused() -> None:
-    """Q15 Q19: also in the same batch; its sender would hear that it is in the queue."""
+    """Q15 Q19: also in the same batch. An accepted duplicate would mean that the message is stored."""
     engine = Engine()
     engine.run(c.DeclareQueue("q", options={"maxMessages": 1, "overflow": "reject", "duplicateWindow": 9}))
     ids = Attributes(ids=np.array([b"one", b"two", b"one", b"two", b"two"], "S16"))
@@ -92,7 +92,7 @@ def test_a_duplicate_of_a_message_that_was_refused_is_refused() -> None:
 
 @pytest.mark.parametrize("limits", [{"maxBytes": 100}, {"maxBytes": 100, "maxMessages": 2}])
 def test_a_message_that_is_too_large_keeps_out_no_other(limits: dict[str, int]) -> None:
-    """Q15: what came with it may be another sender's."""
+    """Q15: other messages of the batch may come from other senders."""
     engine = Engine()
     engine.run(c.DeclareQueue("q", options={**limits, "overflow": "reject"}))
     assert engine.run(c.Enqueue("q", 4, np.array([1000, 1, 101, 99]))).refused == (0, 2)
@@ -100,7 +100,7 @@ def test_a_message_that_is_too_large_keeps_out_no_other(limits: dict[str, int]) 
 
 @pytest.mark.parametrize("limit", [{"maxMessages": 5}, {"maxBytes": 5}])
 def test_a_ring_drops_no_more_for_a_publish_than_for_what_is_sent(limit: dict[str, int]) -> None:
-    """Q15: what was staged is not counted once more when it takes its places."""
+    """Q15: staged messages are not counted twice when they are published."""
     engine = Engine()
     engine.run(c.DeclareQueue("q", options={**limit, "overflow": "ring"}), c.Enqueue("q", 3, 1))
     engine.run(c.StageMessages("s", "q", 1, 1), c.StageMessages("t", "q", 2, 1), c.Publish(["s", "t"]))

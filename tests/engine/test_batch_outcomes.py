@@ -1,4 +1,4 @@
-"""S3: outcomes of single messages of a batch: said while it is read, done when it is settled, exactly once."""
+"""S3: outcomes of single messages of a batch: recorded while it is read, applied once when it is settled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def said(outcome: str, *sequences: int, error: str | None = None) -> RowsOutcome
 
 
 class Query:
-    """A query on queue q that has read its first batch."""
+    """A query on queue `q` that has read its first batch."""
 
     def __init__(self, messages: int = 6, **options: Any) -> None:
         self.engine = Engine()
@@ -53,13 +53,13 @@ class Query:
 
 
 def test_outcomes_take_effect_when_the_batch_settles() -> None:
-    """Q12 Q13: by the queue's policy, as if a link had said it."""
+    """Q12 Q13: the queue's policy applies as for an outcome of a link."""
     query = Query(deadLetterQueue="dead")
     query.write(said("rejected", 0, error="bad"), said("released", 1), said("modified", 2), said("accepted", 3))
     assert states(query.engine) == "hhhhhh"
     before = len(query.engine.log)
     query.engine.run(c.FinishBatches("l", query.batch))
-    assert b'"together"' in query.engine.log[before][0]  # all of it or nothing
+    assert b'"together"' in query.engine.log[before][0]  # one event: all or nothing
     assert states(query.engine) == "D..AAA"
     assert attempts(query.engine) == [0, 0, 1, 0, 0, 0]
     dead = query.engine.state.queues["dead"]
@@ -95,22 +95,22 @@ def test_parts_of_one_write_are_said_at_once_or_not_at_all() -> None:
     key = c.PublishKey("txn", "job", 1)
     assert query.engine.run(c.Publish(parts, key)) == (0, False)
     again = query.stage(said("accepted", 0))
-    assert query.engine.run(c.Publish([again], key)) == (0, True)  # a repetition, whatever it says
+    assert query.engine.run(c.Publish([again], key)) == (0, True)  # a repetition, with any outcomes
     query.engine.run(c.FinishBatches("l", query.batch))
     assert states(query.engine) == "RRAAAA"
 
 
 def test_a_zombie_settles_nothing() -> None:
-    """S4: the delivery carries the epoch of its read."""
+    """S4: an outcome contains the epoch of its read."""
     query = Query()
     early = query.stage(said("rejected", 0))
     epoch = query.epoch
-    query.epoch, _ = query.engine.plan("l", epoch=None, after=0, batch=1)  # the query has started again elsewhere
+    query.epoch, _ = query.engine.plan("l", epoch=None, after=0, batch=1)  # the query was restarted elsewhere
     with pytest.raises(errors.Fenced, match="nothing was settled"):
         query.stage(said("rejected", 1), epoch=epoch)
     with pytest.raises(errors.Fenced, match="nothing was settled"):
         query.engine.run(c.Publish([early]))
-    query.write(said("released", 0))  # who reads it now says it again
+    query.write(said("released", 0))  # the current reader sends its own outcome
     query.engine.run(c.FinishBatches("l", query.batch))
     assert states(query.engine) == ".AAAAA"
 
@@ -120,7 +120,7 @@ def test_a_zombie_settles_nothing() -> None:
 def test_a_zombie_of_a_lease_that_was_deleted_says_nothing_for_the_next_one_of_its_name(
     end: c.Command[Any], life: Callable[[Engine], Engine]
 ) -> None:
-    """S3: both begin with batch 1, and hold the same messages. No epoch comes again, however often the first was taken up."""
+    """S3: both leases begin with batch 1 and hold the same messages. Epochs are never reused."""
     query = Query()
     for _ in range(3):
         query.engine.plan("l", epoch=None, after=0, batch=query.batch)
@@ -144,7 +144,7 @@ def test_a_zombie_of_a_lease_that_was_deleted_says_nothing_for_the_next_one_of_i
 
 
 def test_another_run_of_a_lease_renews_nothing_and_sets_nothing_aside() -> None:
-    """S3: where its request says which run it is of; those of older versions do not."""
+    """S3: if the request names its run. A request without a run is accepted."""
     query = Query()
     for run, refused in (("another", True), ("r", False), (None, False)):
         for command in (c.RenewLease("l", query.epoch, run), c.SetAside("l", 1, query.epoch, {"no": of(0)}, run)):
@@ -164,7 +164,7 @@ def test_a_write_that_spark_repeats_after_the_end_is_a_no_op() -> None:
     query.engine.run(c.Publish([late]))
     query.engine.run(c.Publish([query.stage(said("rejected", 0), batch=first)]))
     assert states(query.engine) == "RAAAAA"
-    assert query.engine.read("l", epoch=query.epoch, batch=first) == list(range(6))  # and reads the same rows as before
+    assert query.engine.read("l", epoch=query.epoch, batch=first) == list(range(6))  # the same rows as before
 
 
 def test_what_was_given_back_can_be_settled_by_nobody() -> None:
@@ -195,12 +195,12 @@ def test_an_operator_settles_a_lease_as_its_sink_has_said() -> None:
 
 
 def test_one_run_takes_what_it_released_only_once() -> None:
-    """As availableNow asks for: else it would never come to an end."""
+    """An availableNow run would otherwise never end."""
     query = Query()
     query.write(said("released", 0, 1), said("modified", 2))
     finished = query.batch
     query.finish(exclude=True, fail_on_data_loss=True)
-    assert query.batch == finished  # nothing is there for this run
+    assert query.batch == finished  # no message is left for this run
     assert states(query.engine) == "...AAA"
     query.epoch, batch = query.engine.advance("l", epoch=query.epoch, finished=finished)
     assert batch == finished + 1
@@ -217,7 +217,7 @@ def test_outcomes_survive_a_restart(snapshot: bool) -> None:
 
 
 def test_errors_beyond_the_limit_lose_their_texts_and_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one record, over the records of a write, and over the writes of a batch; later outcomes still win."""
+    """The limit applies to one record, to the records of a write and to the writes of a batch. Later outcomes still win."""
     monkeypatch.setattr(decide_outcomes, "MAX_OUTCOMES", 2)
     monkeypatch.setattr(batch_outcomes, "MAX_OUTCOMES", 2)
     query = Query()
@@ -236,7 +236,7 @@ def test_errors_beyond_the_limit_lose_their_texts_and_nothing_is_refused(monkeyp
 
 
 def test_as_many_different_errors_as_messages_are_said_in_time() -> None:
-    """Each takes a part of the work, not of the work for all before it: 20,000 outcomes of 20,000 messages."""
+    """20,000 outcomes of 20,000 messages: the cost of one does not grow with the number before it."""
     outcomes, rows = BatchOutcomes(), 20_000
     began = time.process_time()
     outcomes.add([RowsOutcome("rejected", f"row {row}", RowSet.single(row)) for row in range(rows)])
@@ -256,7 +256,7 @@ def test_entries_of_a_batch_are_disjoint() -> None:
     assert found == {"rejected": [1, 3], "released": [2], "accepted": [0]}
 
 
-# --- What the reader could not decode
+# --- Messages that the reader could not decode
 
 
 def aside(query: Query, reasons: dict[str, RowSet], **other: int) -> int:
@@ -274,7 +274,7 @@ def stat(query: Query, queue: str = "q") -> dict[str, Any]:
 def test_what_nobody_can_decode_is_a_dead_letter_when_the_batch_settles(rejected: str) -> None:
     query = Query(deadLetterQueue="dead", rejected=rejected)
     assert aside(query, {"cut short": of(1, 2)}) == 2
-    assert aside(query, {"cut short": of(1, 2), "other": of(2, 3)}) == 1  # a task that is repeated says it again
+    assert aside(query, {"cut short": of(1, 2), "other": of(2, 3)}) == 1  # a repeated task sends the same again
     query.write(said("released", 0))
     assert states(query.engine) == "hhhhhh"
     query.finish()
@@ -313,9 +313,9 @@ def test_an_older_reader_and_a_batch_that_has_ended_set_nothing_aside() -> None:
     with pytest.raises(errors.DataLoss):
         aside(query, {"why": of(1)}, batch=7)
     first = query.batch
-    assert aside(query, {"why": of(40)}) == 0  # not of this batch
+    assert aside(query, {"why": of(40)}) == 0  # not in this batch
     query.finish()
-    assert aside(query, {"why": of(1)}, batch=first) == 0  # done already
+    assert aside(query, {"why": of(1)}, batch=first) == 0  # already set aside
     assert stat(query)["malformed"] == 0
 
 
@@ -328,7 +328,7 @@ def test_reasons_of_a_batch_are_bounded() -> None:
     assert sum(each.rows.count for each in said) == 150
 
 
-# --- What an operator discards
+# --- Messages that an operator discards
 
 
 def test_a_discarded_message_ends_whoever_holds_it() -> None:

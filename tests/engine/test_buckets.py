@@ -17,7 +17,7 @@ from .harness import Engine
 
 
 def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
-    """S1 S6: one task of a batch may have read before it, another reads after it. Codes of names are others by then."""
+    """S1 S6: one task may read before the restart, another after it. The codes of names differ by then."""
     engine = Engine()
     engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held"}))
 
@@ -40,14 +40,14 @@ def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
         return [in_bucket(queue, queue.blocks[0], rows, bucket, 3).tolist() for bucket in range(3)]
 
     live, after = engine.state.queues["q"].groups, restarted.queues["q"].groups
-    assert dict(live.names()) != dict(after.names()), "it would show nothing"
+    assert dict(live.names()) != dict(after.names()), "the codes are the same: the test is void"
     assert dealt(restarted) == dealt(engine.state)
     assert sorted(row for rows in dealt(restarted) for row in rows) == list(range(2, 8))
 
 
 def test_a_settled_batch_is_read_by_one_task_whatever_groups_have_come_since() -> None:
-    """S1 S6: a checkpoint that was put back, or a DataFrame that was kept, reads it again. The names of its groups are forgotten
-    by then, and their codes are those of others."""
+    """S1 S6: a restored checkpoint or an old DataFrame reads the batch again. By then its group names are forgotten, and
+    their codes belong to other names."""
     engine = Engine()
     engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held"}))
 

@@ -1,4 +1,4 @@
-"""D2: payloads are copied ahead and parts of the log are dropped; no message that somebody needs loses its payload."""
+"""D2: payloads are copied forward and parts of the log are dropped; no needed message loses its payload."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 from .ends import queue, survives
 from .harness import Engine
 
-EVERYTHING = Keeping(NOWHERE, NOWHERE)  # of what has ended, nothing is kept
+EVERYTHING = Keeping(NOWHERE, NOWHERE)  # no settled message is kept
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60))), st.integers(0, 60), st.integers(0, 60))
@@ -52,7 +52,7 @@ def test_intervals_that_touch_are_told_apart_where_that_matters() -> None:
 
 
 def places(block: Block) -> list[tuple[int, int, int]]:
-    """By row: position, row of the payload, time of arrival."""
+    """Return for each row: position, row of the payload, time of arrival."""
     found = block.locations(slice(0, block.filled))
     positions, times = (np.repeat(column, found.rows).tolist() for column in (found.position, found.time))
     return list(zip(positions, found.payload_rows().tolist(), times, strict=True))
@@ -61,7 +61,7 @@ def places(block: Block) -> list[tuple[int, int, int]]:
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=150, deadline=None)
 def test_a_run_table_is_rewritten_row_by_row(seed: int) -> None:
-    """Against a list; whatever the runs were, and however often; and the block as it is restored says the same."""
+    """Compare runs with a list, after any number of relocations, and in the restored block."""
     random, block, expected = Random(seed), Block(0), []
     for number in range(random.randint(1, 12)):
         runs = [Run(random.randint(1, 5), 8 * random.randint(0, 90), random.randint(0, 9)) for _ in range(random.randint(1, 3))]
@@ -91,7 +91,7 @@ def test_rows_that_are_neighbours_again_are_one_run() -> None:
 
 
 def relocate(engine: Engine, rows: RowSet, name: str = "q", wrong: int = 0) -> int:
-    """As the cleaner asks for it; `wrong`: so far from where they are."""
+    """Relocate rows as the cleaner does. `wrong` is an error in their positions."""
     its = engine.state.queues[name]
     found = [its.blocks[number].locations(part) for number, part in rows.items()]
     positions = np.concatenate([np.repeat(each.position, each.rows) for each in found])
@@ -104,7 +104,7 @@ def drop(engine: Engine, *intervals: list[int], keeping: Keeping = EVERYTHING) -
 
 
 def test_what_is_copied_lies_in_the_copy_and_its_old_place_may_go() -> None:
-    """D2: over several blocks in one record, and for a restart from the log or from a snapshot."""
+    """D2: over several blocks in one record, also after a restart from the log or from a snapshot."""
     engine = Engine()
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", 10, 1), c.Enqueue("q", BLOCK_ROWS, 1), c.Enqueue("q", 5, 1))
     first, second, third = (8 * number for number in (2, 3, 4))
@@ -121,14 +121,14 @@ def test_what_is_copied_lies_in_the_copy_and_its_old_place_may_go() -> None:
     engine.run(c.Settle("q", link, RowSet.range(0, 3)), c.Settle("q", link, RowSet.range(4, 9)))
     engine.run(c.Release("q", link, RowSet.range(3, 4)))
     assert drop(engine, [first, second], [second, third]) == [[first, second]]
-    assert drop(engine, [first, second]) == []  # again: nothing more
+    assert drop(engine, [first, second]) == []  # a repetition drops nothing
     assert queue(engine).live == BLOCK_ROWS + 15 - 8
     assert places(blocks[0])[3][0] == copy
     survives(engine)
 
 
 def test_a_copy_of_what_lies_elsewhere_by_now_changes_nothing() -> None:
-    """D2: it was copied before, its queue is another one of the same name, or its block has left memory."""
+    """D2: it was copied before, its queue was replaced by one of the same name, or its block has left memory."""
     engine = Engine()
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", 10, 1))
     its, rows = queue(engine).id, RowSet.range(2, 6)
@@ -166,7 +166,7 @@ def test_of_a_copy_only_those_are_taken_that_lie_where_they_were() -> None:
 
 
 def test_one_copy_serves_every_queue_that_holds_it() -> None:
-    """D2: in one event; those of a queue that has moved on meanwhile are left out."""
+    """D2: in one event, without the messages of a queue that were relocated meanwhile."""
     engine = Engine()
     engine.run(c.DeclareQueue("q"), c.DeclareQueue("p"), c.Enqueue("p", 2, 1), c.Enqueue("q", 5, 1))
     old = engine.log[-1][1]
@@ -193,7 +193,7 @@ def test_one_copy_serves_every_queue_that_holds_it() -> None:
 
 
 def test_a_block_out_of_memory_gets_new_columns_and_its_old_place_may_go() -> None:
-    """D2 D4: as long as it is not recorded it is needed: wherever it may lie, or where the cleaner has read that it does."""
+    """D2 D4: an unrecorded block is needed: at any place where it may be, or at the places that the cleaner has read."""
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", BLOCK_ROWS - 1, 1), c.DeclareQueue("p"), c.Enqueue("q", 1, 1))
     first, last = (8 * number for number in (2, 4))
@@ -204,7 +204,7 @@ def test_a_block_out_of_memory_gets_new_columns_and_its_old_place_may_go() -> No
     assert drop(engine, *asked, keeping=keeping) == []
     wants = {packed: np.array([first, last, packed])}
     assert engine.run(c.Drop(asked, keeping, wants)) == [[first + 8, last]]
-    assert engine.run(c.Relocate([], b"", [0, queue(engine).id, 99])) == 0, "for one that is there, whichever others are gone"
+    assert engine.run(c.Relocate([], b"", [0, queue(engine).id, 99])) == 0, "existing queues count, deleted ones are ignored"
     copy = engine.log[-1][1]
     block = Block.restored(unpack(engine.packed[packed]))
     block.relocate(np.arange(BLOCK_ROWS - 1), copy, np.arange(BLOCK_ROWS - 1))
@@ -259,13 +259,13 @@ def test_dead_letters_that_stayed_are_needed_as_far_back_as_retention_says() -> 
 
 
 class Model:
-    """Payloads by position, as a journal would have them; what each message is, by queue and sequence number."""
+    """The payloads by position, as a journal has them, and the payload of each message by queue and sequence number."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.engine = Engine()
         self.engine.run(c.StartBroker(), c.DeclareQueue("q"), c.DeclareQueue("p"), c.DeclareQueue("dead"))
-        self.payloads: dict[int, list[int]] = {}  # position → what its rows are
+        self.payloads: dict[int, list[int]] = {}  # position → the payloads of its rows
         self.is_: dict[tuple[str, int], int] = {}
         self.next = 0
 
@@ -318,7 +318,7 @@ class Model:
         self.is_.update({(target, first + i): self.is_[source, sequence] for i, sequence in enumerate(waiting[:count])})
 
     def clean(self) -> None:
-        """Clean some part of the log as the cleaner does, perhaps disturbed in between."""
+        """Clean some part of the log as the cleaner does, sometimes incompletely."""
         log = [position for _, position in self.engine.log]
         begin, end = sorted(self.random.choices([*log, log[-1] + 8], k=2))
         going = Intervals([(begin, end)])
@@ -330,7 +330,7 @@ class Model:
                 rows = np.flatnonzero(needed(block, EVERYTHING))
                 rows = rows[going.contains(block.positions(rows))]
                 if self.random.random() < 0.1:
-                    rows = rows[:-1]  # it does not get to all of them
+                    rows = rows[:-1]  # one row is left out
                 where = places(block)
                 found += [(its.id, number, row, *where[row][:2]) for row in rows.tolist()]
         copy: dict[tuple[int, int], int] = {}  # payload → row of the copy
@@ -372,7 +372,7 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_is_cleaned_every_message_has_its_payload(seed: int) -> None:
-    """D2 C1: sends, publishes, settlements, moves, copies and restarts between copies and drops; a replay of the whole log."""
+    """D2 C1: sends, publishes, settlements, moves, copies and restarts between relocations and drops; then a full replay."""
     model = Model(seed)
     commands = [*4 * [model.send, model.settle], *2 * [model.publish, model.move], *4 * [model.clean], model.restart]
     for command in model.random.choices(commands, k=60):

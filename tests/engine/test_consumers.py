@@ -1,4 +1,4 @@
-"""Q4 Q5 Q22: who may consume beside whom, and messages that are delivered at once or not at all."""
+"""Q4 Q5 Q22: exclusive and single active consumers, and messages that are delivered immediately or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def taken(engine: Engine, holder: int, count: int = 1) -> list[int]:
 
 
 def told(engine: Engine, command: c.Command[Any]) -> set[str]:
-    """Carry out; the queues whose waiting consumers hear of it."""
+    """Run a command; return the queues whose waiting consumers it wakes."""
     found = decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.wakes
     engine.run(command)
     return set(found)
@@ -50,7 +50,7 @@ def refused(engine: Engine, command: c.Command[Any], why: str) -> None:
 
 
 def test_beside_an_exclusive_consumer_nobody_may_and_it_may_not_beside_others() -> None:
-    """Q5: a second one is refused, and so is an exclusive one where another already is; when it has ended, others may."""
+    """Q5: an exclusive consumer excludes others, and is refused if another exists. When it ends, others may attach."""
     engine = engine_with("all", 5)
     first = engine.run(c.Subscribe("q"))
     refused(engine, c.Subscribe("q", exclusive=True), "1 links")
@@ -66,7 +66,7 @@ def test_beside_an_exclusive_consumer_nobody_may_and_it_may_not_beside_others() 
 
 
 def test_a_queue_may_take_only_exclusive_consumers() -> None:
-    """Q5: the option `consumers` = exclusive makes each link of the queue one; leases take turns, a batch each."""
+    """Q5: with `consumers` = exclusive each link of the queue is exclusive; leases take turns, a batch each."""
     engine = engine_with("exclusive", 5)
     link = engine.run(c.Subscribe("q"))
     refused(engine, c.Subscribe("q"), "exclusive consumer")
@@ -75,14 +75,14 @@ def test_a_queue_may_take_only_exclusive_consumers() -> None:
     assert engine.advance("a", epoch=None, finished=0, messages=2) == (1, 1)
     refused(engine, c.AcquireBatch("q", "b", "r", 0, 2), "another lease holds a batch")
     refused(engine, c.Subscribe("q"), "1 leases")
-    assert engine.advance("a", epoch=1, finished=0) == (1, 1), "its own batch is named again"
+    assert engine.advance("a", epoch=1, finished=0) == (1, 1), "the lease gets its own batch again"
     engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9), c.FinishBatches("a", 1))
     assert engine.advance("b", epoch=None, finished=0, messages=2) == (1, 1)
 
 
 @pytest.mark.parametrize("consumers", ["all", "single"])
 def test_whether_a_queue_takes_one_consumer_is_what_its_option_says_now(consumers: str) -> None:
-    """Q5 Q21: an exclusive link stays one, and a link of an exclusive queue is not for that reason."""
+    """Q5 Q21: an exclusive link stays exclusive; a link of an exclusive queue does not when the option changes."""
     engine = engine_with("exclusive", 5)
     first = engine.run(c.Subscribe("q"))
     engine.run(c.AlterQueue("q", {"consumers": consumers}))
@@ -95,7 +95,7 @@ def test_whether_a_queue_takes_one_consumer_is_what_its_option_says_now(consumer
 
 
 def test_a_lease_that_holds_a_batch_is_a_consumer_after_a_restart_too() -> None:
-    """Q5 Q22: what a lease holds survives, and so does what follows from it."""
+    """Q5 Q22: the messages of a lease survive, so the lease is still a consumer."""
     for consumers in ("exclusive", "single"):
         engine = engine_with(consumers, 5)
         engine.advance("a", epoch=None, finished=0, messages=2)
@@ -112,28 +112,28 @@ def test_a_lease_that_holds_a_batch_is_a_consumer_after_a_restart_too() -> None:
 
 
 def test_one_is_active_and_the_next_goes_on_when_it_ends() -> None:
-    """Q22: by priority, then age; what the active one held comes back first, and its successor is told."""
+    """Q22: by priority, then age. The messages of the active consumer come back first, and its successor is woken."""
     engine = engine_with("single", 6)
     first = engine.run(c.Subscribe("q"))
     plain, elder, younger = (engine.run(c.Subscribe("q", priority=p)) for p in (0, 5, 5))
     assert taken(engine, first, 2) == [0, 1]
-    assert [taken(engine, other) for other in (plain, elder, younger)] == [[], [], []], "a higher priority waits too"
-    assert told(engine, c.Unsubscribe("q", younger)) == set(), "it was not active: nothing changes"
+    assert [taken(engine, other) for other in (plain, elder, younger)] == [[], [], []], "a higher priority also waits"
+    assert told(engine, c.Unsubscribe("q", younger)) == set(), "an inactive consumer ends without effect"
     assert told(engine, c.Unsubscribe("q", first)) == {"q"}
     assert taken(engine, plain) == []
     assert taken(engine, elder, 9) == [0, 1, 2, 3, 4, 5]
     engine.run(c.Settle("q", elder, RowSet.range(0, 6)), c.Enqueue("q", 1, 1))
-    assert told(engine, c.Unsubscribe("q", elder)) == {"q"}, "also where it gave nothing back"
+    assert told(engine, c.Unsubscribe("q", elder)) == {"q"}, "also if it gave nothing back"
     assert taken(engine, plain) == [6]
 
 
 def test_leases_and_links_of_a_single_queue_take_turns() -> None:
-    """Q22: a lease acquires while no link is there, a link while no lease holds a batch; whoever waits is told."""
+    """Q22: a lease acquires while no link exists, a link while no lease holds a batch. Waiting consumers are woken."""
     engine = engine_with("single", 9)
     assert engine.advance("a", epoch=None, finished=0, messages=2) == (1, 1)
     link = engine.run(c.Subscribe("q"))
     assert taken(engine, link) == []
-    assert engine.advance("b", epoch=None, finished=0, messages=2) == (None, 0), "as if there were nothing"
+    assert engine.advance("b", epoch=None, finished=0, messages=2) == (None, 0), "as from an empty queue"
     engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9))
     assert told(engine, c.FinishBatches("a", 1)) == {"q"}
     assert engine.advance("a", epoch=1, finished=1, messages=2) == (1, 1), "the link is active now"
@@ -145,7 +145,7 @@ def test_leases_and_links_of_a_single_queue_take_turns() -> None:
 @pytest.mark.parametrize("fail", [False, True])
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.REJECTED])
 def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail: bool, outcome: Outcome) -> None:
-    """Q22 C11: what they say may come back, before what follows; their discharge tells the next."""
+    """Q22 C11: their messages may come back before later ones. Their discharge wakes the next consumer."""
     engine = Engine()
     engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", options={"consumers": "single", "deadLetterQueue": "dead"}))
     engine.run(c.Enqueue("q", 3, 1))
@@ -163,7 +163,7 @@ def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail
 
 
 def test_what_other_links_held_when_a_queue_became_single_keeps_nobody_waiting() -> None:
-    """Q22: only what the active one said in transactions outlasts it."""
+    """Q22: the next consumer waits only for transactions of the active one."""
     engine = engine_with("all", 4)
     first, following = engine.run(c.Subscribe("q")), engine.run(c.Subscribe("q"))
     assert (taken(engine, first), taken(engine, following)) == ([0], [1])
@@ -177,7 +177,7 @@ def test_what_other_links_held_when_a_queue_became_single_keeps_nobody_waiting()
 
 
 def test_a_query_that_begins_again_hears_whether_the_other_one_lives() -> None:
-    """A lease whose planner has renewed it lately is used; a silent one holds what an earlier run has read."""
+    """A recently renewed lease is in use; a silent one holds the batch of an earlier run."""
     engine = engine_with("all", 5)
     engine.advance("a", epoch=None, finished=0, messages=2)
     engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9))
@@ -199,7 +199,7 @@ def test_a_query_that_begins_again_hears_whether_the_other_one_lives() -> None:
 
 
 def test_a_living_query_keeps_its_lease_while_it_holds_no_batch() -> None:
-    """A new checkpoint begins it again once its planner has been silent; the query's own takes it up at once."""
+    """A new checkpoint takes the lease after its planner was silent; the query's own checkpoint, immediately."""
     engine = engine_with("all", 5)
     engine.advance("a", epoch=None, finished=0, messages=2)
     engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9, reader=SparkBatch("of-spark", 0)))
@@ -212,8 +212,8 @@ def test_a_living_query_keeps_its_lease_while_it_holds_no_batch() -> None:
         errors.LeaseInUse, match=r"now \(renewed 24.0 s ago\).*wait 25 s, or end its lease with `penstock lease del"
     ):
         engine.advance("a", **again)
-    assert engine.advance("a", epoch=None, finished=1, messages=2) == (2, 2)  # started again, with its checkpoint
-    engine.run(c.FinishBatches("a", 2))  # unread: given back
+    assert engine.advance("a", epoch=None, finished=1, messages=2) == (2, 2)  # restarted with its checkpoint
+    engine.run(c.FinishBatches("a", 2))  # unread: returned
     engine.pass_time(24)
     with pytest.raises(errors.LeaseInUse):
         engine.advance("a", **again)
@@ -222,7 +222,7 @@ def test_a_living_query_keeps_its_lease_while_it_holds_no_batch() -> None:
 
 
 def test_a_run_that_no_checkpoint_names_is_begun_again_by_all_but_those_who_waited() -> None:
-    """A query that died before Spark wrote an offset takes its lease back at once. Of two that waited one gets it."""
+    """A query that died before Spark wrote an offset gets its lease back immediately. A query that waited does not."""
     engine = engine_with("all", 5)
     engine.advance("a", epoch=None, finished=0, messages=2)
     enter = c.EnterLease("q", "a", "new", None, fresh=True)
@@ -232,17 +232,17 @@ def test_a_run_that_no_checkpoint_names_is_begun_again_by_all_but_those_who_wait
 
 
 def test_a_planned_batch_keeps_its_lease_from_other_queries_and_not_from_its_own() -> None:
-    """Spark writes a batch's offset before it asks for tasks: from here on a checkpoint names the lease, read or not."""
+    """Spark writes a batch's offset before it plans tasks. From then on a checkpoint names the lease, read or not."""
     again = {"run": "new", "epoch": None, "finished": 0}
     for life in (lambda engine: engine, Engine.recovered, Engine.from_snapshot):
         engine = engine_with("all", 5)
         engine.advance("a", epoch=None, finished=0, messages=2)
-        engine.run(c.PlanBatches("a", 0, 1))  # ahead: no offset is written yet
+        engine.run(c.PlanBatches("a", 0, 1))  # planned ahead: no offset is written yet
         assert engine.advance("a", run="r2", epoch=None, finished=0, messages=2) == (2, 1)
         engine.plan("a", run="r2", epoch=2, after=0, batch=1, written=True)
         logged = len(engine.log)
         engine.plan("a", run="r2", epoch=2, after=0, batch=1, written=True)
-        assert len(engine.log) == logged  # once of each run
+        assert len(engine.log) == logged  # once for each run
         engine = life(engine)
         engine.run(c.StartBroker())
         with pytest.raises(errors.LeaseInUse, match="another query uses lease 'a' now"):
@@ -250,11 +250,11 @@ def test_a_planned_batch_keeps_its_lease_from_other_queries_and_not_from_its_own
         assert engine.advance("a", run="r2", epoch=None, finished=1, messages=2) == (3, 2)
         engine.pass_time(26)
         assert engine.advance("a", **again) == (4, 1)
-        assert [lease["checkpointed"] for lease in engine.run(c.ListLeases())] == [False]  # the new run is in none yet
+        assert [lease["checkpointed"] for lease in engine.run(c.ListLeases())] == [False]  # no checkpoint names the new run yet
 
 
 def test_a_link_that_ends_costs_the_same_however_many_others_there_are() -> None:
-    """Thousands may end at once, and the broker goes on meanwhile."""
+    """Thousands of links may end together, and the broker stays responsive."""
 
     def cost(links: int) -> float:
         state, now, costs = BrokerState(), c.Now(START, 0), []

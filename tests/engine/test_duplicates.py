@@ -1,4 +1,4 @@
-"""The window of message ids: what it forgets, what that costs, and that a restart forgets the same."""
+"""The window of message ids: when it forgets an id, the cost of that, and the same window after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Q12 Q13 C8: what becomes of messages that nobody will process, by policy and cause; what a dead letter takes along."""
+"""Q12 Q13 C8: the fate of unprocessed messages by policy and cause, and the attributes that a dead letter keeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import SECOND, START, Engine
 
 
-# How a delivery ends, by its cause.
+# Ways to end a delivery, by cause.
 def reject(engine: Engine, holder: int) -> None:
     engine.run(c.Settle("q", holder, RowSet.single(0), Outcome.REJECTED, "not JSON"))
 
@@ -62,7 +62,7 @@ def lock_out(engine: Engine, holder: int) -> None:
 
 
 TABLE = [
-    # what happens to a message that is held for the first time, the queue's options, what becomes of it
+    # the end of a message's first delivery, the queue's options, the fate of the message
     (reject, {}, "dead_lettered"),
     (reject, {"rejected": "archive"}, "rejected"),
     (reject, {"deadLetterQueue": None}, "rejected"),
@@ -110,7 +110,7 @@ def test_what_becomes_of_a_message_by_cause_and_policy(end: Any, options: dict[s
         assert cell(engine, 0, "reason", "dead") == reason
         assert queue(engine, "dead").origins == ["q"]
         assert cell(engine, 0, "came_from", "dead") == 1
-        assert cell(engine, 0, "attempts", "dead") == 0  # it counts anew there
+        assert cell(engine, 0, "attempts", "dead") == 0  # the count starts again there
     survives(engine)
 
 
@@ -118,7 +118,7 @@ def test_what_becomes_of_a_message_by_cause_and_policy(end: Any, options: dict[s
     ("policy", "dlq", "becomes"), [("deadLetter", "dead", 1), ("archive", "dead", 0), ("deadLetter", None, 0)]
 )
 def test_what_expires_goes_by_policy_and_does_not_expire_again(policy: str, dlq: str | None, becomes: int) -> None:
-    """Q9 Q13: a delayed message that expires before it is due goes the same way."""
+    """Q9 Q13: also for a delayed message that expires before it is due."""
     expiry = np.array([START // 1000 + 5000] * 3)
     due = np.array([0, START // 1000 + 9000, 0])
     engine = make(3, attributes=Attributes(expiry=expiry, due=due), expired=policy, deadLetterQueue=dlq)
@@ -134,7 +134,7 @@ def test_what_expires_goes_by_policy_and_does_not_expire_again(policy: str, dlq:
 
 
 def test_every_failed_attempt_counts_until_the_last() -> None:
-    """Q13 Q23: twenty by default; each way back that counts is one."""
+    """Q13 Q23: twenty by default. Each counted return is an attempt."""
     engine = make(1)
     for attempt in range(20):
         assert fate(engine) == "available"
@@ -147,8 +147,10 @@ def test_every_failed_attempt_counts_until_the_last() -> None:
 
 
 def test_what_a_default_outcome_did_is_delivered_and_does_not_count_towards_the_limit_of_attempts() -> None:
-    """Q13: the delivery count rises all the same (Q10); attempts that do count are told apart from it, also by who alters the
-    queue, and what never ended so costs no column."""
+    """Q13: the delivery count still rises (Q10). `maxAttempts` and an alteration of it compare only the other attempts.
+
+    A block without default outcomes has no column for them.
+    """
     engine = make(2, maxAttempts=3)
     engine.run(c.Release("q", taken(engine, 1), RowSet.single(0), Cause.MODIFIED))
     assert queue(engine).blocks[0].defaulted.values is None
@@ -162,7 +164,7 @@ def test_what_a_default_outcome_did_is_delivered_and_does_not_count_towards_the_
     assert (cell(engine, 0, "attempts"), fate(survives(engine))) == (6, "available")
     holder = taken(engine)
     engine.run(c.Release("q", holder, RowSet.single(0), Cause.MODIFIED), c.Release("q", holder, RowSet.single(1), Cause.MODIFIED))
-    assert [fate(survives(engine), row) for row in range(2)] == ["dead_lettered", "available"]  # the third, and the first
+    assert [fate(survives(engine), row) for row in range(2)] == ["dead_lettered", "available"]  # third and first counted attempt
     assert engine.run(c.AlterQueue("q", {"defaultOutcomeCounts": "true"})) is True
     leave_modified(engine, taken(engine))
     assert fate(survives(engine), 1) == "dead_lettered"
@@ -179,7 +181,7 @@ def test_a_redriven_message_has_had_no_attempts_of_any_kind() -> None:
 
 
 def test_a_limit_of_attempts_that_is_altered_is_asked_at_the_next_return() -> None:
-    """Q13 Q21: what waits with as many attempts, or more, is delivered once more; so is what a link holds meanwhile."""
+    """Q13 Q21: messages at or above the new limit are delivered again, and so are messages that a link holds."""
     engine = make(2, maxAttempts=9)
     for _ in range(3):
         engine.run(c.Release("q", taken(engine), RowSet.range(0, 2), Cause.MODIFIED))
@@ -187,15 +189,15 @@ def test_a_limit_of_attempts_that_is_altered_is_asked_at_the_next_return() -> No
     assert engine.run(c.AlterQueue("q", {"maxAttempts": 2})) is True
     assert [fate(engine, row) for row in range(2)] == ["acquired", "available"]
     engine.run(c.Release("q", holder, RowSet.single(0), Cause.RELEASED))
-    assert [fate(engine, row) for row in range(2)] == ["available", "available"]  # this one did not count
+    assert [fate(engine, row) for row in range(2)] == ["available", "available"]  # a release is not an attempt
     engine.run(c.Release("q", taken(survives(engine)), RowSet.range(0, 2), Cause.MODIFIED))
     assert [fate(engine, row) for row in range(2)] == ["dead_lettered", "dead_lettered"]
     survives(engine)
 
 
 def test_what_an_operator_says_of_one_row_goes_by_policy_and_a_lost_batch_dead_letters_nothing() -> None:
-    """Q13 S3: a batch fails as a whole, so its end is no message's last attempt, however often that is; it raises the delivery
-    count. What a consumer says of a message counts as before."""
+    """Q13 S3: a batch fails as a whole, so its end raises the delivery count, but is never a message's last attempt. An outcome
+    of a single message counts as before."""
     engine = make(4, maxAttempts=2)
     for round_ in range(1, 4):
         epoch, number = engine.advance("L", epoch=None, finished=round_ - 1, timeout=10 * SECOND, fail_on_data_loss=False)
@@ -215,7 +217,7 @@ def test_what_an_operator_says_of_one_row_goes_by_policy_and_a_lost_batch_dead_l
 
 
 def test_a_dead_letter_takes_along_what_is_its_own() -> None:
-    """Q13: size, priority, group, additions to its annotations, its payload by reference; not its delivery count."""
+    """Q13: size, priority, group, added annotations, and the payload by reference; not the delivery count."""
     attributes = Attributes(
         priority=np.array([0, 9, 5]), group=Coded(["g", "h"], np.array([1, 0, 2])), closes=np.array([0, 0, 1])
     )
@@ -237,7 +239,7 @@ def test_a_dead_letter_takes_along_what_is_its_own() -> None:
     assert dead.overlays.among(slice(0, 2)) == {1: [b"note"]}
     assert dead.errors == {0: "why", 1: "why"}
     assert np.asarray(dead.came_from.get(slice(0, 2))).tolist() == [1, 3]
-    assert not [name for name, _ in queue(engine).groups.names()]  # nothing of these groups is left behind
+    assert not [name for name, _ in queue(engine).groups.names()]  # the queue forgets these groups
     survives(engine)
 
 
@@ -254,7 +256,7 @@ def test_messages_of_several_blocks_go_in_order() -> None:
     survives(engine)
 
 
-# A dead-letter queue that cannot take them loses nothing and blocks nobody.
+# Dead-letter queues that accept no dead letters. No message is lost, and no consumer is blocked.
 def _missing(engine: Engine) -> None:
     engine.run(c.DeleteQueue("dead"))
 
@@ -278,7 +280,7 @@ def test_a_dead_letter_that_nobody_takes_stays_with_its_reason(spoil: Any) -> No
     assert queue(engine).blocks[0].errors == {0: "not JSON"}
     assert cell(engine, 0, "reason") == Reason.REJECTED
     survives(engine)
-    # Redriven, it is back at its place as if nobody had tried it, and of its group.
+    # A redrive puts it back at its place, in its group, without attempts.
     assert engine.run(c.Redrive("q")) == (1, None, 0)
     assert fate(engine) == "available"
     assert queue(engine).stayed == 0
@@ -290,7 +292,7 @@ def test_a_dead_letter_that_nobody_takes_stays_with_its_reason(spoil: Any) -> No
 
 
 def test_a_full_dead_letter_queue_takes_what_fits() -> None:
-    """Q13 Q15: also when its overflow is *ring*: it drops nothing that is there for what comes."""
+    """Q13 Q15: also with overflow *ring*: dead letters do not replace existing messages."""
     for overflow in ("block", "reject", "ring"):
         engine = make(3, dead={"maxMessages": 2, "overflow": overflow})
         holder = taken(engine)
@@ -304,7 +306,7 @@ def test_a_full_dead_letter_queue_takes_what_fits() -> None:
 
 @pytest.mark.parametrize("held", [True, False])
 def test_what_dies_in_several_queues_at_once_shares_the_room(held: bool) -> None:
-    """Q13 Q15: locks that end, and messages that expire."""
+    """Q13 Q15: for locks that end and messages that expire."""
     mortal = Attributes(expiry=np.array([START // 1000 + 5000] * 3))
     options = {"maxAttempts": 1, "expired": "deadLetter", "lockTimeout": 5000}
     engine = make(3, dead={"maxMessages": 4}, attributes=mortal, **options)
@@ -320,7 +322,7 @@ def test_what_dies_in_several_queues_at_once_shares_the_room(held: bool) -> None
 
 
 def transaction(engine: Engine, posted: int = 0, fail: bool = False) -> None:
-    """Says something else of each message of `q`: each is a part of the decision."""
+    """Reject each message of `q` with another error, so that each is a part of the decision."""
     number, holder = engine.run(c.BeginTransaction(1)), taken(engine)
     if posted:
         engine.run(c.Post(number, "dead", posted, 10))
@@ -331,7 +333,7 @@ def transaction(engine: Engine, posted: int = 0, fail: bool = False) -> None:
 
 
 def batch(engine: Engine) -> None:
-    """Publish, from a query."""
+    """Publish outcomes of a query."""
     epoch, number = engine.advance("L", epoch=None, finished=0)
     rows = engine.read("L", epoch=epoch, batch=number)
     said = [RowsOutcome("rejected", f"error {row}", RowSet.single(row)) for row in rows]
@@ -339,7 +341,7 @@ def batch(engine: Engine) -> None:
 
 
 def locks(engine: Engine) -> None:
-    """Two links, each with a lock of its own."""
+    """Let the locks of two links end."""
     engine.run(c.AlterQueue("q", {"lockTimeout": 10_000}))
     for _ in range(2):
         taken(engine, 2)
@@ -361,7 +363,7 @@ def test_what_dies_in_several_parts_of_one_decision_shares_the_room(end: Any, ov
     assert queue(engine, "dead").live == 2
     assert queue(engine, "dead").bytes <= 21
     assert [fate(engine, row) for row in range(4)] == ["dead_lettered"] * 4
-    died_there = np.count_nonzero(np.asarray(queue(engine, "dead").blocks[0].origin.get(slice(0, 2))))  # the others were posted
+    died_there = np.count_nonzero(np.asarray(queue(engine, "dead").blocks[0].origin.get(slice(0, 2))))  # without posted messages
     assert queue(engine).stayed == 4 - died_there
     survives(engine)
 
@@ -373,7 +375,7 @@ def test_the_bytes_of_a_dead_letter_queue_are_limited_too() -> None:
 
 
 def test_dead_letters_that_come_back_for_the_same_reason_end_there() -> None:
-    """Q13: directly, and over others; for another reason they go on, as queues for delayed retries need it."""
+    """Q13: directly or through other queues. With another reason they continue: delayed retries depend on it."""
     engine = make(1, dead={"deadLetterQueue": "q"})
     reject(engine, taken(engine))
     engine.run(c.Settle("dead", taken(engine, name="dead"), RowSet.single(0), Outcome.REJECTED))
@@ -381,7 +383,7 @@ def test_dead_letters_that_come_back_for_the_same_reason_end_there() -> None:
     assert queue(engine, "dead").stayed == 1
     assert queue(engine).live == 0
     survives(engine)
-    # over others
+    # through other queues
     engine = Engine()
     for name, following in (("q", "b"), ("b", "c"), ("c", "q")):
         engine.run(c.DeclareQueue(name, options={"deadLetterQueue": following}))
@@ -394,7 +396,7 @@ def test_dead_letters_that_come_back_for_the_same_reason_end_there() -> None:
 
 
 def test_expired_messages_do_not_go_round_by_themselves() -> None:
-    """Q13: nobody has to do anything for that, so it would never end. A retry queue, rejected there and expired here, works."""
+    """Q13: such a cycle needs no consumer, so it would never end. A retry queue still works: rejected, then expired."""
     engine = Engine()
     for name, following in (("q", "b"), ("b", "q"), ("x", "q")):
         engine.run(c.DeclareQueue(name, options={"deadLetterQueue": following, "expired": "deadLetter", "messageTtl": 1000}))
@@ -419,7 +421,7 @@ def test_expired_messages_do_not_go_round_by_themselves() -> None:
 
 
 def test_what_every_link_has_refused_can_be_a_dead_letter() -> None:
-    """Q12: when the last one refuses it, and when one that had not ends."""
+    """Q12: when the last link refuses it, and when the only link ends that had not refused it."""
     engine = make(3, refusedByAll="deadLetter")
     a, b = taken(engine, 3), taken(engine, 0)
     refuse = c.Release("q", a, RowSet.range(0, 2), Cause.MODIFIED_UNCOUNTED, True)
@@ -427,7 +429,7 @@ def test_what_every_link_has_refused_can_be_a_dead_letter() -> None:
     assert [fate(engine, row) for row in range(3)] == ["available", "available", "acquired"]
     engine.run(c.Acquire("q", b, 1), c.Release("q", b, RowSet.single(0), Cause.MODIFIED_UNCOUNTED, True))
     assert [fate(engine, row) for row in range(3)] == ["dead_lettered", "available", "acquired"]
-    engine.run(c.Acquire("q", b, 1), c.Unsubscribe("q", b))  # it held the second, and gives it back
+    engine.run(c.Acquire("q", b, 1), c.Unsubscribe("q", b))  # it held the second message, and returns it
     assert [fate(engine, row) for row in range(3)] == ["dead_lettered", "dead_lettered", "acquired"]
     assert [cell(engine, row, "reason", "dead") for row in range(2)] == [Reason.REFUSED] * 2
     survives(engine)
@@ -447,12 +449,12 @@ def test_a_queue_tells_how_many_of_its_messages_died() -> None:
 
 
 def test_what_is_said_of_many_messages_takes_space_once() -> None:
-    """Q13: in its queue, in the dead-letter queue, in a snapshot and after a restart; what is said no more takes none."""
+    """Q13: in its queue, the dead-letter queue, a snapshot and after a restart. Unused errors take no space."""
     engine, count = make(300), 300
     link = engine.run(c.Subscribe("q"))
     engine.run(c.Acquire("q", link, count))
     for row in range(count):
-        text = f"{'x' * 900}, {row % 3}"  # a new object each time, as from the wire
+        text = f"{'x' * 900}, {row % 3}"  # a new object for each, as from a connection
         engine.run(c.Settle("q", link, RowSet.single(row), Outcome.REJECTED, text))
     assert [packed.count(b"xxx, ") for packed in engine.persisted()[1]] == [3, 3]
     for life in (engine, engine.from_snapshot(), engine.recovered()):

@@ -1,7 +1,7 @@
-"""Q12 Q13 Q20 Q21 Q23: histories of three queues, whose messages die, are moved, copied and redriven, against a plain model.
+"""Q12 Q13 Q20 Q21 Q23: histories of three queues with dead letters, moves, copies and redrives, against a simple model.
 
-`q` and `r` send their dead letters to `dead`, which has room for a few, and whose own go back to `q`. Everything that was ever
-sent is somewhere, as often as it was copied; and after every command a recovery and a snapshot are the same.
+`q` and `r` send their dead letters to `dead`, which has room for a few. The dead letters of `dead` go to `q`. Each message
+exists as often as it was sent and copied. After every command a recovery and a snapshot give the same state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .ends import survives
 from .harness import Engine
 
 NAMES = ("q", "r", "dead")
-TTL, WAIT = 10, 13  # seconds: whenever somebody looks, a message has its time, or it has been over for longer than a portion
+TTL, WAIT = 10, 13  # seconds: at any look a message is alive, or was expired for longer than one round of housekeeping
 DELAY = 20  # longer than one wait
 RETRY = 5  # shorter
 SELDOM = st.sampled_from([False, False, True])
@@ -39,16 +39,16 @@ WORK = st.sampled_from(["reject", "reject", "modify", "modify", "send", "wait", 
 
 @dataclass
 class Message:
-    payload: tuple[int, int]  # where it lies in the log: record and row
+    payload: tuple[int, int]  # its place in the log: record and row
     state: State = State.AVAILABLE
     outcome: Outcome = Outcome.NONE
     holder: int = 0
     attempts: int = 0
-    defaulted: int = 0  # of these, those that a default outcome ended
+    defaulted: int = 0  # attempts that a default outcome ended
     expires: float | None = None
     due: float = 0.0  # DELAYED until then
     reason: Reason = Reason.NONE
-    origin: tuple[str, int] | None = None  # where it died first
+    origin: tuple[str, int] | None = None  # the first queue that gave it up, and its place there
     stayed: bool = False
 
     def seen(self) -> tuple[Any, ...]:
@@ -94,7 +94,7 @@ class EndsMachine(RuleBasedStateMachine):
         self.send("r", counts[1], mortal=True)
         self.send("r", 1, mortal=False, later=True)
 
-    # What happens to messages: each rule tells the engine, and does the same to the model.
+    # Each rule runs a command in the engine, and does the same to the model.
     @rule(name=st.sampled_from(["q", "r"]), count=st.integers(1, 4), mortal=st.booleans(), later=SELDOM)
     def sends(self, name: str, count: int, mortal: bool, later: bool) -> None:
         self.send(name, count, mortal, later)
@@ -139,7 +139,7 @@ class EndsMachine(RuleBasedStateMachine):
 
     @rule(work=st.lists(st.tuples(st.sampled_from([*NAMES, "dead"]), WORK, st.integers(1, 3)), min_size=2, max_size=6))
     def work(self, work: list[tuple[str, str, int]]) -> None:
-        """Some take and end at once, in turn, while time passes."""
+        """Links take and end messages in turn, while time passes."""
         for name, how, credit in work:
             holder = min((link for link, of in self.links.items() if of == name), default=None)
             if holder is None:
@@ -198,7 +198,7 @@ class EndsMachine(RuleBasedStateMachine):
         }
         before = len(self.engine.log)
         self.engine.run(c.Tick())
-        rooms = {name: model.room() for name, model in self.models.items()}  # all is decided before the first is moved
+        rooms = {name: model.room() for name, model in self.models.items()}  # decided before the first message moves
         for name in self.in_order(before):
             if self.models[name].options.get("expired") == "deadLetter" and self.models[name].options.get("deadLetterQueue"):
                 self.dead_letter(name, over[name], Reason.EXPIRED, rooms)
@@ -229,7 +229,7 @@ class EndsMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), dies=st.booleans())
     def pause(self, name: str, dies: bool) -> None:
-        """Nobody gets anything, a restart in between or not, and then everything."""
+        """A paused queue delivers nothing, with or without a restart; a resumed one delivers everything."""
         model = self.models[name]
         assert self.engine.run(c.PauseQueue(name)) is True
         model.paused = True
@@ -304,7 +304,7 @@ class EndsMachine(RuleBasedStateMachine):
         return [n for n, message in enumerate(rows) if message.state == State.ACQUIRED and message.holder == holder]
 
     def in_order(self, before: int) -> list[str]:
-        """The queues of which the log says something since then: who comes first gets the room."""
+        """Return the queues of later events in the log, in the order in which their dead letters get room."""
         events = [codec.decode(meta) for meta, _ in self.engine.log[before:]]
         return list(dict.fromkeys(event.queue for event in events if isinstance(event, (Moved, e.Expired))))
 
@@ -408,7 +408,7 @@ class EndsMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """All that was sent, and copied, is once alive or ended for good; what moved or died is alive elsewhere."""
+        """Each sent or copied message exists once, alive or ended; moved messages and dead letters count at their new place."""
         left = Counter[tuple[int, int]]()
         for model in self.models.values():
             gone = [m for m in model.rows if m.outcome == Outcome.MOVED or (m.outcome == Outcome.DEAD_LETTERED and not m.stayed)]

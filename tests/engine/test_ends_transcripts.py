@@ -1,4 +1,4 @@
-"""Q12 Q13 Q20 Q21: histories of several queues whose messages die, come back, are moved; see `test_transcripts` for the form."""
+"""Q12 Q13 Q20 Q21: transcripts of several queues with dead letters, redrives and moves. See `test_transcripts`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cell(block: Block, column: str, row: int) -> int:
 
 
 class Ends:
-    """The words: each begins with the queue or the link that it is about. `q` is there from the beginning."""
+    """The commands: each begins with its queue or link. Queue `q` exists from the beginning."""
 
     def __init__(self) -> None:
         self.engine = Engine()

@@ -1,10 +1,14 @@
-"""Q1 Q2 Q7 Q8 Q9 Q12 to Q18 Q20 to Q23 C8 C11 D1 D3: everything that one queue can do, at once, in random histories.
+"""Q1 Q2 Q7 Q8 Q9 Q12 to Q18 Q20 to Q23 C8 C11 D1 D3: random histories of one queue with all its features.
 
-The machines beside this file know what each feature does; here is what must hold however they meet. After every command nothing
-is lost or invented, bytes and names are those of the rows, no key is too many, a group has one holder, and a restart finds the
-same. Whoever acquires gets exactly the first messages that he may have, as a person would find them by looking at every row.
+The other machines in this folder check single features. This test checks the laws of any combination. After every command:
 
-A failure says its seed, and its history is in the output. There is one selector: a message matches it when its place is odd.
+- No message is lost or invented. Bytes and names match the rows.
+- The keys are within their limit, and a group has one holder.
+- A restart finds the same state.
+
+A consumer acquires exactly the first eligible messages. The test finds them by a look at every row.
+
+A failure prints its seed and its history. There is one selector: it matches messages at odd places.
 """
 
 from __future__ import annotations
@@ -35,10 +39,10 @@ from penstock.broker_core.engine.model.state import conserved
 from .harness import SECOND, START, Engine
 from .laws import Watch, column, picture
 
-COMMANDS = 60  # of a history. Fewer messages come than a block has places: all are in block 0
+COMMANDS = 60  # in a history. All messages fit into block 0
 NAMES = ["a", "b", "c"]  # of groups, of keys
 REFUSALS = (errors.InUse, errors.ResourceLimit, errors.TransactionRolledBack)
-OPTIONS: dict[str, list[Any]] = {  # what a queue is declared with, and altered to
+OPTIONS: dict[str, list[Any]] = {  # values for declarations and alterations
     "deadLetterQueue": ["dead", "dead", "missing", None],
     "rejected": ["deadLetter", "deadLetter", "archive", "return"],
     "expired": ["archive", "deadLetter"],
@@ -58,7 +62,7 @@ OPTIONS: dict[str, list[Any]] = {  # what a queue is declared with, and altered 
 KINDS: dict[str, dict[str, Any]] = {"fifo": {}, "priority": {"levels": 3}, "lastvalue": {"key": "subject", "maxKeys": 2}}
 
 
-class Odd:  # the selector, of which all is known
+class Odd:  # the selector, evaluated for all rows
     def known(self, queue: Queue, block: int) -> Any:
         return np.arange(queue.blocks[block].filled) % 2 == 1
 
@@ -68,7 +72,7 @@ def rows_in(block: Block, *states: State) -> Any:
 
 
 class History:
-    """One queue `q` with its links, at most one lease and one transaction; `dead` takes dead letters and what is moved."""
+    """One queue `q` with its links, at most one lease and one transaction; `dead` gets dead letters and moved messages."""
 
     length = COMMANDS
 
@@ -76,9 +80,9 @@ class History:
         self.seed, self.random = seed, random.Random(seed)
         self.engine = Engine()
         self.watch = Watch()
-        self.posted = 0  # messages of the open transaction, a byte each
-        self.stored: set[bytes] = set()  # message ids of what was confirmed
-        self.links: dict[int, str | None] = {}  # the selector of each
+        self.posted = 0  # messages of the open transaction, one byte each
+        self.stored: set[bytes] = set()  # message ids of confirmed messages
+        self.links: dict[int, str | None] = {}  # their selectors
         self.transaction: int | None = None
         kind, its_own = self.random.choice(list(KINDS.items()))
         options = {name: self.random.choice(values) for name, values in OPTIONS.items()}
@@ -95,7 +99,7 @@ class History:
         return self.engine.state.queues["q"]
 
     def commands(self) -> list[Callable[[], None]]:
-        """The commands of a history; one that is there several times comes more often."""
+        """Return the commands of a history; their repetitions are weights."""
         return [
             *3 * [self.a_link_comes, self.discharge, self.time_passes],
             *2 * [self.refuse, self.a_link_goes, self.a_lease_acquires, self.a_lease_is_released, self.retire],
@@ -105,7 +109,7 @@ class History:
         ]
 
     def promises(self) -> None:
-        """Check what else holds after every command."""
+        """Check further promises after every command."""
 
     def play(self) -> None:
         commands = self.commands()
@@ -124,13 +128,13 @@ class History:
             self.promises()
             a_start_finds_the_same(self.queue, self.engine.from_snapshot())
         a_start_finds_the_same(self.queue, self.engine.recovered())
-        state = BrokerState.restore(meta.encode(), blocks)  # as most starts do: of a snapshot, and what the log has after it
+        state = BrokerState.restore(meta.encode(), blocks)  # a snapshot and the log after it
         for event, position in self.engine.log[logged:]:
             apply(state, codec.decode(event), position)
         a_start_finds_the_same(self.queue, Engine(state, self.engine.log))
 
     def eligible(self, holder: int, selector: str | None) -> list[int]:
-        """The rows that a link, or (0) a lease may acquire now, the highest level first."""
+        """Return the rows that a link or a lease (0) may acquire now, the highest level first."""
         queue, block = self.queue, self.queue.blocks.get(0)
         if block is None or queue.paused or queue.consumers.active not in (None, holder):
             return []
@@ -144,8 +148,8 @@ class History:
         return self.in_turn(sorted(np.flatnonzero(may).tolist(), key=self.level, reverse=True))
 
     def in_turn(self, rows: list[int]) -> list[int]:
-        """Leave out what overtakes a message that waits for its retry: all of its group, or all that there is where one consumer
-        works at a time."""
+        """Remove rows that would overtake a message that waits for its retry: rows of its group, or all rows if the queue has
+        one consumer at a time."""
         queue, block = self.queue, self.queue.blocks[0]
         waiting = [row for row in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[row]]
         groups = column(block, "group") if queue.grouping is not None else np.zeros(block.filled)
@@ -162,17 +166,17 @@ class History:
 
     @property
     def now(self) -> int:
-        """Milliseconds since 1970; it does not go back, whatever the clock of the machine does."""
+        """Milliseconds since 1970. The value never decreases, even if the machine's clock is set back."""
         return max(self.engine.wall, self.engine.state.time) // 1000
 
     def held(self, link: int) -> list[int]:
-        """Rows that a link holds, without what a transaction ends."""
+        """Return the rows that a link holds, except rows that a transaction ends."""
         places, said = np.arange(self.queue.next_sequence), self.engine.state.transactions.retired(link)
         rows: list[int] = self.queue.held_by(link, RowSet.of_sequences(places)).minus(said).sequences().tolist()
         return rows
 
     def some_held(self) -> tuple[int, RowSet]:
-        """A link that holds something, and some of that; where none does, nothing of nobody."""
+        """Return a link and some of its rows; link 0 without rows if no link holds a message."""
         link = self.random.choice([link for link in self.links if self.held(link)] or [0])
         rows = self.held(link)
         some = self.random.sample(rows, self.random.randint(1, len(rows))) if rows else []
@@ -204,7 +208,7 @@ class History:
         self.stored |= {*ids}
 
     def send_immediate(self) -> None:
-        """Offer messages to links. Those that nothing waits for take what they can; other messages leave no trace."""
+        """Offer messages to links. Links without waiting messages take as many as they can; other messages leave no trace."""
         count, attributes = self.messages()
         offers = [
             c.Offer(link, self.random.randint(0, 2), (), Odd() if selector else None, self.matches(count) if selector else None)
@@ -236,11 +240,11 @@ class History:
         return np.array([self.random.choice([True, False]) for _ in range(count)])
 
     def may_take(self, link: int, selector: str | None) -> bool:
-        """Say whether it is the link's turn, and nothing waits for it."""
+        """Say whether the link may consume, and no message waits for it."""
         return not self.queue.paused and self.queue.consumers.active in (None, link) and not self.eligible(link, selector)
 
     def known_ids(self, attributes: Attributes, out: set[int]) -> set[int]:
-        """Find the messages whose ids were stored before, or are those of earlier ones of these."""
+        """Find the messages whose ids were stored before, or belong to earlier messages of this command."""
         known, again = {*self.stored}, set()
         for row, one in enumerate(() if attributes.ids is None else attributes.ids.tolist()):
             if row not in out and one:
@@ -249,14 +253,14 @@ class History:
         return again
 
     def could_have(self, offer: c.Offer, attributes: Attributes, row: int) -> bool:
-        """Say whether nothing but the link's credit stands between it and an arriving message that was not stored."""
+        """Say whether the link could have taken a message that was not stored, if its credit allowed it."""
         queue = self.queue
         if attributes.due is not None and attributes.due[row] > self.now:
             return False
         if offer.matches is not None and not offer.matches[row]:
             return False
         if attributes.ids is not None and attributes.ids[row] and (attributes.ids == attributes.ids[row]).sum() > 1:
-            return False  # a duplicate goes with the first of its id
+            return False  # a duplicate has the fate of the first message with its id
         block = queue.blocks.get(0)
         waiting = [] if block is None else [r for r in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[r]]
         level = int(queue.level_of(int(attributes.priority[row]))) if attributes.priority is not None else 0
@@ -270,7 +274,7 @@ class History:
         return int(queue.grouping.owners(np.array([code]))[0]) in (0, offer.holder)
 
     def post(self) -> None:
-        """Send in a transaction, which a discharge ends."""
+        """Send messages in a transaction, which a discharge ends."""
         if self.transaction is None:
             self.transaction = self.engine.run(c.BeginTransaction(1))
         count, attributes = self.messages()
@@ -294,7 +298,7 @@ class History:
             self.engine.run(c.Unsubscribe("q", link))
 
     def acquire(self) -> None:
-        """Take what is eligible, in order, of one level at a time, and nothing else."""
+        """Acquire the eligible messages, in order, of one level at a time, and no others."""
         if self.links:
             (link, selector), most = self.random.choice(list(self.links.items())), self.random.randint(1, 3)
             eligible = self.eligible(link, selector)
@@ -320,7 +324,7 @@ class History:
         self.engine.run(c.Tick())
 
     def a_lease_acquires(self) -> None:
-        """As a link that has refused nothing, but of all levels at once."""
+        """Acquire as a link without refused messages does, but from all levels together."""
         if not self.engine.state.leases:
             selector, most = self.random.choice([None, "odd"]), self.random.randint(1, 3)
             expected = self.eligible(0, selector)[:most]
@@ -348,7 +352,7 @@ class History:
         self.engine.run(c.Move("q", "dead", self.random.randint(1, 2)))
 
     def retire(self) -> None:
-        """Settle in a transaction: to be done at its discharge."""
+        """Settle messages in a transaction; its discharge applies the outcome."""
         if self.transaction is None:
             self.transaction = self.engine.run(c.BeginTransaction(1))
         disposition, settled = (
@@ -363,14 +367,14 @@ class History:
             self.engine.run(c.DischargeTransaction(transaction, fail=self.random.choice([True, False])))
 
     def record(self) -> None:
-        """A pass begins, or the one that has begun ends."""
+        """Begin a recording, or end the current one."""
         number = self.queue.id
         current = self.engine.run(c.BeginRecording(number, self.random.randint(1, 9), 1 << 40))
         if current is not None and self.random.choice([True, False]):
             self.engine.run(c.EndRecording(number, current.number, 0))
 
     def clean(self) -> None:
-        """Payloads of some messages are copied ahead; a part of the log that nobody needs is dropped."""
+        """Copy the payloads of some messages, and drop an unneeded part of the log."""
         for its in self.engine.state.queues.values():
             for number, block in its.blocks.items():
                 rows = np.flatnonzero([self.random.choice([True, False]) for _ in range(block.filled)])
@@ -385,7 +389,7 @@ class History:
         self.engine.run(c.AlterQueue("q", {option: self.random.choice(OPTIONS[option])}))
 
     def restart(self) -> None:
-        """From the journal or from a snapshot; leases go on, links and transactions do not; the clock may have been set back."""
+        """Restart from the journal or a snapshot. Leases survive, links and transactions end. The clock may be set back."""
         wall = self.random.choice([self.engine.wall, START]) + SECOND
         found = self.random.choice([Engine.recovered, Engine.from_snapshot])(self.engine)
         a_start_finds_the_same(self.queue, found)
@@ -407,7 +411,7 @@ def bytes_add_up(queue: Queue) -> None:
 
 
 def names_add_up(queue: Queue) -> None:
-    """Rows that are not archived keep theirs, and so do dead letters that stay."""
+    """Live rows and dead letters that stay keep their names."""
     for block in queue.blocks.values():
         kept = (block.state[: block.filled] != State.ARCHIVED) | (column(block, "stayed") > 0)
         for name, names in (("group", queue.groups), ("key", queue.keys)):
@@ -420,7 +424,7 @@ def no_key_is_too_many(queue: Queue) -> None:
 
 
 def a_group_has_one_holder(queue: Queue) -> None:
-    """Whoever holds a message of it; one who holds none keeps it only where groups are sticky."""
+    """A group's holder holds a message of it. Only a sticky holder keeps a group without messages."""
     if queue.grouping is not None and 0 in queue.blocks:
         block, codes = queue.blocks[0], np.arange(queue.groups.size)
         groups, holders = column(block, "group"), column(block, "holder")
@@ -430,8 +434,8 @@ def a_group_has_one_holder(queue: Queue) -> None:
 
 
 def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
-    """Compare what is derived, which a start counts anew. The codes of names may be others; so may be names that no row has,
-    but a sticky link."""
+    """Compare derived state, which a start counts again. Codes of names may differ, and so may names that no row uses,
+    only a sticky link."""
     found = started.state.queues["q"]
     for name in ("counts", "bytes", "available_bytes", "stayed", "ended"):
         assert getattr(found, name) == getattr(queue, name), name
@@ -443,7 +447,7 @@ def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
 
 
 def used(names: Dictionary) -> dict[str, int]:
-    """By name, how many rows have it."""
+    """Count the rows of each name."""
     return {name: rows for name, code in names.names() if (rows := int(names.live(np.array([code]))[0]))}
 
 

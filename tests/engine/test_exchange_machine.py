@@ -1,4 +1,4 @@
-"""E1 E2 E3: whole histories of exchanges against a plain model, with the conservation law and a recovery after every command."""
+"""E1 E2 E3: histories of exchanges against a simple model, with the conservation law and a recovery after every command."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ EXCHANGES = ("d", "f", "t")
 KINDS = {"d": "direct", "f": "fanout", "t": "topic"}
 KEYS = st.sampled_from(["", "k", "k.l", "l"])
 PATTERNS = st.sampled_from(["", "#", "k", "k.*", "*.l", "k.#", "l"])
-ROWS = st.sampled_from([None, (), (0,), (1, 2)])  # what a selector lets through, of three messages; None: no selector
+ROWS = st.sampled_from([None, (), (0,), (1, 2)])  # the rows that a selector accepts, of three messages; None: no selector
 
 
 class Exchanges(RuleBasedStateMachine):
-    """The model: for each queue the numbers of the messages that must be in it, in order, and how each binding was said."""
+    """The model: for each queue the numbers of its messages, in order; for each exchange its bindings."""
 
     @initialize()
     def begin(self) -> None:
@@ -67,7 +67,7 @@ class Exchanges(RuleBasedStateMachine):
         del self.queues[name]
         for exchange, said in self.bindings.items():
             self.bindings[exchange] = [each for each in said if each[0] != name]
-        for stage, parts in self.stages.items():  # a queue takes along what its bindings brought
+        for stage, parts in self.stages.items():  # a deleted queue loses its staged messages
             self.stages[stage] = [part for part in parts if part[0] != name]
 
     @rule(name=st.sampled_from(EXCHANGES), data=st.data())
@@ -111,7 +111,7 @@ class Exchanges(RuleBasedStateMachine):
         self.bindings[exchange] = left
 
     def targets(self, exchange: str, key: str, row: int) -> tuple[set[str], bool]:
-        """Queues where the model would put a message, and whether it is refused."""
+        """Return the queues to which the model routes a message, and whether it is refused."""
         seen: list[str] = []
         place: str | None = exchange
         while place in self.kinds and place not in seen:

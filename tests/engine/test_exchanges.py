@@ -19,14 +19,14 @@ from .harness import Engine
 
 
 class Checked(Engine):
-    """After each command everything is conserved, and the log and a snapshot say the same as the state."""
+    """An engine that checks after each command that messages are conserved, and that log, snapshot and state agree."""
 
     def run(self, *commands: c.Command[Any]) -> Any:
         reply = None
         for command in commands:
             ending = decide(self.state, command, c.Now(self.wall, self.up)).effects.may_end
             reply = super().run(command)
-            for name in ending:  # as a turn does
+            for name in ending:  # as the broker does
                 self.run(c.EndNode(name))
             assert all(map(conserved, self.state.queues.values()))
             assert self.recovered().persisted() == self.persisted()
@@ -111,7 +111,7 @@ def test_E1_one_event_places_a_payload_in_every_queue_that_is_bound() -> None:
         queue = broker.state.queues[name]
         locations = queue.blocks[0].locations(slice(0, len(rows)))
         found = [(int(at) + i) for at, many in zip(locations.payload_row, locations.rows, strict=True) for i in range(int(many))]
-        assert set(locations.position.tolist()) == {position}, "all of them lie in the one record"
+        assert set(locations.position.tolist()) == {position}, "all of them are in one record"
         assert found == rows
 
 
@@ -139,7 +139,7 @@ def test_E3_unroutable_messages_are_refused_dropped_or_go_to_the_alternate() -> 
     broker.run(c.DeclareExchange("dropping", options={"unroutable": "drop"}))
     before = len(broker.log)
     assert broker.send("dropping", "other", 2) == c.Sent(dropped=2)
-    assert len(broker.log) == before, "what goes nowhere is not stored"
+    assert len(broker.log) == before, "unroutable messages are not stored"
     broker.run(c.DeclareExchange("passing", options={"alternate": "rest"}))
     assert broker.send("passing", "other", 2) == c.Sent()
     assert broker.counts() == {"q": 1, "rest": 2}
@@ -185,7 +185,7 @@ def test_E2_a_queue_ends_with_the_link_that_made_it_and_its_messages_with_it() -
     assert broker.counts() == {}
     with pytest.raises(errors.NotFound):
         broker.run(c.Enqueue("q", 1, 10))
-    broker.run(c.CloseLink("q", link))  # too late, and nothing happens
+    broker.run(c.CloseLink("q", link))  # too late, and without effect
 
 
 @pytest.mark.parametrize("lifetime", ["link", "unused"])
@@ -202,7 +202,7 @@ def test_E2_of_an_exchange_that_a_link_made_its_connection_alone_receives(lifeti
 
 
 def test_E2_links_of_one_user_make_so_many_nodes_and_no_more() -> None:
-    """Queues and exchanges together, and as long as they are there; what nobody's link has made counts for nobody."""
+    """The limit counts existing queues and exchanges together; nodes that no link created are not counted."""
     broker, alice = engine("mine"), c.Maker("alice", 2)
     broker.run(c.DeclareQueue("q", options={"lifetime": "link"}, maker=alice), c.DeclareExchange("x", maker=alice))
     before = len(broker.log)
@@ -283,7 +283,7 @@ def test_E2_only_what_can_have_ended_anything_is_looked_at() -> None:
 
 
 def test_E1_c10_a_queue_that_is_made_anew_gets_nothing_that_was_staged_by_its_former_bindings() -> None:
-    """As a durable subscription that is asked for with another filter, while a transaction has a message for the former one."""
+    """For example a durable subscription with a new filter, while a transaction has a message for the old one."""
     broker = engine("q", "r")
     broker.run(c.DeclareExchange("x", "topic"), c.Bind("x", "q", "a"), c.Bind("x", "r", "#"))
     broker.send("x", "a", 2, stage="s")
@@ -306,7 +306,7 @@ def test_E1_stages_go_through_exchanges_by_the_bindings_of_that_moment() -> None
     assert locations.payload_row.tolist() == [0, 2]
     broker.send("x", "b", 1, stage="two", whole=True)
     broker.run(c.DeleteQueue("r"), c.Publish(["two"]))
-    assert broker.counts() == {"q": 2, "s": 1}, "the queue that is gone took its own along"
+    assert broker.counts() == {"q": 2, "s": 1}, "the staged messages of the deleted queue are gone"
 
 
 def test_E3_who_wants_all_or_nothing_gets_an_error_that_names_the_message() -> None:
@@ -335,7 +335,7 @@ def test_E1_a_message_is_refused_only_when_every_queue_refuses_it() -> None:
     for name in ("small", "ring", "blocking"):
         broker.run(c.Bind("x", name, "a"), c.Bind("x", name, f"only.{name}"))
     broker.run(c.Bind("x", "open", "a"))
-    assert as_array(broker.send("x", "a", 3).refused).tolist() == [], "one of them took each"
+    assert as_array(broker.send("x", "a", 3).refused).tolist() == [], "one of the queues accepted each message"
     assert broker.counts() == {"open": 3, "small": 2, "ring": 2, "blocking": 0}
     sent = broker.send("x", "only.small", 2)
     assert (as_array(sent.refused).tolist(), type(sent.error)) == ([0, 1], errors.QueueFull)
@@ -346,7 +346,7 @@ def test_E1_a_message_is_refused_only_when_every_queue_refuses_it() -> None:
     with pytest.raises(errors.QueueFull):
         broker.send("x", "only.small", 1, whole=True)
     with pytest.raises(errors.QueueFull):
-        broker.send("x", "a", 1, whole=True)  # the open queue would take it, but one that blocks is full
+        broker.send("x", "a", 1, whole=True)  # the open queue has room, but a blocking one is full
     assert len(broker.log) == before
 
 
@@ -383,7 +383,7 @@ def test_E2_a_queue_whose_last_message_is_moved_or_purged_ends() -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_E2_Q17_a_value_that_is_replaced_as_it_comes_back_was_the_last_message(dies: bool) -> None:
-    """Its newer value had been settled before: nobody else would ever look whether the queue is empty."""
+    """Its newer value was settled before, so no other command checks whether the queue is empty."""
     broker = Checked()
     broker.run(c.DeclareQueue("q", "lastvalue", {"key": "subject", "lifetime": "empty"}))
     link, holders = broker.run(c.OpenLink("q", makes=True)), [broker.run(c.Subscribe("q")) for _ in range(2)]

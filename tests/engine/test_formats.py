@@ -1,4 +1,4 @@
-"""The formats of the engine: how to introduce version 2 after a release, and what version 1 does with it."""
+"""The formats of the engine: how to introduce version 2 after a release, and how version 1 refuses it."""
 
 from __future__ import annotations
 

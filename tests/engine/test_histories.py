@@ -1,4 +1,4 @@
-"""Writes, reads and leases at random: the log, a snapshot and the live state say the same, what is derived included."""
+"""Random writes, reads and leases: the log, a snapshot and the live state agree, including derived state."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .harness import Engine
 
 QUEUES = ("p", "q")
 STEPS = 80
-CHECKED = 8  # every so many steps: to compare all is slow
+CHECKED = 8  # steps between full comparisons, which are slow
 
 
 def derived(state: BrokerState) -> dict[str, Any]:
-    """State that no snapshot has."""
+    """Return the state that snapshots do not contain."""
     return {
         "writes": {name: (write.time, list(write.stages)) for name, write in state.writes.items()},
         "readers": state.readers,
@@ -52,7 +52,7 @@ class History:
             for command in act():
                 self.engine.run(command)
         except errors.PenstockError:
-            pass  # it changed nothing
+            pass  # refused, without a change
 
     def send(self) -> Iterator[c.Command[Any]]:
         queue = self.random.choice(QUEUES)

@@ -1,4 +1,4 @@
-"""Q4: an *immediate* message is stored in the hands of a link that takes it, in one event, or it leaves no trace."""
+"""Q4: an *immediate* message is stored and acquired by a link in one event, or it leaves no trace."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def made(kind: str = "fifo", links: int = 2, **options: Any) -> tuple[Engine, li
 def send(
     engine: Engine, count: int, *offers: c.Offer, budgets: Any = (), **columns: Any
 ) -> tuple[list[Any], list[int], list[int]]:
-    """Send messages; return who took what, and what was undelivered and refused."""
+    """Send messages; return the taken rows by link, the undelivered rows and the refused ones."""
     before = picture(engine)
     command = c.EnqueueImmediate("q", count, 1, attributes=Attributes(**columns), offers=offers, budgets=budgets)
     taken, undelivered, refused = engine.run(command)
     if not taken:
-        assert picture(engine) == before, "something is left of messages that were not stored"
+        assert picture(engine) == before, "messages that were not stored left a trace"
     assert conserved(engine.state.queues["q"])
     for again in (engine.recovered(), engine.from_snapshot()):
         assert again.persisted() == engine.persisted()
@@ -66,7 +66,7 @@ def test_links_take_as_many_as_their_credit_in_the_order_of_the_offers() -> None
 
 
 def test_one_record_stores_and_acquires() -> None:
-    """A crash leaves both or neither; after a restart the messages wait, as any that a link held."""
+    """A crash leaves both or neither. After a restart the messages are available, as all messages that a link held."""
     engine, (one, _) = made()
     logged = len(engine.log)
     send(engine, 2, c.Offer(one, 2))
@@ -120,7 +120,7 @@ def test_higher_levels_are_taken_first() -> None:
 
 
 def test_an_id_is_remembered_of_what_was_stored_alone() -> None:
-    """Q19: a duplicate goes with the first of its id, and is known from an earlier one that was stored."""
+    """Q19: a duplicate has the fate of the first message with its id, and is recognized if an earlier one was stored."""
     engine, (one, _) = made(duplicateWindow=9)
     mine = ids(b"x", b"x", b"y", b"")
     assert send(engine, 4, ids=mine) == ([], [0, 1, 2, 3], [])
@@ -131,10 +131,10 @@ def test_an_id_is_remembered_of_what_was_stored_alone() -> None:
 
 @pytest.mark.parametrize("overflow", ["reject", "ring"])
 def test_a_message_that_a_link_holds_makes_no_room(overflow: str) -> None:
-    """Q15: three fit, of which one is held."""
+    """Q15: three messages fit, and a link holds one of them."""
     engine, (one, two) = made(maxMessages=3, overflow=overflow)
     engine.run(c.Enqueue("q", 1, 1), c.Acquire("q", one, 1))
-    assert send(engine, 4, c.Offer(two, 1)) == ([(two, [1])], [1, 2, 3], []), "what nobody takes needs no room"
+    assert send(engine, 4, c.Offer(two, 1)) == ([(two, [1])], [1, 2, 3], []), "undelivered messages need no room"
     assert send(engine, 3, c.Offer(two, 9)) == ([(two, [2])], [], [1, 2])
     queue = engine.state.queues["q"]
     assert queue.counts[State.ACQUIRED] == queue.live == 3
@@ -151,9 +151,9 @@ def test_a_ring_drops_what_waits_for_what_is_taken_and_for_nothing_else() -> Non
 def test_two_values_of_a_key_are_held_and_the_older_gives_way_when_it_comes_back() -> None:
     engine, (one, two) = made("lastvalue", key="subject", maxKeys=1)
     engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(key=named(1))))
-    assert send(engine, 1, key=named(1)) == ([], [0], []), "the value that waits is still there"
+    assert send(engine, 1, key=named(1)) == ([], [0], []), "the waiting value remains"
     offers = [c.Offer(holder, 1, (), Nothing(), np.array([True, True, True])) for holder in (one, two)]
-    assert send(engine, 3, *offers, key=named(2, 1, 1)) == ([(two, [1])], [2], [0]), "b would be a key too many"
+    assert send(engine, 3, *offers, key=named(2, 1, 1)) == ([(two, [1])], [2], [0]), "key b would exceed the limit"
     assert engine.state.queues["q"].blocks[0].state[:2].tolist() == [State.ARCHIVED, State.ACQUIRED]
     assert send(engine, 1, offers[0]._replace(matches=np.array([True])), key=named(1)) == ([(one, [2])], [], [])
     engine.run(c.Release("q", two, RowSet.single(1)))
@@ -169,7 +169,7 @@ def test_a_group_is_its_holders() -> None:
 
 @pytest.mark.parametrize("keeps", ["groups", "consumers"])
 def test_nothing_passes_a_message_that_waits_for_its_retry(keeps: str) -> None:
-    """Q23: later ones of its group wait, or of the whole queue at its level and below."""
+    """Q23: later messages of its group wait, or of the whole queue at its level and below."""
     options = {"groups": "held"} if keeps == "groups" else {"consumers": "single"}
     engine, (one, _) = made("priority", levels=2, retryDelay=1000, **options)
     engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(priority=np.array([1]), group=named(1) if keeps == "groups" else None)))
@@ -180,7 +180,7 @@ def test_nothing_passes_a_message_that_waits_for_its_retry(keeps: str) -> None:
 
 
 def test_a_retry_that_it_replaces_keeps_no_group_waiting() -> None:
-    """Q16 Q17 Q23: who waits behind that message is told."""
+    """Q16 Q17 Q23: consumers that wait behind that message are woken."""
     engine, (one, two) = made("lastvalue", key="subject", groups="held", retryDelay=1000)
     engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(key=named(1), group=named(1))))
     engine.run(c.Acquire("q", one, 1), c.Release("q", one, RowSet.single(0), Cause.MODIFIED))

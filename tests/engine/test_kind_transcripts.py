@@ -1,7 +1,7 @@
-"""Golden transcripts of queues that are more than first in, first out (Q7 Q9 Q14 to Q19): histories that a person can check.
+"""Golden transcripts of queues that are not plain fifo queues (Q7 Q9 Q14 to Q19).
 
 A message is written as its attributes: `p9` a priority, `g=a` a group, `k=a` a key, `id=7` a message id, `ttl=5`, `delay=5`
-seconds, `last` the last of its group; a `-` says nothing. `PENSTOCK_REWRITE=1` writes the answers anew, as in test_transcripts.
+seconds, `last` the last of its group, `-` no attribute. `PENSTOCK_REWRITE=1` writes the answers again, as in test_transcripts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KindScript(Script):
         return "declared"
 
     def send(self, *messages: str) -> str:
-        """Each with a size of one byte."""
+        """Send messages of one byte each."""
         said = [self._said(text) for text in messages]
         placed = self.engine.run(c.Enqueue("q", len(said), 1, attributes=_attributes(said)))
         kept = len(said) - len(placed.refused) - placed.duplicates
@@ -53,7 +53,7 @@ class KindScript(Script):
         return said
 
     def look(self) -> str:
-        """State of every message."""
+        """Show the state of every message."""
         block = self.engine.state.queues["q"].blocks[0]
         outcomes = np.broadcast_to(block.outcome.get(slice(0, block.filled)), block.filled).tolist()
         found = []

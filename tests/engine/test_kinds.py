@@ -1,4 +1,4 @@
-"""Q7 Q15 Q16 Q17 Q18 Q19 Q9: every kind of queue against a plain model, message by message, with a recovery after every step."""
+"""Q7 Q15 Q16 Q17 Q18 Q19 Q9: every kind of queue against a simple model, with a recovery after every step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass
 class Message:
-    """Notes that a person would make of it."""
+    """A message of the model."""
 
     place: int
     level: int
@@ -78,7 +78,7 @@ class Model:
         return self.of(State.DELAYED, State.AVAILABLE, State.ACQUIRED)
 
     def arrive(self, batch: list[dict[str, int]], now: int) -> tuple[list[int], int]:
-        """Return which are refused, and how many are duplicates."""
+        """Return the refused messages and the number of duplicates."""
         refused, duplicates = [], 0
         fresh, again = [], []
         since = now - self.rules.duplicate_time if self.rules.duplicate_time else 0
@@ -97,7 +97,7 @@ class Model:
         fits, free = True, self.rules.max_bytes - size
         for index, said in fresh:
             if self.rules.overflow == "reject" and self.rules.max_bytes and said["size"] > free:
-                refused.append(index)  # and takes nothing from the others
+                refused.append(index)  # without room taken from the others
                 continue
             if self.rules.overflow == "reject":
                 count, size = count + 1, size + said["size"]
@@ -106,7 +106,7 @@ class Model:
             elif self.rules.overflow == "ring":
                 fits = not (self.rules.max_messages and taken + 1 > self.rules.max_messages)
                 fits = fits and not (self.rules.max_bytes and taken_bytes + said["size"] > self.rules.max_bytes)
-                if said["due"] > now:  # it makes no room for those that come after it
+                if said["due"] > now:  # a delayed message is not dropped for later ones
                     taken, taken_bytes = taken + 1, taken_bytes + said["size"]
             if not fits:
                 refused.append(index)
@@ -284,7 +284,7 @@ class KindMachine(RuleBasedStateMachine):
         self.model.left(self.links[link])
         self.links[link] = self.engine.run(c.Subscribe("q"))
 
-    @rule(seconds=st.sampled_from([2, 3, 5]))  # what has expired is seen to every two
+    @rule(seconds=st.sampled_from([2, 3, 5]))  # expiry runs every two
     def time_passes(self, seconds: int) -> None:
         self.engine.pass_time(seconds)
         self.engine.run(c.Tick())
@@ -343,7 +343,7 @@ def test_every_kind_of_queue_is_what_its_model_says(kind: str) -> None:
 
 @pytest.mark.parametrize("how", ["recovered", "from_snapshot"])
 def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
-    """Q16: links do not survive, and what they had stuck to them does not stay with their numbers."""
+    """Q16: links do not survive a restart, and their groups do not pass to new links with the same numbers."""
     engine = Engine()
     options = {"groups": "sticky"}
     engine.run(c.StartBroker(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
@@ -355,7 +355,7 @@ def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
     later.run(c.StartBroker(), c.Subscribe("q"))
     assert later.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == [1]
     later.run(c.Settle("q", 1, RowSet.single(1)), c.Unsubscribe("q", 1))
-    assert len(later.state.queues["q"].groups) == 0  # nor does its name
+    assert len(later.state.queues["q"].groups) == 0  # the name is forgotten
 
 
 class Odd:
@@ -367,7 +367,7 @@ class Odd:
 
 @pytest.mark.parametrize("why", ["a selector", "it was refused", "a lower priority", "a delay", "a redrive"])
 def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why: str) -> None:
-    """Q2 Q16 C4: who looks meanwhile passes it, since somebody else holds its group; then he looks again, however far back."""
+    """Q2 Q16 C4: a link passes the message while another holds its group. Later it is offered again, at any distance."""
     engine = Engine()
     kind, options = ("priority", {"levels": 2}) if why == "a lower priority" else ("fifo", {"deadLetterQueue": "nowhere"})
     engine.run(c.StartBroker(), c.DeclareQueue("q", kind, {**options, "groups": "held"}), c.Subscribe("q"))
@@ -394,7 +394,7 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
 @pytest.mark.parametrize("groups", ["held", "sticky"])
 @pytest.mark.parametrize("fail", [False, True])
 def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail: bool) -> None:
-    """Q16 C11: what it settles may yet come back, before the others of its group."""
+    """Q16 C11: its messages may come back, before the others of their group."""
     engine = Engine()
     engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": groups}), c.Subscribe("q"), c.Subscribe("q"))
     engine.run(c.Enqueue("q", 2, 1, attributes=Attributes(group=Coded(["a"], np.array([1, 1])))), c.Acquire("q", 1, 1))
@@ -408,7 +408,7 @@ def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(restart: bool) -> None:
-    """Q2 Q16 C4: also where the lease came out of a snapshot."""
+    """Q2 Q16 C4: also if the lease was restored from a snapshot."""
     engine = Engine()
     engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held"}))
     engine.run(c.Enqueue("q", 2, 1, attributes=Attributes(group=Coded(["a"], np.array([1, 1])))))

@@ -51,7 +51,7 @@ def wait(engine: Engine, seconds: float) -> None:
 
 
 def states(engine: Engine, queue: str = "q") -> list[str]:
-    """Return by message its state, or its outcome once it has ended."""
+    """Return the state of each message, or its outcome after its end."""
     found = engine.state.queues[queue]
     assert conserved(found)
     block = found.blocks[0]
@@ -78,7 +78,7 @@ def test_the_older_value_waits_until_the_newer_one_is_due(life: str) -> None:
 
 @pytest.mark.parametrize("later", ["waits", "was taken"])
 def test_a_value_that_arrived_later_is_newer_than_one_that_comes_due(later: str) -> None:
-    """A delayed message takes the place of its arrival; so no consumer gets an older value after a newer one."""
+    """A delayed message keeps the place of its arrival, so no consumer gets an older value after a newer one."""
     engine = declared()
     holder = engine.run(c.Subscribe("q"))
     send(engine, delay_s=DELAY_S)
@@ -86,7 +86,7 @@ def test_a_value_that_arrived_later_is_newer_than_one_that_comes_due(later: str)
     if later == "was taken":
         assert engine.run(c.Acquire("q", holder, 9)).rows.sequences().tolist() == [1]
         engine.run(c.Settle("q", holder, RowSet.single(1)))
-    assert states(engine)[0] == "delayed", "nothing replaces it before it is due"
+    assert states(engine)[0] == "delayed", "it is not replaced before it is due"
     wait(engine, DELAY_S)
     assert states(engine) == ["replaced", "available" if later == "waits" else "accepted"]
 
@@ -158,7 +158,7 @@ def test_a_retry_that_comes_due_does_not_replace_itself() -> None:
 
 
 def test_a_redriven_dead_letter_does_not_pass_a_delayed_value_of_its_key() -> None:
-    """A redriven message stands at the tail: it would be the newer value, and the delayed one would be lost."""
+    """A redriven message has its place at the tail: it would be the newer value, and the delayed one would be lost."""
     engine = declared(deadLetterQueue="dead")
     holder = engine.run(c.Subscribe("q"))
     send(engine)
@@ -170,7 +170,7 @@ def test_a_redriven_dead_letter_does_not_pass_a_delayed_value_of_its_key() -> No
 
 
 def test_a_delayed_value_that_expired_and_is_redriven_is_the_value() -> None:
-    """The dead letter stayed in its own queue. It takes its old place, behind the waiting value."""
+    """The dead letter stayed in its own queue. It returns to its old place, behind the waiting value."""
     engine = declared(deadLetterQueue="gone", expired="deadLetter")
     send(engine)
     send(engine, delay_s=DELAY_S, ttl_s=10)
@@ -223,7 +223,7 @@ def test_a_delayed_value_counts_for_the_most_keys() -> None:
 
 
 def test_a_queue_that_ends_when_it_is_empty_ends_with_a_value_that_comes_due_too_late() -> None:
-    """E2: its only message is replaced by one that a consumer has taken meanwhile."""
+    """E2: its only message is replaced by one that a consumer has already taken."""
     engine = declared(lifetime="unusedOrEmpty")
     holder = engine.run(c.Subscribe("q"))
     send(engine, delay_s=DELAY_S)

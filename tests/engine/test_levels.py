@@ -1,4 +1,4 @@
-"""Q7: a queue of priorities: strict between levels, by place within one, a higher arrival next."""
+"""Q7: a priority queue: strict between levels, in order within a level, a higher arrival next."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def took(engine: Engine, holder: int, *, one_by_one: bool = True) -> list[int]:
     [(1, 9, 0), (2, 4, 5), (3, 3, 5), (4, 3, 6), (5, 2, 6), (6, 2, 7), (7, 1, 7), (8, 1, 8), (9, 0, 8), (10, 0, 9)],
 )
 def test_priorities_fall_into_levels_as_amqp_0_10_says(levels: int, lowest: int, highest: int) -> None:
-    """With N levels 0 to 5 - ceil(N/2) are the lowest, 4 + floor(N/2) and above the highest, those between have one each."""
+    """With N levels, 0 to 5 - ceil(N/2) are the lowest, 4 + floor(N/2) and above the highest, the others have a level each."""
     by_priority = level_of_priority(levels)[1:].tolist()
     assert by_priority == sorted(by_priority)
     assert [p for p in range(10) if by_priority[p] == 0] == list(range(lowest + 1))
     if levels > 1:
         assert [p for p in range(10) if by_priority[p] == levels - 1] == list(range(highest, 10))
     assert len(set(by_priority)) == levels
-    assert level_of_priority(levels)[0] == by_priority[4]  # what does not say has the default
+    assert level_of_priority(levels)[0] == by_priority[4]  # a message without a priority has the default
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
@@ -116,8 +116,8 @@ def test_levels_hold_across_blocks_a_snapshot_and_a_recovery() -> None:
 def test_what_is_found_of_a_level_is_what_a_look_at_every_place_finds(
     seed: int, levels: int, taken: float, limit: int, ends: tuple[int, int | None], known: int | None, alike: int
 ) -> None:
-    """Of two full blocks, one perhaps of a single level, and one that fills; some of it is gone, and a selector is known up to
-    some place of each block."""
+    """The queue has two full blocks, one of them possibly with one level, and a partial one. Some messages are taken, and the
+    selector is evaluated up to some place of each block."""
     chance, count = np.random.default_rng(seed), 2 * BLOCK_ROWS + 50
     queue = Queue("q", "priority", {"levels": levels})
     priority = chance.integers(0, 11, count)

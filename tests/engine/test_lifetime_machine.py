@@ -1,7 +1,7 @@
-"""E2: whatever ends the last message or the last use of a queue ends the queue, if its lifetime says so, and nothing else does.
+"""E2: the end of the last message or the last use of a queue deletes it, if its lifetime requires that, and no other queue.
 
-Whole histories of queues with every lifetime, whose links come and go, and whose messages are settled, given back, replaced,
-expired, purged, moved, redriven, in transactions too. After each command, what is over that was not over before is gone.
+Histories of queues with every lifetime. Links come and go. Messages are settled, returned, replaced, expired, purged, moved
+and redriven, also in transactions. After each command, every queue whose lifetime has ended is deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DISPOSITIONS = st.sampled_from([DeliveryEnd(Outcome.ACCEPTED), DeliveryEnd(Outco
 
 
 class Lifetimes(RuleBasedStateMachine):
-    begun = False  # some history has begun: all begin alike, and a beginning is looked at after each command once
+    begun = False  # all histories begin with the same commands, which are checked one by one only in the first
 
     @initialize()
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class Lifetimes(RuleBasedStateMachine):
         self.looks = Lifetimes.begun = True
 
     def declare(self, name: str) -> None:
-        """A queue that a link makes, with a message and a consumer that has it."""
+        """Declare a queue for a link, with a message that a consumer holds."""
         if name in self.engine.state.queues:
             return
         kind, _, lifetime = name.partition(" ")
@@ -62,7 +62,7 @@ class Lifetimes(RuleBasedStateMachine):
         self.subscribes(name, 1)
 
     def run(self, command: c.Command[Any]) -> Any:
-        """As a turn carries it out. A refusal changes nothing; so does what comes too late."""
+        """Run a command as the broker does. Refused and late commands change nothing."""
         state = self.engine.state
         before = {name for name in state.queues if what_ends(state, name) is None}
         try:

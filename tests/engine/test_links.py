@@ -1,4 +1,4 @@
-"""C8 Q6 Q10 Q12: what a link says of its messages, in numbers that a plain history does not reach; limits; old formats."""
+"""C8 Q6 Q10 Q12: outcomes of links in numbers that a random history does not reach, and limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def took(engine: Engine, holder: int, count: int) -> list[int]:
 
 
 def test_which_ways_back_count_as_an_attempt() -> None:
-    """C8 Q10: one table. A delivery counts if a consumer may have begun to work on the message, and never by the broker's end."""
+    """C8 Q10: one table. A delivery counts if a consumer may have worked on the message. The broker's end never counts."""
     counted = {cause.name for cause, counts in RETURN_COUNTS_ATTEMPT.items() if counts}
     by_default = {"MODIFIED_BY_DEFAULT", "REJECTED_BY_DEFAULT"}
     assert counted - by_default == {
@@ -53,7 +53,7 @@ def test_which_ways_back_count_as_an_attempt() -> None:
 
 
 def test_what_a_link_excluded_is_passed_over_without_being_looked_at_again() -> None:
-    """Q2 Q12: the place goes to the end of the queue, and only a return brings it back."""
+    """Q2 Q12: the link's position moves to the end of the queue, and only a return moves it back."""
     engine = engine_with(3000, links=2)
     assert took(engine, 1, 1000) == list(range(1000))
     assert took(engine, 3, 2000) == list(range(1000, 3000))
@@ -63,7 +63,7 @@ def test_what_a_link_excluded_is_passed_over_without_being_looked_at_again() -> 
     assert (link.positions, link.epochs) == ([3000], [engine.state.queues["q"].returns[0].epoch])
     engine.run(c.Enqueue("q", 2, 1))
     assert took(engine, 1, 10) == [3000, 3001]
-    assert took(engine, 3, 3) == [0, 1, 2]  # nobody else is held up
+    assert took(engine, 3, 3) == [0, 1, 2]  # other links are not delayed
     engine.run(c.Release("q", 3, RowSet.range(0, 3)), c.Release("q", 1, RowSet.single(3000)))
     assert took(engine, 1, 10) == [3000]
     assert took(engine, 3, 2) == [0, 1]
@@ -133,7 +133,7 @@ def test_overlays_are_bounded_and_saying_the_same_again_fills_nothing() -> None:
         modify(b"0")
         modify(b"1")
     expected = [b"%d" % number for number in [*range(2, MAX_OVERLAYS), 0, 1]]
-    assert block.overlays.among(slice(0, 2)) == {0: expected, 1: expected}  # the later one wins, so the order is the last ones'
+    assert block.overlays.among(slice(0, 2)) == {0: expected, 1: expected}  # in the order of the last values
     with pytest.raises(errors.ResourceLimit, match=f"{MAX_OVERLAYS} times.*nothing was changed"):
         modify(b"one more")
     with pytest.raises(errors.ResourceLimit, match=f"{MAX_ANNOTATIONS} are kept: nothing was changed"):
@@ -204,7 +204,7 @@ COMMANDS: list[Callable[[int], c.Command[Any]]] = [
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_queue_that_is_deleted_under_its_links_is_not_found_and_nothing_else_breaks(again: bool) -> None:
-    """With `again` it is declared anew: another queue, in which the old links hold nothing."""
+    """With `again` it is declared again: another queue, in which the old links hold nothing."""
     engine = engine_with(5)
     engine.run(c.DeclareQueue("other"), c.Enqueue("other", 3, 1))
     took(engine, 1, 2)
@@ -237,7 +237,7 @@ def test_exclusions_are_a_set() -> None:
 
 
 class Nothing:
-    """A selector that nobody has evaluated for anything."""
+    """A selector that was not evaluated for any row."""
 
     def known(self, queue: Any, block: int) -> Any:
         return np.zeros(0, np.bool_)
@@ -245,8 +245,8 @@ class Nothing:
 
 @pytest.mark.parametrize("levels", [1, 3])
 def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
-    """C2 C4: of each level what it has passed; what comes back before its place is its own again; a link that has gone has
-    passed everything."""
+    """C2 C4: a later link acquires only rows that an earlier one has passed, level by level. A return before that link's
+    position belongs to it again. A link that has ended has passed all rows."""
     engine = Engine()
     engine.run(c.DeclareQueue("q", "priority" if levels > 1 else "fifo", {"levels": levels} if levels > 1 else {}))
     first, other, third = (engine.run(c.Subscribe("q")) for _ in range(3))
@@ -257,7 +257,7 @@ def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
     assert not engine.run(c.Acquire("q", first, 9, matching=Nothing())).rows
     places = queue.consumers.subscriptions[other].positions.copy()
     assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
-    assert queue.consumers.subscriptions[other].positions[0] == places[0], "it is offered them again"
+    assert queue.consumers.subscriptions[other].positions[0] == places[0], "the rows are offered to it again"
     queue.consumers.subscriptions[first].selector = None
     assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [1]
     engine.run(c.Release("q", first, RowSet.single(1)), c.Release("q", third, RowSet.single(0)))
@@ -265,7 +265,7 @@ def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
     assert engine.run(c.Acquire("q", first, 2)).rows.sequences().tolist() == [0, 1]
     engine.run(c.Release("q", first, RowSet.range(0, 2), exclude=True))
     assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
-    assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [2]  # it has passed what it refuses
+    assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [2]  # it has passed the messages that it refuses
     assert engine.run(c.Acquire("q", other, 9, behind=(first,))).rows.sequences().tolist() == [0, 1]
     engine.run(c.Unsubscribe("q", first))
     assert engine.run(c.Acquire("q", other, 9, behind=(first,))).rows.sequences().tolist() == [2, 3]

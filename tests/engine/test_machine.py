@@ -1,4 +1,4 @@
-"""Q1 Q2 Q3 Q4 Q6 Q10 Q12: whole histories against a plain model, with the conservation law after every command."""
+"""Q1 Q2 Q3 Q4 Q6 Q10 Q12: histories against a simple model, with the conservation law after every command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELDOM = st.sampled_from([False, False, False, True])
 
 
 class Model:
-    """One queue as a list: what a person would write without a thought for speed."""
+    """One queue as a list, without regard to speed."""
 
     def __init__(self) -> None:
         self.state = np.zeros(0, np.uint8)
@@ -61,7 +61,7 @@ class Model:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Most rules have something to work on: a history of nothing but refusals would prove little."""
+    """Most rules need messages or links to work on: a history of refusals would prove little."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.former: set[int] = set()
         self.stages = 0
         self.taken, self.taken_again = 0, 0  # deliveries since the start
-        self.at_start = 0, np.zeros(OUTCOME_CODES, np.int64)  # messages there were, and how many had ended by outcome
+        self.at_start = 0, np.zeros(OUTCOME_CODES, np.int64)  # messages at the start, and ended ones by outcome
 
     @initialize(count=COUNTS)
     def begin(self, count: int) -> None:
@@ -84,7 +84,7 @@ class QueueMachine(RuleBasedStateMachine):
         return int(data.draw(st.sampled_from(sorted(self.links))))
 
     def holder(self, data: st.DataObject) -> int:
-        """A link that holds something."""
+        """Draw a link that holds messages."""
         return int(data.draw(st.sampled_from([link for link in sorted(self.links) if len(self.held(link))])))
 
     def held(self, holder: int) -> Any:
@@ -130,7 +130,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.links)
     @rule(data=st.data(), credits=st.lists(COUNTS, min_size=1, max_size=4))
     def work(self, data: st.DataObject, credits: list[int]) -> None:
-        """Links take and end what they hold, in turn."""
+        """Let links take and end messages in turn."""
         for credit in credits:
             holder = self.link(data)
             self.takes(holder, credit)
@@ -141,7 +141,7 @@ class QueueMachine(RuleBasedStateMachine):
     def takes(self, holder: int, credit: int) -> None:
         rows = self.engine.run(c.Acquire("q", holder, credit)).rows
         expected = self.model.next(credit, 0, holder)
-        assert rows.sequences().tolist() == expected.tolist()  # never a later place while an eligible earlier one stands behind
+        assert rows.sequences().tolist() == expected.tolist()  # no later message while an earlier one is eligible
         self.taken += len(expected)
         self.taken_again += int(self.model.returned[expected].sum())
         self.model.move(expected, State.ACQUIRED, holder)
@@ -159,7 +159,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.outcome[rows.sequences()] = outcome
 
     def gives_back(self, holder: int, data: st.DataObject) -> None:
-        """Q12: released, modified, undeliverable here, with annotations; what is too much changes nothing at all."""
+        """Q12: released, modified, undeliverable here, with annotations. An outcome above a limit changes nothing."""
         cause = data.draw(st.sampled_from([Cause.RELEASED, Cause.MODIFIED, Cause.MODIFIED_UNCOUNTED]))
         exclude = data.draw(st.booleans())
         annotations = data.draw(st.sampled_from([None, b"one", b"two", b"one", b"three", b"x" * (MAX_ANNOTATIONS + 1)]))
@@ -185,7 +185,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 150_000), count=COUNTS)
     def browse(self, place: int, count: int) -> None:
-        """Q6: seen, and nothing else."""
+        """Q6: browsing changes nothing."""
         before = self.engine.persisted(), self.links_as_they_are()
         rows, following, _ = self.engine.run(c.Browse("q", place, count))
         expected = self.model.next(count, place)
@@ -220,7 +220,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.links) > 1)
     @rule(data=st.data(), default=st.sampled_from([Outcome.ACCEPTED, Outcome.REJECTED, *Cause]))
     def end_link(self, data: st.DataObject, default: Outcome | Cause) -> None:
-        """Q12: the source's default outcome applies to what the link leaves behind."""
+        """Q12: the source's default outcome applies to the link's remaining messages."""
         holder = self.link(data)
         self.links.discard(holder)
         self.former.add(holder)
@@ -246,7 +246,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.links)
     @rule(data=st.data(), count=st.integers(1, 5), credit=st.integers(0, 5))
     def enqueue_immediate(self, data: st.DataObject, count: int, credit: int) -> None:
-        """Q4: a link that has taken what waits for it takes as many as its credit, and the others are not stored."""
+        """Q4: a link without waiting messages takes as many as its credit allows; the others are not stored."""
         holder = self.link(data)
         ready = not len(self.model.next(1, 0, holder))
         first, taken = len(self.model.state), min(count, credit) if ready else 0
@@ -268,7 +268,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(snapshot=st.booleans())
     def a_restart_finds_the_same(self, snapshot: bool) -> None:
-        """A recovery at any point, beside the life that goes on."""
+        """Compare a recovery at any point with the live engine."""
         found = self.engine.from_snapshot() if snapshot else self.engine.recovered()
         assert found.persisted() == self.engine.persisted()
         for block in found.state.queues["q"].blocks.values():
@@ -276,7 +276,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(snapshot=st.booleans(), really=SELDOM)
     def restart(self, snapshot: bool, really: bool) -> None:
-        """A crash: the log, or a snapshot, gives the same state; what links held comes back, counted."""
+        """Crash: the log or a snapshot gives the same state, and messages that links held come back, counted."""
         if not really:
             return
         before = self.engine.persisted()
@@ -289,7 +289,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.attempts[lost] += RETURN_COUNTS_ATTEMPT[Cause.BROKER_LOST]
         self.former |= self.links
         self.links.clear()
-        self.model.excluded.clear()  # a link that comes back may be another
+        self.model.excluded.clear()  # a new link may belong to another consumer
         for _ in range(2):
             self.subscribe()
 
@@ -306,7 +306,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def totals_count_from_the_start(self) -> None:
-        """U3: what has arrived, been delivered and ended since the broker started, each time it happened."""
+        """U3: the totals count each arrival, delivery and end since the broker started."""
         queue = self.engine.state.queues["q"]
         there, before = self.at_start
         ended = self.ended() - before
@@ -334,7 +334,7 @@ class QueueMachine(RuleBasedStateMachine):
             np.broadcast_to(block.holder.get(everything), acquired.shape)[acquired], model.holder[rows][acquired]
         )
         assert np.all(block.attempts.get(everything) == model.attempts[rows])
-        assert np.all(block.returned.get(everything) == model.returned[rows])  # who takes these is not the first acquirer
+        assert np.all(block.returned.get(everything) == model.returned[rows])  # whether the next consumer is the first acquirer
         assert block.overlays.among(everything) == {
             row - block.base: entries for row, entries in model.overlays.items() if rows.start <= row < rows.stop
         }
@@ -348,25 +348,25 @@ class QueueMachine(RuleBasedStateMachine):
         return {holder: (link.positions, link.epochs, link.excluded.count, dict(link.held)) for holder, link in links.items()}
 
     def some_of(self, rows: Any, data: st.DataObject) -> RowSet:
-        """A subset with holes, as dispositions leave them."""
+        """Draw a subset with gaps, as dispositions leave them."""
         step = data.draw(st.integers(1, 3))
         most = data.draw(st.sampled_from([3, 100, 100, 1000, 11_000]))
         return RowSet.of_sequences(rows[data.draw(st.integers(0, 2)) :: step][:most])
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Queries that plan, read, finish, die and come back: each message is finished by exactly one of them, once."""
+    """Queries that plan, read, finish, die and restart: exactly one of them finishes each message, once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.engine = Engine()
         self.engine.run(c.DeclareQueue("q"))
         self.sent = 0
-        self.offset = {"a": 0, "b": 0}  # the batch that each query's checkpoint stands at
-        self.planned: dict[str, int] = {}  # offset log written, not finished
+        self.offset = {"a": 0, "b": 0}  # the batch in each query's checkpoint
+        self.planned: dict[str, int] = {}  # the batch in the offset log that is not finished
         self.epoch: dict[str, int | None] = {"a": None, "b": None}
         self.table: dict[str, list[int]] = {"a": [], "b": []}
-        self.dead: dict[str, bool] = {}  # a run that died having read the planned batch: had its sink committed?
+        self.dead: dict[str, bool] = {}  # a run that died after it read the planned batch: whether its sink had committed
 
     @rule(count=COUNTS)
     def enqueue(self, count: int) -> None:
@@ -385,7 +385,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.planned)
     @rule(data=st.data(), look=st.sampled_from([True, True, True, False]))
     def finish(self, data: st.DataObject, look: bool) -> None:
-        """The sink commits the batch, whole; now and then Spark finishes one that nobody looked at."""
+        """Commit the batch in the sink; sometimes Spark finishes a batch that no task has read."""
         query = data.draw(st.sampled_from(sorted(self.planned)))
         batch = self.planned.pop(query)
         epoch, parts = self.engine.plan(query, epoch=self.epoch[query], after=self.offset[query], batch=batch, min_partitions=2)
@@ -401,7 +401,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @precondition(lambda self: set(self.planned) - set(self.dead))
     @rule(data=st.data(), committed=st.booleans())
     def read_and_die(self, data: st.DataObject, committed: bool) -> None:
-        """The driver dies after its tasks have read, before or after the sink's commit."""
+        """Let the driver die after its tasks have read, before or after the sink's commit."""
         query = data.draw(st.sampled_from(sorted(set(self.planned) - set(self.dead))))
         epoch, _ = self.engine.plan(query, epoch=self.epoch[query], after=self.offset[query], batch=self.planned[query])
         first = self.engine.read(query, epoch=epoch, batch=self.planned[query])
@@ -437,7 +437,7 @@ class LeaseMachine(RuleBasedStateMachine):
         assert len(set(both)) == len(both)
 
     def teardown(self) -> None:
-        """Drain with both: the tables hold everything that was sent, once."""
+        """Drain with both queries: the tables contain each sent message once."""
         for query in ("a", "b"):
             for _ in range(1000):
                 self.trigger(query, None)

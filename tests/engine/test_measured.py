@@ -1,4 +1,4 @@
-"""S5 C3: how much a batch is, and a message that is too large to travel with others."""
+"""S5 C3: the size of a batch, and a message that is too large to be combined with others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_larger_message_waits_where_something_travels_already() -> None:
     assert engine.advance("l", epoch=None, finished=0, max_bytes=100, alone=False) == (None, 0)
     assert engine.advance("l", epoch=None, finished=0, max_bytes=100) == (1, 1)
     assert engine.run(c.MeasureBatch("l", 1)) == (1, 500)
-    assert engine.advance("l", epoch=1, finished=1, max_bytes=520, alone=False) == (1, 2)  # 1 was not read: back with it
+    assert engine.advance("l", epoch=1, finished=1, max_bytes=520, alone=False) == (1, 2)  # 1 was not read: returned
     assert engine.run(c.MeasureBatch("l", 2)) == (2, 520)
 
 

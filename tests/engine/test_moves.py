@@ -1,4 +1,4 @@
-"""Q13 Q20 Q21: dead letters go back, messages are moved and copied, living queues are altered and paused."""
+"""Q13 Q20 Q21: redrives, moves and copies, and alterations and pauses of queues in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .harness import Engine
 
 # Redrive
 def test_dead_letters_go_back_to_where_they_came_from() -> None:
-    """Q13: each to its queue, over several dead-letter queues too, and no longer as dead letters; order and bounds are kept."""
+    """Q13: each to its first queue, also through several dead-letter queues, as ordinary messages, in order, within limits."""
     engine = make(3)
     engine.run(c.DeclareQueue("r", options=DLQ), c.Enqueue("r", 2, 7), c.AlterQueue("dead", {"deadLetterQueue": "deader"}))
     engine.run(c.DeclareQueue("deader"))
@@ -40,7 +40,7 @@ def test_dead_letters_go_back_to_where_they_came_from() -> None:
 
 
 def test_only_those_named_go_back() -> None:
-    """Q13 U5: ranges in any order, which may overlap; a second time nothing goes."""
+    """Q13 U5: ranges in any order, which may overlap. A repetition moves nothing."""
     engine = make(9)
     engine.run(c.Settle("q", taken(engine), RowSet.range(0, 9), Outcome.REJECTED))
     command = c.Redrive("dead", ranges=(5, 6, 2, 2, 5, 5, 8, 2**62 - 1))
@@ -96,7 +96,7 @@ def test_only_the_newest_value_of_a_key_goes_back() -> None:
 
 @pytest.mark.parametrize("command", [c.Move("other", "q"), c.Copy("other", "q"), c.Redrive("dead")])
 def test_no_operator_brings_a_last_value_queue_more_keys_than_it_keeps(command: c.Command[Any]) -> None:
-    """Q13 Q17 Q20: `maxKeys` holds for what is moved, copied and redriven; known keys go on."""
+    """Q13 Q17 Q20: `maxKeys` applies to moved, copied and redriven messages; known keys are accepted."""
     engine, keys = Engine(), Attributes(key=Coded(["a", "b", "c"], np.array([1, 2, 0, 3])))
     engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **DLQ}))
     engine.run(c.DeclareQueue("other", "lastvalue", {"key": "subject"}), c.Enqueue("other", 4, 1, attributes=keys))
@@ -110,7 +110,7 @@ def test_no_operator_brings_a_last_value_queue_more_keys_than_it_keeps(command: 
 
 
 def test_a_redrive_of_what_retention_took_is_nothing() -> None:
-    """Q13 Q24: only payloads that are still kept come back."""
+    """Q13 Q24: only messages with a retained payload come back."""
     engine = make(2, deadLetterQueue="nowhere")
     engine.run(c.Settle("q", taken(engine), RowSet.range(0, 2), Outcome.REJECTED))
     engine.retain(engine.log[-1][1] + 8)
@@ -120,7 +120,7 @@ def test_a_redrive_of_what_retention_took_is_nothing() -> None:
 
 @pytest.fixture
 def done_with() -> Engine:
-    """Two blocks that are full and of which nothing lives; in each a dead letter stayed that no other queue could take."""
+    """Build two full blocks without live messages; each has a dead letter that stayed, because no other queue could take it."""
     engine = make(0, deadLetterQueue="nowhere")
     engine.run(c.Enqueue("q", 2 * BLOCK_ROWS, 1))
     holder = taken(engine, 2 * BLOCK_ROWS)
@@ -134,14 +134,14 @@ LETTERS = np.array([5, BLOCK_ROWS + 7])
 
 
 def archive(engine: Engine) -> None:
-    """As housekeeping does."""
+    """Pack blocks as housekeeping does."""
     for name, number in list(engine.state.finished.leaving):
         engine.run(c.PackBlock(name, number))
     assert engine.state.finished.leaving == []
 
 
 def test_a_block_stays_in_memory_for_its_dead_letters(done_with: Engine) -> None:
-    """Q13: so they are redriven however much came after them; and then the block goes as any other."""
+    """Q13: they can be redriven, however many messages followed. Afterwards the block leaves memory as any other."""
     archive(done_with)
     for life in (done_with.from_snapshot(), done_with.recovered(), done_with):
         archive(life)
@@ -179,7 +179,7 @@ def test_a_queue_that_is_gone_keeps_nothing_in_memory(done_with: Engine) -> None
 
 # Move and copy
 def test_move_and_copy_are_by_reference_and_one_event() -> None:
-    """Q20: AVAILABLE messages only, in order; a copy stays where it is too."""
+    """Q20: only AVAILABLE messages, in order. A copied message stays in its queue."""
     engine = make(6)
     engine.run(c.DeclareQueue("t"))
     taken(engine, 1)
@@ -198,7 +198,7 @@ def test_move_and_copy_are_by_reference_and_one_event() -> None:
 
 
 def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
-    """Q18 Q20: moved and copied in its place among the others, and due when it was; one that is over is an ordinary one."""
+    """Q18 Q20: moved and copied in order with the others, and due at the same time. A past time makes it an ordinary message."""
     now = Engine().wall // 1000
     engine = make(5, attributes=Attributes(due=np.array([0, now + 3_000, now + 5_000, 0, now + 60_000])))
     engine.run(c.StartBroker(), c.DeclareQueue("t"), c.DeclareQueue("u"))
@@ -273,14 +273,14 @@ def test_a_purge_is_bounded_and_ends_where_it_is_told() -> None:
 
 
 def test_a_payload_lives_as_long_as_any_queue_refers_to_it() -> None:
-    """Q20 Q24: retention goes by references, and what is archived by the highest of them."""
+    """Q20 Q24: retention counts references; an archived message counts by its highest one."""
     engine = make(1)
     oldest = engine.state.lowest_live_position()
     engine.run(c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED))
     engine.run(c.Enqueue("dead", 1, 1))
     assert engine.state.lowest_live_position() == oldest
     engine.retain(engine.log[-1][1])
-    assert not engine.state.dropped  # refused: the dead letter needs it
+    assert not engine.state.dropped  # the dead letter needs the payload
     engine.run(c.DeleteQueue("q"))
     assert engine.recovered().state.lowest_live_position() == oldest
     engine.run(c.Settle("dead", taken(engine, 1, "dead"), RowSet.single(0)))
@@ -290,9 +290,9 @@ def test_a_payload_lives_as_long_as_any_queue_refers_to_it() -> None:
     assert (following or 0) > (oldest or 0)
 
 
-# Living queues
+# Alterations and pauses
 def test_a_living_queue_is_altered() -> None:
-    """Q21: what can be; what cannot is named with what can, and nothing is changed."""
+    """Q21: other options are refused by name, with the alterable ones, and nothing is changed."""
     engine = make(1)
     assert engine.run(c.AlterQueue("q", {"maxAttempts": "1", "deadLetterQueue": "dead"})) is True
     assert engine.run(c.AlterQueue("q", {"maxAttempts": 1})) is False
@@ -315,7 +315,7 @@ def test_a_living_queue_is_altered() -> None:
 
 
 def test_a_paused_queue_delivers_nothing_until_it_is_resumed() -> None:
-    """Q21: what is sent still comes in, and who looked meanwhile finds what it passed. A pause outlives the broker."""
+    """Q21: sends continue, and links find the messages after the pause. A restart keeps the pause."""
     engine = make(2)
     holder = taken(engine, 1)
     assert engine.run(c.PauseQueue("q")) is True

@@ -1,10 +1,10 @@
 """Q1 Q3 Q4 Q5 Q7 Q9 Q13 Q15 to Q19 Q22 Q23 C11: each pair of a queue's features, in random histories, against `laws`.
 
-A history uses the two features of its pair and nothing else, so that they meet in the same messages again and again. After every
-command the laws hold, and a start from a snapshot finds the same; at its end so does a start from the journal. What each feature
-promises on its own is checked, too: `promises`.
+A history uses only the two features of its pair, so that they often meet in the same messages. After every command the laws
+hold, and a snapshot restores the same state; at the end of a history, so does the journal. `promises` checks the promises of
+each feature.
 
-docs/queues.md states the rule of each pair that interacts (*Pairs of features*); a test compares the names.
+docs/queues.md states the rules of interacting pairs (*Pairs of features*); a test compares the names.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ FEATURES: dict[str, Feature] = {
     "transaction": Feature(plays=("post", "post", "retire", "retire", "discharge", "discharge")),
     "lease": Feature(plays=("a_lease_acquires", "a_lease_acquires", "a_lease_is_released")),
 }
-#: One queue cannot have both: a type each, or one option's values.
+#: Features that exclude each other: two types, or two values of one option.
 APART = ({"priority", "last value"}, {"single", "exclusive"})
 PAIRS = [pair for pair in itertools.combinations(FEATURES, 2) if {*pair} not in APART]
 
 
 class Pair(History):
-    """A history of one pair; most of its commands are those of any queue."""
+    """A history of one pair, with the commands of any queue."""
 
     length = STEPS
 
@@ -82,7 +82,7 @@ class Pair(History):
         return [*always, *seldom, *(getattr(self, name) for name in mine)]
 
     def messages(self) -> tuple[int, Attributes]:
-        """Some messages that use the features, so often that they meet."""
+        """Return messages that use the features often."""
         count = self.random.randint(1, 3)
 
         def each(*values: Any) -> Any:
@@ -117,7 +117,7 @@ class Pair(History):
         self.engine.run(c.Purge("q", self.random.randint(1, 2)))
 
     def promises(self) -> None:
-        """Check what the features of the pair promise of the messages in the queue."""
+        """Check the promises of the pair's features on the messages in the queue."""
         queue, block = self.queue, self.queue.blocks.get(0)
         if block is None:
             return
@@ -155,7 +155,7 @@ def test_features_that_no_queue_has_together_are_refused(pair: set[str]) -> None
             Engine().run(c.DeclareQueue("q", kind, options))
 
 
-# --- rules that docs/queues.md states of pairs, and that no law shows
+# --- rules of pairs in docs/queues.md that the laws do not cover
 
 
 def outcomes(engine: Engine) -> list[Outcome]:
@@ -209,7 +209,7 @@ def test_a_higher_level_of_a_group_is_taken_first() -> None:
 
 
 def test_a_delayed_message_keeps_no_other_waiting() -> None:
-    """Only a message that waits for its retry keeps others waiting."""
+    """Only a message that waits for its retry delays others."""
     for options in ({"groups": "held"}, {"consumers": "single"}, {"consumers": "exclusive"}):
         engine = Engine()
         engine.run(c.DeclareQueue("q", options=options))

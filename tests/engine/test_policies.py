@@ -1,4 +1,4 @@
-"""E4 Q21: policies by name pattern: options at a declaration, and what a first use makes."""
+"""E4 Q21: policies by name pattern: options at a declaration, and nodes created by their first use."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_Q21_the_first_policy_that_names_it_adds_options_to_a_declaration() -> N
         "topics.a": {"unroutable": "drop"},
         "topics.b": {},
     }
-    assert engine.recovered().persisted() == engine.persisted(), "what a policy made of it is journaled, the policy is not"
+    assert engine.recovered().persisted() == engine.persisted(), "the resulting options are journaled, the policy is not"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "a\u202eb", "x" * 256, 7])
 def test_Q13_E3_no_option_names_what_nobody_can_declare(name: object) -> None:
-    """Declared, altered or in a policy, the field is named, and what it may be."""
+    """For declarations, alterations and policies, the error names the field and its valid values."""
     engine = Engine()
     engine.run(c.DeclareQueue("q"))
     for option, refused in (

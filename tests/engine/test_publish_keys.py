@@ -26,7 +26,7 @@ def test_a_key_is_known_by_its_highest_number_until_a_year_after_its_last_write(
     assert keys.last(B, 200 + PUBLISH_KEY_AGE) == 7
     assert keys.last(B, 201 + PUBLISH_KEY_AGE) is None
     keys.note(PublishKey("txn", "c", 1), 301 + PUBLISH_KEY_AGE, "carol")
-    assert len(keys) == 1, "what is too old goes with the next publish"
+    assert len(keys) == 1, "the next publish removes old keys"
     assert (keys.count("alice"), keys.count("bob"), keys.count("carol")) == (0, 0, 1)
 
 
@@ -42,7 +42,7 @@ def test_keys_are_the_same_after_a_snapshot() -> None:
 @pytest.mark.parametrize("life", [lambda engine: engine, Engine.recovered, Engine.from_snapshot])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_wall_clock_that_is_set_years_ahead_makes_no_key_old(life: Callable[[Engine], Engine], first: bool) -> None:
-    """S7: a write that is repeated then would be sent again. `first`: before anything else is done at the new time."""
+    """S7: otherwise a repeated write would be sent again. `first`: the key is looked up before the next publish."""
     engine = Engine()
     engine.run(c.DeclareQueue("q"))
     day = 24 * 3600
@@ -57,7 +57,7 @@ def test_a_wall_clock_that_is_set_years_ahead_makes_no_key_old(life: Callable[[E
     engine.wall += 3 * PUBLISH_KEY_AGE
     if first:
         assert engine.run(c.IsPublished(A))[0]
-    assert not publish(B), "what is published then forgets none"
+    assert not publish(B), "a publish at the new time forgets no key"
     engine = life(engine)
     engine.wall = wall + 3 * PUBLISH_KEY_AGE
     assert publish(A)
@@ -68,4 +68,4 @@ def test_a_wall_clock_that_is_set_years_ahead_makes_no_key_old(life: Callable[[E
     for _ in range(3):
         engine.pass_time(day)
         engine.run(c.Enqueue("q", 1, 1))
-    assert not engine.run(c.IsPublished(A))[0], "a year of days has gone by"
+    assert not engine.run(c.IsPublished(A))[0], "a year has passed, day by day"

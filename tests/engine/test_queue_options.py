@@ -1,4 +1,4 @@
-"""An option of a queue is declared once, as a field of `Rules`; who adds one is told here what else it needs."""
+"""An option of a queue is declared once, as a field of `Rules`. These tests fail if a new option lacks a part."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .harness import START, Engine
 from .test_everything import OPTIONS as IN_HISTORIES
 
 ROWS = 12  # more than any limit below
-NEEDED = {"lastvalue": {"key": "subject"}}  # by type: options without which a queue of it cannot be declared
+NEEDED = {"lastvalue": {"key": "subject"}}  # by type: its required options
 #: Options without values in the random histories of test_everything, and why.
 NOT_IN_HISTORIES = {
-    "durability": "says when a sender is told, not where a message goes",
+    "durability": "decides when a sender gets its reply, not where a message goes",
     "defaultOutcomeCounts": "test_ends_machine has it",
     "lockCounts": "as lostCounts",
     "maxBytes": "as maxMessages",
@@ -40,7 +40,7 @@ NOT_IN_HISTORIES = {
 
 
 def others(name: str, option: QueueOption) -> Iterator[Any]:
-    """Values that are allowed and not the default, in their own types; of a number a small one, which limits something."""
+    """Return allowed values other than the default, in their own types; for a number a small one, which limits messages."""
     if isinstance(option.allowed, range):
         yield 3
     elif isinstance(option.allowed, tuple):
@@ -56,7 +56,7 @@ EACH = [pytest.param(name, value, id=f"{name}={value}") for name, option in OPTI
 
 
 def declared(name: str, value: Any) -> tuple[str, dict[str, Any]]:
-    """The type and the options of a queue that has this one, and what its type needs."""
+    """Return a queue type and options: this option and the required ones."""
     kind = OPTIONS[name].type or "fifo"
     return kind, {**NEEDED.get(kind, {}), name: value}
 
@@ -71,7 +71,7 @@ def test_an_option_is_declared_as_json_and_as_text_shown_kept_and_altered(name: 
     engine.run(c.DeclareQueue("policy", kind))
     for queue in ("json", "text", "policy"):
         (stat,) = engine.run(c.Stat(queue))
-        assert stat["options"][name] == value, f"`queue stat` of the queue declared by {queue} does not say {name}"
+        assert stat["options"][name] == value, f"`queue stat` of the queue declared by {queue} does not contain {name}"
     assert engine.recovered().persisted() == engine.persisted()
     assert engine.from_snapshot().state.queues["json"].rules == engine.state.queues["json"].rules
     plain = Engine()
@@ -85,7 +85,7 @@ def test_an_option_is_declared_as_json_and_as_text_shown_kept_and_altered(name: 
     plain.run(alter)
     assert plain.state.queues["q"].rules == engine.state.queues["json"].rules
     plain.run(c.AlterQueue("q", {name: None}))
-    assert plain.state.queues["q"].options == NEEDED.get(kind, {}), "put back to its default"
+    assert plain.state.queues["q"].options == NEEDED.get(kind, {}), "reset to its default"
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -102,7 +102,7 @@ def test_a_value_that_is_not_allowed_is_refused_by_name(name: str) -> None:
 
 
 def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Attributes]:
-    """A queue with messages in it, and attributes of others that repeat ids, close groups and have many keys."""
+    """Return a queue with messages, and attributes of further messages with repeated ids, closed groups and many keys."""
     engine = Engine()
     engine.run(c.StartBroker(), c.DeclareQueue("q", kind, options))
     names = [f"n{row}" for row in range(ROWS)]
@@ -124,7 +124,7 @@ def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Attribu
 
 @pytest.mark.parametrize(("name", "value"), EACH)
 def test_a_queue_is_unrestricted_only_where_each_message_that_arrives_gets_a_place(name: str, value: Any) -> None:
-    """An `unrestricted` queue is not asked about arrivals: an option that keeps one out must be declared `on_arrival`."""
+    """An `unrestricted` queue admits all arrivals, so an option that refuses one must be declared `on_arrival`."""
     kind, options = declared(name, value)
     found = rules(kind, checked(kind, options))
     needed = rules(kind, checked(kind, NEEDED.get(kind, {})))
@@ -137,14 +137,14 @@ def test_a_queue_is_unrestricted_only_where_each_message_that_arrives_gets_a_pla
             admitted = admit(queue, Candidates(ROWS, 7, attributes), START // 1000, whole=whole)
         except errors.QueueFull:
             admitted = Admission(NONE)
-        assert admitted.rows is None, f"option {name!r} keeps messages out: declare it with on_arrival=True"
+        assert admitted.rows is None, f"option {name!r} refuses messages: declare it with on_arrival=True"
 
 
 def test_somebody_asks_for_the_value_of_each_option(repository: Path) -> None:
-    """An option that is declared and that no rule reads would be accepted and ignored."""
+    """An option that no rule reads would be accepted and ignored."""
     package = repository / "broker_core"
     files = [file for file in package.rglob("*.py") if file.name != "options.py"]
-    # As an attribute of the rules, or in the tables of `states` that say what an attempt is.
+    # Read as an attribute of the rules, or through the tables of `states` that define an attempt.
     read = set(re.findall(r"[.\"]([a-z_]+)", "".join(file.read_text() for file in files)))
     for name in Rules.__dataclass_fields__:
         assert name in read, f"nothing in broker_core reads rules.{name}: the option does nothing yet"

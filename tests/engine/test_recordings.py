@@ -1,4 +1,4 @@
-"""D4: what is settled goes to the archive's table, each settlement in exactly one pass, whatever comes in between."""
+"""D4: settled messages go to the archive's table, each settlement in exactly one recording."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL = 1 << 40
 
 
 def settled(count: int, **options: object) -> Engine:
-    """A queue of so many messages of 10 bytes, all accepted."""
+    """Create a queue with `count` accepted messages of 10 bytes."""
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q", options=options), c.Enqueue("q", count, 10))
     accept(engine, count)
@@ -51,7 +51,7 @@ def sequences(found: Recording) -> list[int]:
 
 
 def test_a_pass_has_what_is_settled_and_the_next_what_is_settled_since() -> None:
-    """D4: rows of a pass are fixed when it begins; asked for again it is the same; its end, repeated, changes nothing."""
+    """D4: a recording's rows are fixed when it begins. A second begin returns the same; a second end changes nothing."""
     engine = settled(5)
     engine.run(c.Enqueue("q", 5, 10))
     first = begin(engine)
@@ -71,7 +71,7 @@ def test_a_pass_has_what_is_settled_and_the_next_what_is_settled_since() -> None
 
 
 def test_a_table_that_was_made_anew_has_its_own_versions() -> None:
-    """A lower version is the new table's; a pass without rows, which ends with -1, says nothing of one."""
+    """A lower version belongs to a new table. A recording without rows ends with -1, which is not a version."""
     engine = settled(30)
     for version, known in ((500, 500), (1, 1), (-1, 1)):
         begin(engine, 10)
@@ -80,7 +80,7 @@ def test_a_table_that_was_made_anew_has_its_own_versions() -> None:
 
 
 def test_a_pass_is_as_large_as_was_asked_for() -> None:
-    """D4: rows in their order; one at least, however large it is."""
+    """D4: rows in order, and at least one, of any size."""
     engine = settled(10)
     for rows, size, expected in ((3, ALL, [0, 1, 2]), (ALL, 25, [3, 4, 5]), (ALL, 1, [6]), (ALL, ALL, [7, 8, 9])):
         found = begin(engine, rows, size)
@@ -89,7 +89,7 @@ def test_a_pass_is_as_large_as_was_asked_for() -> None:
 
 
 def test_a_backlog_says_how_much_and_since_when() -> None:
-    """D4: what a pass has is not waiting any more, and still not recorded."""
+    """D4: rows of the current recording no longer wait, but are not recorded yet."""
     engine = settled(4)
     begin(engine, 3)
     engine.pass_time(10)
@@ -109,7 +109,7 @@ def test_a_backlog_says_how_much_and_since_when() -> None:
 
 
 def test_every_way_to_end_is_recorded() -> None:
-    """D4: purged, expired, replaced, dropped and moved messages are settled, too."""
+    """D4: purged, expired, replaced, dropped and moved messages are also settled."""
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q", options={"maxMessages": 4, "overflow": "ring"}), c.DeclareQueue("other"))
     engine.run(
@@ -124,7 +124,7 @@ def test_every_way_to_end_is_recorded() -> None:
 
 
 def test_what_is_settled_without_archive_is_never_recorded() -> None:
-    """D4: the option counts at the time of the settlement; it is false for what does not stay."""
+    """D4: the option counts at the time of the settlement. Its default is false for temporary queues."""
     engine = settled(2, archive=False)
     assert engine.run(c.BeginRecording(1, ALL, ALL)) is None
     engine.run(c.AlterQueue("q", {"archive": True}), c.Enqueue("q", 2, 1))
@@ -139,7 +139,7 @@ def test_what_is_settled_without_archive_is_never_recorded() -> None:
 
 
 def test_what_a_restart_settles_is_recorded_though_its_queue_ends_with_the_restart() -> None:
-    """D4: a link held older values, which a newer one replaces as they come back; the queue was there for a link."""
+    """D4: a link held older values, which a newer one replaces when they come back; the queue lived with its link."""
     engine = Engine(BrokerState(records=True))
     options = {"lifetime": "link", "archive": True, "key": "subject"}
     engine.run(c.DeclareQueue("q", "lastvalue", options), c.OpenLink("q", makes=True))
@@ -150,13 +150,13 @@ def test_what_a_restart_settles_is_recorded_though_its_queue_ends_with_the_resta
     later = engine.recovered()
     later.state.records = True
     may_end = decide(later.state, c.StartBroker(), c.Now(later.wall, later.up)).effects.may_end
-    later.run(c.StartBroker(), *[c.EndNode(name) for name in may_end])  # as a turn does
+    later.run(c.StartBroker(), *[c.EndNode(name) for name in may_end])  # as the broker does
     assert not later.state.queues
     assert [(each.departed, each.rows) for each in later.run(c.ListBacklogs())] == [(True, 2)]
 
 
 def test_a_redriven_dead_letter_is_one_more_row_when_it_is_settled_again() -> None:
-    """D4: and leaves the pass that has it, if that has not ended: its settlement is undone."""
+    """D4: it also leaves the current recording, because its settlement is undone."""
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}), c.Enqueue("q", 3, 10))
     accept(engine, 3, Outcome.REJECTED)
@@ -171,7 +171,7 @@ def test_a_redriven_dead_letter_is_one_more_row_when_it_is_settled_again() -> No
 
 
 def test_a_packed_block_keeps_what_is_not_recorded_and_waits_for_its_pass() -> None:
-    """D4: a block does not leave memory while a pass has rows of it; a packed one goes to the table as a whole."""
+    """D4: a block stays in memory while a recording has rows of it; a packed block is recorded as a whole."""
     engine = settled(BLOCK_ROWS)
     begin(engine, 10)
     assert engine.state.blocks_to_pack(9) == []
@@ -193,7 +193,7 @@ def test_a_packed_block_keeps_what_is_not_recorded_and_waits_for_its_pass() -> N
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_retention_leaves_what_is_not_recorded_while_there_is_an_archive(packed: bool) -> None:
-    """D4: and takes it where there is none; what is gone is not waited for."""
+    """D4: without an archive, retention drops the rows. Dropped rows are not recorded later."""
     engine = settled(BLOCK_ROWS)
     if packed:
         engine.run(c.PackBlock("q", 0))
@@ -207,7 +207,7 @@ def test_retention_leaves_what_is_not_recorded_while_there_is_an_archive(packed:
 
 
 def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
-    """D4: another queue of its name has an id, passes and a table's transaction of its own."""
+    """D4: a new queue with its name has its own id, recordings and transaction of the table."""
     engine = settled(BLOCK_ROWS + 3)
     engine.run(c.PackBlock("q", 0), c.Enqueue("q", 1, 10), c.DeleteQueue("q"), c.DeclareQueue("q"), c.Enqueue("q", 1, 10))
     accept(engine, 1)
@@ -225,7 +225,7 @@ def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
 
 
 def test_what_lived_in_a_deleted_queue_keeps_no_part_of_the_journal() -> None:
-    """D4 D2: its settled messages wait for their pass, or for an archive that has been switched off since."""
+    """D4 D2: its settled messages wait for their recording, also if the archive was switched off."""
     engine = settled(3)
     settled_at = engine.log[1][1]
     engine.run(c.Enqueue("q", 2, 10))
@@ -252,13 +252,13 @@ def test_a_deleted_queue_goes_at_once_without_anything_to_record_or_an_archive()
 
 
 class History:
-    """Messages of one queue that come, are settled, redriven, packed and recorded; the queue is deleted and made anew."""
+    """Messages of one queue arrive, are settled, redriven, packed and recorded; the queue is deleted and declared again."""
 
     def __init__(self, seed: int) -> None:
         print(f"seed {seed}")
         self.random = random.Random(seed)
         self.engine = Engine(BrokerState(records=True))
-        self.settled: Counter[tuple[int, int]] = Counter()  # by queue's id and sequence number: settlements that were not undone
+        self.settled: Counter[tuple[int, int]] = Counter()  # settlements in force, by queue id and sequence number
         self.table: Counter[tuple[int, int]] = Counter()
         self.declare()
 

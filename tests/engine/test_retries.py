@@ -1,4 +1,4 @@
-"""Q23: a message that failed waits for its retry, takes its own place then, and keeps the order where a queue has to keep one."""
+"""Q23: a failed message waits for its retry, then takes its own place, and keeps the order that the queue promises."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fail(engine: Engine, holder: int, *rows: int, retry: c.Retry | None = None, 
 
 
 def due(engine: Engine, row: int = 0) -> int:
-    """Milliseconds from now until the message is due."""
+    """Return the milliseconds until the message is due."""
     block = queue(engine).blocks[0]
     times = block.times(block.due, slice(row, row + 1))
     return 0 if times is None else int(times[0]) - engine.wall // 1000
@@ -86,7 +86,7 @@ def test_the_delay_by_the_number_of_failures_before(rules: dict[str, int], attem
     queue(engine).blocks[0].attempts.set(slice(0, 1), attempts, 64)
     fail(engine, taken(engine), 0, 1)
     assert due(engine) == delay
-    assert due(engine, 1) == min(rules["retryDelay"], delay), "each by its own failures"
+    assert due(engine, 1) == min(rules["retryDelay"], delay), "each message by its own failures"
 
 
 def leave(cause: Cause) -> Callable[[Engine, int], None]:
@@ -106,7 +106,7 @@ def roll_back(engine: Engine, holder: int) -> None:
 
 DELAY = {"retryDelay": 5000}
 CAUSES = [
-    # how a delivery ends, options of the queue, whether the message waits
+    # the end of a delivery, the queue's options, whether the message waits
     (lambda engine, holder: fail(engine, holder), {}, True),
     (lambda engine, holder: fail(engine, holder, cause=Cause.MODIFIED_UNCOUNTED), {}, False),
     (lambda engine, holder: fail(engine, holder, cause=Cause.RELEASED), {}, False),
@@ -135,11 +135,11 @@ def test_C8_which_deliveries_are_failed_attempts(
     assert not waits or due(engine) == 5000
     without = make(1, **options)
     end(without, taken(without))
-    assert fate(without) == "available", "by default nothing waits"
+    assert fate(without) == "available", "by default no message waits"
 
 
 def test_S1_a_batch_that_is_given_back_waits_and_never_uses_the_attempts_of_its_messages_up() -> None:
-    """A query that is started again 30 times with a leaseTimeout: its messages are all there, as what they were."""
+    """A query with a leaseTimeout is restarted 30 times. All its messages are still available, unchanged."""
     engine = make(3, deadLetterQueue=None, retryDelay=1000, retryBackoff=2, maxRetryDelay=60_000)
     for run in range(30):
         epoch, number = engine.advance("L", epoch=None, finished=run, timeout=10 * SECOND, fail_on_data_loss=False)
@@ -190,7 +190,7 @@ def test_Q13_without_a_dead_letter_queue_it_is_archived_after_twenty_attempts_wi
 )
 @pytest.mark.parametrize("cause", [Cause.MODIFIED, Cause.MODIFIED_UNCOUNTED])
 def test_a_consumer_says_when_it_wants_it_again(retry: c.Retry, options: dict[str, int], delay: int, cause: Cause) -> None:
-    """Instead of the queue's delay, and whether or not the attempt counts; `maxRetryDelay` bounds it."""
+    """It replaces the queue's delay, also if the attempt does not count. `maxRetryDelay` limits it."""
     engine = make(1, **options)
     fail(engine, taken(engine), retry=retry, cause=cause)
     assert fate(survives(engine)) == ("delayed" if delay else "available")
@@ -200,7 +200,7 @@ def test_a_consumer_says_when_it_wants_it_again(retry: c.Retry, options: dict[st
 
 @pytest.mark.parametrize(("cause", "delay"), [(Cause.MODIFIED, 5000), (Cause.MODIFIED_UNCOUNTED, 0)])
 def test_a_consumers_delay_that_gives_way_leaves_a_queue_its_own(cause: Cause, delay: int) -> None:
-    """A callback that raised says how long it would wait; an operator who has said so for the queue is right."""
+    """A failed callback suggests a delay; a delay of the queue takes precedence."""
     engine = make(1, **DELAY)
     fail(engine, taken(engine), retry=c.Retry(after=300, gives_way=True), cause=cause)
     assert due(engine) == delay
@@ -228,7 +228,7 @@ def test_what_expires_or_is_purged_while_it_waits_ends_so() -> None:
 
 
 def test_Q17_a_newer_value_replaces_one_that_waits_for_its_retry() -> None:
-    """The newer one may come before the failure or after it."""
+    """The newer value may arrive before the failure or after it."""
     key = Attributes(key=Coded(["k"], np.array([1])))
     for newer_first in (False, True):
         engine = Engine()
@@ -244,7 +244,7 @@ def test_Q17_a_newer_value_replaces_one_that_waits_for_its_retry() -> None:
 
 
 def grouped(count: int, **options: Any) -> Engine:
-    """`count` messages of group a, then one of group b."""
+    """Create `count` messages of group a, then one of group b."""
     engine = Engine()
     engine.run(c.StartBroker(), c.DeclareQueue("q", options={"groups": "held", **DELAY, **options}))
     codes = np.array([1] * count + [2])
@@ -255,7 +255,7 @@ def grouped(count: int, **options: Any) -> Engine:
 @pytest.mark.parametrize("groups", ["held", "sticky"])
 @pytest.mark.parametrize("by_lease", [False, True])
 def test_Q16_later_messages_of_a_group_wait_for_one_that_waits(groups: str, by_lease: bool) -> None:
-    """Whoever asks, also after a restart; those of other groups go on, and so does what stands before it."""
+    """For any consumer, also after a restart. Messages of other groups and earlier ones are not delayed."""
     engine = grouped(4, groups=groups)
     holder = taken(engine, 2)
     fail(engine, holder, 1)
@@ -280,7 +280,7 @@ def test_Q16_later_messages_of_a_group_wait_for_one_that_waits(groups: str, by_l
 
 @pytest.mark.parametrize("end", ["purge", "move", "expire", "discard"])
 def test_Q16_a_group_goes_on_when_what_it_waits_for_ends(end: str) -> None:
-    """And whoever looked meanwhile, and found nothing, is told and finds the rest."""
+    """A link that found no message meanwhile is woken and gets the rest."""
     engine = grouped(3)
     holder = taken(engine, 1)
     fail(engine, holder, 0)
@@ -308,7 +308,7 @@ def test_Q16_a_group_goes_on_when_what_it_waits_for_ends(end: str) -> None:
 @pytest.mark.parametrize("consumers", ["single", "exclusive"])
 @pytest.mark.parametrize("by_lease", [False, True])
 def test_Q22_a_queue_for_one_consumer_at_a_time_keeps_its_order(consumers: str, by_lease: bool) -> None:
-    """Nothing that comes later is delivered before the message that waits; what its consumer holds already, it holds."""
+    """No later message is delivered before the waiting one. The consumer keeps the messages that it holds."""
     engine = make(5, consumers=consumers, **DELAY)
     holder = taken(engine, 3)
     fail(engine, holder, 1)
@@ -321,14 +321,14 @@ def test_Q22_a_queue_for_one_consumer_at_a_time_keeps_its_order(consumers: str, 
         return
     assert got(engine, holder) == [0]
     assert got(engine, holder) == []
-    assert engine.run(c.Browse("q", 0, 9)).rows.sequences().tolist() == [3, 4], "who only looks sees what is there"
+    assert engine.run(c.Browse("q", 0, 9)).rows.sequences().tolist() == [3, 4], "a browser sees the available messages"
     wait(engine, 5000)
     assert got(engine, holder) == [1, 3, 4]
 
 
 def test_Q22_the_order_of_a_priority_queue_goes_by_levels_first() -> None:
     engine = Engine()
-    levels = Attributes(priority=np.array([10, 5, 5, 1]))  # as sent, plus one: the levels 2, 1, 1, 0
+    levels = Attributes(priority=np.array([10, 5, 5, 1]))  # the priorities plus one; the levels are 2, 1, 1, 0
     engine.run(c.DeclareQueue("q", "priority", {"levels": 3, "consumers": "single", **DELAY}))
     engine.run(c.Enqueue("q", 4, 1, attributes=levels))
     holder = taken(engine, 1)
@@ -337,7 +337,7 @@ def test_Q22_the_order_of_a_priority_queue_goes_by_levels_first() -> None:
     fail(engine, holder, 1)
     assert got(engine, holder) == []
     engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(priority=np.array([10]))))
-    assert got(engine, holder) == [4], "a higher one goes ahead"
+    assert got(engine, holder) == [4], "a message of a higher level is delivered"
     wait(engine, 5000)
     assert [got(engine, holder), got(engine, holder)] == [[1, 2], [3]]
 
@@ -354,7 +354,7 @@ def test_Q22_who_waits_goes_on_when_the_queue_is_altered_or_the_message_ends() -
 
 
 def test_Q18_a_message_that_its_sender_delays_keeps_nobody_waiting() -> None:
-    """Also beside one that has come back."""
+    """Also next to a message that was returned."""
     for options in ({"groups": "held"}, {"consumers": "single"}):
         engine = make(0, **options)
         group = Coded(["a"], np.array([1, 1, 1])) if "groups" in options else None
@@ -374,7 +374,7 @@ def test_the_first_of_several_that_wait_is_found_anew_as_they_come_and_go(option
     assert got(engine, holder) == ([5] if "groups" in options else [])
     fail(engine, holder, 1, retry=c.Retry(after=3000))
     engine.run(c.Release("q", holder, RowSet.of_sequences(np.array([0, 2]))))
-    assert got(engine, holder) == [0], "the second one waits for the first"
+    assert got(engine, holder) == [0], "message 2 waits for message 1"
     wait(engine, 1000)
     assert got(engine, holder) == []
     fail(engine, holder, 0, retry=c.Retry(after=5000))
@@ -404,7 +404,7 @@ def test_the_clock_that_is_set_back_shortens_no_delay() -> None:
 
 
 def test_one_event_for_each_delay_however_many_messages() -> None:
-    """A million that come back cost no event each."""
+    """A million returned messages need no event each."""
     engine = make(500, **DELAY)
     holder = taken(engine, 500)
     fail(engine, holder, *range(250))

@@ -1,4 +1,4 @@
-"""E1 E3: which messages go to which queues, held against models that a person would write without a thought for speed."""
+"""E1 E3: the routing of messages to queues, compared with models that ignore speed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def made(kind: str, *bindings: Binding, name: str = "x", **options: Any) -> Exch
 
 
 def routed(exchanges: Exchanges, keys: Any = "", count: int = 1, queues: tuple[str, ...] = (), **how: Any) -> Any:
-    """By queue the messages; and those that are refused, and how many are dropped."""
+    """Return the messages by queue, the refused ones, and the number of dropped ones."""
     found = route(exchanges.by_name, dict.fromkeys(queues), "x", Sending(count, keys, **how))
     named = [queue for part in found.parts for queue in part.queues]
     assert len(named) == len(set(named)), "a queue in two parts"
@@ -83,7 +83,7 @@ def test_E1_a_topic_pattern(pattern: str, key: str, matches: bool) -> None:
 
 
 def by_expression(pattern: str, key: str) -> bool:
-    """The model: words joined by a mark that no word has, `#` as any number of words."""
+    """Match by a regular expression: `#` stands for any number of words."""
     words = pattern.split(".") if pattern else []
     expressions = [{"*": "[^;]*;", "#": "([^;]*;)*"}.get(word, re.escape(word) + ";") for word in words]
     text = "".join(word + ";" for word in (key.split(".") if key else []))
@@ -107,7 +107,7 @@ def test_E1_topic_patterns_against_expressions(patterns: list[str], data: st.Dat
     assert sorted(found) == [n for n, pattern in enumerate(patterns) if n not in gone and by_expression(pattern, key)]
     for number in set(range(len(patterns))) - gone:
         trie.remove(patterns[number], number)
-    assert (trie._root.children, trie._root.here) == ({}, {}), "what is removed leaves nothing"
+    assert (trie._root.children, trie._root.here) == ({}, {}), "removals leave an empty trie"
 
 
 def header_model(arguments: dict[str, Any], headers: dict[str, str]) -> bool:
@@ -142,7 +142,7 @@ def test_E1_headers_against_a_model(bindings: list[dict[str, Any]], messages: li
         for name, text in headers.items():
             found.setdefault((name, None), []).append(row)
             found.setdefault((name, text), []).append(row)
-    before, headers_module.CELLS = headers_module.CELLS, cells  # tables of a few rows too
+    before, headers_module.CELLS = headers_module.CELLS, cells  # also tables of a few rows
     try:
         matched = matching(enumerate(bindings), {term: np.array(rows) for term, rows in found.items()}, len(messages))
     finally:
@@ -192,7 +192,7 @@ def test_E1_a_batch_goes_where_its_messages_would_go_alone(pairs: list[tuple[str
 def test_E1_bindings_that_look_inside_see_what_was_examined() -> None:
     exchanges = made("direct", Binding("q", "k", selector="a = 1"), Binding("r", "k"), Binding("s", "l", selector="b"))
     ((_, version, inside),) = particulars(exchanges.by_name, "x", "k")
-    assert [number for number, _ in inside] == [0], "only what the key leads to is looked at"
+    assert [number for number, _ in inside] == [0], "only bindings of the key are examined"
     examined = {"x": Examined(version, {0: np.array([1])})}
     assert routed(exchanges, "k", 3, examined=examined) == ({"q": [1], "r": [0, 1, 2]}, [], 0)
     exchanges.unbind("x", [1])
@@ -215,7 +215,7 @@ def test_E3_what_no_queue_is_for() -> None:
     assert routed(made("direct", Binding("q", "k"), unroutable="drop"), "other", 2) == ({}, [], 2)
     to_queue = made("direct", Binding("q", "k"), alternate="rest")
     assert routed(to_queue, "other", 2, ("rest",)) == ({"rest": [0, 1]}, [], 0)
-    assert routed(to_queue, "other", 2) == ({}, [0, 1], 0), "an alternate that is gone"
+    assert routed(to_queue, "other", 2) == ({}, [0, 1], 0), "a missing alternate"
     keys = Coded(["k"], np.array([1, 0]))
     assert routed(to_queue, keys, 2, ("rest",)) == ({"q": [0], "rest": [1]}, [], 0)
 
@@ -264,7 +264,7 @@ def test_E1_a_wrong_declaration_names_the_field(kind: str, options: dict[str, An
 
 
 def test_E1_ten_thousand_bindings_are_matched_by_a_look_up() -> None:
-    """Counted, not timed: what a key does not lead to is not touched."""
+    """Counted, not timed: the look-up touches only bindings of the key."""
     trie = Trie()
     for number in range(10_000):
         trie.add(f"region.{number}.#", number)

@@ -1,4 +1,4 @@
-"""Row sets, columns, runs and the return log against what a plain list or set would say."""
+"""Row sets, columns, runs and the return log, compared with lists and sets."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_the_return_log_is_bounded_and_errs_only_backwards() -> None:
     st.sets(st.integers(0, 400), max_size=60),
 )
 def test_pieces_lead_every_row_to_its_payload(batches: list[tuple[int, int, int]], wanted: set[int]) -> None:
-    """Rows of few records that came again and again, as copies do; no extent has more rows than its record."""
+    """Rows refer to few records repeatedly, as copies do; no extent has more rows than its record."""
     queue = Queue("q", "fifo", {})
     truth = []
     for count, skip, record in batches:
@@ -207,7 +207,7 @@ def test_a_larger_message_travels_alone_also_where_the_next_block_has_holes() ->
     queue = Queue("q", "fifo", {})
     queue.append(1, [Run(BLOCK_ROWS - 1, 8, 0)], 1)
     queue.move(queue.blocks[0], slice(0, BLOCK_ROWS - 1), Verb.PURGE)
-    queue.append(350, [Run(1, 16, 0)], 2)  # the last of its block, and the only one left
+    queue.append(350, [Run(1, 16, 0)], 2)  # the last row of its block, and the only remaining one
     queue.append(100, [Run(10, 24, 0)], 3)
     queue.move(queue.blocks[1], np.array([1, 3, 5]), Verb.PURGE)
     assert find(queue, 0, Search(99, 300)).rows.sequences().tolist() == [BLOCK_ROWS - 1]

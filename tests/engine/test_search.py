@@ -1,4 +1,4 @@
-"""Q1: the quick look at a queue's front finds what a hunt finds, wherever it says anything at all."""
+"""Q1: the fast path at a queue's front finds the same messages as the full search, if it returns a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .harness import SECOND, START, Engine
 
 
 def a_queue(source: Random) -> Engine:
-    """Messages of one block or two, some taken, some back, some that expire."""
+    """Create messages in one or two blocks; some are taken, some returned, some expire."""
     engine = Engine()
     engine.run(c.DeclareQueue("q"), c.Subscribe("q"))
     if source.random() < 0.3:
@@ -32,7 +32,7 @@ def a_queue(source: Random) -> Engine:
         if source.random() < 0.6:
             rows = engine.run(c.Acquire("q", 1, source.randrange(1, 4))).rows
             if rows and source.random() < 0.4:
-                engine.run(c.Release("q", 1, RowSet.single(rows.first)))  # it may leave a hole behind it
+                engine.run(c.Release("q", 1, RowSet.single(rows.first)))  # may leave a gap after it
     return engine
 
 

@@ -1,7 +1,7 @@
-"""Q2 Q7 Q8: links with selectors, whole histories against a plain model. What matches is known as far as somebody has looked.
+"""Q2 Q7 Q8: histories of links with selectors against a simple model. Selectors are evaluated up to some row.
 
-A message matches selector k when its place is divisible by k. Nobody is ever given a later place while an eligible earlier one of
-the same level, or one of a higher level, stands behind him; nor is anything withheld once all is known.
+A message matches selector k if its place is divisible by k. No link gets a message while an earlier one of its level, or one
+of a higher level, is eligible. No message is withheld after its selector was evaluated for all rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEVELS = 3  # priorities 0 to 3, 4, 5 to 9
 
 
 class Known:
-    """Knowledge of one selector, block by block: a prefix."""
+    """The evaluated rows of one selector: a prefix of each block."""
 
     def __init__(self, divisor: int) -> None:
         self.divisor = divisor
@@ -71,7 +71,7 @@ class SelectingMachine(RuleBasedStateMachine):
         self.links[self.engine.run(c.Subscribe("q", selector=f"k = {divisor}"))] = Known(divisor)
 
     def expected(self, divisor: int) -> Any:
-        """All that is for a link, the highest level first."""
+        """Return all messages for a link, the highest level first."""
         found = np.flatnonzero((self.state == State.AVAILABLE) & (np.arange(len(self.state)) % divisor == 0))
         return found[np.argsort(-self.level[found], kind="stable")]
 
@@ -85,18 +85,18 @@ class SelectingMachine(RuleBasedStateMachine):
         top = expected[self.level[expected] == self.level[expected[0]]][:most] if len(expected) else expected
         assert rows == top[: len(rows)].tolist()
         if len(rows) < len(top):
-            # It stopped in a block where nobody has looked as far as what comes next.
+            # It stopped in a block that is not evaluated up to the next message.
             missing = int(top[len(rows)])
             short = known.asked[-1]
             assert known.rows.get(short, 0) < min(BLOCK_ROWS, len(self.state) - (short << BLOCK_BITS))
             unseen = known.rows.get(missing >> BLOCK_BITS, 0) <= missing % BLOCK_ROWS or short < missing >> BLOCK_BITS
-            # Or one of a higher level may stand where nobody has looked.
+            # Or a message of a higher level may be among the rows that are not evaluated.
             assert unseen or self.level[missing] < self.levels - 1
         self.state[rows] = State.ACQUIRED
 
     @rule(data=st.data(), most=COUNTS)
     def acquire_to_the_end(self, data: st.DataObject, most: int) -> None:
-        """As a plane does: where nobody has looked, look, and ask again."""
+        """Acquire as a plane does: evaluate missing rows, and acquire again."""
         holder = data.draw(st.sampled_from(sorted(self.links)))
         known = self.links[holder]
         rows: list[int] = []
@@ -108,11 +108,11 @@ class SelectingMachine(RuleBasedStateMachine):
         expected = self.expected(known.divisor)
         top = expected[self.level[expected] == self.level[expected[0]]][:most] if len(expected) else expected
         assert rows == top[: len(rows)].tolist()
-        assert bool(rows) == bool(len(expected))  # nobody waits beside a message that is for him
+        assert bool(rows) == bool(len(expected))  # no link waits while a message is eligible
         self.state[rows] = State.ACQUIRED
 
     def _looked(self, known: Known, block: int) -> bool:
-        """Evaluate some thousand rows of a block; True where all was known."""
+        """Evaluate some thousand rows of a block. Return True if all rows were evaluated before."""
         filled = min(BLOCK_ROWS, len(self.state) - (block << BLOCK_BITS))
         before = known.rows.get(block, 0)
         known.rows[block] = min(filled, before + 30_000)
@@ -120,7 +120,7 @@ class SelectingMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), block=st.integers(0, 3), rows=st.sampled_from([0, 1, 500, BLOCK_ROWS]))
     def somebody_looks(self, data: st.DataObject, block: int, rows: int) -> None:
-        """Evaluated for somebody else, or forgotten by a cache that was full."""
+        """Evaluate rows for another link, or forget them as a full cache does."""
         known = self.links[data.draw(st.sampled_from(sorted(self.links)))]
         known.rows[block] = max(0, min(rows, len(self.state) - (block << BLOCK_BITS)))
 
@@ -150,7 +150,7 @@ class SelectingMachine(RuleBasedStateMachine):
 
     @rule(divisor=st.integers(1, 3), most=COUNTS)
     def a_lease_takes(self, divisor: int, most: int) -> None:
-        """All levels at once; here all is known, as a plane sees to."""
+        """A lease takes from all levels together. All rows are evaluated first, as a plane does."""
         known = Known(divisor)
         known.rows = {n: min(BLOCK_ROWS, len(self.state) - (n << BLOCK_BITS)) for n in range((len(self.state) >> BLOCK_BITS) + 1)}
         self.leased += 1

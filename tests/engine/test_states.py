@@ -1,4 +1,4 @@
-"""The table of transitions is the only way; what it lacks is a named error that changes nothing. The core stays pure."""
+"""Only the table of transitions changes states; other transitions are errors that change nothing. The core has no I/O."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from .harness import Engine
 ENGINE = Path(penstock.broker_core.engine.__file__).parent
 
 
-# By verb, what makes it happen to the message 0 of queue `q`: options of the queue, and what is done.
-FIRST, DELAY, TTL = RowSet.single(0), 100, 10  # seconds; a message with a delay expires before that is over
+# For each verb, options of queue `q` and a command that applies the verb to message 0.
+FIRST, DELAY, TTL = RowSet.single(0), 100, 10  # seconds; a delayed message expires before it is due
 KEY = Attributes(key=Coded(["k"], np.array([1])))
 VERBS: dict[Verb, tuple[dict[str, Any], Callable[[Engine, int], Any]]] = {
     Verb.DUE: ({}, lambda engine, holder: passes(engine, DELAY)),
@@ -49,7 +49,7 @@ VERBS: dict[Verb, tuple[dict[str, Any], Callable[[Engine, int], Any]]] = {
         lambda engine, holder: (passes(engine, TTL), engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED))),
     ),
     Verb.DROP: ({"overflow": "ring", "maxMessages": 1}, lambda engine, holder: engine.run(c.Enqueue("q", 1, 1))),
-    # The second step of a return, so that no command does it alone.
+    # The second step of a return: no command does it alone.
     Verb.DELAY: ({}, lambda engine, holder: happens(engine, e.Delayed("q", FIRST, engine.wall // 1000 + 1000, engine.wall))),
 }
 
@@ -66,7 +66,7 @@ def passes(engine: Engine, seconds: int) -> None:
 
 
 def brought_to(state: State, verb: Verb) -> tuple[Engine, int]:
-    """An engine whose queue `q` has one message, which is in this state; and the link that may hold it."""
+    """Create an engine whose queue `q` has one message in this state; return it and the link that may hold the message."""
     options, _ = VERBS[verb]
     kind = "lastvalue" if verb is Verb.REPLACE else "fifo"
     engine = Engine()
@@ -80,7 +80,7 @@ def brought_to(state: State, verb: Verb) -> tuple[Engine, int]:
     if state in (State.ACQUIRED, State.ARCHIVED) or retry:
         engine.run(c.Acquire("q", holder, 1))
     if state is State.ARCHIVED:
-        engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED))  # with a dead-letter queue that is not there it stays
+        engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED))  # without its dead-letter queue it stays
     if retry:
         engine.run(c.Release("q", holder, FIRST, Cause.MODIFIED, retry=c.Retry(after=1000 * DELAY)))
     assert engine.state.queues["q"].blocks[0].state[0] == state
@@ -93,7 +93,7 @@ def test_commands_do_to_a_message_what_the_table_says_and_nothing_else(state: St
     engine, holder = brought_to(state, verb)
     queue = engine.state.queues["q"]
     before = outcome_of(queue)
-    # Who names messages is refused; the others pass over what is in another state.
+    # Commands that name messages are refused; others skip messages in another state.
     named = verb in (Verb.SETTLE, Verb.RETURN, Verb.DEAD_LETTER) and state is not State.ACQUIRED
     with pytest.raises(errors.IllegalTransition) if named else nullcontext():
         VERBS[verb][1](engine, holder)
@@ -124,7 +124,7 @@ OUTCOMES = {
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("verb", Verb)
 def test_rows_move_as_the_table_says_and_else_there_is_an_error_that_changes_nothing(state: State, verb: Verb) -> None:
-    """Also rows in several states at once: all of them, or none."""
+    """Rows in several states move together or not at all."""
     engine, _ = brought_to(state, Verb.PURGE)
     engine.run(c.Enqueue("q", 2, 1))
     queue = engine.state.queues["q"]
@@ -185,7 +185,7 @@ def test_a_rejected_message_keeps_its_error_in_the_archive() -> None:
 
 
 def test_what_the_reply_to_a_sender_waits_for_follows_the_queue_and_then_the_header() -> None:
-    """Q11: with durability=header only a durable message is on disk before its sender is told."""
+    """Q11: with durability=header only durable messages are on disk before the reply to their sender."""
     engine = Engine()
     engine.run(c.DeclareQueue("all"), c.DeclareQueue("header", options={"durability": "header"}))
 
@@ -228,9 +228,9 @@ def test_a_lease_keeps_its_timeout_whichever_call_takes_it_up() -> None:
     engine.read("L", epoch=epoch, batch=batch)
     events = len(engine.log)
     assert engine.advance("L", epoch=epoch, finished=0, fresh=False, timeout=7) == (epoch, batch)
-    assert len(engine.log) == events  # nothing new, nothing journaled
+    assert len(engine.log) == events  # no change, no event
     assert engine.advance("L", epoch=epoch, finished=0, fresh=False, timeout=9) == (epoch, batch)
-    assert engine.state.leases["L"].timeout == 9  # the option was changed between two runs
+    assert engine.state.leases["L"].timeout == 9  # the option changed between two runs
     assert engine.recovered().state.leases["L"].timeout == 9
 
 

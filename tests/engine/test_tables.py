@@ -57,49 +57,49 @@ def test_the_effects_of_several_events_in_one_are_those_of_its_parts_however_dee
 
 #: Each kind of event in the journal, and the names of its fields there. A field may be added; a name never changes.
 PERSISTED = """
-acquired queue holder rows lease batch sign
-batch.ended lease batch ended_as time exclude done
-batch.planned lease batch
-batch.read lease batch query number
-block.packed queue number highest_payload first_time last_time outcomes
-block.repacked queue_id number lowest_payload highest_payload
-bound exchange number binding
-came.due queue rows time
-copied queue rows target time
-delayed queue rows until time
-discarded stages write
-dropped intervals
-enqueued queue first count sizes time attributes payload_rows acquired
-exchange.declared exchange type options user
-exchange.deleted exchange
-expired queue rows time
-holders.lost rows cause
-lease.begun lease queue run epoch timeout up selector
-lease.deleted lease
-lease.fenced lease epoch
-lease.finished lease finished
-lease.taken lease epoch timeout up
-malformed.found lease batch outcomes
-moved queue rows target outcome time reason holder lease error redriven taker
-outcomes.staged stage lease batch epoch outcomes time
-published stages key time write attempts sent user elsewhere
-purged queue rows time error
-queue.altered queue options
-queue.declared queue type options user
-queue.deleted queue departs
-queue.paused queue paused
-read.dropped lease batch series
-recording.begun queue_id number rows
-recording.ended queue_id number version
-redriven queue rows time
-relocated queue_id rows payload_rows also
-returned queue holder rows cause lease annotations
-routed queues count sizes time attributes payload_rows
-settled queue holder rows outcome time error lease reason taker
-staged stage queue count sizes time attributes payload_rows exchange
-staged.relocated position
-together parts
-unbound exchange numbers
+acquired           queue holder rows lease batch sign
+batch.ended        lease batch ended_as time exclude done
+batch.planned      lease batch
+batch.read         lease batch query number
+block.packed       queue number highest_payload first_time last_time outcomes
+block.repacked     queue_id number lowest_payload highest_payload
+bound              exchange number binding
+came.due           queue rows time
+copied             queue rows target time
+delayed            queue rows until time
+discarded          stages write
+dropped            intervals
+enqueued           queue first count sizes time attributes payload_rows acquired
+exchange.declared  exchange type options user
+exchange.deleted   exchange
+expired            queue rows time
+holders.lost       rows cause
+lease.begun        lease queue run epoch timeout up selector
+lease.deleted      lease
+lease.fenced       lease epoch
+lease.finished     lease finished
+lease.taken        lease epoch timeout up
+malformed.found    lease batch outcomes
+moved              queue rows target outcome time reason holder lease error redriven taker
+outcomes.staged    stage lease batch epoch outcomes time
+published          stages key time write attempts sent user elsewhere
+purged             queue rows time error
+queue.altered      queue options
+queue.declared     queue type options user
+queue.deleted      queue departs
+queue.paused       queue paused
+read.dropped       lease batch series
+recording.begun    queue_id number rows
+recording.ended    queue_id number version
+redriven           queue rows time
+relocated          queue_id rows payload_rows also
+returned           queue holder rows cause lease annotations
+routed             queues count sizes time attributes payload_rows
+settled            queue holder rows outcome time error lease reason taker
+staged             stage queue count sizes time attributes payload_rows exchange
+staged.relocated   position
+together           parts
+unbound            exchange numbers
 """
 
 
@@ -110,5 +110,5 @@ def test_kinds_of_events_and_their_fields_keep_their_names_in_the_journal() -> N
         event = KINDS[kind](*range(len(names))) if kind != "together" else e.Together((e.Discarded([]),))
         body = json.loads(encode(event))
         assert list(body) == ["k", *names]
-        if kind not in ("together", "published"):  # whose values are no numbers
+        if kind not in ("together", "published"):  # their values are not numbers
             assert decode(encode(event)) == event

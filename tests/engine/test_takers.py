@@ -1,4 +1,4 @@
-"""D4: who took a message: by name, from the settlement on, whatever way it ended; the names of a queue are bounded."""
+"""D4: the name of the consumer that took a message, from its settlement on. A queue keeps a limited number of names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST = RowSet.single(0)
 
 
 def takers(engine: Engine, name: str = "q") -> list[str | None]:
-    """By message of the first block: who took it."""
+    """Return the taker of each message of the first block."""
     found = queue(engine, name)
     block = found.blocks[0]
     names = [None, *found.takers.names]
@@ -33,14 +33,14 @@ def takers(engine: Engine, name: str = "q") -> list[str | None]:
 
 
 def link(engine: Engine, user: str | None = "ann", count: int = 1) -> int:
-    """A link of the user's that holds messages."""
+    """Attach a link of this user that acquires messages."""
     holder: int = engine.run(c.Subscribe("q", user=user))
     engine.run(c.Acquire("q", holder, count))
     return holder
 
 
 def leased(engine: Engine, name: str = "etl") -> tuple[int, int]:
-    """A lease that has read a batch of one message."""
+    """Let a lease read a batch of one message."""
     epoch, batch = engine.advance(name, epoch=None, finished=0, messages=1)
     engine.read(name, epoch=epoch, batch=batch)
     return epoch, batch
@@ -116,7 +116,7 @@ def discarded_from_a_lease(engine: Engine) -> None:
     engine.run(c.DiscardMessages("q", 0, 0, "no use"))
 
 
-#: What is done, the options of the queue, how its first message ends, and who then had it.
+#: A command, the options of the queue, the end of its first message, and its taker.
 WAYS: list[tuple[Callable[[Engine], object], dict[str, object], str, str | None]] = [
     (lambda engine: engine.run(c.Settle("q", link(engine), FIRST)), {}, "accepted", "ann"),
     (lambda engine: engine.run(c.Settle("q", link(engine, None), FIRST)), {}, "accepted", None),
@@ -152,12 +152,12 @@ def test_who_had_a_message_when_it_ended(
     engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", options=options), c.Enqueue("q", 2, 10))
     way(engine)
     assert (fate(engine), takers(engine)[:2]) == (outcome, [taker, None])
-    assert not queue(engine, "dead").takers.names, "nobody has taken the dead letter yet"
+    assert not queue(engine, "dead").takers.names, "the dead letter has no taker yet"
     survives(engine)
 
 
 def test_a_message_that_goes_on_forgets_who_had_it() -> None:
-    """A dead letter that is redriven has been taken by nobody; a later settlement is that of its own taker."""
+    """A redriven dead letter has no taker; a later settlement sets a new one."""
     engine = Engine()
     engine.run(c.DeclareQueue("q", options={"maxAttempts": 1}), c.Enqueue("q", 2, 10))
     failed_at_last(engine)
@@ -184,7 +184,7 @@ def test_what_nobody_with_a_name_takes_has_no_column_and_names_take_a_byte_each(
 
 
 def test_further_names_than_the_limit_are_not_kept() -> None:
-    """The first ones stay; rows of others have none."""
+    """The first names are kept; rows of later takers have no name."""
     assert np.iinfo(np.uint16).max >= MAX_TAKERS
     names = Names(2, ["a"])
     assert [names.code(name) for name in ("a", "b", "c", None, "b", "")] == [1, 2, 0, 0, 2, 0]
@@ -197,7 +197,7 @@ def test_further_names_than_the_limit_are_not_kept() -> None:
 
 
 def test_a_block_that_left_memory_keeps_its_takers() -> None:
-    """In the packed columns, by codes that stay what they are; also of a queue that is deleted before it is recorded."""
+    """The packed columns contain stable codes, also in a queue that is deleted before its rows are recorded."""
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", BLOCK_ROWS, 10))
     engine.run(c.Settle("q", link(engine, "ann", 10), RowSet.range(0, 10)))

@@ -1,4 +1,4 @@
-"""Q9 Q14 Q18: messages expire, wait for their time, and come back when a lock ends; what that costs follows what is due."""
+"""Q9 Q14 Q18: messages expire, wait for their time, and come back when a lock ends. The cost depends on due messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = START // 1000  # milliseconds
 
 
 def times(*seconds: float | None) -> Any:
-    """Milliseconds since 1970 of so many seconds after the engine's start; None: never said."""
+    """Return milliseconds since 1970 for seconds after the engine's start; 0 for None."""
     return np.array([0 if s is None else NOW + int(s * 1000) for s in seconds], np.int64)
 
 
@@ -41,7 +41,7 @@ def took(engine: Engine, count: int = 99, holder: int = 1) -> list[int]:
 
 
 def counts(engine: Engine) -> list[int]:
-    """Held, available, acquired, archived."""
+    """Return the numbers of delayed, available, acquired and archived messages."""
     queue = engine.state.queues["q"]
     assert conserved(queue)
     return queue.counts
@@ -73,7 +73,7 @@ def test_what_is_held_by_somebody_does_not_expire_and_goes_when_it_comes_back() 
     assert counts(engine) == [0, 0, 1, 1]
     engine.run(c.Release("q", 1, RowSet.single(0)))
     assert took(engine) == []
-    engine.run(c.Tick())  # what has expired is seen to every two seconds
+    engine.run(c.Tick())  # expiry runs every two seconds
     assert counts(engine) == [0, 1, 0, 1]
     engine.pass_time(2)
     engine.run(c.Tick())
@@ -91,7 +91,7 @@ def test_a_delayed_message_is_held_and_comes_to_its_arrival_place() -> None:
     assert took(engine) == []
     engine.pass_time(0.1)
     engine.run(c.Tick())
-    assert took(engine) == [0, 3]  # though the link has been farther
+    assert took(engine) == [0, 3]  # the link's position was already behind them
     engine.pass_time(100)
     engine.run(c.Tick(), c.Tick())
     assert took(engine) == [4]
@@ -111,7 +111,7 @@ def test_a_delay_longer_than_the_time_to_live_ends_in_the_archive() -> None:
 
 
 def test_what_waits_for_its_time_is_purged_too() -> None:
-    """Q18 Q20: in order with what waits for nothing but a consumer; and the tick that it waited for finds nothing."""
+    """Q18 Q20: delayed and available messages are purged in order, and a later tick finds none of them."""
     engine = engine_with()
     send(engine, due=times(3, None, 5, 3, None))
     assert took(engine, 1) == [1]
@@ -133,7 +133,7 @@ def test_a_lock_gives_back_what_its_holder_sits_on_and_only_that() -> None:
     engine.pass_time(6)
     assert took(engine, 1, holder=3) == [3]
     engine.run(c.Settle("q", 1, RowSet.single(0)), c.Release("q", 1, RowSet.single(1)))
-    assert took(engine, 1) == [1]  # again, and with a lock of its own
+    assert took(engine, 1) == [1]  # again, with a new lock
     engine.pass_time(4)
     engine.run(c.Tick())
     assert counts(engine) == [0, 3, 2, 1]
@@ -238,7 +238,7 @@ def test_queues_that_are_gone_take_no_memory_for_what_would_have_expired_in_them
 
 
 def test_many_dead_letters_that_expire_at_once_leave_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D1 Q13: and what waits for its own turn is not delivered."""
+    """D1 Q13: expired messages that wait for a later tick are not delivered."""
     monkeypatch.setattr(decide_time, "MAX_EXPIRED", 4)
     engine = Engine()
     engine.run(c.DeclareQueue("dead"))
@@ -260,7 +260,7 @@ def test_many_dead_letters_that_expire_at_once_leave_others_their_turn(monkeypat
 
 @pytest.mark.parametrize("how", ["goes on", "recovered", "from_snapshot"])
 def test_what_has_expired_and_is_due_rings_no_bell_until_it_is_put_away(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q9 Q18: the others of its block come in time."""
+    """Q9 Q18: other messages of the block come in time."""
     monkeypatch.setattr(decide_time, "MAX_EXPIRED", 2)
     engine = engine_with(expired="deadLetter", deadLetterQueue="dead")
     engine.run(c.DeclareQueue("dead"))
@@ -271,7 +271,7 @@ def test_what_has_expired_and_is_due_rings_no_bell_until_it_is_put_away(how: str
         wall = engine.wall
         engine = getattr(engine, how)()
         engine.wall = wall
-        engine.run(c.StartBroker(), c.Tick())  # which looks at once
+        engine.run(c.StartBroker(), c.Tick())  # the tick expires messages immediately
     left = 9 if how == "goes on" else 7
     send(engine, expiry=times(60))
     holder = engine.run(c.Subscribe("q"))

@@ -1,5 +1,7 @@
-"""C11 Q1 Q13 C8: whole histories of transactions over two queues, and a third with little room for the dead letters of one of
-them, against a plain model; a recovery after each command."""
+"""C11 Q1 Q13 C8: histories of transactions over two queues against a simple model, with a recovery after each command.
+
+A third queue has little room for the dead letters of one of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from penstock.broker_core.engine.model.state import conserved
 from .harness import SECOND, Engine
 
 QUEUES = ("a", "b")
-LETTERS, ATTEMPTS, ROOM = "dead", 2, 2  # where the dead letters of "a" go, when they do, and what that queue has room for
+LETTERS, ATTEMPTS, ROOM = "dead", 2, 2  # the dead-letter queue of "a", its `maxAttempts`, and the messages that fit
 ALL = (*QUEUES, LETTERS)
 FEW = st.integers(1, 4)
 DISPOSITIONS = st.sampled_from(
@@ -43,7 +45,7 @@ DEFAULTS = st.sampled_from([DeliveryEnd(cause=Cause.RELEASED), DeliveryEnd(cause
 
 @dataclass
 class Message:
-    holder: int | None = None  # of the link that has it
+    holder: int | None = None  # the link that holds it
     outcome: Outcome = Outcome.NONE
     attempts: int = 0
 
@@ -84,7 +86,7 @@ class Machine(RuleBasedStateMachine):
         self.declares()
 
     def ended(self, ends: list[tuple[str, int, DeliveryEnd]]) -> None:
-        """Of one command: what cannot be delivered again is a dead letter, as long as there is room."""
+        """Apply the ends of one command: undeliverable messages become dead letters, up to the room."""
         room, dying = self.room(), 0
         for queue, row, disposition in ends:
             message = self.queues[queue][row]
@@ -95,7 +97,7 @@ class Machine(RuleBasedStateMachine):
         self.queues[LETTERS] += [Message() for _ in range(min(dying, room))]
 
     def room(self) -> int:
-        """For dead letters: those that wait to be committed have theirs already."""
+        """Return the room for dead letters, without the room of messages that wait for a commit."""
         posted = sum(queue == LETTERS for work in self.open.values() for queue in work.posted)
         return ROOM - posted - sum(not message.outcome for message in self.queues[LETTERS])
 
@@ -123,7 +125,7 @@ class Machine(RuleBasedStateMachine):
         queue = self.links[holder]
         for sequence in self.engine.run(c.Acquire(queue, holder, credit)).rows.sequences().tolist():
             message = self.queues[queue][sequence]
-            assert (message.holder, message.outcome) == (None, Outcome.NONE)  # nobody had it
+            assert (message.holder, message.outcome) == (None, Outcome.NONE)  # no link held it
             message.holder = holder
 
     @precondition(lambda self: self.open)
@@ -139,7 +141,7 @@ class Machine(RuleBasedStateMachine):
             self.open[number].posted += [queue] * count
 
     def held(self) -> list[tuple[str, int, int]]:
-        """(queue, sequence, holder) of what living links hold."""
+        """Return (queue, sequence, holder) of the messages that open links hold."""
         return [
             (queue, sequence, message.holder)
             for queue, messages in self.queues.items()
@@ -162,7 +164,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: any(queue == "a" for queue, _, _ in self.held()))
     @rule(dispositions=st.lists(BAD, min_size=4, max_size=4), default=DEFAULTS, fail=st.booleans())
     def works_off(self, dispositions: list[DeliveryEnd], default: DeliveryEnd, fail: bool) -> None:
-        """One transaction that says of each message of a link something else."""
+        """Settle each message of a link with another outcome in one transaction."""
         number = self.engine.run(c.BeginTransaction(2))
         self.open[number] = Open()
         holder = next(holder for queue, _, holder in self.held() if queue == "a")
@@ -188,7 +190,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.held())
     @rule(data=st.data(), disposition=DISPOSITIONS)
     def ends_outside(self, data: st.DataObject, disposition: DeliveryEnd) -> None:
-        """Takes effect at once, and takes the message out of its transaction."""
+        """Settle a message immediately, which removes it from its transaction."""
         queue, holder, rows = self.some(data)
         self.engine.run(c.command_of(disposition, queue, holder, of(rows)))
         self.ended([(queue, row, disposition) for row in rows])
@@ -244,7 +246,7 @@ class Machine(RuleBasedStateMachine):
         self.engine.run(c.TimeOutTransactions())
         self.undo(*self.open.values())
         for number, work in self.open.items():
-            if work.posted or work.outcomes:  # what else was in it is gone from there by now
+            if work.posted or work.outcomes:  # one without work never times out
                 assert isinstance(self.engine.run(c.DischargeTransaction(number)), errors.TransactionTimedOut)
             else:
                 self.engine.run(c.DischargeTransaction(number, fail=True))

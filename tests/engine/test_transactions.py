@@ -1,4 +1,4 @@
-"""C11 C8: local transactions as part 4 of AMQP 1.0 has them, in the engine alone."""
+"""C11 C8: local transactions of AMQP 1.0 (part 4), in the engine alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def begun(engine: Engine, owner: int = 1, user: str = "ann") -> int:
 
 
 def taken(engine: Engine, queue: str = "q", messages: int = 10) -> int:
-    """A link that has acquired."""
+    """Attach a link that acquires messages."""
     holder = engine.run(c.Subscribe(queue))
     engine.run(c.Acquire(queue, holder, messages))
     return int(holder)
@@ -55,7 +55,7 @@ def rows(*sequences: int) -> RowSet:
 
 
 def states(engine: Engine, queue: str = "q") -> str:
-    """One letter a message: available, acquired, or how it was archived (A, R)."""
+    """Return a letter for each message: available, acquired, or its outcome (A, R)."""
     block = engine.state.queues[queue].blocks.get(0)
     if block is None:
         return ""
@@ -72,12 +72,12 @@ def attempts(engine: Engine, queue: str = "q") -> list[int]:
 
 
 def test_a_commit_over_several_queues_is_one_event() -> None:
-    """Sequence numbers at commit, in the order of the transfers; messages and outcomes of three queues at once or never."""
+    """Sequence numbers are assigned at the commit, in the order of the transfers; three queues change together or not at all."""
     engine = made("in", "a", "b", messages=3)
     holder, number = taken(engine, "in"), begun(engine)
     for queue, count in (("a", 2), ("b", 1), ("a", 1)):
         engine.run(c.Post(number, queue, count, 100 * count))
-    engine.run(c.Enqueue("a", 1, 7))  # comes in between, and is before them
+    engine.run(c.Enqueue("a", 1, 7))  # sent outside, and stored before them
     engine.run(c.Retire(number, "in", holder, rows(0, 2), ACCEPTED))
     engine.run(c.Retire(number, "in", holder, rows(1), REJECTED))
     assert (states(engine, "in"), states(engine, "a"), states(engine, "b")) == ("hhh", "....", "...")
@@ -88,7 +88,7 @@ def test_a_commit_over_several_queues_is_one_event() -> None:
     sizes = engine.state.queues["a"].blocks[0].sizes.get(slice(0, 7))
     assert list(sizes) == [10, 10, 10, 7, 200, 200, 100]
     assert engine.recovered().persisted() == engine.persisted()
-    # Before that event nothing of it was there, after a crash neither.
+    # Without that event, a recovery has none of its changes.
     without = Engine(log=engine.log[:before]).recovered()
     without.run(c.StartBroker())
     assert (states(without, "in"), states(without, "a"), without.state.stages) == ("...", "....", {})
@@ -106,7 +106,7 @@ def test_what_nobody_else_did_is_an_event_of_its_own_kind() -> None:
 
 
 def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() -> None:
-    """4.4.2: the outcome is not applied, the deliveries remain acquired, and their count is what it was."""
+    """4.4.2: the outcome is not applied, and the deliveries remain acquired with unchanged counts."""
     engine = made(messages=4)
     holder, number = taken(engine), begun(engine)
     engine.run(c.Post(number, "q", 5, 10))
@@ -114,7 +114,7 @@ def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() ->
     engine.run(c.Retire(number, "q", holder, rows(2), DeliveryEnd(cause=Cause.MODIFIED)))
     assert engine.run(c.DischargeTransaction(number, fail=True)) is None
     assert (states(engine), attempts(engine), engine.state.stages) == ("hhhh", [0] * 4, {})
-    # The link ends them as it likes: in a new transaction, or in none.
+    # The link settles them in a new transaction, or outside.
     again = begun(engine)
     engine.run(c.Retire(again, "q", holder, rows(0), ACCEPTED))
     engine.run(c.Release("q", holder, rows(1), Cause.MODIFIED))
@@ -132,7 +132,7 @@ def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() ->
     ],
 )
 def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: DeliveryEnd, after: str, counted: int) -> None:
-    """4.4.4.2: the controller can no longer influence the delivery, and the resource applies the default outcome."""
+    """4.4.4.2: the controller can no longer influence the delivery, so the resource applies the default outcome."""
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, default, settled=True))
@@ -144,7 +144,7 @@ def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: De
 
 @pytest.mark.parametrize("fail", [False, True])
 def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
-    """Words of the link stay with the transaction; nobody else is offered the message meanwhile."""
+    """The link's outcomes stay in the transaction; meanwhile no other link gets the messages."""
     engine = made(messages=3)
     holder, number = taken(engine), begun(engine)
     engine.run(
@@ -169,7 +169,7 @@ def test_q16_what_an_ended_link_said_in_a_transaction_keeps_its_group_until_the_
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED))
     engine.run(c.Unsubscribe("q", holder))
     other = engine.run(c.Subscribe("q"))
-    assert not engine.run(c.Acquire("q", other, 10)).rows  # the first may come back, and be behind the second then
+    assert not engine.run(c.Acquire("q", other, 10)).rows  # the first message may come back, and must precede the second
     engine.run(c.DischargeTransaction(number, fail=fail))
     assert engine.run(c.Acquire("q", other, 10)).rows == (rows(0, 1, 2) if fail else rows(1, 2))
 
@@ -180,14 +180,14 @@ def test_the_last_word_about_a_message_counts() -> None:
     engine.run(c.Retire(number, "q", holder, RowSet.range(0, 5), ACCEPTED))
     engine.run(c.Retire(number, "q", holder, rows(1, 3), RELEASED))
     engine.run(c.Retire(number, "q", holder, rows(3), REJECTED))
-    engine.run(c.Settle("q", holder, rows(4), Outcome.REJECTED))  # outside: at once, and no longer in the transaction
+    engine.run(c.Settle("q", holder, rows(4), Outcome.REJECTED))  # outside: immediately, and no longer in the transaction
     assert states(engine) == "hhhhR"
     engine.run(c.DischargeTransaction(number))
     assert states(engine) == "A.ARR"
 
 
 def test_words_that_were_replaced_are_forgotten() -> None:
-    """A client that says the same again and again fills nothing."""
+    """A client that repeats its outcomes does not fill the memory."""
     engine = made(messages=1000)
     holder, number = taken(engine, messages=1000), begun(engine)
     for turn in range(50):
@@ -227,7 +227,7 @@ def test_a_message_is_of_one_transaction() -> None:
 
 
 def test_a_commit_that_cannot_be_done_does_nothing() -> None:
-    """The queue of one part is gone, a message of another was taken away: all is rolled back, and the answer says why."""
+    """A queue was deleted, or a message taken from its link: all is rolled back, and the reply contains the reason."""
     engine = made("q", "r", messages=2)
     holder, number = taken(engine), begun(engine)
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED))
@@ -260,7 +260,7 @@ def test_a_lock_that_ends_fails_the_transaction_that_settles_its_message() -> No
     engine.pass_time(6)
     engine.run(c.Tick())
     assert states(engine) == ".."
-    engine.run(c.Acquire("q", holder, 2))  # the same link has it again: that is another delivery
+    engine.run(c.Acquire("q", holder, 2))  # the same link has the message again, in another delivery
     why = engine.run(c.DischargeTransaction(number))
     assert isinstance(why, errors.TransactionRolledBack)
     assert "was taken from its link" in str(why)
@@ -280,7 +280,7 @@ def test_a_transaction_in_which_something_failed_can_only_be_rolled_back() -> No
 
 
 def test_work_that_takes_too_long_is_undone_and_its_controller_is_told() -> None:
-    """The age counts from the first work: a transaction that was only declared waits for ever."""
+    """The age counts from the first work: a transaction without work never times out."""
     engine = made(messages=2)
     holder, idle, number = taken(engine), begun(engine), begun(engine)
     engine.pass_time(2 * TRANSACTION_AGE / SECOND)
@@ -349,11 +349,11 @@ def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -
         engine.run(c.Post(number, "q", 1, MAX_TRANSACTION_BYTES))
     assert engine.run(c.DischargeTransaction(number)) is None
     assert states(engine) == "AAhh..."
-    begun(engine)  # there is room again
+    begun(engine)  # there is room for one again
 
 
 def test_transactions_of_one_user_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many connections they are of. Those that are only declared do not age: a client that waits has one."""
+    """The limit counts all connections of the user. Transactions without work do not age: a waiting client has one."""
     monkeypatch.setattr(decide_transactions, "MAX_USER_TRANSACTIONS", 2)
     engine = made()
     numbers = [begun(engine, owner) for owner in (1, 2)]
@@ -371,7 +371,7 @@ def test_one_user_may_take_half() -> None:
 
 
 def test_an_outcome_costs_the_same_however_many_transactions_its_link_has() -> None:
-    """A receiver may work on each message in a transaction of its own, and all of them at once."""
+    """A receiver may have an open transaction for each of its messages."""
 
     def cost(transactions: int) -> float:
         engine, costs = made(messages=transactions + 20), []

@@ -1,7 +1,7 @@
-"""Golden transcripts: histories of a queue that a person can read and check against the seeds.
+"""Golden transcripts: readable histories of a queue, checked against the seeds.
 
-Each file of `transcripts/` is a list of commands with what the engine answered after `=>`. A line with `#` is a remark.
-`PENSTOCK_REWRITE=1 pytest tests/engine/test_transcripts.py` writes the answers anew; read the difference before you commit it.
+Each file of `transcripts/` is a list of commands, with the engine's answer after `=>`. A line with `#` is a remark.
+`PENSTOCK_REWRITE=1 pytest tests/engine/test_transcripts.py` writes the answers again; read the diff before you commit it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def numbers(text: str) -> RowSet:
 
 
 def show(rows: RowSet) -> str:
-    """`0-2, 5` for a few; the count beside it, so that a long list stays one line."""
+    """Show rows as ranges, for example `0-2, 5`."""
     parts: list[list[int]] = []
     for s in rows.sequences().tolist():
         if parts and parts[-1][1] == s - 1:
@@ -46,7 +46,7 @@ def show(rows: RowSet) -> str:
 
 
 class Script:
-    """The words of a transcript, each a method."""
+    """The commands of a transcript, each a method."""
 
     def __init__(self) -> None:
         self.engine = Engine()

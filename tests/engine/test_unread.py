@@ -1,4 +1,4 @@
-"""A query that finishes its batches without reading them takes the same messages again and again: more and more slowly."""
+"""A query that finishes batches without reading them takes the same messages again, after longer and longer pauses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def begun() -> Engine:
 
 
 def finished_unread(engine: Engine, times: int) -> int:
-    """So many batches, one after another; the number of the last one."""
+    """Finish batches one after another; return the number of the last one."""
     epoch, number = engine.advance("l", epoch=None, finished=0)
     for _ in range(times - 1):
         before = number
@@ -37,7 +37,7 @@ def test_the_first_ones_come_at_once_and_the_next_ones_later_and_later() -> None
         before, start = number, engine.up
         _, number = engine.advance("l", epoch=epoch, finished=number)
         if number == before:
-            assert engine.state.queues["q"].counts[State.AVAILABLE] == 10, "others may have them meanwhile"
+            assert engine.state.queues["q"].counts[State.AVAILABLE] == 10, "other consumers can take them meanwhile"
             engine.up = engine.state.leases["l"].waits_until - 1
             assert engine.advance("l", epoch=epoch, finished=number)[1] == before
             engine.up += 1
@@ -65,7 +65,7 @@ def test_who_reads_again_or_starts_again_goes_on_at_once() -> None:
 
 
 def test_an_available_now_run_goes_through_all_of_a_queue_without_a_pause() -> None:
-    """Taking none of them twice, it comes to an end by itself."""
+    """It takes no message twice, so it ends on its own."""
     engine = begun()
     epoch, number = engine.advance("l", epoch=None, finished=0, messages=1, exclude=True, until=10)
     for _ in range(9):

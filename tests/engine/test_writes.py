@@ -1,4 +1,4 @@
-"""Writes: attempts of tasks under one id, publishes asked for again, and what a repetition does with what was read for it."""
+"""Writes: attempts of tasks under one id, repeated publishes, and the messages that were read for a repeated write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_publish_names_attempts_and_the_others_go_with_it(engine: Engine, life
     assert engine.state.queues["q"].next_sequence == 3
     assert engine.state.queues["q"].staged.messages == 1
     engine = life(engine)
-    # Its answer was lost: the same again, and not a message more.
+    # The answer was lost: a repetition publishes no further message.
     assert engine.run(c.Publish([], None, "w", [3, 7])) == (3, True)
     with pytest.raises(errors.Fenced, match="published already"):
         engine.run(stage("w", 9))
@@ -119,13 +119,13 @@ def test_the_age_of_a_stage_goes_on_over_a_restart(engine: Engine, life: Callabl
         "bytes": 10,
         "age": STAGE_AGE / SECOND / 2 + 1,
     }
-    engine.wall -= 365 * 86400 * SECOND  # somebody sets the clock back: time stands still, it does not run backwards
+    engine.wall -= 365 * 86400 * SECOND  # the clock is set back: the engine's time stops, it does not decrease
     engine.run(c.Tick())
     assert engine.run(c.ListStages())[0]["age"] >= 0
 
 
 def test_after_a_standstill_a_driver_has_time_to_publish(engine: Engine) -> None:
-    """The host was suspended for two days, with the broker and the job on it: the job goes on too."""
+    """The host of broker and job was suspended for two days, and the job continues."""
     engine.run(stage("w", 1))
     engine.pass_time(3600)
     engine.wall += 2 * STAGE_AGE
@@ -142,11 +142,11 @@ def test_a_stage_that_another_publish_has_taken_is_called_published(engine: Engi
         engine.run(c.Publish(["s"], KEY))
 
 
-# --- What was read for a write that is a repetition ------------------------------------------------------------------------
+# --- Messages that were read for a repeated write
 
 
 class Query:
-    """A lease on `source`, read for batches of Spark's."""
+    """A lease on `source`, read for batches of Spark."""
 
     def __init__(self, engine: Engine, messages: int = 3) -> None:
         self.engine = engine
@@ -177,7 +177,7 @@ def test_what_was_read_for_a_repetition_and_never_sent_comes_back(engine: Engine
     engine.run(c.Publish([], KEY, "before", []))
     query = Query(engine)
     batch = query.take()
-    query.read(batch, SparkBatch("query", 2))  # an older checkpoint was put back
+    query.read(batch, SparkBatch("query", 2))  # an older checkpoint was restored
     assert engine.run(stage("w", 1), c.Publish([], KEY._replace(number=2), "w", [1])) == (0, True)
     query.engine = life(engine)
     assert query.finish(batch) == (0, 3)
@@ -191,16 +191,16 @@ def test_what_was_sent_is_settled_when_its_batch_is_repeated(engine: Engine, lif
     query.read(batch, SparkBatch("query", 4))
     assert engine.run(stage("w", 1), c.Publish([], KEY, "w", [1])) == (1, False)
     engine = query.engine = life(engine)
-    query.read(batch, SparkBatch("query", 4))  # Spark died before its own commit, and runs the batch again
+    query.read(batch, SparkBatch("query", 4))  # Spark died before its own commit, and repeats the batch
     assert engine.run(c.Publish([], KEY, "again", [])) == (0, True)
-    query.read(batch, SparkBatch("query", 1))  # or as one of an older checkpoint
+    query.read(batch, SparkBatch("query", 1))  # or a batch of an older checkpoint
     assert engine.run(c.Publish([], KEY._replace(number=1), "older", [])) == (0, True)
     assert query.finish(batch) == (3, 0)
     assert query.counts == (0, 3)
 
 
 def test_what_a_failed_attempt_had_read_is_not_taken_for_sent(engine: Engine) -> None:
-    """Read for batch 5, which died before its publish; then an older checkpoint begins again at 2."""
+    """Read for batch 5, which died before its publish; then an older checkpoint starts at 2."""
     engine.run(c.Publish([], KEY, "before", []))
     query = Query(engine)
     batch = query.take()
