@@ -1,4 +1,4 @@
-"""One SparkSession and one JVM for the whole run; a broker of its own for each test."""
+"""One SparkSession and one JVM for the whole run; a separate broker for each test."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 from penstock.jobs.session import DELTA  # after the check above
 
-#: For every session a test starts, in this process or another.
+#: For every session of a test, in this process or another.
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.authenticate.socketTimeout": "300s",  # for a worker's start: 15 s are few beside other tests
-    "spark.sql.session.timeZone": "Europe/Berlin",  # not UTC: a mistake with zones shows
+    "spark.python.authenticate.socketTimeout": "300s",  # for a worker's start: 15 s are not enough while other tests run
+    "spark.sql.session.timeZone": "Europe/Berlin",  # not UTC: so that errors with zones are visible
     **DELTA,
     "spark.databricks.delta.snapshotPartitions": "2",
 }
@@ -66,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def settings() -> dict[str, str]:
-    """For a session that a test starts in another process."""
+    """Return the settings of a session in another process."""
     return SETTINGS
 
 
@@ -87,7 +87,7 @@ def client(broker: Broker) -> Iterator[Client]:
 
 
 class Rig:
-    """A queue, a broker and a session: what nearly every test needs."""
+    """A broker with a client, and a session."""
 
     def __init__(self, spark: SparkSession, broker: Broker, client: Client, folder: Path) -> None:
         self.spark, self.broker, self.client, self.folder = spark, broker, client, folder
@@ -97,14 +97,14 @@ class Rig:
             self.client.call("queue.declare", queue=queue)
 
     def send(self, queue: str, first: int, count: int) -> None:
-        """Messages whose body is their number as text."""
+        """Send messages whose body is their number as text."""
         import pyarrow as pa
 
         batch = pa.record_batch({"body": pa.array([str(i).encode() for i in range(first, first + count)])})
         self.client.put({"op": "enqueue", "queue": queue}, batch.schema, [batch])
 
     def counts(self, queue: str) -> tuple[int, int, int]:
-        """Available, acquired, archived."""
+        """Return the numbers of available, acquired and archived messages."""
         stat = self.client.call("queue.stat", queue=queue)
         return stat["available"], stat["acquired"], stat["archived"]
 
@@ -115,7 +115,7 @@ class Rig:
         return self.spark.read.format("amqp").options(url=self.broker.url, queue=queue, **options).load()
 
     def bodies(self, queue: str) -> list[str]:
-        """Bodies of what waits in a queue, in order."""
+        """Return the bodies of available messages, in order."""
         rows = self.look(queue).selectExpr("sequenceNumber", "cast(body as string) as body").collect()
         return [row.body for row in sorted(rows)]
 
@@ -124,14 +124,14 @@ class Rig:
         frame.write.format("amqp").options(url=self.broker.url, **named).mode("append").save()
 
     def drain(self, frame: DataFrame, table: str = "table", checkpoint: str = "checkpoint") -> StreamingQuery:
-        """Everything there is, into a Delta table, and to the end."""
+        """Drain a stream into a Delta table with availableNow."""
         writer = frame.writeStream.format("delta").option("checkpointLocation", self.path(checkpoint))
         query = writer.trigger(availableNow=True).start(self.path(table))
         query.awaitTermination()
         return query
 
     def table(self, name: str = "table") -> list[int]:
-        """The numbers in a table, ascending, as often as they are there."""
+        """Return the numbers in a table, in order, with duplicates."""
         rows = self.spark.read.format("delta").load(self.path(name)).selectExpr("cast(cast(body as string) as int) n")
         return sorted(row.n for row in rows.collect())
 
@@ -139,7 +139,7 @@ class Rig:
         return str(self.folder.joinpath(*names))
 
     def until(self, condition: Callable[[], bool], what: str, limit_s: float = 200.0) -> None:
-        """Wait for what a query, or the broker beside it, does."""
+        """Wait for an effect of a query or the broker."""
         waiting.until(condition, what, limit_s=limit_s)
 
 

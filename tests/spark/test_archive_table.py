@@ -20,7 +20,7 @@ from ..archive.rig import Rig
 from ..flight.helpers import numbered, send
 from ..waiting import until
 
-#: Of queues: a Hive partition, a URL, a glob, an escape, a hidden folder, and a name that is cut.
+#: Names of queues: a Hive partition, a URL, a glob, an escape, a hidden folder, and a name that is truncated.
 NAMES = ("orders:eu", "day=2026-01-01", "100% #1?", "{a,b}[c]~", "_hidden", "ü" * 255)
 
 

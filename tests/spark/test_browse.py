@@ -36,7 +36,7 @@ def test_the_archive_by_state_sequence_and_time(archive: Rig) -> None:
     assert numbers(archive, states="available,archived,acquired") == list(range(15))
     assert numbers(archive, states="archived, available", startingSequence="3", endingSequence="11") == list(range(3, 12))
     rows = archive.look("orders", states="archived,available").select("sequenceNumber", "enqueuedTime").collect()
-    # Python has them in its own zone; the option names UTC where it says nothing.
+    # Python returns local times. Without a zone, the option is in UTC.
     times = {row.sequenceNumber: row.enqueuedTime.astimezone(timezone.utc) for row in rows}
     first_of_second = times[10].isoformat()
     every = "available,archived"
@@ -56,7 +56,7 @@ def test_state_outcome_and_settled_time(archive: Rig) -> None:
 
 def test_ranges_become_tasks(archive: Rig) -> None:
     frame = archive.look("orders", states="archived", maxMessagesPerPartition="4")
-    assert frame.rdd.getNumPartitions() == 3  # of the ten that there are
+    assert frame.rdd.getNumPartitions() == 3  # for ten messages
     assert frame.count() == 10
     assert archive.look("orders", states="archived", minPartitions="3").rdd.getNumPartitions() == 3
 

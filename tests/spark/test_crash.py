@@ -1,4 +1,4 @@
-"""Whatever dies, each message is in the table exactly once."""
+"""After any crash, each message is in the table exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Rig
 
-#: A driver of its own: queue into Delta until it is killed.
+#: A separate driver: a stream from a queue into Delta until it is killed.
 DRIVER = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -45,21 +45,21 @@ def test_a_killed_driver(rig: Rig, settings: dict[str, str]) -> None:
     with open(rig.path("driver.log"), "wb") as said:
         driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=said, stderr=said, start_new_session=True)
         try:
-            # In the midst of it: some batches are settled, others wait.
+            # Some batches are settled, others wait.
             rig.until(lambda: rig.counts("orders")[2] >= 1000, "some batches are settled")
         finally:
             _kill_group(driver)
     available, acquired, archived = rig.counts("orders")
     assert available + acquired > 0
     assert available + acquired + archived == 20_000
-    # The next one takes up the lease, under a new epoch, and the batch that was left.
+    # The next driver takes the lease, under a new epoch, and its batch.
     rig.drain(rig.stream("orders", maxMessagesPerTrigger="10000"))
     assert rig.table() == list(range(20_000))
     assert rig.counts("orders") == (0, 0, 20_000)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """The driver, its JVM and its Python workers at once, as when a machine goes."""
+    """Kill the driver, its JVM and its Python workers together, as the loss of a machine does."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -71,7 +71,7 @@ def test_a_killed_broker_ends_no_query_that_is_between_two_batches(rig: Rig) -> 
     query = writer.trigger(processingTime="0 seconds").start(rig.path("table"))
     rig.until(lambda: rig.counts("orders") == (0, 0, 100), "the first hundred are settled")
     rig.broker.kill()
-    time.sleep(1)  # the outage itself: an idle query asks every 10 ms, and finds nobody
+    time.sleep(1)  # the outage: an idle query asks every 10 ms, without an answer
     rig.broker.start()
     rig.send("orders", 100, 100)
     rig.until(lambda: rig.counts("orders") == (0, 0, 200), "all are settled")
@@ -80,7 +80,7 @@ def test_a_killed_broker_ends_no_query_that_is_between_two_batches(rig: Rig) -> 
 
 
 def test_a_broker_killed_again_and_again_while_a_query_runs(rig: Rig) -> None:
-    """A query that it ends is started again, as an orchestrator would."""
+    """A query that fails is restarted, as an orchestrator does."""
     rig.declare("orders")
     rig.send("orders", 0, 3000)
 
@@ -99,7 +99,7 @@ def test_a_broker_killed_again_and_again_while_a_query_runs(rig: Rig) -> None:
             start()
 
     def is_done() -> bool:
-        if not rig.spark.streams.active:  # also one that notices the last kill only now
+        if not rig.spark.streams.active:  # also a query that fails only now
             start()
         return rig.counts("orders") == (0, 0, 3000)
 

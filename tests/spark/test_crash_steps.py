@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from conftest import Rig
     from pyspark.sql import DataFrame
 
-#: A driver with a query for each step. Each stops there in its second batch; the last one to come kills the driver, with its JVM.
+#: A driver with a query for each step. Each stops there in its second batch. The last of them kills the driver and its JVM.
 DRIVER = """
 import json, os, signal, sys
 from pathlib import Path
@@ -36,7 +36,7 @@ def die(step):
     if all((folder / (each + ".reached")).exists() for each in steps):
         os.killpg(group, signal.SIGKILL)
     while True:
-        signal.pause()  # the others wait; so does a worker outside the group, for its own end
+        signal.pause()  # the other queries wait; a worker outside the group waits for its end
 
 def batch(offset):
     return max(offset.get("batches", {}).values(), default=0)
@@ -75,7 +75,7 @@ class DyingSource(AmqpSource):
     def streamReader(self, schema):
         return Dying(self._options, schema)
 
-builder = SparkSession.builder.master("local[8]")  # tasks that wait for the others' steps, and one that works
+builder = SparkSession.builder.master("local[8]")  # for tasks that wait at their step, and one that works
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
@@ -104,7 +104,7 @@ ALONE = ("before the plan", "after the plan", "after the sink's commit")
 WITH_THE_BROKER = ("while reading", "before settling")
 STEPS = (*ALONE, *WITH_THE_BROKER)
 
-#: How long the driver may take to its death: three batches of each query, on a machine that is busy with other tests.
+#: Limit for the driver's death: three batches of each query, while other tests run.
 DRIVER_S = 600
 
 
@@ -186,7 +186,7 @@ def test_a_python_worker_that_dies_while_reading_costs_nothing(rig: Rig) -> None
 
     try:
         run()
-    except StreamingQueryException:  # where Spark gives a task one attempt, the query ends and is started again
+    except StreamingQueryException:  # if Spark gives a task one attempt, the query fails and is restarted
         run()
     assert died.exists()
     assert rig.table() == list(range(50))
@@ -194,7 +194,7 @@ def test_a_python_worker_that_dies_while_reading_costs_nothing(rig: Rig) -> None
 
 
 def test_a_constant_transaction_id_under_a_new_checkpoint_settles_nothing_unseen(rig: Rig) -> None:
-    """Delta believes to have the batch and skips it, without reading: the messages must not be settled for that."""
+    """Delta finds the batch number in its log and skips the batch unread: its messages must not be settled."""
     rig.declare("orders")
 
     def run(checkpoint: str) -> None:
@@ -217,7 +217,7 @@ def test_a_constant_transaction_id_under_a_new_checkpoint_settles_nothing_unseen
 
 
 def test_a_batch_number_that_delta_has_already_is_skipped_and_its_messages_come_with_the_next(rig: Rig) -> None:
-    """Offsets and commits were deleted by hand, the query's id was not: Delta skips the number, and nobody reads the batch."""
+    """Offsets and commits were deleted by hand, but not the query's id: Delta skips the number, and no task reads the batch."""
     rig.declare("orders")
     rig.send("orders", 0, 10)
     rig.drain(rig.stream("orders"))
@@ -226,7 +226,7 @@ def test_a_batch_number_that_delta_has_already_is_skipped_and_its_messages_come_
     rig.send("orders", 10, 10)
     rig.drain(rig.stream("orders"))
     assert rig.table() == list(range(10))
-    assert rig.counts("orders") == (10, 0, 10)  # given back, not settled unseen
+    assert rig.counts("orders") == (10, 0, 10)  # returned, not settled unread
     assert rig.client.call("queue.stat", queue="orders")["unread"] == 10
     rig.drain(rig.stream("orders"))
     assert rig.table() == list(range(20))
@@ -234,7 +234,7 @@ def test_a_batch_number_that_delta_has_already_is_skipped_and_its_messages_come_
 
 
 def test_asynchronous_progress_tracking_is_refused_with_delta_and_takes_nothing(rig: Rig) -> None:
-    """Exactly once it would not be; Spark itself says so before anything starts."""
+    """It would not be exactly once. Spark itself refuses it before the query starts."""
     rig.declare("orders")
     rig.send("orders", 0, 40)
     writer = rig.stream("orders").writeStream.format("delta").option("checkpointLocation", rig.path("checkpoint"))

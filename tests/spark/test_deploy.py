@@ -1,4 +1,4 @@
-"""S13: the ways the connector gets to where Spark runs: found by itself, shipped by Connect, sent with --py-files."""
+"""S13: the ways to bring the connector to Spark: found automatically, shipped by Connect, sent with --py-files."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ queue = "orders"
 """
 
 
-#: The interpreter under the virtual environment, which has none of its packages.
+#: The interpreter below the virtual environment, without its packages.
 BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
 OURS = ("penstock", "pyspark_penstock")
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site-packages with everything but Penstock, whether or not the wheel is installed here."""
+    """Build a site-packages without Penstock, whether or not the wheel is installed."""
     folder = tmp_path_factory.mktemp("site-packages")
     for entry in SPARK_HOME.parent.iterdir():
         if not entry.name.startswith(OURS) and entry.suffix != ".pth":
@@ -67,7 +67,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(tmp_path: Path, repository: Path) -> Path:
-    """A folder as a wheel's installation makes it: our packages, and the module that Spark finds."""
+    """Build a folder as the wheel installs it: our packages, and the module that Spark finds."""
     folder = tmp_path / "installed"
     folder.mkdir()
     (folder / "penstock").symlink_to(Path(sys.modules["penstock"].__file__ or "").parent)
@@ -76,7 +76,7 @@ def installed(tmp_path: Path, repository: Path) -> Path:
 
 
 def environment(*paths: Path, **names: str) -> dict[str, str]:
-    """Of processes that find the Python packages in `paths` and nowhere else."""
+    """Return the environment of processes that find Python packages only in `paths`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))}
     path = os.pathsep.join(map(str, paths))
     python = {"PYTHONPATH": path, "PYSPARK_PYTHON": BASE_PYTHON, "PYSPARK_DRIVER_PYTHON": BASE_PYTHON}
@@ -89,7 +89,7 @@ def run(arguments: list[str], *, env: dict[str, str], cwd: Path) -> Any:
 
 def said_by(arguments: list[str], *, env: dict[str, str], cwd: Path) -> list[str]:
     done = subprocess.run(arguments, env=env, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
-    # What Python said, without Java's part of it.
+    # Python's messages, without Java's.
     said = [line for line in done.stderr.splitlines() if not line.startswith("\tat ") and " INFO " not in line]
     assert done.returncode == 0, "\n".join(said)[-6000:]
     return done.stdout.strip().splitlines()
@@ -132,7 +132,7 @@ def orders(broker: Broker, client: Client) -> Broker:
 
 @pytest.mark.timeout(300)
 def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: Path, installed: Path) -> None:
-    """And a `register` beside it, or two, does no harm."""
+    """Additional calls of `register` have no effect."""
     script = tmp_path / "script.py"
     session = 'spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()\n'
     registration = "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\n"
@@ -147,7 +147,7 @@ def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: 
 def test_under_spark_connect_it_ships_itself(
     orders: Broker, tmp_path: Path, bare: Path, installed: Path, server_has_it: bool
 ) -> None:
-    """To a server that has never heard of it; and does no harm to one that has it installed."""
+    """The server may have the connector installed or not."""
     port = free_port()
     server = [
         str(SPARK_HOME / "bin" / "spark-submit"),
@@ -163,7 +163,7 @@ def test_under_spark_connect_it_ships_itself(
     script.write_text(PREAMBLE + session + ROUND_TRIP)
     with process(server, env=env, log=tmp_path / "connect.log", ready=lambda: listens(port)):
         client = environment(installed, bare)
-        # Where it is not installed, the AMQP library that finds the Flight endpoint must come along too.
+        # If it is not installed, the AMQP library that discovers the Flight endpoint must also be shipped.
         url = orders.url if server_has_it else orders.amqp_url
         found = run([BASE_PYTHON, str(script), url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
     assert found == DONE

@@ -1,4 +1,4 @@
-"""Spark with nothing but the broker's AMQP address: the Flight endpoint is discovered, with users and TLS too (W2, W3)."""
+"""Spark with only the broker's AMQP address: the Flight endpoint is discovered, also with users and TLS (W2, W3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSWORD = "correct horse battery"
 
 
 def certificate(folder: Path) -> tuple[str, str]:
-    """One of the broker's own, which is its own CA."""
+    """Create a self-signed certificate for the broker."""
     cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
     made += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert]
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def secured(folder: Path, *rights: Right) -> tuple[Broker, dict[str, str], Client]:
-    """A broker with TLS on both planes and one user; the options that Spark needs; and an administrator's connection."""
+    """Start a broker with TLS on both planes and one user; yield it, Spark's options and an administrator's connection."""
     cert, key = certificate(folder)
     users = folder / "users.json"
     spark_user, root = (User(credentials_of(word, bytes(16), 4096)) for word in (PASSWORD, "root"))
@@ -85,7 +85,7 @@ def test_a_query_with_a_user_over_tls_outlives_its_token_and_tells_no_secret(spa
         writer = source.writeStream.format("json").option("checkpointLocation", str(tmp_path / "c"))
         query = writer.trigger(processingTime="0 seconds").start(str(tmp_path / "t"))
         query.processAllAvailable()
-        broker.kill()  # and with it every token it has given
+        broker.kill()  # its tokens are lost
         broker.start()
         write(spark, options, 50, 100)
         query.processAllAvailable()

@@ -1,4 +1,4 @@
-"""A queue of messages that Spark sent (columns) and that AMQP clients sent (encoded): whoever reads sees one kind of row."""
+"""A queue with messages from Spark (columns) and from AMQP clients (encoded): readers get the same kind of row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.broker_core.client.flight import Client
 from ..flight.helpers import plant
 from .conftest import Rig
 
-#: Every column that a message itself fills.
+#: Every column with a field of the message.
 COLUMNS = (
     *("body", "messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "userId", "contentEncoding"),
     *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "groupSequence"),
@@ -56,7 +56,7 @@ def encoded(number: int) -> bytes:
 
 
 def expected(number: int) -> dict[str, Any]:
-    """The row of `encoded(number)`, which has a priority and no word on durability."""
+    """Return the row of `encoded(number)`, which has a priority but no durability."""
     return {
         "body": bytearray(str(number).encode()),
         "messageId": str(number),
@@ -77,7 +77,7 @@ def expected(number: int) -> dict[str, Any]:
 
 @pytest.fixture
 def mixed(rig: Rig) -> str:
-    """Rows 0 to 9 and 30 to 39 in columns, 10 to 29 encoded, 40 to 49 of both kinds by turns."""
+    """Send rows 0 to 9 and 30 to 39 in columns, 10 to 29 encoded, and 40 to 49 alternately."""
     rig.declare("mixed")
 
     def send_encoded(first: int, count: int) -> None:
@@ -109,14 +109,14 @@ def check(rows: list[Any]) -> None:
 
 
 def test_a_batch_read_gives_rows_of_both_kinds(rig: Rig, mixed: str) -> None:
-    """R1: over Flight, where the executor decodes what the broker sends as it is stored."""
+    """R1: over Flight, the executor decodes messages in their stored form."""
     frame = rig.spark.read.format("amqp").schema(SCHEMA).options(url=rig.broker.url, queue=mixed, minPartitions="3").load()
     check(sorted(frame.collect()))
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_stream_takes_rows_of_both_kinds(rig: Rig, mixed: str, elsewhere: bool, tmp_path: Path) -> None:
-    """On the broker's host, from its files, and elsewhere over Flight: `delivery` is a column that only the broker can fill."""
+    """On the broker's host, tasks read its files; elsewhere, over Flight. Only the broker can fill the column `delivery`."""
     schema = SCHEMA + (", delivery BINARY" if elsewhere else "")
     frame = rig.spark.readStream.format("amqp").schema(schema).options(url=rig.broker.url, queue=mixed).load()
     rig.drain(frame.drop("delivery"))
@@ -125,7 +125,7 @@ def test_a_stream_takes_rows_of_both_kinds(rig: Rig, mixed: str, elsewhere: bool
 
 
 def test_messages_that_cannot_be_decoded_are_set_aside_and_the_query_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    """One among a hundred, let in by an older version: its properties are wrong. Tasks that die and come again change nothing."""
+    """One of a hundred messages has invalid properties. Tasks that die and are repeated change nothing."""
     bare = [encoded(number) for number in range(101)]
     bare[37] = b"\0Ss\xc0\6\4\x40\x40\x40\x54\7\0Su\xa0\x0237"
     plant(tmp_path / "broker", "old", pa.record_batch({"message": pa.array(bare, pa.binary())}))
@@ -143,7 +143,7 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_the_query_goes_on(spa
 
 
 def test_times_at_the_ends_of_python_s_calendar_are_read(rig: Rig) -> None:
-    """S8 S1: by `collect` and by Python UDFs, of a batch read and of a stream. Beyond the ends they are null."""
+    """S8 S1: by `collect` and Python UDFs, in a batch read and a stream. Times outside the calendar are null."""
     from pyspark.sql import functions as F
 
     rig.declare("q")

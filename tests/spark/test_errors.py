@@ -1,4 +1,4 @@
-"""Errors as Spark shows them: the code in front, the sentence once, and nothing of pyarrow's or gRPC's."""
+"""Errors in Spark: the code first, the sentence once, and no text of pyarrow or gRPC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SENTENCE = "there is no queue 'nowhere': declare it with `penstock queue declare
 
 
 def shown(error: BaseException) -> str:
-    """Text of an error as a user sees it: nothing in it is of others than us and Spark."""
+    """Return an error's text as a user sees it, and check that it has only our text and Spark's."""
     text = str(error)
     assert [foreign for foreign in ("gRPC", "pyarrow", "During handling", "direct cause") if foreign in text] == []
     return text
@@ -62,7 +62,7 @@ def test_a_table_of_the_catalog_names_the_view_to_use_instead(rig: Rig) -> None:
 
 
 def test_a_python_thread_writes_after_register(rig: Rig) -> None:
-    """Spark finds sources by the active session, and a new thread has none."""
+    """Spark finds sources through the active session, which a new thread does not have."""
     rig.declare("orders")
 
     def write(*, register: bool) -> None:

@@ -1,6 +1,6 @@
-"""S11: streams of Spark from a broker that is no Penstock, while driver, broker or both are killed: each message once.
+"""S11: streams of Spark from a foreign broker, while driver, broker or both are killed: each message once.
 
-PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`. Then the broker is Artemis.
+PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) run more rounds, against Artemis: see `./dev torture`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STEPS = (
 )
 DRIVER_S = 600
 
-#: A driver with both queries, whose source kills it, and processes beside it, at one step of one of them.
+#: A driver with both queries. At one step of one query, its source kills the driver and other processes.
 DRIVER = """
 import json, os, signal, sys, time
 from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ for query in queries:
 
 
 class Hiding:
-    """A Penstock behind a relay, as `tests/brokers.py` has brokers of others."""
+    """Penstock behind a relay, with the interface of the brokers in `tests/brokers.py`."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -117,7 +117,7 @@ class Hiding:
 
 
 class Streams:
-    """A query for each way to settle, each with a queue, a spool, a table and a checkpoint of its own."""
+    """A query for each way to settle, with its own queue, spool, table and checkpoint."""
 
     def __init__(self, spark: SparkSession, broker: Any, folder: Path, settings: dict[str, str]) -> None:
         self.spark, self.broker, self.folder, self.settings = spark, broker, folder, settings
@@ -148,7 +148,7 @@ class Streams:
         return str(self.folder / f"table-{settle}"), str(self.folder / f"checkpoint-{settle}")
 
     def die(self, settle: str, step: str, times: int, victims: list[int]) -> None:
-        """Run it, or both for `./dev torture`, in a driver of its own, up to its death."""
+        """Run the query, or both for `./dev torture`, in a separate driver until it dies."""
         (self.folder / "driver.py").write_text(DRIVER)
         plan = {
             "settings": {name: value for name, value in self.settings.items() if "delta" not in value.lower()},
@@ -159,7 +159,7 @@ class Streams:
             "times": times,
             "victims": victims,
         }
-        for _ in range(5):  # Spark gives a Python worker 10 seconds to start, which are few on a busy machine
+        for _ in range(5):  # Spark gives a Python worker 10 seconds to start: not always enough on a busy machine
             code = self._run(json.dumps(plan))
             if code == -signal.SIGKILL:
                 return
@@ -177,7 +177,7 @@ class Streams:
                     process.wait()
 
     def finish(self, moment_s: float | None) -> None:
-        """Read all there is, with a broker that dies in a moment, if one is given. An orchestrator starts again what ends."""
+        """Read all messages. The broker dies after `moment_s`, if given. A failed query is restarted."""
         for attempt in range(5):
             queries = [self._started(settle) for settle in SETTLE]
             if moment_s is not None and not attempt:
@@ -192,7 +192,7 @@ class Streams:
                 print("a query ended:", str(error)[:300])
                 for query in queries:
                     query.stop()
-        raise AssertionError("the queries do not come to their end")
+        raise AssertionError("the queries do not end")
 
     def _started(self, settle: str) -> Any:
         table, checkpoint = self.places(settle)
@@ -237,7 +237,7 @@ def test_streams_from_a_broker_of_others_under_kills(
         alone = not SECONDS or random.random() < 0.5
         streams.finish(2 * random.random() if alone else None)
         kills["broker"] += alone
-        for _ in range(20):  # until the broker has noticed that the dead one's links are gone
+        for _ in range(20):  # until the broker has ended the links of the dead driver
             if min(streams.table(each).total() for each in SETTLE) >= streams.sent:
                 break
             streams.finish(None)
@@ -247,5 +247,5 @@ def test_streams_from_a_broker_of_others_under_kills(
             lost, twice = every - found, found - every
             assert (lost.total(), twice.total()) == (0, 0), (each, sorted(lost)[:9], sorted(twice)[:9])
             held = [path.name for path in (tmp_path / f"spool-{each}").iterdir() if path.name.startswith("batch-")]
-            assert len(held) <= 1  # the last, of which Spark has not said that it is committed
+            assert len(held) <= 1  # the last batch: Spark has not reported its commit
     print(dict(kills), "kills,", streams.sent, "messages to each of", len(SETTLE), "queries: none lost, none twice")

@@ -1,4 +1,4 @@
-"""Rows to a broker that is no Penstock, through Spark: ids by query and batch, and errors in the broker's words."""
+"""Writes of Spark to a foreign broker: ids by query and batch, and the broker's error texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def identified(peer: Peer) -> list[tuple[Any, bytes]]:
-    """The message id and body of everything that came, sorted."""
+    """Return message id and body of all messages, sorted."""
     messages: list[Message] = [decode_message(payload) for payload in peer.received]
     return sorted((message.properties.message_id, message.data[0]) for message in messages if message.properties is not None)
 
@@ -40,7 +40,7 @@ def test_a_stream_sends_a_repeated_batch_with_the_same_ids(spark: SparkSession, 
         assert all(name.startswith(f"{query}/0/") for name, _ in first)
         assert len({name for name, _ in first}) == 100
         for commit in (tmp_path / "checkpoint" / "commits").iterdir():
-            commit.unlink()  # as a driver that dies between the tasks' end and Spark's commit
+            commit.unlink()  # as if the driver died between the tasks' end and Spark's commit
         peer.received.clear()
         assert run() == query
         assert identified(peer) == first

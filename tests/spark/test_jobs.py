@@ -1,4 +1,4 @@
-"""U5: promises of the jobs, each as `main` under spark-submit, in the session of these tests."""
+"""U5: promises of the jobs. Each runs as `main` under spark-submit, in the session of these tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _submitted(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job under spark-submit takes the session that is there, with its settings."""
+    """A job under spark-submit takes the existing session, with its settings."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "0")
 
 
@@ -33,7 +33,7 @@ def _submitted(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reject(rig: Rig, queue: str, *errors: str) -> None:
-    """Send a message for each error, and reject it so."""
+    """Send a message for each error, and reject it with that error."""
     rig.send(queue, 0, len(errors))
     asked = {"queue": queue, "lease": queue, "run": "r", "epoch": None, "finished": 0, "fresh": True}
     rig.client.call("lease.advance", messages=len(errors), **asked)
@@ -47,13 +47,13 @@ def redriven(rig: Rig, capsys: pytest.CaptureFixture[str], queue: str, *argument
 
 
 def test_chosen_dead_letters_go_back_and_a_repetition_sends_nothing(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
-    """U5: by reason, origin, number and any condition; what is no dead letter stays, and so does what cannot go."""
+    """U5: by reason, origin, number and any condition. Ordinary messages stay, and so do dead letters that cannot go back."""
     for name in ("orders", "payments"):
         rig.client.call("queue.declare", queue=name, options={"deadLetterQueue": "dead"})
     rig.declare("dead")
     reject(rig, "orders", "no such customer", "no stock", "no such customer")
     reject(rig, "payments", "no such customer", "no money")
-    rig.send("dead", 9, 1)  # an ordinary message among them
+    rig.send("dead", 9, 1)  # an ordinary message
 
     said = redriven(rig, capsys, "dead", "--reason", "rejected", "--dry-run")
     assert "5 dead letters: 3 rejected of orders, 2 rejected of payments" in said
@@ -75,7 +75,7 @@ def test_chosen_dead_letters_go_back_and_a_repetition_sends_nothing(rig: Rig, ca
 
 
 def test_dead_letters_that_no_queue_could_take_go_back_to_their_places(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
-    """U5 Q13: not those of the same queue that went elsewhere. A wrong condition is one sentence."""
+    """U5 Q13: but not dead letters of the queue that went elsewhere. The error for a wrong condition is one sentence."""
     rig.client.call("queue.declare", queue="orders", options={"deadLetterQueue": "later"})
     reject(rig, "orders", "a", "b", "c")
     assert "2 messages" in redriven(rig, capsys, "orders", "--where", "deathSequence <> 1")
@@ -90,7 +90,7 @@ def test_dead_letters_that_no_queue_could_take_go_back_to_their_places(rig: Rig,
 
 
 def test_parquet_files_have_each_message_once_after_a_crash(rig: Rig) -> None:
-    """U5: the sink has written a batch, and the query has not heard of it; a task has left half of its work behind."""
+    """U5: the sink has written a batch without Spark's commit, and a killed task has left a file."""
     table, checkpoint = rig.path("files"), rig.path("checkpoint")
     where = ["--url", rig.broker.url, "--queue", "orders", "--table", table, "--checkpoint", checkpoint]
     arguments = [*where, "--format", "parquet", "--available-now", "--option", "maxMessagesPerTrigger=10"]
@@ -120,7 +120,7 @@ def numbers(rig: Rig, table: str) -> list[int]:
 
 
 def test_an_expiry_in_9999_is_read_right_by_other_libraries(rig: Rig, table: Archive) -> None:
-    """U5: in the table of `ingest` and in that of `archive`. Spark's default made it a year before 2262."""
+    """U5: in the tables of `ingest` and `archive`. With Spark's default it would be a year before 2262."""
     never = datetime(9999, 12, 31, tzinfo=timezone.utc)
     payload = {"body": [b"0"], "absoluteExpiryTime": [never]}
     batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in payload.items()})
@@ -148,9 +148,9 @@ def table(tmp_path: Path) -> Archive:
 
 
 class Archive:
-    """A queue's archive as the broker writes it: a pass is one commit of rows, partitioned by their days.
+    """A queue's archive as the broker writes it: a recording is one commit of rows, partitioned by their days.
 
-    Until `upgrade` it is that of a version without the column `holder`."""
+    Before `upgrade` it lacks the column `holder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -159,13 +159,13 @@ class Archive:
         self._lacks = {"holder"}
 
     def upgrade(self) -> None:
-        """Add the columns that came since, as the broker does before its next pass."""
+        """Add the missing columns, as the broker does before its next recording."""
         fields = deltalake.Schema.from_arrow(archive_table.SCHEMA).fields
         self._table().alter.add_columns([field for field in fields if field.name in self._lacks])
         self._lacks.clear()
 
     def record(self, day: int, first: int, payload: dict[str, list[Any]]) -> None:
-        """Record messages that came on a day of January 2026."""
+        """Record messages that arrived on a day of January 2026."""
         batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in payload.items()})
         time = int(datetime(2026, 1, day, 12, tzinfo=timezone.utc).timestamp()) * 1_000_000
         ended = {"state": "archived", "outcome": "accepted", "settledTime": time + 7, "deliveryCount": 0, "holder": "etl"}
@@ -191,8 +191,10 @@ class Archive:
 
 
 def test_the_archive_goes_on_into_another_table_once(rig: Rig, table: Archive, capsys: pytest.CaptureFixture[str]) -> None:
-    """U5 S9: incremental and exactly once over a crash, compaction and retention; decoded, or as it is. Too late is said.
-    Also where the broker was upgraded between two runs, and the archive has a column more."""
+    """U5 S9: incremental and exactly once over a crash, compaction and retention, decoded or unchanged. A late run is refused.
+
+    Between two runs, the archive gets a further column.
+    """
     where = ["--archive", str(table.folder), "--queue", "orders"]
     copied = [*where, "--table", rig.path("copy"), "--checkpoint", rig.path("copying")]
     chosen = ["--columns", "sequenceNumber", "cast(body as string) AS text", "outcome", "hour(enqueuedTime) AS hour"]

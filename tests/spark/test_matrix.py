@@ -1,6 +1,6 @@
-"""S1 S6 S7 C3 Q7 Q8 Q16: streams of every kind at once, while the broker is killed again and again: each message once.
+"""S1 S6 S7 C3 Q7 Q8 Q16: streams of every kind together, while the broker is killed repeatedly: each message once.
 
-PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`.
+PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) run more rounds: see `./dev torture`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
-KILLS = 1  # where no SECONDS are given
-ROWS = 150  # of each write of the feeder
+KILLS = 1  # without SECONDS
+ROWS = 150  # in each write of the feeder
 QUEUES = {
     "plain": {},
     "grouped": {"groups": "held"},
@@ -39,7 +39,7 @@ QUEUES = {
 
 
 class Feeder:
-    """Writes into every queue, each published once however often it must be asked for."""
+    """Writes into every queue. Each write is published once, also after repetitions."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig, self.written = rig, 0
@@ -71,12 +71,12 @@ class Feeder:
                 step(f"stage {self.written} {attempt} {os.urandom(8).hex()}")
                 return
             except (errors.PeerError, errors.StorageError):
-                time.sleep(0.05)  # the broker is down: an outage is part of it
+                time.sleep(0.05)  # the broker is down, as the test requires
         raise AssertionError("no broker came back")
 
 
 class Matrix:
-    """The streams, by name; each is started again, from its checkpoint, where the broker's end has ended it."""
+    """The streams, by name. A stream that fails with the broker is restarted from its checkpoint."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -106,7 +106,7 @@ class Matrix:
                 self.queries[name] = self.start(name)
 
     def left(self) -> int:
-        """Messages that have not been settled yet."""
+        """Return the number of messages that are not settled yet."""
         return sum(
             self.rig.counts(queue)[1] + (self.rig.counts(queue)[0] if queue not in ("chosen", "out") else self._odd())
             for queue in QUEUES
@@ -132,9 +132,9 @@ def test_streams_of_every_kind_under_kills(rig: Rig) -> None:
         before = sum(rig.counts(queue)[2] for queue in QUEUES)
         for _ in range(random.randint(1, 3)):
             feeder.write()
-        # Something has been settled since the last kill, and the next comes at any moment of what follows.
+        # After some progress since the last kill, the next one comes at a random moment.
         rig.until(lambda before=before: sum(rig.counts(queue)[2] for queue in QUEUES) > before, "something is settled")
-        time.sleep(random.random())  # that moment
+        time.sleep(random.random())
         rig.broker.kill()
         rig.broker.start()
         kills += 1

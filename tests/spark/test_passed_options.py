@@ -1,4 +1,4 @@
-"""Options that Spark passes on its own: which they are, and that each way with them works or says how else to do it."""
+"""Options that Spark passes on its own. Each API that sets them works, or its error names another way."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Probe(DataSource):
-    """Writes the options that it gets into the file that the option `log` names."""
+    """Writes its options into the file in the option `log`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -81,7 +81,7 @@ class DiscardedStream(DataSourceStreamWriter):
 def test_spark_passes_these_options_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["Probe"]))  # Spark's Python workers do not know this file
+    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["Probe"]))  # Spark's workers cannot import this file
     spark.dataSource.register(Probe)
     log, folder = tmp_path / "log", str(tmp_path)
     rows = spark.range(1).selectExpr("string(id) AS body")
@@ -119,7 +119,7 @@ def test_spark_passes_these_options_and_no_others(spark: SparkSession, tmp_path:
 
 
 def test_a_named_stream_writes_into_a_queue_once_whatever_it_is_called_later(rig: Rig) -> None:
-    """And with a named `foreachBatch` out of it."""
+    """Also with a named `foreachBatch` from it."""
     rig.declare("out")
     rig.spark.range(10).selectExpr("cast(id as string) body").coalesce(1).write.json(rig.path("files"))
     frame = rig.spark.readStream.schema("body string").json(rig.path("files"))
@@ -129,7 +129,7 @@ def test_a_named_stream_writes_into_a_queue_once_whatever_it_is_called_later(rig
         query.awaitTermination()
         assert query.name == name
         for commit in Path(rig.path("c", "commits")).iterdir():
-            commit.unlink()  # as if Spark had died between the sink's commit and its own
+            commit.unlink()  # as if Spark died between the sink's commit and its own
     assert sorted(rig.bodies("out"), key=int) == [str(i) for i in range(10)]
     counts: list[int] = []
     each = rig.stream("out").writeStream.queryName("each").foreachBatch(lambda batch, _: counts.append(batch.count()))

@@ -1,4 +1,4 @@
-"""S8 S9: what the archiver has recorded, read by Spark in its table and replayed as a stream, with the octets as they came."""
+"""S8 S9: recorded messages, read by Spark in the archive's table and replayed as a stream, byte for byte."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def recorded(rig: Rig) -> bool:
 
 
 def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Rig) -> None:
-    """A batch read before and after; a replay with a checkpoint, which a second run and one with --follow take up."""
+    """A batch read before and after; a replay with a checkpoint, then a second run, and one with --follow."""
     rig.declare("orders", "again")
     rig.send("orders", 0, 10)
     sent = [
@@ -74,7 +74,7 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
     ]
     given = replay._parser().parse_args(arguments)
     assert replay.stream(rig.spark, given) == 5
-    assert replay.stream(rig.spark, given) == 0, "a second run goes on where the first one ended"
+    assert replay.stream(rig.spark, given) == 0, "a second run continues at the end of the first one"
     frame = rig.spark.read.format("amqp").schema("sequenceNumber bigint, message binary")
     rows = sorted(frame.options(url=rig.broker.url, queue="again").load().collect())
     assert [bytes(row.message) for row in rows[2:]] == sent
@@ -85,14 +85,16 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
     for first in (10, 12):
         rig.send("orders", first, 2)
         rig.client.call("queue.purge", queue="orders")
-        rig.until(lambda last=first + 2: rig.counts("again")[0] == last - 5, "these are replayed, too")
+        rig.until(lambda last=first + 2: rig.counts("again")[0] == last - 5, "these messages are also replayed")
     query.stop()
     assert rig.bodies("again")[:2] + rig.bodies("again")[5:] == ["8", "9", "10", "11", "12", "13"]
 
 
 def test_the_table_is_copied_elsewhere_once_while_the_broker_goes_on(rig: Rig) -> None:
-    """U5: `jobs/archive.py` on the table of the real archiver: each run what is new, each row once; the job is killed before it
-    has noted a batch, and the broker before it has recorded one."""
+    """U5: `jobs/archive.py` on the table of the real archiver. Each run copies the new rows, once.
+
+    The job dies before it commits a batch, and the broker before it records one.
+    """
     rig.declare("orders")
     copied = ["--archive", os.path.join(rig.broker.data_dir, "archive"), "--queue", "orders", "--where", "outcome = 'purged'"]
     copied += ["--table", rig.path("copy"), "--checkpoint", rig.path("copying")]

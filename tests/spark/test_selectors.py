@@ -1,4 +1,4 @@
-"""Q8 from Spark: a stream that takes what a selector matches, and a look that shows it."""
+"""Q8 from Spark: a stream of the messages that match a selector, and a batch read of them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Killed(Exception):
-    """Stands for the end of the driver's process."""
+    """The simulated death of the driver's process."""
 
 
 def outcomes(rig: Rig) -> Iterator[tuple[int, str]]:
@@ -24,7 +24,7 @@ def outcomes(rig: Rig) -> Iterator[tuple[int, str]]:
 
 
 def test_outcomes_of_a_foreach_batch_hold_once_the_batch_does(rig: Rig) -> None:
-    """The first run dies between writing its outcomes and Spark's own commit; the second writes them again, and they hold."""
+    """The first run dies between its outcomes and Spark's own commit; the second writes them again, and they apply."""
     rig.declare("orders")
     rig.send("orders", 0, 40)
     schema = "sequenceNumber bigint, body binary, delivery binary"

@@ -1,4 +1,4 @@
-"""C3 from Spark: one stream over several queues into Delta, and a look at their union."""
+"""C3 from Spark: one stream over several queues into Delta, and a batch read of their union."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_several_queues_into_one_table_exactly_once(rig: Rig) -> None:
-    """A run whose last commit is lost runs that batch again: it reads the same of every queue, and Delta knows it."""
+    """A run without its last commit repeats that batch: it reads the same from every queue, and Delta skips it."""
     rig.declare("orders", "returns", "claims")
     rig.send("orders", 0, 60)
     rig.send("returns", 100, 30)
@@ -35,7 +35,7 @@ def test_several_queues_into_one_table_exactly_once(rig: Rig) -> None:
 
 
 def test_a_query_over_one_queue_becomes_one_over_two_and_three(rig: Rig) -> None:
-    """Under one checkpoint, and with a batch that is not finished: each message is there once."""
+    """With one checkpoint, and an unfinished batch: each message is in the table once."""
     rig.declare("orders", "returns", "claims")
     rig.send("orders", 0, 20)
     for names, queue, first in (
@@ -57,7 +57,7 @@ def test_a_query_over_one_queue_becomes_one_over_two_and_three(rig: Rig) -> None
 
 
 def test_two_brokers_behind_one_write_and_one_query(rig: Rig, tmp_path: Path) -> None:
-    """S12 from Spark: a batch write with groups, a stream's write twice, and all of it into one table, exactly once."""
+    """S12 from Spark: a batch write with groups, a repeated write of a stream, and all messages in one table, exactly once."""
     from penstock import Broker
 
     with Broker(tmp_path / "second") as second:

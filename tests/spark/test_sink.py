@@ -1,4 +1,4 @@
-"""S7: DataFrames become messages: all of one or nothing, once."""
+"""S7: a write sends a whole DataFrame, exactly once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-LATIN_1 = "string(X'41FF')"  # text as another charset has it
+LATIN_1 = "string(X'41FF')"  # text in another charset
 
 
 def forget_commit(rig: Rig, batch: int, checkpoint: str = "checkpoint") -> None:
-    """As if Spark had died between the sink's commit and its own."""
+    """Delete Spark's last commit, as if it died between the sink's commit and its own."""
     for name in (str(batch), f".{batch}.crc"):
         Path(rig.path(checkpoint, "commits", name)).unlink()
 
@@ -127,7 +127,7 @@ def test_a_row_that_no_amqp_client_could_get_is_named_when_it_is_written(rig: Ri
         (["cast('x' as binary) delivery"], {"operation": "settle"}, "needs a column 'outcome' .accepted, rejected"),
         (["1 delivery", "'x' outcome"], {"operation": "settle"}, "'delivery' has type int; it must be binary"),
         (["1 value"], {"operation": "settle"}, "no column 'value' to settle by.*ignoreUnknownColumns"),
-        # Delta's extension of the session says so before we can.
+        # Delta's session extension may refuse it first.
         (["'x' body"], {"queue": "orders", "txnAppId": "a"}, "txnVersion and txnAppId|name both"),
         (["'x' body"], {"queue": "orders", "states": "archived"}, "has no meaning for df.write"),
     ],
@@ -139,7 +139,7 @@ def test_a_wrong_write_is_refused(rig: Rig, columns: list[str], options: dict[st
 
 
 def test_a_stream_names_the_row_whose_text_is_not_utf8_and_its_remedy_works(rig: Rig) -> None:
-    """Also where it names a queue, and in what is settled."""
+    """Also in the column `queue`, and in a settlement."""
     rig.declare("orders")
     rows = rig.spark.range(0, 5, 1, 1).selectExpr("string(id) body", f"if(id = 3, {LATIN_1}, 'orders') queue")
     rows.write.parquet(rig.path("rows"))
@@ -209,7 +209,7 @@ def test_from_queue_to_queue_exactly_once(rig: Rig) -> None:
     copy(rig, "in", "out")
     assert rig.bodies("out") == [str(i) for i in range(100)]
     assert rig.counts("in") == (0, 0, 100)
-    # The last batch runs again, and its publication is known.
+    # The last batch is repeated, and the broker recognizes its publish.
     forget_commit(rig, 2)
     rig.send("in", 100, 10)
     copy(rig, "in", "out")

@@ -1,5 +1,5 @@
-"""S1 S2: the stream source under Spark's own triggers. What can be shown without Spark stands in tests/connector (test_triggers,
-test_lease, test_tasks)."""
+"""S1 S2: the stream source under Spark's own triggers. Tests without Spark are in tests/connector (test_triggers, test_lease,
+test_tasks)."""
 
 from __future__ import annotations
 
@@ -147,12 +147,12 @@ def test_a_batch_that_failed_is_read_again(rig: Rig) -> None:
 
 @pytest.mark.parametrize("lost", ["commits", "delta skips it"])
 def test_a_lost_commit_file_costs_nothing(rig: Rig, lost: str) -> None:
-    """Spark runs the batch again; Delta knows its number, and may not read it at all."""
+    """Spark repeats the batch; Delta finds its number and may skip it unread."""
     rig.declare("orders")
     rig.send("orders", 0, 10)
     rig.drain(rig.stream("orders"))
     if lost == "delta skips it":
-        # The last batch is then the one that is planned again, while the broker has it settled already.
+        # The last batch is planned again, although the broker has settled it.
         assert rig.counts("orders") == (0, 0, 10)
     for name in ("0", ".0.crc"):
         Path(rig.path("checkpoint", "commits", name)).unlink()

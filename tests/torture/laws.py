@@ -36,7 +36,7 @@ def check(data: Path, said: Said) -> dict[str, int]:
     plane = FlightPlane(service, "127.0.0.1", 0)
     try:
         if not {"in", "out", "rows"} <= set(service.state.queues):
-            assert not any(said.numbers.values()), "queues that were confirmed are gone"
+            assert not any(said.numbers.values()), "confirmed queues are lost"
             return {}
         with Client(plane.url) as client:
             found = {name: _messages(client, name) for name in ("in", "out", "rows")}
@@ -50,13 +50,13 @@ def check(data: Path, said: Said) -> dict[str, int]:
         service.close()
 
 
-Message = tuple[bytes, str]  # its body, its state
+Message = tuple[bytes, str]  # body, state
 
 
 def _messages(client: Client, queue: str) -> list[Message]:
-    """All that are or were in a queue, by sequence number."""
+    """Return all messages that are or were in a queue, by sequence number."""
     rows = browse(client, queue, "sequenceNumber", "body", "state", states=["available", "acquired", "archived"])
-    assert [row["sequenceNumber"] for row in rows] == list(range(len(rows))), "sequence numbers have holes"
+    assert [row["sequenceNumber"] for row in rows] == list(range(len(rows))), "sequence numbers have gaps"
     assert len(rows) == client.call("queue.stat", queue=queue)["enqueued"]
     return [(row["body"], row["state"]) for row in rows]
 
@@ -64,18 +64,18 @@ def _messages(client: Client, queue: str) -> list[Message]:
 def _sent(rows: list[Message], said: Said) -> None:
     numbers = [int(text.split()[1]) for text, _ in rows]
     assert numbers == sorted(set(numbers)), "messages of one sender are out of order or duplicated"
-    assert numbers == list(range(len(numbers))), "a message is missing before one that is there"
+    assert numbers == list(range(len(numbers))), "a message is missing before an existing one"
     assert said.numbers["confirmed"] <= set(numbers), "a confirmed message is lost"
     assert set(numbers) <= said.numbers["sent"], "a message was never sent"
 
 
 def _relayed(taken: list[Message], copies: list[Message], said: Said) -> None:
-    """One session accepts a message and then sends its copy: so where the copy is, the message has ended."""
+    """A session accepts a message, then sends its copy: if the copy exists, the message is settled."""
     numbers = [int(text.split()[1]) for text, _ in copies]
     assert len(numbers) == len(set(numbers)), "a message was relayed twice"
     assert said.numbers["relayed"] <= set(numbers), "a confirmed copy is lost"
     for number in numbers:
-        assert taken[number][1] == "archived", f"message {number} is there again, and so is the copy sent after it was accepted"
+        assert taken[number][1] == "archived", f"message {number} is available again, although its later copy exists"
 
 
 def _published(rows: list[Message], said: Said) -> None:
@@ -85,7 +85,7 @@ def _published(rows: list[Message], said: Said) -> None:
         writes[int(write[1:])].append(int(row))
     assert list(writes) == sorted(writes)
     for write, numbers in writes.items():
-        assert numbers == list(range(ROWS * STAGES)), f"write {write} is there in part, or twice"
+        assert numbers == list(range(ROWS * STAGES)), f"write {write} is stored in part, or twice"
     assert said.numbers["published"] <= set(writes), "a write that was confirmed is lost"
 
 
@@ -96,8 +96,8 @@ def _leased(service: BrokerService, rows: list[Message], said: Said) -> None:
         return
     for number, sequences in said.batches.items():
         if number <= max(said.numbers["settled"], default=0):
-            assert all(rows[sequence][1] == "archived" for sequence in sequences), f"batch {number} is settled no more"
+            assert all(rows[sequence][1] == "archived" for sequence in sequences), f"batch {number} is no longer settled"
         held = lease.batches.get(number)
-        assert held is not None or number <= lease.finished, f"batch {number} was read, and is gone"
+        assert held is not None or number <= lease.finished, f"batch {number} was read, and is lost"
         if held is not None:
-            assert held.rows.sequences().tolist() == sequences, f"batch {number} has other messages than were read"
+            assert held.rows.sequences().tolist() == sequences, f"batch {number} contains other messages than the read"

@@ -1,6 +1,6 @@
 """Arbitrary bytes as a record batch are refused by name, or stored and read back unchanged.
 
-PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`.
+PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) run more rounds: see `./dev torture`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEXTS = ["", "a", "ä€𓅃", "x" * 300, None]
 
 
 def batches() -> list[pa.RecordBatch]:
-    """One of each form in which columns may come."""
+    """Build a batch of each accepted form of columns."""
     body = [b"", b"x", b"y" * 1000, b"\0\xff", b"z"]
     maps = pa.array([[("a", "1")], [], None, [("b", None), ("c", "x")], [("d", "")]], STRING_MAP)
     moment = pa.array([0, 1, None, -1, 2**52], pa.timestamp("us", tz="UTC"))

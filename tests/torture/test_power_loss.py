@@ -1,9 +1,9 @@
-"""D1 Q1 S7: the power goes at any system call of a broker at work: nothing confirmed is lost, nothing is there twice.
+"""D1 Q1 S7: a power loss at any system call of a working broker: no confirmed message is lost, none is duplicated.
 
 A real broker and its clients run under strace. Each crash state is derived from the trace up to one call. Any part of the
 unsynced bytes is lost, torn in sectors, or present. The broker must open this state, and it must agree with the record.
 
-PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`.
+PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) run more rounds: see `./dev torture`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .trace import STRACE, Disk, read_trace
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
-LOAD_S = 1.5  # of one trace: some 40 MB
-STATES = 25  # of one trace; where SECONDS are given, as many as they allow
+LOAD_S = 1.5  # for one trace: some 40 MB
+STATES = 25  # for one trace; with SECONDS, as many as they allow
 
 
 def traced(folder: Path, seed: int) -> Path:
@@ -38,7 +38,7 @@ def traced(folder: Path, seed: int) -> Path:
 
 
 def crash(folder: Path, seed: int, states: int, deadline: float | None) -> int:
-    """Try `states` crashes of one trace, or as many as there is time for; returns how many."""
+    """Try `states` crashes of one trace, or as many as the time allows; return the number."""
     random = Random(seed)
     trace = traced(folder, seed)
     calls = list(read_trace(trace, folder / "data", folder / "witness"))

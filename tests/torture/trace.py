@@ -1,9 +1,13 @@
-"""A trace of system calls, as strace writes it, and the files that a power cut could leave at any point of it.
+"""A trace of system calls by strace, and the files that a power cut could leave at any point of it.
 
-`read_trace` gives the calls that change files below one directory, in their order: each once when it begins and once when it has
-ended, since a sync keeps only what was written before it began, and promises only when it has ended. `Disk` follows them; its
-`power_cut` gives what a disk may hold then: of what was written since a file's last sync each sector is there or not, the file
-is as long as any of it makes it, and any of the names' changes since the directory's last sync may be undone.
+`read_trace` yields the calls that change files below one directory, in order. A sync has two calls, for its begin and its end:
+it stores only the bytes that were written before its begin, and guarantees them only after its end.
+
+`Disk` follows the calls. Its `power_cut` writes a state that the disk may contain then:
+
+- Each sector that was written since a file's last sync is stored or not.
+- The file's length is that of any of these writes.
+- Any change of names since the directory's last sync may be undone.
 """
 
 from __future__ import annotations
@@ -31,8 +35,10 @@ _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
 
 
 class Call(NamedTuple):
-    """One call on a file of the directory, or on the directory (`name` is empty). `began` is true where it begins, which is given
-    of syncs alone. `data` is what was written at `offset` (None: at the end), `other` the new name of a rename."""
+    """One call on a file of the directory, or on the directory (`name` is empty). `began` marks the begin of a sync.
+
+    `data` are the bytes written at `offset` (None: at the end), and `other` is the new name of a rename.
+    """
 
     kind: str
     name: str
@@ -45,7 +51,7 @@ class Call(NamedTuple):
 
 
 def read_trace(path: Path, directory: Path, witness: Path) -> Iterator[Call]:
-    """The calls on files of `directory`, and the lines written to `witness` (kind *witness*)."""
+    """Yield the calls on files of `directory`, and the lines written to `witness` (kind *witness*)."""
     begun: dict[str, str] = {}
     with path.open(errors="replace") as file:
         for line in file:
@@ -117,7 +123,7 @@ def _path_of(text: str) -> str:
 
 
 def _arguments(arguments: str) -> list[str]:
-    """The paths among them, each below the directory whose descriptor stands before it, if it is not absolute."""
+    """Return the paths among the arguments. A relative path is below the directory of the descriptor before it."""
     paths = [_octets(match[1]).decode() for match in _STRING.finditer(arguments)]
     folders = [_octets(match[1] or match[2] or "").decode() for match in _FD.finditer(arguments)]
     found = [
@@ -144,7 +150,7 @@ class Inode:
     durable: bytearray = field(default_factory=bytearray)
     content: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)  # (offset, data), or (length, None) of a truncation
-    begun: dict[int, int] = field(default_factory=dict)  # by thread: how much was pending when its sync began
+    begun: dict[int, int] = field(default_factory=dict)  # by thread: the number of pending writes when its sync began
 
     def write(self, data: bytes, offset: int | None, position: dict[int, int]) -> None:
         at = position.get(id(self), 0) if offset is None else offset
@@ -162,8 +168,7 @@ class Inode:
             self.begun[other] = max(0, self.begun[other] - count)
 
     def survivor(self, random: Random) -> bytes:
-        """Remains of a power cut. A sector is as it was at some moment since the last sync: with all that was written to it by
-        then, and nothing of what came after."""
+        """Return the file after a power cut. Each sector has its content of some moment since the last sync."""
         left = bytearray(self.durable)
         worst = random.choice(["none", "all", "any", "any", "prefix"])
         until = {"none": 0, "all": len(self.pending), "any": len(self.pending), "prefix": random.randint(0, len(self.pending))}
@@ -186,7 +191,7 @@ class Inode:
                 assert data is not None
                 start, stop = max(at, sector * SECTOR), min(at + len(data), (sector + 1) * SECTOR)
                 _put(left, start, data[start - at : stop - at])
-        if random.random() < 0.3:  # the new length is stored, and the content is not
+        if random.random() < 0.3:  # the new length is stored without the content
             left.extend(bytes(max(0, random.choice([longest, random.randint(0, longest)]) - len(left))))
         return bytes(left)
 
@@ -207,13 +212,13 @@ def _put(content: bytearray, at: int, data: bytes) -> None:
 
 
 class Disk:
-    """The directory as the trace has left it so far."""
+    """The directory after the calls so far."""
 
     def __init__(self) -> None:
         self.names: dict[str, Inode] = {}
         self.durable: dict[str, Inode] = {}
         self.changes: list[tuple[str, str, Inode | None]] = []
-        self._position: dict[int, int] = {}  # of appending descriptors, by inode: each has one writer
+        self._position: dict[int, int] = {}  # of appending descriptors, by inode, which has one writer
         self._begun: dict[int, int] = {}
 
     def follow(self, call: Call) -> None:

@@ -1,12 +1,12 @@
 """A broker under load, to be run under strace: `python workload.py DATA WITNESS SECONDS SEED`.
 
-The broker is a process of its own; its clients are threads of this one. What was said and what was confirmed is written to the
-file WITNESS, a line each, by one system call: so the trace has it in its place among the broker's writes and syncs.
+The broker is a separate process; its clients are threads of this process. Each request and each confirmation is a line of the
+file WITNESS, written by one system call. So the trace contains it in order with the broker's writes and syncs.
 
-    sent N          a message N is about to be sent to `in`         confirmed N     its sender was told *accepted*
-    relaying N      N was received, accepted and sent to `out`      relayed N       the copy in `out` was confirmed
-    publishing N    a DataFrame's write N is about to be published  published N     the broker said so
-    read B N,N,…    a batch B of the lease had these messages       settled B       the broker said that it is settled
+    sent N          message N is about to be sent to `in`           confirmed N     its outcome is *accepted*
+    relaying N      N was received, accepted and sent to `out`      relayed N       the copy in `out` is confirmed
+    publishing N    write N of a DataFrame will be published        published N     the broker has confirmed it
+    read B N,N,…    batch B of the lease contains these messages    settled B       the broker has settled it
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tests.amqp_plane.library_client import Client
 from tests.flight.helpers import Reader, send
 
 MIB = 1 << 20
-WINDOW = 20  # messages that a sender has unconfirmed
-ROWS = 20  # of one published write
-STAGES = 3  # of one write
+WINDOW = 20  # unconfirmed messages of a sender
+ROWS = 20  # in a stage
+STAGES = 3  # in a published write
 
 
 def body(kind: str, number: int, size: int) -> bytes:
@@ -71,7 +71,7 @@ class Load:
                 one.result()
 
     def send(self) -> None:
-        """Single messages into `in`, some unconfirmed at a time."""
+        """Send single messages to `in`, a few of them unconfirmed."""
         random, client = Random(self.seed), Client(self.address, "sender")
         link = client.connection.begin().sender("sender")
         link.attach(source=Source(), target=Target(address="in"))
@@ -124,7 +124,7 @@ class Load:
         client.drop()
 
     def publish(self) -> None:
-        """Write like Spark: several tasks stage, and the driver publishes once, sometimes again."""
+        """Write like Spark: several tasks stage, and the driver publishes, sometimes twice."""
         random = Random(self.seed + 1)
         with FlightClient(self.url) as client:
             for number in range(1, 1_000_000):
@@ -141,7 +141,7 @@ class Load:
                 self.witness.note(f"published {number}")
 
     def lease(self) -> None:
-        """A query on `rows`: its batches are read, and settled when the next one is asked for."""
+        """Run a query on `rows`: read batches, and settle each with the request for the next one."""
         with FlightClient(self.url) as client:
             reader, read = Reader(client, "rows", "query"), 0
             while not self.over:
@@ -157,7 +157,7 @@ class Load:
 
 
 def main(data: str, witness: str, seconds: str, seed: str) -> None:
-    # A quarter of the mark is the reserve on the disk, which every state after a crash writes.
+    # A quarter of the mark is the disk's reserve, which every state after a crash writes.
     broker = Broker(data, segment_bytes=MIB, snapshot_every_bytes=MIB, free_space_mark_bytes=MIB)
     broker.start()
     for queue in ("in", "out", "rows"):
