@@ -23,10 +23,10 @@ from penstock.broker_core.settings.keys import Settings
 BACKLOG = "backlog"
 BACKLOG_MESSAGES = 8_000_000  # of 100 bytes: recorded in some 4 s on a core of its own
 MEASURED = 80_000  # of 1 KiB, in and out again
-#: Of one round: does the archiver work? A disk's speed changes by half within seconds, and after much has been written, which is
-#: the backlog at the begin of each round; so both halves of a round are cut into pieces that meet the same disk.
+#: The pieces of one round: does the archiver work? A disk's speed changes by half within seconds, and after large writes such as
+#: the backlog at the begin of a round. So both halves of a round are cut into pieces, which alternate.
 ORDER = (True, False, False, True, False, True, True, False)
-HOW = ("beside the archiver", "alone")
+HOW = ("with the archiver", "alone")
 COLUMNS = ("sequenceNumber", "body")
 ROUNDS = 3  # times the usual repeats
 #: The core of the archiver's process, and the target for the broker on the first core.
@@ -81,8 +81,10 @@ class _Site:
         return sum(each.rows for each in self.service.submit(c.ListBacklogs()))
 
     def round(self) -> list[tuple[float, float, float]]:
-        """Messages a second, in and out again, and CPU seconds of the broker for a million of them: while the archiver's process
-        works, all the time; and while it is stopped."""
+        """Measure messages a second, in and out, and CPU seconds of the broker for a million messages.
+
+        The first result is with the archiver at work, the second without it.
+        """
         self._let(work=False)
         self._settle((self._most - self._left()) // BATCH)
         seconds = {True: [0.0, 0.0, 0.0], False: [0.0, 0.0, 0.0]}

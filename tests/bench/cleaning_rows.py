@@ -1,5 +1,4 @@
-"""Rows about the cleaner: how large the journal is when one message stays for ever, what the cleaner takes of the disk, and what
-is left of settled messages at a start."""
+"""Rows about the cleaner: the journal's size if one message is never consumed, its disk traffic, and starts after a cleaning."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from penstock.broker_core.settings.keys import Settings
 GIB = 1 << 30
 TRAFFIC = 20 * GIB
 ROWS = 10_000  # of 1 KiB, in one command
-KEPT = 256 << 20  # of settled messages: `retention_bytes`
+KEPT = 256 << 20  # settled messages that stay: `retention_bytes`
 
 
 def journal(bench: Bench) -> Iterator[Line]:
@@ -69,7 +68,7 @@ def journal(bench: Bench) -> Iterator[Line]:
     )
 
 
-BESIDE = 9  # messages that go, for each that stays
+BESIDE = 9  # settled messages for each one that stays
 COPIED = 256 * MIB
 SET = 32 * MIB  # bytes a second: `clean_bandwidth`
 
@@ -95,7 +94,7 @@ def cleaning(bench: Bench) -> Iterator[Line]:
         _to_be_copied(origin, total)
 
     def rate(bandwidth: int | None) -> float:
-        """Bytes a second that the cleaner writes from the begin of its turn to the end, looks and snapshot included."""
+        """Return the cleaner's bytes a second in one turn, including its scans and its snapshot."""
         data = copied(origin, bench.folder())
         service = BrokerService(Settings(data=data, segment_bytes=16 * MIB, clean_bandwidth=bandwidth))
         try:
@@ -138,7 +137,7 @@ PASS_ROWS = 64 * BLOCK_ROWS
 
 
 def _with_archived(data: Path, archived: int) -> None:
-    """So many messages come, are settled, and counted as recorded; then those come that stay."""
+    """Fill a directory with messages that are settled and recorded, then with messages that stay."""
     service = BrokerService(Settings(data=data, fsync="never"))
     try:
         service.state.records = True

@@ -1,7 +1,7 @@
 """Data directories with messages, and the memory of a broker's process.
 
-A directory is filled once and then copied with hard links: a broker never writes to a file that is there, it only adds files and
-unlinks some, so every repeat starts from the same journal without writing it again.
+A directory is filled once and then copied with hard links. A broker never changes existing files: it only adds files and
+unlinks some. So every repeat starts from the same journal without a new copy of its bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def batch_of(rows: int, size: int) -> pa.RecordBatch:
 
 
 def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
-    """Make the command that the Flight plane makes of a record batch that arrives."""
+    """Build the command that the Flight plane builds from a record batch."""
     valid = batch_checks.validate(batch)
     sizes: Any = stored_sizes(valid)
     return c.Enqueue(queue, valid.num_rows, sizes, store(valid))
@@ -52,7 +52,7 @@ def nbytes(command: c.Enqueue) -> int:
 
 
 def enqueue(service: BrokerService, messages: int, size: int, rows: int, queue: str = QUEUE) -> None:
-    """Durably, in process. Single messages as a link with a credit of `CREDIT` brings them, a command each."""
+    """Enqueue durably, in process. Single messages are a command each, as from a link with a credit of `CREDIT`."""
     command, end = enqueue_command(batch_of(rows, size), queue), 0
     for done in range(0, messages, rows):
         if rows > 1:
@@ -78,9 +78,9 @@ def beside() -> dict[str, str]:
 def filled(
     data: Path, messages: int, *, size: int = 100, rows: int = BATCH, settled: int = 0, crash: bool = False, quiet_s: float = 0
 ) -> dict[str, int]:
-    """Fill a new data directory from a process of its own, which ends in order, or as after kill -9.
+    """Fill a new data directory in a separate process, which ends in order, or as after kill -9.
 
-    Says how many anonymous bytes it had before and, `quiet_s` after all was done, with the messages.
+    Return its anonymous bytes before the messages, and `quiet_s` after the last one.
     """
     arguments = [str(data), *(str(number) for number in (messages, size, rows, settled, int(crash), int(quiet_s)))]
     done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=False, env=beside())
@@ -91,13 +91,13 @@ def filled(
 
 
 def copied(data: Path, to: Path) -> Path:
-    """A data directory of its own with the same journal: hard links to every file but the lock."""
+    """Copy a data directory by hard links to every file but the lock."""
     shutil.copytree(data, to, copy_function=lambda old, new: os.link(old, new), ignore=shutil.ignore_patterns("lock"))
     return to
 
 
 def started(bench: Bench, origin: Path, waiting: int) -> float:
-    """Seconds until a broker is ready on a copy of a data directory, in whose queue so many messages wait."""
+    """Return the seconds until a broker is ready on a copy of a directory with `waiting` available messages."""
     data = copied(origin, bench.folder())
     broker = Broker(data, fsync="always")
     with Stopwatch() as watch:
@@ -112,11 +112,11 @@ def started(bench: Bench, origin: Path, waiting: int) -> float:
 
 
 def anonymous_bytes(pid: int | str = "self") -> int:
-    """RssAnon: memory of a process that no file could give back."""
+    """Return RssAnon: the memory of a process that is not backed by files."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("this system does not tell RssAnon")
+    raise RuntimeError("this system does not report RssAnon")
 
 
 def _main(data: str, *numbers: str) -> None:

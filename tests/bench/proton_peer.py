@@ -1,9 +1,9 @@
 """A bare python-qpid-proton peer, without a queue or a disk, against which our transfers are measured.
 
-It accepts each transfer as it comes on a sender's link; on a receiver's link it sends transfers as long as there is credit. It
-stands on proton's engine itself, with a plain socket: proton's own `Container` would only make it slower. Nothing is decoded.
+It accepts each transfer of a sender; to a receiver it sends transfers while there is credit. It uses proton's engine with a
+plain socket, because proton's own `Container` is slower. It decodes no message.
 
-    python proton_peer.py [SIZE]     transfers of so many octets of body (1,024); prints its url, ends with its stdin
+    python proton_peer.py [SIZE]     transfers with a body of SIZE bytes (1,024); prints its url, ends with its stdin
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import count
 
 from proton import Collector, Connection, Delivery, Event, Link, Message, Transport
 
-#: Transfers that a sender may have under way: the window of the row.
+#: Credit of a sender: the window of the row.
 CREDIT = 1000
 #: Renewed when half of it is used, as in other receivers.
 LOW = CREDIT // 2

@@ -1,7 +1,7 @@
 """A source for Spark on python-qpid-proton, as the documentation of both suggests to a user without a connector.
 
-A `SimpleDataSourceStreamReader`, which receives with a `BlockingReceiver` and accepts each message. It is told how many there
-are, so that it ends with the last of them and waits for no other.
+A `SimpleDataSourceStreamReader`, which receives with a `BlockingReceiver` and accepts each message. The option `messages` is
+their number, so that it ends with the last message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 PROTON = "benchProton"
-#: Messages of one batch, and messages on their way: without the latter proton asks for each message alone.
+#: Messages of one batch, and credit: without credit proton requests each message separately.
 BATCH, CREDIT = 10_000, 1_000
 TIMEOUT_S = 30
 
@@ -59,7 +59,7 @@ class _ProtonReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(rows), {"messages": start["messages"] + len(rows)}
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-        raise NotImplementedError("such a source reads nothing twice")
+        raise NotImplementedError("such a source cannot repeat a read")
 
     def commit(self, end: dict[str, Any]) -> None:
         pass

@@ -83,7 +83,7 @@ def write_readme(folder: Path) -> None:
 
 
 def _table(latest: dict[str, list[dict[str, Any]]]) -> str:
-    rows = ["| row | what | against | result | target | aim | ours | the other |", "|---|---|---|---|---|---|---|---|"]
+    rows = ["| row | measurement | against | result | target | aim | ours | the other |", "|---|---|---|---|---|---|---|---|"]
     for line in (line for lines in latest.values() for line in lines):
         result = f"**{_value(line)}** {_verdict(line)}"
         notes = f" ({line['note']})" if line["note"] else ""

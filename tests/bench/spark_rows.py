@@ -53,7 +53,9 @@ def drain_noop(bench: Bench) -> Iterator[Line]:
     """Drain a freshly filled broker, then a broker that was started on such a directory."""
     messages = bench.count(10_000_000, 200_000)
     for columns in (DEFAULT_COLUMNS, NARROW):
-        what = f"fill with {messages:,} messages of 100 bytes, drain at once, availableNow into noop, " + _columns_said(columns)
+        what = (
+            f"fill with {messages:,} messages of 100 bytes, drain immediately, availableNow into noop, {_columns_said(columns)}"
+        )
         yield _drain(bench, "drain-noop", what, partial(_drained_at_once, bench), messages, columns, "noop", (0.8, 0.9))
     with _filled(bench, messages) as origin:
         what = "the same after a restart of the broker, " + _columns_said(DEFAULT_COLUMNS)
@@ -68,7 +70,7 @@ def drain_delta(bench: Bench) -> Iterator[Line]:
 
 
 def two_brokers(bench: Bench) -> Iterator[Line]:
-    """Cost of a second broker that has no core of its own: nothing, if all is well."""
+    """Cost of a second broker without a core of its own: ideally none."""
     # As many tasks for both (of at most `DEFAULT_MESSAGES_PER_PARTITION`): each costs Spark 50 ms.
     messages = bench.count(10_000_000, 1_040_000)
     spent: dict[str, list[float]] = {"two": [], "one": []}

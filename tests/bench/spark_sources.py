@@ -1,7 +1,7 @@
 """Yardsticks of the connector inside Spark: a source that reads from memory, a sink that writes to a file.
 
-Both are as quick as a Python data source can be, and do nothing else. They travel to Spark's Python workers by value (see
-`spark_rows.session`), since those workers do not know this folder.
+Both are as fast as a Python data source can be. They are sent to Spark's Python workers by value (see `spark_rows.session`),
+because the workers cannot import this folder.
 """
 
 from __future__ import annotations
