@@ -1,9 +1,11 @@
 """A quick start for the processes that tests start with `python -m penstock …`: brokers and command lines.
 
 Such a process needs most of a second of CPU time for its imports, and the suite starts many hundreds of them. So one process,
-the template, imports them once; a test gets a fork of it, with the arguments, environment, folder and files that `Popen` was
-given. The fork is a child of the test's process like any other: it has a pid, is waited for, is killed. What a fork cannot be
-(it has a `preexec_fn`, it runs as somebody else) is started as ever, and so is everything where PENSTOCK_TEST_FORK is 0.
+the template, imports the modules once. A test gets a fork of it, with the arguments, environment, folder and files of the call
+of `Popen`. The fork is an ordinary child of the test's process: it has a pid, and can be waited for and killed.
+
+A process that cannot be a fork (it has a `preexec_fn`, or runs as another user) is started as usual. With PENSTOCK_TEST_FORK=0
+all processes are.
 tests/tools/test_process.py and test_starts.py start interpreters, and import each module of the command line before all others.
 """
 

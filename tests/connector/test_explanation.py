@@ -9,7 +9,7 @@ from penstock.connector import explanation
 
 OURS = """[PYTHON_DATA_SOURCE_ERROR] Failed when running Python data source instance: Traceback (most recent call last):
   File "worker.py", line 1, in main
-penstock.broker_core.errors.PeerError: nobody answers at grpc://127.0.0.1:1
+penstock.broker_core.errors.PeerError: no answer from grpc://127.0.0.1:1
 
 During handling of the above exception, another exception occurred:
   File "worker.py", line 2, in main
@@ -38,7 +38,7 @@ class SparkError(Exception):
         (OURS.replace("errors.NotFound: ", "errors.QueueNotFound: [PENSTOCK.QUEUE_NOT_FOUND] "), OURS_SAID),
         (CONNECT, OURS_SAID),
         (THEIRS, "ZeroDivisionError: division by zero"),
-        ("\n  [TABLE_NOT_FOUND] there is none\n  at line 2", "[TABLE_NOT_FOUND] there is none"),
+        ("\n  [TABLE_NOT_FOUND] no such table\n  at line 2", "[TABLE_NOT_FOUND] no such table"),
         (
             "calling o1.saveAsTable.\n: INTERNAL_ERROR\n\tat x(y:1)\nCaused by: java.lang.Error: why\n\tat z",
             "java.lang.Error: why",

@@ -1,5 +1,7 @@
-"""docs/queues.md says what the code has, and its commands run: every option with its default and what is allowed, every outcome,
-every return."""
+"""docs/queues.md matches the code, and its commands run.
+
+It contains every option with its default and allowed values, every outcome and every return.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ from .pages import rows, section
 NEVER = "never for `maxAttempts`"
 BLOCK = re.compile(r"^```(bash|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-#: Runs command lines in one process: a start of Python takes longer than most of them. A line is its text, what it reads from
-#: stdin (a path, or null) and the arguments of `penstock`.
+#: Runs command lines in one process: a start of Python takes longer than most of them. A line is its text, the path of its stdin
+#: (or null) and the arguments of `penstock`.
 RUN = """
 import json, sys
 from penstock.broker_core.cli import main

@@ -21,7 +21,7 @@ from penstock.broker_core.settings.keys import load
 from .. import forking
 
 COMMAND = [sys.executable, "-m", "penstock"]
-#: Imports each module in a fork without modules of Penstock, and prints those that fail.
+#: Imports each module in a fork without modules of Penstock, and prints the failures.
 EACH = """
 import os, sys
 import numpy, pyarrow.compute, pyarrow.flight, rich.console, rich.table

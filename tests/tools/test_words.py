@@ -1,4 +1,4 @@
-"""The words: a docstring begins with a verb or a noun."""
+"""A docstring begins with a verb or a noun."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-_WORDS = "(Those|What|Whose|Who|It|Whether|Where|How|Which|When|They|That|This|If|The same)\\b"
+_FIRST = ("Those", "What", "Whose", "Who", "It", "Whether", "Where", "How", "Which", "When", "They", "That", "This", "If")
+_WORDS = rf"({'|'.join(_FIRST)}|The same)\b"
 _NOT_FIRST = re.compile(_WORDS)
-_PERHAPS = re.compile(rf'"""\s*{_WORDS}')  # anywhere in a file: only then it is worth parsing
+_PERHAPS = re.compile(rf'"""\s*{_WORDS}')  # a quick check before a file is parsed
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
