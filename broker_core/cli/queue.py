@@ -77,7 +77,7 @@ def stat(args: argparse.Namespace) -> int:
 
 
 def _oldest(answer: dict[str, Any]) -> dict[str, str]:
-    """Describe what needs the oldest payload, at each broker."""
+    """Describe the holder of the oldest needed payload, at each broker."""
     at = [url for url in answer.get("brokers", ()) if url in (answer["oldest"] or ())]
     return {f"oldest at {url}": show.pinned_by(answer["oldest"][url]) for url in at} or {
         "oldest": show.pinned_by(answer["oldest"])

@@ -124,7 +124,7 @@ def moment(time_ms: int) -> str:
 
 
 def pinned_by(oldest: Mapping[str, Any] | None) -> str:
-    """Describe in one line what needs the oldest payload."""
+    """Describe in one line the holder of the oldest needed payload."""
     if oldest is None:
         return "nothing"
     since = ""

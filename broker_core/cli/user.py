@@ -77,7 +77,7 @@ def permit(args: argparse.Namespace) -> int:
     """Run `penstock permit`."""
     if args.list:
         if args.queue is not None:
-            raise UsageError("--list takes no QUEUE: it shows what one user may do, or all users")
+            raise UsageError("--list takes no QUEUE: it shows the permissions of one user, or of all users")
         return _list_permissions(args)
     if args.rights is None:
         raise UsageError("permit takes USER QUEUE RIGHT[,RIGHT…], or --list")

@@ -3,8 +3,8 @@
 A wrong password and an unknown user cost the same work. An unknown user is checked against credentials that are derived from the
 users file's secret, as in `broker_core.amqp.sasl`. Its salt and iterations look real, also after a restart.
 
-A correct password is remembered as a MAC under a key of this process, so that a client that sends it with each call (HTTP's
-Basic) or connection (PLAIN) does not cost PBKDF2 each time. The MAC covers the credentials, so a changed password does not match.
+A correct password is remembered as a MAC under a key of this process. So a client that sends it with each call (HTTP's Basic) or
+connection (PLAIN) does not cost PBKDF2 each time. The MAC covers the credentials, so a changed password does not match.
 """
 
 from __future__ import annotations
