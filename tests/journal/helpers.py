@@ -1,4 +1,4 @@
-"""Helpers that the tests of the journal share: journals on a `LyingDisk`, and all that can be read of one."""
+"""Shared helpers of the journal's tests: journals on a `LyingDisk`, and their content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_journal(disk: Disk, **options: Any) -> Journal:
 
 @contextlib.contextmanager
 def running(disk: Disk, **options: Any) -> Iterator[Journal]:
-    """A started journal; closed afterwards, as well as its disk still lets it."""
+    """Yield a started journal. Close it afterwards, if its disk allows that."""
     journal = open_journal(disk, **options)
     journal.start()
     try:
@@ -31,12 +31,12 @@ def running(disk: Disk, **options: Any) -> Iterator[Journal]:
 
 
 def content(journal: Journal, position: int = 0) -> list[Content]:
-    """Everything that is in it: metas by replay, payloads one by one."""
+    """Return all records: metas by replay, payloads one by one."""
     return [(record.meta, bytes(journal.payload(record.position))) for record in journal.replay(position)]
 
 
 def read_all(disk: Disk) -> list[Content]:
-    """Open a journal, read everything, and leave it without a write of its own."""
+    """Open a journal, read all records, and leave it without a write."""
     return content(open_journal(disk))
 
 
@@ -44,12 +44,12 @@ def until_idle(journal: Journal) -> None:
     """Wait until the writer's thread is idle: an appending thread may then write in its place."""
     end = time.monotonic() + 60
     while not journal._idle and journal.failure is None:
-        assert time.monotonic() < end, "the writer does not come to rest"
+        assert time.monotonic() < end, "the writer does not become idle"
         time.sleep(0.0001)
 
 
 def append(journal: Journal, *contents: Content) -> int:
-    """Append these, wait for them; the LSN after the last."""
+    """Append records and wait for them; return the LSN after the last one."""
     end = 0
     for meta, payload in contents:
         end = journal.append(meta, [payload] if payload else []).end
@@ -58,5 +58,5 @@ def append(journal: Journal, *contents: Content) -> int:
 
 
 def drop_below(journal: Journal, position: int) -> list[SegmentInfo]:
-    """Drop the oldest segments, as far as they may go and hold nothing from this LSN on."""
+    """Drop the oldest segments that may go and end below this LSN."""
     return journal.drop(segment for segment in journal.segments() if segment.end <= position)

@@ -5,7 +5,7 @@ n-th operation that changes something (`stop_at`). One of two disks follows:
 
 - `power_cut(random)`: each unsynced page has one of its states since the last sync. The file ends anywhere after the synced
   bytes. Changes of names since the last `sync_directory` may be undone.
-- `kill()`: the process is gone, but the page cache stays: everything reads back, and is still not on the disk.
+- `kill()`: the process is gone, but the page cache stays: all bytes read back, and are still not on the disk.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Inode:
     def __init__(self, data: bytes = b"", synced: int = 0) -> None:
         self.data = bytearray(data)
         self.synced = synced  # bytes that are on the disk
-        self.states: list[int] = []  # lengths it had since
-        self.room = 0  # up to there it reads as zeros behind its data
-        self.most_room = 0  # that it ever had
-        self.notes: list[bytes] = []  # bytes written in place, each over the former ones
+        self.states: list[int] = []  # its lengths since the last sync
+        self.room = 0  # up to this length it reads as zeros after its data
+        self.most_room = 0  # the largest room so far
+        self.notes: list[bytes] = []  # bytes written in place, each over the previous ones
 
     def append(self, data: bytes) -> None:
         self.data += data
@@ -70,7 +70,7 @@ class LyingDisk:
         self.calls: Counter[str] = Counter()
         self.fail: Callable[[str, str], OSError | None] = lambda call, name: None
         self.room: int | None = None  # bytes that can still be written
-        self.time_s = 0.0  # its clock stands; a call takes time when `fail` lets it pass
+        self.time_s = 0.0  # its clock; `fail` advances it to make a call slow
         self.stop_at: int | None = None
         self.stopped = False
         self._steps = 0
@@ -107,14 +107,14 @@ class LyingDisk:
         return after
 
     def copy(self) -> LyingDisk:
-        """All of it, as if synced."""
+        """Copy the disk with all bytes, as if synced."""
         names = {name: Inode(bytes(inode.data), len(inode.data)) for name, inode in self._names.items()}
         for name, inode in self._names.items():
             names[name].room, names[name].most_room = inode.room, inode.most_room
         return LyingDisk(names)
 
     def data(self, name: str) -> bytearray:
-        """The bytes of a file, to be tampered with."""
+        """Return the bytes of a file, for changes."""
         return self._names[name].data
 
     def truncate(self, name: str, size: int) -> None:
@@ -166,7 +166,7 @@ class LyingDisk:
         return 1 << 40 if self.room is None else self.room
 
     def fill_reserve(self, nbytes: int) -> None:
-        pass  # `room` is all that it has
+        pass  # `room` is its free space
 
     def has_reserve(self) -> bool:
         return True
@@ -218,14 +218,14 @@ class _File:
         self._inode.room = self._inode.most_room = len(self._inode.data) + max(nbytes, ROOM)
 
     def start_sync(self) -> None:
-        pass  # it promises nothing
+        pass  # no guarantee
 
     def sync(self) -> None:
         self._disk._call("sync", self._name)
         self._inode.sync()
 
     def close(self) -> None:
-        self._inode.room = 0  # until the next power cut: nothing syncs that
+        self._inode.room = 0  # until the next power cut: the room is not synced
 
     def read(self, offset: int, length: int) -> bytes:
         error = self._disk.fail("read", self._name)

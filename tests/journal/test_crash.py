@@ -22,13 +22,13 @@ SIZES = [0, 10, 300, 4000, 5000, 20_000, 70_000]
 
 
 class History:
-    """One process after the other on one disk, and their promises."""
+    """Successive processes on one disk, and their promises."""
 
     def __init__(self, random: Random, fsync: str = "always") -> None:
         self.random, self.fsync = random, fsync
         self.appended: list[Content] = []
-        self.confirmed = 0  # of these
-        self.snapshot = 0  # position of the last that was written
+        self.confirmed = 0  # number of confirmed records
+        self.snapshot = 0  # position of the last written snapshot
 
     def run(self, disk: LyingDisk, steps: int) -> None:
         """Open, check, and continue; ends early when the disk stops."""
@@ -107,7 +107,7 @@ def test_without_fsync_a_kill_loses_nothing_and_a_power_cut_leaves_a_prefix(seed
 
 
 def two_confirmed_one_not() -> tuple[LyingDisk, str, int, list[Content]]:
-    """A journal whose last group, from that offset of that file on, was written and not synced."""
+    """Build a journal whose last group was written and not synced; return its file and offset."""
     disk = LyingDisk()
     contents = [(b"first", b"a" * 5000), (b"second", b"b" * 300), (b"third", bytes(range(1, 256)) * 20)]
     with running(disk) as journal:
@@ -133,7 +133,7 @@ def test_the_last_group_torn_at_every_byte_is_cut_kept_aside_and_reported(fill):
         disk.data(name)[size:] = fill * (len(data) - size)
         journal = open_journal(disk)
         assert content(journal) == contents[:2]
-        left = bytes(disk.data(name))[offset:].rstrip(b"\0")  # behind it there may be room
+        left = bytes(disk.data(name))[offset:].rstrip(b"\0")  # without the room after it
         if not left:
             assert journal.repaired is None
             continue

@@ -1,4 +1,4 @@
-"""D5: damage: any single flipped bit is refused, with file and offset, or changes nothing; nothing confirmed is ever skipped."""
+"""D5: any single flipped bit is refused, with file and offset, or changes nothing. No confirmed record is skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTENTS = [(b"meta %d" % number, bytes([number + 1]) * (37 * number)) for numbe
 
 
 def journal_of(closed: bool, **options: object) -> LyingDisk:
-    """Twelve confirmed records in groups of one; closed in order, or left by a crash."""
+    """Build twelve confirmed records in groups of one; closed in order, or left by a crash."""
     disk = LyingDisk()
     with running(disk, **options) as journal:
         for record in CONTENTS:
@@ -28,7 +28,7 @@ def journal_of(closed: bool, **options: object) -> LyingDisk:
 
 
 def crashed(disk: LyingDisk) -> LyingDisk:
-    """The disk after a power cut that takes as little as possible: the note of the synced position."""
+    """Return the disk after a minimal power cut, which loses only the note of the synced position."""
     disk = disk.copy()
     disk.unlink("synced")
     return disk
@@ -65,7 +65,7 @@ def test_zeros_in_the_middle_are_damage_and_not_a_torn_write():
         disk.data(name)[offset : offset + 64] = bytes(64)
         with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
             read_all(disk)
-    for offset in range(512, last - 512, 512):  # whole sectors, as a power cut would leave them: but later groups know better
+    for offset in range(512, last - 512, 512):  # whole sectors, as after a power cut, but later groups declare them as synced
         disk = start.copy()
         disk.data(name)[offset : offset + 512] = bytes(512)
         with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
@@ -155,7 +155,7 @@ def test_groups_inside_a_payload_bear_no_witness():
 
 
 def forged(form: Format, position: int, length: int) -> bytes:
-    """A payload that begins at `position` and is full of headers of groups, each of which states all before it as synced."""
+    """Return a payload for `position` full of group headers, each of which declares all bytes before it as synced."""
     size = 40
     at = range(position, position + length - size, size)
     return b"".join(pack_group(form, GroupHeader(lsn, 48, 0, lsn))[0] for lsn in at).ljust(length, b"x")
@@ -182,7 +182,7 @@ def test_headers_of_groups_forged_in_a_message_make_no_recovery_refuse(known):
         disk = crashed(disk)
     assert secret.secret != earlier.secret
     torn = disk.data(name).index(payload) - 72
-    disk.data(name)[torn : torn + 512] = bytes(512)  # the group's header never came to the disk, or so it seems
+    disk.data(name)[torn : torn + 512] = bytes(512)  # as if the group's header was not written
     if known == "the secret":
         with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
             open_journal(disk)

@@ -1,5 +1,7 @@
-"""D2: segments may go from anywhere in the log below the last snapshot. A start accepts exactly the holes that were made so, and
-readers that have positions from before find the payloads until they let go."""
+"""D2: segments can be dropped anywhere in the log below the last snapshot. A start accepts exactly these holes.
+
+Readers with earlier positions find their payloads until they release them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def segments_of(disk: LyingDisk) -> list[str]:
 
 
 def rewrite_manifest(disk: LyingDisk, **changed: object) -> None:
-    """As another program might have written it, with a good checksum."""
+    """Write the manifest as another program might, with a valid checksum."""
     fields = {**json.loads(bytes(disk.data("manifest")).split(b"\n")[0]), **changed}
     line = json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
     disk.data("manifest")[:] = line + b"\n%d\n" % manifest.crc32(line)
@@ -44,7 +46,7 @@ def holes_in(disk: LyingDisk) -> list[list[int]]:
 
 
 def with_holes(*numbers: int, count: int = 8) -> tuple[LyingDisk, list[Content]]:
-    """A segment for each of some records, and for one more; a snapshot of all; then these segments are dropped."""
+    """Write `count` records and one more, a segment each, and a snapshot of all; then drop the segments `numbers`."""
     disk = LyingDisk()
     with running(disk, segment_bytes=10) as journal:
         for record in records(count + 1):
@@ -65,7 +67,7 @@ def test_segments_go_from_anywhere_and_the_rest_is_there_after_a_restart(numbers
     assert len(segments_of(disk)) == len(left)
     for seed in range(4):
         after = disk.copy() if seed == 0 else disk.power_cut(Random(seed))
-        for start in range(3):  # the holes stay over restarts, and the log continues
+        for start in range(3):  # the holes survive restarts, and the log continues
             with running(after, segment_bytes=10) as journal:
                 assert content(journal) == left + records(start, 9)
                 append(journal, *records(1, 9 + start))
@@ -86,7 +88,7 @@ def test_the_last_segment_and_what_the_snapshot_needs_stay() -> None:
 
 
 def test_a_hole_that_the_manifest_does_not_name_exactly_is_refused() -> None:
-    """One byte more or less, another segment gone, or no hole named."""
+    """One byte more or less, another missing segment, or no hole."""
     start, left = with_holes(2, 3, 6)
     (a, b), (c, d) = holes_in(start)
     for wrong in ([], [[a, b]], [[c, d]], [[a + 8, b], [c, d]], [[a, b - 8], [c, d]], [[a, b + 8], [c, d]]):
@@ -143,7 +145,7 @@ def test_a_snapshot_serves_instead_of_a_later_damaged_one_only_if_all_holes_are_
 
 
 def test_a_dropping_stopped_at_any_operation_happened_or_did_not() -> None:
-    """Also after a kill, when the names of unlinked files may come back, and again at the start after it."""
+    """Also after a kill, when names of unlinked files may come back, and at the next start."""
     numbers = (1, 2, 5)
     kept = [record for number, record in enumerate(records(8)) if number not in numbers]
     seen = set()
@@ -185,10 +187,10 @@ def test_a_dropping_stopped_at_any_operation_happened_or_did_not() -> None:
 @given(seed=st.integers(0, 1 << 32), stops=st.lists(st.integers(20, 120), min_size=1, max_size=4), kills=st.integers(0, 15))
 @settings(max_examples=200, deadline=None)
 def test_whatever_is_dropped_and_whenever_it_stops_the_rest_comes_back(seed: int, stops: list[int], kills: int) -> None:
-    """Confirmed records are there unless they were dropped; dropped ones stay gone; and the last snapshot counts."""
+    """Confirmed records exist unless they were dropped, dropped ones do not return, and the last snapshot counts."""
     random, disk = Random(seed), LyingDisk()
     appended: dict[int, Content] = {}  # by position; for an ended life, the records that returned
-    gone: list[tuple[int, int]] = []  # dropped: these, and perhaps the last
+    gone: list[tuple[int, int]] = []  # dropped intervals; the last one possibly
     confirmed = snapshot = 0
 
     def check(journal: Journal, maybe: list[tuple[int, int]]) -> None:
@@ -262,7 +264,7 @@ def test_who_holds_positions_finds_them_in_dropped_segments_until_he_lets_go() -
             located = journal.locate(positions[number])
             name = located.path.removeprefix("/disk/")
             assert bytes(disk.data(name)[located.offset :][: located.length]) == records(8)[number][1]
-        del late  # the early one still has all of them
+        del late  # the early reader still holds them
         assert journal.unlink_dropped() == 0
         del early
         mapped = journal.payload(positions[1])
@@ -308,7 +310,7 @@ def test_what_readers_held_when_the_process_ended_is_removed_at_the_next_start()
 
 @pytest.mark.parametrize("held", [False, True])
 def test_segments_that_go_while_they_are_listed_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: bool) -> None:
-    """D2: `penstock journal` asks while the cleaner's thread drops or unlinks segments."""
+    """D2: `penstock journal` lists segments while the cleaner's thread drops or unlinks them."""
     disk = LocalDisk(tmp_path)
     with running(disk, segment_bytes=10) as journal:
         for record in records(8):
@@ -352,7 +354,7 @@ KILLED = """
 
 @pytest.mark.parametrize("turns", [1, 5, 12])
 def test_kill_9_while_segments_are_dropped_leaves_a_journal(tmp_path: Path, turns: int) -> None:
-    """kill -9 somewhere after that many turns of a process that does nothing but append, snapshot and drop."""
+    """kill -9 after some turns of a process that appends, writes snapshots and drops."""
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     for _ in range(turns):

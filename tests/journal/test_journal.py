@@ -1,4 +1,4 @@
-"""The journal when nothing goes wrong."""
+"""The journal without failures."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_segments_roll_over_and_a_record_stays_in_one():
 
 def test_a_group_is_limited_and_the_next_one_queues(monkeypatch):
     disk = LyingDisk()
-    journal = open_journal(disk, buffer_bytes=2000)  # so groups of 1,000
+    journal = open_journal(disk, buffer_bytes=2000)  # groups of 1,000
     contents = [(b"%d" % number, b"x" * 100) for number in range(100)]
     for meta, payload in contents:
         journal.append(meta, [payload])
@@ -133,7 +133,7 @@ def test_reserve_waits_for_room_and_gives_up():
         journal.reserve(5000, 0.01)
     gate.set()
     journal.reserve(5000, 10)
-    journal.reserve(1 << 30, 10)  # more than the buffer: when it is empty
+    journal.reserve(1 << 30, 10)  # above the buffer's size: allowed if it is empty
     journal.close()
 
 
@@ -170,7 +170,7 @@ def test_a_payload_is_checked_at_the_first_read_and_again_when_forgotten(monkeyp
         assert bytes(journal.payload(positions[0])) == b"payload 0"
         path, offset, *_ = journal.locate(positions[0])
         disk.data(path.removeprefix("/disk/"))[offset] ^= 1
-        journal.payload(positions[0])  # remembered
+        journal.payload(positions[0])  # cached
         for position in positions[1:]:
             journal.payload(position)
         with pytest.raises(DamagedJournal, match=rf"/disk/.*seg, offset {offset}: a payload"):
@@ -236,14 +236,14 @@ def test_a_large_payload_is_kept_by_reference():
     payload = bytearray(BIG)
     journal = open_journal(LyingDisk())
     position = journal.append(b"", [payload]).position
-    payload[0] = 99  # callers must not do this: it shows that there was no copy
+    payload[0] = 99  # forbidden for callers: it proves that there was no copy
     journal.start()
     assert journal.payload(position)[0] == 99
     journal.close()
 
 
 def test_what_is_mapped_does_not_end_in_the_zeros_that_others_are_written_into():
-    with running(LyingDisk()) as journal:  # its mappings show the content at the time of the mapping
+    with running(LyingDisk()) as journal:  # its mappings have the content at the time of the mapping
         for number in range(20):
             end = append(journal, (b"", b"%d" % number * 30))
             assert content(journal)[-1] == (b"", b"%d" % number * 30), end

@@ -1,4 +1,4 @@
-"""The real disk: the lock, the modes of files, mappings that outlive their files; and a process that is killed."""
+"""The real disk: the lock, file modes, mappings that outlive their files, and a killed process."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_payloads_are_mapped_aligned_and_outlive_their_segment(tmp_path):
         assert not os.path.exists(path)
         assert buffer.to_pybytes() == payload
         later = journal.append(b"", [payload[:100]]).position
-        assert journal.payload(later).to_pybytes() == payload[:100]  # past the former mapping
+        assert journal.payload(later).to_pybytes() == payload[:100]  # after the end of the previous mapping
 
 
 def test_more_buffers_than_one_writev_takes(tmp_path):
@@ -112,7 +112,7 @@ def test_small_groups_are_written_into_zeros_that_nobody_ever_sees(tmp_path):
         (segment,) = (tmp_path / "data").glob("*.seg")
         return segment.read_bytes()
 
-    contents = [(b"%d" % number, b"x" * (number % 700)) for number in range(700)]  # more than room is made for at a time
+    contents = [(b"%d" % number, b"x" * (number % 700)) for number in range(700)]  # more than one step of room
     with running(LocalDisk(tmp_path / "data")) as journal:
         sizes = set()
         for number, each in enumerate(contents):
@@ -154,7 +154,7 @@ def test_a_disk_without_room_for_zeros_still_takes_what_fits(tmp_path, monkeypat
 
 
 def test_a_directory_that_was_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
-    """Empty, as `mkdir data` leaves it, or a broker's. A directory with other files belongs to others, and keeps its mode."""
+    """An empty directory, as of `mkdir data`, or a broker's. A directory with other files keeps its mode."""
     empty, used, foreign = (tmp_path / name for name in ("empty", "used", "foreign"))
     for path in (empty, used, foreign):
         path.mkdir()

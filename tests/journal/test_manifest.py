@@ -1,4 +1,4 @@
-"""A missing or outdated file is noticed: the start refuses and names it. Segments that retention removed are not missed."""
+"""A start refuses a missing or outdated file and names it. Segments that retention removed are not missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def segments_of(disk: LyingDisk) -> list[str]:
 
 
 def filled(*, closed: bool) -> LyingDisk:
-    """Twelve records, a segment for every two; a snapshot of eight."""
+    """Write twelve records, two in a segment, and a snapshot of eight."""
     disk = LyingDisk()
     with running(disk, segment_bytes=300) as journal:
         for number in range(12):
@@ -103,7 +103,7 @@ def test_damage_in_the_note_only_makes_it_useless() -> None:
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_an_older_copy_of_the_last_segment_is_named(closed: bool) -> None:
-    """A file restored alone from a backup: cut at the end of a record, so it is valid."""
+    """A single file restored from a backup: cut at the end of a record, so it is valid."""
     disk = LyingDisk()
     with running(disk) as journal:
         append(journal, RECORD)
@@ -235,7 +235,7 @@ def test_a_backup_of_a_running_broker_in_the_order_of_the_readme_opens(tmp_path:
             for path in sorted(path for pattern in wanted for path in data.glob(pattern)):
                 append(journal, RECORD, RECORD, RECORD)
                 journal.write_snapshot(journal.end, b"", [])
-                if path.exists():  # else an older snapshot that a newer one has replaced
+                if path.exists():  # not an older snapshot that a newer one has replaced
                     shutil.copy(path, backup)
                 count = sum(1 for _ in journal.replay(0))
         assert len(journal.segments()) > 5
@@ -244,7 +244,7 @@ def test_a_backup_of_a_running_broker_in_the_order_of_the_readme_opens(tmp_path:
 
 
 def test_a_backup_by_hard_links_of_a_running_broker_opens(tmp_path: Path) -> None:
-    """Its note is the running broker's, which has begun another segment since."""
+    """Its note of the synced position is linked to the running broker's, which has begun another segment."""
     with running(LocalDisk(tmp_path / "data"), segment_bytes=300) as journal:
         append(journal, RECORD)
         (tmp_path / "backup").mkdir()

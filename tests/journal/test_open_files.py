@@ -1,4 +1,4 @@
-"""A process without a file descriptor left: nothing stops, nothing counts as damaged, and it continues with new descriptors.
+"""A process without file descriptors: it does not stop, no file counts as damaged, and it continues with new descriptors.
 
 Each test runs in its own process, with a low limit.
 """

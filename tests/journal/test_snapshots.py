@@ -1,4 +1,4 @@
-"""D3: snapshots count when the log and they themselves are on the disk, and segments stay as long as one of them needs them."""
+"""D3: a snapshot counts when it and the log are on the disk. Segments stay as long as a snapshot needs them."""
 
 from __future__ import annotations
 

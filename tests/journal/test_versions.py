@@ -1,4 +1,4 @@
-"""Version 1 of the journal's formats: the next version must read it. Former versions are refused.
+"""Version 1 of the journal's formats: the next version must read it. Earlier versions are refused.
 
 `version_1/` holds records 0 to 11 in several segments, and a snapshot after eight. It was closed in order, or left as kill -9
 leaves it, when the last record may be missing on the disk. `development/` was written before version 1.
@@ -32,7 +32,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def version_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next version of segments, which differs from version 1 by its number alone."""
+    """Introduce the next version of segments, which differs from version 1 only by its number."""
     monkeypatch.setattr(segments, "VERSION", 2)
 
 

@@ -1,4 +1,4 @@
-"""D1: the writer: many appends to one sync; the three modes; and that the first failure is the last."""
+"""D1: the writer: many appends for one sync, the three modes, and no retry after a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILING = ["append", "sync", "create", "rename", "sync_directory"]
 
 def test_many_waiters_share_few_syncs():
     disk = LyingDisk()
-    disk.fail = lambda call, name: time.sleep(0.002) if call == "sync" else None  # long enough for others to come
+    disk.fail = lambda call, name: time.sleep(0.002) if call == "sync" else None  # long enough for other appends
     with running(disk) as journal:
         lock = threading.Lock()
 
@@ -59,7 +59,7 @@ def test_what_nobody_waits_for_shares_a_sync():
         assert journal.payload(position).to_pybytes() == b"payload"
         journal.append(b"nobody waits", hurry=False)
         journal.write_snapshot(journal.end, b"", [])
-        assert disk.calls["sync"] - before == 5 + 1  # one is the snapshot's file
+        assert disk.calls["sync"] - before == 5 + 1  # one for the snapshot's file
         journal.append(b"at the close", hurry=False)
     with running(disk) as journal:
         assert [meta for meta, _ in content(journal)][-2:] == [b"nobody waits", b"at the close"]
@@ -78,7 +78,7 @@ def test_who_appends_may_write_in_the_threads_place():
             assert journal.durable >= end
             assert disk.calls["sync"] == before + 1
             assert told.pop() == (journal.durable, threading.get_ident())
-        assert not journal.write_here(lambda: None)  # there is nothing to write
+        assert not journal.write_here(lambda: None)  # no record to write
     assert content(open_journal(disk.copy()))[1:] == [(b"%d" % number, b"x" * number) for number in range(20)]
 
 
@@ -106,7 +106,7 @@ def test_nobody_but_the_thread_writes_what_takes_its_time():
         assert not written_here()  # the next segment
         assert written_here()
         disk.fail = slowly  # type: ignore[assignment]
-        assert written_here()  # the disk was quick before
+        assert written_here()  # the previous write was fast
         assert not written_here()
         disk.fail = lambda call, name: None
         slow = next(count for count in range(1000) if written_here())
@@ -153,7 +153,7 @@ def test_one_writes_at_a_time_and_what_it_writes_is_in_order():
     def slowly(call: str, name: str) -> None:
         assert not inside, f"{call} while another {inside}"
         inside.append(call)
-        time.sleep(0.0002)  # so that another thread would come in between, if it could
+        time.sleep(0.0002)  # so that another thread could interfere
         inside.remove(call)
 
     with running(disk) as journal:
@@ -192,7 +192,7 @@ def test_what_was_appended_before_the_start_is_one_write_and_one_sync():
     calls = dict(disk.calls)
     journal.start()
     journal.wait(journal.end, 10)
-    assert disk.calls["append"] - calls["append"] == 3  # the segment's header, the manifest, and all else
+    assert disk.calls["append"] - calls["append"] == 3  # the segment's header, the manifest, and all records
     assert disk.calls["sync"] - calls["sync"] == 3
     journal.close()
 
@@ -214,7 +214,7 @@ def test_never_syncs_only_full_segments_and_at_the_close():
 def test_interval_syncs_once_in_a_while_also_when_nothing_comes():
     disk = LyingDisk()
     with running(disk, fsync="interval", interval_s=0.05) as journal:
-        append(journal, (b"", b""))  # begins the segment, which takes syncs of its own
+        append(journal, (b"", b""))  # begins the segment, which needs its own syncs
         before = disk.calls["sync"]
         for number in range(200):
             append(journal, (b"", b""))
@@ -262,7 +262,7 @@ def test_the_first_failure_is_the_last(call, here):
                 use()
         with pytest.raises(StorageError):
             journal.close()
-        assert disk.calls.total() == calls  # nothing is tried again, not even at the close
+        assert disk.calls.total() == calls  # no retry, not even at the close
         assert [str(error) for error in told] == [str(journal.failure)]
         assert content(journal)[0] == (b"confirmed", b"x" * 2000)
     assert read_all(disk)[0] == (b"confirmed", b"x" * 2000)
@@ -350,7 +350,7 @@ def test_records_with_more_to_come_are_one_group_whoever_waits():
         append(journal, (b"before", b""))
         until_idle(journal)
         before, durable = disk.calls["append"], journal.durable
-        large = b"x" * (1 << 15)  # a group of its own would be full with one
+        large = b"x" * (1 << 15)  # one record fills a group
         ends = [journal.append(b"%d" % number, [large], more=True).end for number in range(4)]
         journal.hurry(ends[0])  # another thread waits for the first of them
         assert not journal.write_here(lambda: None)
@@ -363,10 +363,10 @@ def test_records_with_more_to_come_are_one_group_whoever_waits():
 
 @pytest.mark.parametrize("hurry", [True, False])
 def test_a_group_is_written_once_complete_though_somebody_has_waited_for_all_of_it_before(hurry: bool):
-    """The thread was woken for that, could write nothing yet, and waits again."""
+    """The thread was woken for all of them, could not write yet, and waits again."""
     with running(LyingDisk()) as journal:
         end = journal.append(b"first", hurry=False, more=True).end
-        journal.hurry(end)  # as who reads `end` while the group is open
+        journal.hurry(end)  # as a reader of `end` does while the group is open
         until_idle(journal)
         journal.complete(hurry=hurry)
         journal.wait(end, 10)
@@ -393,7 +393,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost(number: int, what: str) -
 
 
 def test_who_writes_in_the_threads_place_does_not_wait_for_space() -> None:
-    """The AMQP plane's loop is one of them, and must continue."""
+    """The AMQP plane's loop is such a thread, and must continue."""
     disk = LyingDisk()
     with running(disk) as journal:
         append(journal, (b"before", b""))
@@ -419,7 +419,7 @@ def test_a_close_on_a_full_disk_is_clean_if_all_is_written() -> None:
 
 
 def test_a_sync_that_finds_the_disk_full_is_a_failure() -> None:
-    """The pages that a failed sync has not written are lost: a second sync may succeed without them."""
+    """A failed sync loses its unwritten pages: a second sync may succeed without them."""
     disk = LyingDisk()
     journal = open_journal(disk)
     journal.start()
