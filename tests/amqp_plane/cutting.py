@@ -1,4 +1,4 @@
-"""Cuts of a socket's input: the plane reads a client's octets in other pieces than the client has written."""
+"""Cuts of a socket's input: the plane reads a client's bytes in other pieces than the client has written."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def randomly(seed: int) -> Cut:
 
 
 def reads(monkeypatch: pytest.MonkeyPatch, cut: Cut, *, passes: bool) -> None:
-    """Have all sockets of all planes bring their octets in pieces. With `passes`, a pass may run behind each piece."""
+    """Make all sockets of all planes deliver their bytes in pieces. With `passes`, a pass may run after each piece."""
     name = "data_received" if passes else "_read"
     whole, waiting = getattr(AcceptedSocket, name), dict[AcceptedSocket, deque[bytes]]()
 
     def go_on(wire: AcceptedSocket) -> None:
         pieces = waiting[wire]
         while pieces:
-            if wire._checking is not None:  # its password: the socket would not be read
+            if wire._checking is not None:  # its password is being checked: the socket is not read
                 wire.plane._loop.call_later(0.001, go_on, wire)
                 return
             whole(wire, pieces.popleft())

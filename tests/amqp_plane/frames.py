@@ -1,4 +1,4 @@
-"""Frames as tests mean them, and as people read them."""
+"""Frames for tests, and their readable form."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def flow(handle: int | None, credit: int | None = None, count: int = 0, **fields
 
 
 def transfer(number: int, payload: bytes | None = None, handle: int = 0, **fields: Any) -> tuple[Transfer, bytes]:
-    """One delivery in one frame: `payload` is by default a message whose body is m0, m1 …"""
+    """Build a delivery in one frame. By default, `payload` is a message whose body is m0, m1 …"""
     usual = {"handle": handle, "delivery_id": number, "delivery_tag": b"t%d" % number, "message_format": 0}
     return Transfer(**{**usual, **fields}), message(b"m%d" % number) if payload is None else payload
 
 
 def more(payload: bytes, handle: int = 0, **fields: Any) -> tuple[Transfer, bytes]:
-    """A further frame of a delivery."""
+    """Build a further frame of a delivery."""
     return Transfer(handle=handle, **fields), payload
 
 
@@ -62,7 +62,7 @@ def message(body: bytes, **sections: Any) -> bytes:
 
 
 def says(state: Any, first: int, last: int | None = None, *, settled: bool = True) -> Disposition:
-    """A receiver's disposition."""
+    """Build a receiver's disposition."""
     return Disposition(role=RECEIVER, first=first, last=last, settled=settled, state=state)
 
 
@@ -70,9 +70,9 @@ def detach(handle: int = 0, *, closed: bool = True) -> Detach:
     return Detach(handle=handle, closed=closed)
 
 
-# ---- frames as people read them
+# ---- readable frames
 
-_LONG = 64  # octets of a body that are shown
+_LONG = 64  # shown bytes of a body
 
 
 def shown(body: Composite | None, payload: bytes = b"") -> str:

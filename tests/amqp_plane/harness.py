@@ -44,7 +44,7 @@ Some = TypeVar("Some", bound=Composite)
 
 
 class Stage:
-    """A broker and its AMQP plane; `lines` is the transcript of all that happens on it."""
+    """A broker and its AMQP plane; `lines` is the transcript."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Stage:
         **settings: Any,
     ) -> None:
         self.lines: list[str] = []
-        self._names: dict[str, int] = {}  # made up ones
+        self._names: dict[str, int] = {}  # generated ones
         self.settings = BrokerSettings(data=folder / "data", **settings)
         self.disk = disk
         self.clock = clock
@@ -107,7 +107,7 @@ class Stage:
         self.lines.append(f"!  {seconds:g} s pass")
 
     def slow_disk(self) -> None:
-        """From here on nothing becomes durable, until `quick_disk`; the journal has noticed that its disk is slow."""
+        """Let no record become durable until `quick_disk`. The journal has measured that its disk is slow."""
         disk = self.disk
         assert isinstance(disk, LyingDisk)
 
@@ -126,7 +126,7 @@ class Stage:
         disk.fail = wait  # type: ignore[assignment]
 
     def crowd(self, queue: str) -> None:
-        """Let so much wait for the (slow) disk that nothing more may."""
+        """Fill the journal's buffer while the disk is slow."""
         self.lines.append("!  the journal's buffer is full")
         while self.service.has_space(1):
             self.service.submit_nowait(enqueue(queue, b"x" * (4 << 20)))
@@ -136,7 +136,7 @@ class Stage:
         self._gate.set()
 
     def room(self, nbytes: int | None) -> None:
-        """So much is free on the disk, and the broker has noticed."""
+        """Set the free space of the disk, and wait until the broker has noticed."""
         assert isinstance(self.disk, LyingDisk)
         self.lines.append(f"!  the disk has {'room' if nbytes is None else f'{nbytes} bytes free'}")
         self.disk.room = nbytes
@@ -152,20 +152,20 @@ class Stage:
     # --- output of the broker
 
     def without_chance(self, text: str) -> str:
-        """With a number for each name that the broker makes up, and transactions without the random part of their ids."""
+        """Replace generated names by numbers, and remove the random part of transaction ids."""
         text = MADE_UP.sub(lambda found: f"temp:{self._names.setdefault(found[0], len(self._names) + 1)}", text)
         text = ID_IN_A_TEXT.sub(lambda found: str(bytes.fromhex(found[0])), text)
         return ID_OF_TRANSACTION.sub(r"b'\1-RANDOM'", text)
 
     def nodes(self) -> None:
-        """All queues and exchanges, in the transcript."""
+        """Show all queues and exchanges in the transcript."""
         self.settle()
         with self.service.turn() as turn:
             names = [*turn.state.queues, *(f"exchange {name}" for name in turn.state.exchanges.by_name)]
         self.lines.append(f"=  there are {self.without_chance(', '.join(names))}")
 
     def counts(self, queue: str) -> dict[str, int]:
-        """Messages by state."""
+        """Count the messages by state."""
         with self.service.turn():
             counts = list(self.service.state.queues[queue].counts)
         return {state.name.lower(): counts[state] for state in State if counts[state]}
@@ -182,7 +182,7 @@ class Stage:
         return found
 
     def show(self, *queues: str) -> None:
-        """The queues' counts, in the transcript."""
+        """Show the queues' counts in the transcript."""
         self.settle()
         for queue in queues:
             said = ", ".join(f"{count} {name}" for name, count in self.counts(queue).items())
@@ -199,10 +199,10 @@ class Stage:
                 done.set()
 
         self.plane.call(look)
-        assert done.wait(PATIENCE_S), "the plane does not come to rest"
+        assert done.wait(PATIENCE_S), "the plane does not become idle"
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition is true that no event reports."""
+        """Wait for a condition that no event reports."""
         waiting.until(condition, what, limit_s=PATIENCE_S)
 
     # --- clients
@@ -225,7 +225,7 @@ Scenario = Callable[[Stage], None]
 
 
 def staged(**settings: Any) -> Callable[[Scenario], Scenario]:
-    """A scenario's broker: its settings, its disk and its clock (classes)."""
+    """Set the settings, the disk and the clock (classes) of a scenario's broker."""
 
     def mark(scenario: Scenario) -> Scenario:
         scenario.settings = settings  # type: ignore[attr-defined]
@@ -244,7 +244,7 @@ def stage(folder: Path, **settings: Any) -> Iterator[Stage]:
 
 
 class Script:
-    """A client by hand. `send` sends frames, and `expect` reads them; an unexpected frame is a failure."""
+    """A scripted client. `send` sends frames, and `expect` reads them; an unexpected frame is a failure."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage = stage
@@ -262,12 +262,12 @@ class Script:
         self.stage.lines.append(f"{self._name}{arrow} {self.stage.without_chance(text)}")
 
     def say(self, text: str, *octets: bytes) -> None:
-        """Octets as they are."""
+        """Send bytes unchanged."""
         self._line("->", text)
         self._socket.sendall(b"".join(octets))
 
     def send(self, *bodies: Composite | tuple[Composite, bytes] | None, channel: int = 0) -> None:
-        """Frames in one write; a transfer stands with its payload."""
+        """Send frames in one write. A transfer is a pair with its payload."""
         out = []
         for body in bodies:
             performative, payload = body if isinstance(body, tuple) else (body, b"")
@@ -290,7 +290,7 @@ class Script:
         return True
 
     def _frame(self) -> tuple[int, Composite, bytes] | None:
-        """Channel, performative, payload; None at the end of the stream."""
+        """Read channel, performative and payload; None at the end of the stream."""
         while True:
             if not self._fill(HEADER_OCTETS):
                 return None
@@ -307,7 +307,7 @@ class Script:
                 return frame.channel, frame.performative, frame.payload
 
     def expect(self, kind: type[Some], channel: int | None = None, **fields: Any) -> Some:
-        """The next frame, which must be one of this kind with these fields."""
+        """Read the next frame, which must be of this kind with these fields."""
         frame = self._frame()
         assert frame is not None, f"the end of the stream instead of {kind.__name__}"
         found, body, _ = frame
@@ -318,7 +318,7 @@ class Script:
         return body
 
     def expect_message(self, **fields: Any) -> bytes:
-        """The next delivery, of as many transfers as it takes: its payload."""
+        """Read all transfers of the next delivery; return its payload."""
         payload = b""
         while True:
             frame = self._frame()
@@ -333,19 +333,19 @@ class Script:
                 return payload
 
     def expect_messages(self, *bodies: bytes) -> None:
-        """Deliveries with these bodies, in this order."""
+        """Read deliveries with these bodies, in this order."""
         for body in bodies:
             message = decode_message(self.expect_message())
             assert message.data == [body], f"{message.data} instead of {body!r}"
 
     def expect_end(self) -> None:
-        """The end of the stream, and nothing before it."""
+        """Expect the end of the stream."""
         frame = self._frame()
         assert frame is None, f"{show(frame[1])} instead of the end of the stream"
         self._line("<-", "end of stream")
 
     def nothing(self, channel: int = 0) -> None:
-        """Nothing more comes: all that was sent has been read and carried out, and the answer to an echo is all there is."""
+        """Expect no frame except the answer to an echo, after the broker has processed all frames."""
         for _ in range(2):
             count = len(self.stage.lines)
             self.send(Flow(next_incoming_id=0, incoming_window=MANY, next_outgoing_id=0, outgoing_window=MANY, echo=True))
@@ -355,12 +355,12 @@ class Script:
         self._line("<-", "nothing")
 
     def drop(self, *, quietly: bool = False) -> None:
-        """The connection is lost."""
+        """Lose the connection."""
         if not quietly:
             self._line("--", "the connection is lost")
         self._socket.close()
 
-    # --- the usual beginnings
+    # --- common beginnings
 
     def open(self, **fields: Any) -> Open:
         self.say("header AMQP 0.1.0.0", protocol_header(0))
@@ -378,14 +378,14 @@ class Script:
         return self.expect(Begin, channel, remote_channel=channel)
 
     def sender(self, queue: str = "q", handle: int = 0, **fields: Any) -> Attach:
-        """We send: attached, and the first credit has come."""
+        """Attach a sender, and read its first credit."""
         self.send(sends(queue, handle, **fields))
         answer = self.expect(Attach, role=RECEIVER)
         self.expect(Flow)
         return answer
 
     def receiver(self, queue: str = "q", handle: int = 0, credit: int = 0, **fields: Any) -> Attach:
-        """We receive: attached, with this much credit given."""
+        """Attach a receiver, and grant credit."""
         self.send(receives(queue, handle, **fields))
         answer = self.expect(Attach, role=SENDER)
         if credit:

@@ -1,4 +1,4 @@
-"""Generated histories of links on one queue, and the laws that the queue and its holders must obey.
+"""Generated histories of links on one queue, and the laws of the queue and its holders.
 
 One thread plays all clients. After a step (`calm`) every frame of the plane has been read, so the state of the service and the
 knowledge of the clients can be compared, message by message. The barrier is a session that begins and ends: its end comes after
@@ -115,7 +115,7 @@ class History:
         self.bodies: dict[int, bytes] = {}
         self.players = [Player(self, f"container {number // 2}") for number in range(players)]
 
-    # --- what happens at the clients
+    # --- events of the clients
 
     def delivered(self, event: events.Delivered) -> None:
         taker = next(taker for taker in self.all_takers if taker.link is event.link)
@@ -161,7 +161,7 @@ class History:
         self.sent += len(sent)
 
     def _publish(self, player: Player, taker: Taker | None) -> None:
-        """Publish by another way than AMQP, from another thread than the plane's."""
+        """Publish without AMQP, from another thread than the plane's."""
         self._say("2 published")
         self.stage.service.submit(enqueue(QUEUE, b"%d" % self.sent, b"%d" % (self.sent + 1)))
         self.sent += 2
@@ -180,7 +180,7 @@ class History:
         others = [p for p in self.players if p.container == player.container and p is not player and not p.gone]
         if others:
             self._say(f"{taker.link.name} stolen")
-            player.barrier()  # between two connections nothing has an order
+            player.barrier()  # there is no order between two connections
             self._lost(taker)
             player.takers.pop(taker.link.name)
             others[0].take(taker.link.name, settled=taker.settled)
@@ -228,7 +228,7 @@ class History:
         taker.excluded.update(numbers if here else ())
 
     def _lost(self, taker: Taker) -> None:
-        """All deliveries up to the last one that was worked on count, and the next one; other prefetched ones do not."""
+        """Count deliveries up to the last one that was worked on, and the next one; not the other prefetched ones."""
         in_order = sorted(taker.held, key=lambda number: taker.held[number].id)
         begun = sum(taker.held[number].id <= taker.worked_on for number in in_order) + 1
         self.attempts.update(in_order[:begun])
@@ -256,7 +256,7 @@ class History:
     # --- laws
 
     def calm(self) -> None:
-        """Until every frame that is due has been read."""
+        """Wait until every due frame has been read."""
         for _ in range(2):
             for player in self.players:
                 player.barrier()
@@ -265,7 +265,7 @@ class History:
     def check(self) -> None:
         state, holder = self._state()
         counts = Counter(state.tolist())
-        assert len(state) == self.sent, "every message is there"
+        assert len(state) == self.sent, "a message is missing"
         assert counts[State.AVAILABLE] + counts[State.ACQUIRED] + counts[State.ARCHIVED] == self.sent
         assert self.confirmed <= self.sent
         available = set(np.flatnonzero(state == State.AVAILABLE).tolist())

@@ -1,6 +1,6 @@
 """Invariants of a broker and its AMQP plane, for all clients: each check yields the errors that it finds.
 
-All except `left_behind` are true whenever nothing moves. So `look` checks them in the plane's thread, under the broker's lock.
+All except `left_behind` hold while the broker is idle. So `look` checks them in the plane's thread, under the broker's lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 def look(stage: Stage, at: Callable[[Stage, c.Now], Found]) -> Found:
-    """The result of `at`, of one moment at which nothing moves."""
+    """Return the result of `at` for one moment in which the broker is idle."""
     found: Future[Found] = Future()
 
     def take() -> None:
@@ -46,7 +46,7 @@ def look(stage: Stage, at: Callable[[Stage, c.Now], Found]) -> Found:
 
 
 def waits_in_vain(stage: Stage, now: c.Now) -> str | None:
-    """The first that waits for something which is there: a receiver (C4), a drain (C5), a sender (Q15), a line (C9)."""
+    """Find waits without a reason: of a receiver (C4), a drain (C5), a sender (Q15), a line (C9)."""
     return next((wrong for check in WAITS for wrong in check(stage, now)), None)
 
 
@@ -63,7 +63,7 @@ def unanswered_drains(stage: Stage, now: c.Now) -> Iterator[str]:
 
 
 def _consumers(stage: Stage) -> list[OutgoingLink]:
-    """Consumers that could take something."""
+    """Return consumers that could take messages."""
     queues = stage.service.state.queues
     links = [link for interest in stage.plane.commit_loop.acquisitions._queues.values() for link in interest.members.values()]
     return [
@@ -97,9 +97,7 @@ WAITS = (idle_receivers, unanswered_drains, starving_senders)
 
 
 def miscounted(stage: Stage, now: c.Now) -> list[str]:
-    """Conservation, and every count that a queue keeps besides its columns: bytes, levels, holders, groups, stages. Also the
-    counts of each connection.
-    """
+    """Compare all counts with the columns: messages, bytes, levels, holders, groups, stages, and those of each connection."""
     state = stage.service.state
     staged = Counter({part.queue: 0 for parts in state.stages.values() for part in parts.parts})
     for parts in state.stages.values():
@@ -116,7 +114,7 @@ def miscounted(stage: Stage, now: c.Now) -> list[str]:
         ]
         wrong += [f"{queue.name}: {what} {kept}, not {true}" for what, kept, true in compared if kept != true]
         if not conserved(queue):
-            wrong.append(f"{queue.name}: messages are lost or made up")
+            wrong.append(f"{queue.name}: messages are lost or invented")
         wrong += [f"{queue.name}: group {code} has no holder" for code in _ownerless(queue)]
     for peer in (wire.peer for wire in stage.plane._accepted if wire.peer is not None):
         true = sum(map(peer.capacity.held_in, peer.connection.sessions.values()))
@@ -174,11 +172,11 @@ def _rows(block: Any, name: str) -> Any:
     return np.broadcast_to(rows, block.filled)
 
 
-# --- who has gone leaves nothing
+# --- no state of ended clients
 
 
 def left_behind(stage: Stage, now: c.Now) -> dict[str, Any]:
-    """Remains of clients though none is connected (C8, E2)."""
+    """Find remains of clients while no client is connected (C8, E2)."""
     found = {**_left_in_the_engine(stage.service.state), **_left_in_the_plane(stage.plane)}
     return {what: left for what, left in found.items() if left}
 
@@ -202,7 +200,7 @@ def _left_in_the_engine(state: Any) -> dict[str, Any]:
 
 
 def _stays(queue: Queue) -> bool:
-    """A queue that the broker made up, until it is empty."""
+    """Say whether a generated queue stays until it is empty."""
     return queue.rules.lifetime in ("empty", "unusedOrEmpty") and queue.live > 0
 
 

@@ -1,4 +1,4 @@
-"""A client whose protocol our own library keeps, for generated histories."""
+"""A client on our own protocol library, for generated histories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_S = 20.0  # for expected frames, on the slowest machine
 
 
 class Client:
-    """`pump` moves octets and hands every event to `on_event`; links are the library's."""
+    """A client. `pump` moves bytes and passes every event to `on_event`; links are those of the library."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Site:
 
 
 def log_in(stage: Stage, name: str, password: str = "secret", mechanism: str = "PLAIN", **fields: Any) -> Script:
-    """A script that has logged in as `name`, and opened as container `name`."""
+    """Return a script that has logged in and opened its connection as `name`."""
     script = stage.script(name, open=False)
     assert exchange(script, SaslClient(name, password, prefer=(mechanism,), random=os.urandom)) == 0
     script.open(**{"container_id": name, **fields})
@@ -45,7 +45,7 @@ def log_in(stage: Stage, name: str, password: str = "secret", mechanism: str = "
 
 
 def exchange(script: Script, sasl: SaslClient) -> int | None:
-    """The SASL layer from header to outcome: its code, 0 for success."""
+    """Run the SASL layer from header to outcome; return its code, 0 for success."""
     begin_sasl(script)
     while not sasl.done:
         say(script, *sasl.receive(hear(script)))
@@ -63,7 +63,7 @@ def say(script: Script, *bodies: Composite) -> None:
 
 
 def hear(script: Script) -> Composite:
-    """The next SASL frame."""
+    """Read the next SASL frame."""
     assert script._fill(HEADER_OCTETS), "the end of the stream"
     size = int.from_bytes(script._buffer[:4], "big")
     assert script._fill(size), "the end of the stream"

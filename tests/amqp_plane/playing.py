@@ -1,8 +1,8 @@
 """Random clients of `test_everything`, which do everything that a client may do.
 
-All choices come from one random generator and the client's own state. With the same seed a history is the same, as far as the
-broker's threads allow. A client never breaks the protocol. So a connection or session that the broker ends is a failure, while a
-link may be refused, or end with its queue.
+All choices come from one random generator and the client's own state. With the same seed a history is the same, as far as
+the broker's threads allow. A client never violates the protocol, so it is a failure if the broker ends a connection or a
+session. A link may be refused, or end with its queue.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ class Player(Client):
         self.random.choices(list(ACTS), list(ACTS.values()))[0](self)
 
     def barrier(self) -> None:
-        """All that was sent has been carried out. It wakes no link, so that a lost wake-up stays lost."""
+        """Wait until all frames are processed. This wakes no link, so a lost wake-up stays lost."""
         session = self.connection.begin()
         self.until(lambda: session.remote_channel is not None, "the answer to a begin")
         session.end()
         self.until(lambda: session in self._ended, "the end of a session")
 
     def leave(self) -> None:
-        """The connection is closed as it should be."""
+        """Close the connection in order."""
         self.on_event = lambda event: None
         self.connection.close()
         self.until(lambda: self.connection.finished, "the answer to a close")
@@ -205,7 +205,7 @@ class Player(Client):
     # --- acts: links
 
     def take(self, address: str | None = None) -> None:
-        """A consumer or browser of a queue: with selector, priority, default outcome, modes of settlement; seldom exclusive."""
+        """Attach a consumer or browser with random selector, priority, default outcome and settle modes; seldom exclusive."""
         if len(self.takers) > LINKS:
             return
         queue = address or self.random.choice(self.game.queues)
@@ -222,7 +222,7 @@ class Player(Client):
         )
 
     def subscribe(self) -> None:
-        """To an exchange; a durable subscription may be at work already, here or elsewhere."""
+        """Subscribe to an exchange. A durable subscription may already be in use, here or elsewhere."""
         capabilities, durable, names = SUBSCRIPTIONS[self.random.choice(list(SUBSCRIPTIONS))]
         name = self.random.choice(names).format(n=next(self.game.numbers))
         if len(self.takers) > LINKS or any(link.name == name for link in self.takers):
@@ -234,7 +234,7 @@ class Player(Client):
         self._receive(source, name)
 
     def look_up(self) -> None:
-        """A durable subscription is looked for by its name alone."""
+        """Look up a durable subscription by its name alone."""
         name = self.random.choice(["d1", "d2"])
         if not any(link.name == name for link in self.takers):
             self._receive(None, name)
@@ -247,7 +247,7 @@ class Player(Client):
         self._send_to(address, Target(address=address, capabilities=at_once))
 
     def make_target(self) -> None:
-        """A node that the broker makes, to send to; mostly a link receives from it."""
+        """Attach to a dynamic target; mostly a link receives from it."""
         topic = self._chance(0.5)
         policy: Any = {symbol("lifetime-policy"): Described(ULong(self.random.choice(LIFETIMES)), [])}
         capabilities = (symbol("temporary-topic"),) if topic else ()
@@ -259,7 +259,7 @@ class Player(Client):
             self.take(address)
 
     def make_source(self) -> None:
-        """A queue that the broker makes, to receive from; a link sends to it."""
+        """Attach to a dynamic source; a link sends to it."""
         policy: Any = {symbol("lifetime-policy"): Described(ULong(self.random.choice(LIFETIMES)), [])}
         link = self._receive(Source(dynamic=True, dynamic_node_properties=policy))
         other = self.random.choice([player for player in self.game.players if player.sessions and not player.gone])
@@ -397,7 +397,7 @@ class Player(Client):
         self.drop()
 
 
-#: How often each: most are messages that come and go.
+#: Weights: most acts send and settle messages.
 ACTS = {Player.send: 60, Player.grant: 80, Player.dispose: 120, Player.take: 50, Player.produce: 30}
 ACTS |= {Player.subscribe: 12, Player.look_up: 2, Player.make_target: 5, Player.make_source: 5, Player.control: 20}
 ACTS |= {Player.declare: 30, Player.discharge: 40, Player.detach: 30, Player.come_back: 30, Player.end: 4, Player.lose: 4}

@@ -1,4 +1,4 @@
-"""The client's side of TLS and WebSocket, as a browser or a client library has it, and a wire that cuts octets as it likes."""
+"""The client's side of TLS and WebSocket, and a connection that cuts bytes at random."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def server_context(*, clients: bool = False, version: ssl.TLSVersion | None = No
 
 
 class TlsClient:
-    """Octets for the server come out of `say`; `hear` takes the server's."""
+    """A TLS client. `say` returns bytes for the server; `hear` takes those of the server."""
 
     def __init__(self, certificate: trustme.LeafCert | None = None) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -178,7 +178,7 @@ class PlainClient:
 
 
 class Inside:
-    """A client of a layer within another one's."""
+    """A client of a layer inside another layer."""
 
     def __init__(self, outer: TlsClient, inner: WebSocketClient) -> None:
         self._outer, self._inner = outer, inner
@@ -210,7 +210,7 @@ Client = TlsClient | WebSocketClient | PlainClient | Inside
 
 
 def exchange(client: Client, layer: Layer, cut: Cut = whole) -> tuple[bytes, bytes]:
-    """Carry octets in both directions as long as there are any. Returns the output of the server and of the client."""
+    """Carry bytes in both directions until there are no more. Return the output of the server and of the client."""
     at_server, at_client = b"", b""
     while True:
         to_server, to_client = client.data_to_send(), layer.data_to_send()
@@ -223,7 +223,7 @@ def exchange(client: Client, layer: Layer, cut: Cut = whole) -> tuple[bytes, byt
 
 
 def feed(layer: Layer, pieces: Iterable[bytes]) -> tuple[bytes, LayerError | None]:
-    """Give octets to the server. Returns its output and its error."""
+    """Pass bytes to the server. Return its output and its error."""
     came = b""
     for piece in pieces:
         try:

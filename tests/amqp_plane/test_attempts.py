@@ -25,19 +25,19 @@ COUNT = 6
 
 
 def holding(s: Stage, a: Script, **fields: object) -> None:
-    """Six messages, all of them at the link of `a`."""
+    """Fill the queue with six messages, and deliver all of them to `a`."""
     filled(s, *numbered(COUNT))
     a.receiver(credit=COUNT, **fields)
     a.expect_messages(*[b"m%d" % number for number in range(COUNT)])
 
 
 def are_back(s: Stage) -> dict[int, int]:
-    """The attempts of the remaining messages, by sequence number."""
+    """Check the attempts of the remaining messages, by sequence number."""
     s.until(lambda: "acquired" not in s.counts("q"), "its messages are back")
     return dict(s.messages("q"))
 
 
-# --- the broker ends the link: nothing counts, independent of the default outcome, and with one attempt nothing dies
+# --- the broker ends the link: no attempt is counted, with any default outcome, so `maxAttempts` of 1 makes no dead letter
 
 
 def _stop(s: Stage) -> None:
@@ -118,7 +118,7 @@ def test_c8_detached_links_are_no_attempt_when_the_broker_stops(tmp_path: Path) 
         assert are_back(s) == dict.fromkeys(range(COUNT), 0)
 
 
-# --- the link is lost, or its client ends it: messages that the receiver had begun with count
+# --- the link is lost, or its client ends it: messages that the receiver has begun to work on count
 
 
 #: The receiver's outcomes, and the attempts of the remaining messages.
@@ -176,7 +176,7 @@ def test_c7_of_a_receiver_that_reports_only_those_messages_count(tmp_path: Path,
 
 
 def test_q13_a_message_that_crashes_its_consumer_becomes_a_dead_letter_alone(tmp_path: Path) -> None:
-    """Each consumer prefetches all, and dies of the first."""
+    """Each consumer prefetches all messages, and crashes at the first."""
     with stage(tmp_path) as s:
         s.declare("dead")
         s.declare("q", deadLetterQueue="dead", maxAttempts=3)
@@ -206,7 +206,7 @@ def test_c8_a_message_that_is_sent_in_part_has_no_attempt(tmp_path: Path) -> Non
 
 
 def test_c8_a_lock_that_ends_counts_by_its_own_rule(tmp_path: Path) -> None:
-    """Also where the link is lost later: the message is not the link's any more."""
+    """Also if the link is lost later: it no longer holds the message."""
     with stage(tmp_path, clock=Clock()) as s:
         s.declare("q", lockTimeout=60_000)
         a = s.script().usual()

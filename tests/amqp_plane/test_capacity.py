@@ -26,7 +26,7 @@ SESSION = {"amqp_max_unsettled": 2, "amqp_max_unsettled_per_session": 2}
 
 
 class Many:
-    """One connection with many links, each in turn on one of its sessions, and all that has come and is not settled."""
+    """One connection with many links, spread over its sessions, and their unsettled deliveries."""
 
     def __init__(self, made: Stage, sessions: int) -> None:
         self.made = made
@@ -83,7 +83,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize("sessions", [1, 8])
 @pytest.mark.parametrize("limit", ["amqp_max_unsettled_per_connection", "amqp_max_unsettled_per_session"])
 def test_one_delivery_less_wakes_one_link(tmp_path: Path, asked: Counter[str], limit: str, sessions: int) -> None:
-    """A hundred links wait for a limit: one settled delivery does not wake all of them, and yet all of them receive a message."""
+    """A hundred links wait for a limit: one settled delivery does not wake all of them, but all of them receive a message."""
     with stage(tmp_path, amqp_max_unsettled=40, **{limit: 40}) as made:
         made.declare("q")
         made.service.submit(enqueue("q", *[b"m"] * 1000))
@@ -101,7 +101,7 @@ def test_one_delivery_less_wakes_one_link(tmp_path: Path, asked: Counter[str], l
 
 @pytest.mark.parametrize("limits", [CONNECTION, SESSION])
 def test_who_cannot_use_its_turn_hands_it_on(tmp_path: Path, asked: Counter[str], limits: dict[str, int]) -> None:
-    """Thirty links whose queue is empty stand before the one that finds something. They are asked once, not again and again."""
+    """Thirty links of empty queues wait before the one with a message. Each is asked once."""
     with stage(tmp_path, **limits) as made:
         made.declare("q", "empty")
         made.service.submit(enqueue("q", *[b"m"] * 4))
@@ -163,7 +163,7 @@ def test_the_end_of_a_session_is_capacity_for_others(tmp_path: Path, violated: b
 
 
 def test_credit_that_is_taken_back_is_capacity_for_others(tmp_path: Path) -> None:
-    """Messages that wait for the window of a session go back with the credit for them."""
+    """If a link withdraws its credit, its messages that wait for the session's window go back."""
     with stage(tmp_path, **CONNECTION) as made:
         made.declare("q")
         made.service.submit(enqueue("q", *[b"m"] * 4))

@@ -32,7 +32,7 @@ OPTIONS = {"segment_bytes": MIB, "retention_bytes": MIB, "clean_bandwidth": 1 <<
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Stage]:
     with stage(tmp_path, disk=LyingDisk(), **OPTIONS) as found:
-        found.service.state.records = True  # and of the traffic nothing is to be
+        found.service.state.records = True  # so that no message of the traffic waits for its recording
         found.declare("mine", archive=False)
         found.declare("q", archive=False)
         yield found
@@ -43,7 +43,7 @@ def url(made: Stage) -> str:
 
 
 def clean(made: Stage) -> None:
-    """Much comes and goes, and all that waits is copied ahead: its old segments are gone."""
+    """Send and settle many messages, so that the cleaner copies the waiting ones and drops their segments."""
     service, end = made.service, made.service.journal.end
     assert service.cleaner.usage().total
     pass_through(service, count=6)
@@ -113,7 +113,7 @@ def test_a_transaction_that_is_open_while_it_cleans_ends_as_it_says(made: Stage,
 
 
 def test_who_consumes_while_it_cleans_gets_every_message_in_order(made: Stage) -> None:
-    """D2 C1: a backlog that is copied ahead again and again under a client that reads it."""
+    """D2 C1: the cleaner copies a backlog repeatedly while a client consumes it."""
     bodies = [b"%06d" % number * 100 for number in range(3000)]
     done, failed = threading.Event(), list[BaseException]()
 

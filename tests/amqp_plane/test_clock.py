@@ -72,7 +72,7 @@ def test_a_login_that_takes_too_long_is_told_so(tmp_path: Path, said: str) -> No
 
 
 def test_a_stop_ends_though_the_broker_s_clock_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that does not answer the close has the time of grace, and no more."""
+    """A client that does not answer the close has the grace period, and no more."""
     monkeypatch.setattr(plane, "STOP_GRACE_S", 0.1)
     with stage(tmp_path, clock=Clock()) as s:
         s.script()

@@ -1,4 +1,4 @@
-"""A commit holds all that named its transaction, or it is refused: `amqp:transaction:rollback`, and nothing was done (C11).
+"""A commit applies all work of its transaction, or fails with `amqp:transaction:rollback` and applies none (C11).
 
 Each case below is one way in which a message or an outcome of a transaction is refused, ignored, dropped or cut off. The control
 link and the work are on two sessions, so that the end of one leaves the other as it is.
@@ -36,7 +36,7 @@ from .scenarios_incoming import _conditions
 from .scenarios_outgoing import filled, numbered
 from .transacting import ROLLBACK, commit, control, declare, within
 
-WORK = 1  # the channel of all that is not the control link
+WORK = 1  # the channel of all other links
 TO_R, RELAY, FROM_Q = 0, 1, 2  # handles there
 AS_ACCEPTED_ONLY = Source(outcomes=(symbol("amqp:accepted:list"),))
 
@@ -48,7 +48,7 @@ def _work(a: Script, *bodies: Any) -> None:
 
 
 def _until(a: Script, kind: type[Any], **fields: Any) -> Any:
-    """The next frame of a type with these fields, after any other frames."""
+    """Return the next frame of a type with these fields, after any other frames."""
     while True:
         frame = a._frame()
         assert frame is not None, f"the end of the stream instead of {kind.__name__}"

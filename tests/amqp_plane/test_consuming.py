@@ -109,7 +109,7 @@ def test_a_priority_that_is_no_number_is_refused_by_name(made: Stage) -> None:
 
 @pytest.mark.parametrize("how", ["property", "capability", "queue"])
 def test_an_exclusive_consumer_is_alone(made: Stage, how: str) -> None:
-    """Q5: a second one is refused with *resource-locked*, and may come when the first has gone, however it went."""
+    """Q5: a second one is refused with *resource-locked*, and accepted after any end of the first."""
     declare_again(made, "exclusive" if how == "queue" else "all")
     asks: dict[str, Any] = {"property": {"exclusive": True}, "capability": {"capabilities": ("exclusive",)}, "queue": {}}[how]
     other = Consumer(made, "other")
@@ -146,7 +146,7 @@ def test_who_only_looks_is_nobody_s_rival(made: Stage) -> None:
 
 
 def test_the_next_goes_on_when_the_single_active_one_ends(made: Stage) -> None:
-    """Q22: no other consumer is woken before. The next one receives the remaining messages in order, and later ones wait on."""
+    """Q22: no other consumer is woken before. The next one receives the remaining messages in order; later ones still wait."""
     declare_again(made, "single")
     first, plain, high = (Consumer(made, name, **asks) for name, asks in (("a", {}), ("b", {}), ("c", {"priority": 1})))
     for consumer in (first, plain, high):
@@ -208,7 +208,7 @@ def test_what_nobody_can_take_at_once_is_released_and_not_kept(made: Stage) -> N
 
 
 def test_what_waits_before_it_is_first(made: Stage) -> None:
-    """Q4: an ordinary message that waits has the credit; ordinary and immediate senders of one turn do not mix."""
+    """Q4: a waiting ordinary message uses the credit first; ordinary and immediate messages of one cycle stay separate."""
     publish(made, 2)
     ordinary, at_once = Producer(made, capabilities=()), Producer(made)
     at_once.send(b"i1")
@@ -268,7 +268,7 @@ def test_all_who_can_take_are_asked_however_many_they_are(made: Stage) -> None:
 
 
 def test_more_than_one_quantum_is_taken_at_once(made: Stage) -> None:
-    """Q4: a consumer with credit for all of a turn's messages gets them all, though a turn else gives it one quantum."""
+    """Q4: a consumer with credit for all messages of a cycle gets them all, although a cycle otherwise gives it one quantum."""
     consumer = Consumer(made, "consumer").grant(QUANTUM_MESSAGES + 200)
     producer = Producer(made)
     tags = [b"%04d" % number for number in range(QUANTUM_MESSAGES + 100)]

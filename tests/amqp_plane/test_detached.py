@@ -1,4 +1,4 @@
-"""Detached links that live on, over several connections: their owners, strangers, and the state after a restart."""
+"""Detached links over several connections: their owners, other users, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def holding(s: Stage, a: Script) -> Script:
 
 
 def lost(s: Stage, a: Script) -> None:
-    """The connection is lost, and its messages are kept."""
+    """Lose the connection; its link is kept."""
     a.drop()
     s.until(lambda: len(s.plane.registry) == 1, "the link is kept")
     s.settle()
@@ -133,7 +133,7 @@ def test_what_had_not_left_wholly_is_no_attempt(tmp_path: Path, size: int) -> No
 
 
 def test_all_that_a_user_may_detach_is_counted_down_again(tmp_path: Path) -> None:
-    """However links come back or end, the limits are free again."""
+    """After any return or end of its links, a user can detach as many again."""
     with stage(tmp_path, amqp_max_detached_links_per_user=2, amqp_max_detached_deliveries_per_user=2) as s:
         s.declare("q")
         s.service.submit(enqueue("q", b"m0", b"m1", b"m2"))
@@ -168,7 +168,7 @@ def test_when_a_terminus_ends() -> None:
 
 
 def test_a_position_in_a_message() -> None:
-    """3.4.1: sections are counted from the first that is there, an offset inside one in octets."""
+    """3.4.1: sections are counted from the first existing one, offsets within a section in bytes."""
     message = Message(properties=Properties(subject="s"), data=[b"one", b"two"]).encode()
     sections = [offset_of(message, (number, 0)) for number in range(4)]
     assert sections[0] == 0

@@ -126,7 +126,7 @@ def ends(side: socket.socket) -> bytes:
 
 
 def login(side: socket.socket, sasl: SaslClient) -> list[Any]:
-    """The frames of the broker in the SASL layer."""
+    """Read the broker's frames of the SASL layer."""
     side.sendall(SASL)
     assert read(side, 8) == SASL
     said = []
@@ -158,7 +158,7 @@ def test_a_mechanism_lets_in_where_it_is_offered(doors: Doors, door: str, mechan
         assert read(side, 8) == SASL
         offered = frame(side)
         assert isinstance(offered, SaslMechanisms)
-        expected = [name for name in LISTENERS[door]["mechanisms"] if name != "EXTERNAL"]  # nothing to show for it
+        expected = [name for name in LISTENERS[door]["mechanisms"] if name != "EXTERNAL"]  # no certificate for it
         assert list(offered.sasl_server_mechanisms) == expected
     if mechanism in expected:
         with doors.connect(door) as side:
@@ -192,7 +192,7 @@ def test_without_a_sasl_layer_only_where_that_is_allowed(doors: Doors, door: str
         if LISTENERS[door].get("without_sasl"):
             assert read(side, 8) == AMQP
         else:
-            assert ends(side) == SASL, "answered with the header that is spoken here, and ended"
+            assert ends(side) == SASL, "answered with the supported header, and ended"
 
 
 def test_the_nameless_are_one_user_whose_permissions_count(doors: Doors) -> None:
@@ -209,7 +209,7 @@ def test_the_nameless_are_one_user_whose_permissions_count(doors: Doors) -> None
 
 
 def refused_plain(doors: Doors, door: str, response: bytes) -> bytes:
-    """All answers of the broker to this PLAIN response."""
+    """Return all answers of the broker to this PLAIN response."""
     with doors.connect(door) as side:
         init = SaslInit(mechanism="PLAIN", initial_response=response)
         side.sendall(SASL + encode_frame(0, init.encode(), frame_type=SASL_FRAME))
@@ -260,7 +260,7 @@ def test_a_certificate_that_does_not_hold_is_refused_in_the_handshake(doors: Doo
     with contextlib.suppress(ssl.SSLError, ConnectionResetError), doors.connect("tls, named", certificate) as side:
         side.sendall(SASL)
         heard = read(side, 8)
-    assert heard == b"", "no octet of the broker's"
+    assert heard == b"", "the broker has sent no byte"
     said = doors.broker.log()[before:]
     assert re.search(r"127\.0\.0\.1:\d+: TLS: the client's certificate is refused", said)
     assert ("expired" in said) == (kind == "expired")

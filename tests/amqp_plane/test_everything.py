@@ -1,7 +1,7 @@
 """C1, C4, C5, C6, C8, C9, C11, Q1, Q4, Q5, Q12, Q13, Q15 to Q17, Q20 to Q23, E1, E2, D2: all of the plane together.
 
 Random clients use queues of every kind, while an operator pauses, purges, alters, moves and deletes, and the journal is cleaned.
-Each promise has a test of its own elsewhere; here they meet. Results are not predicted. The checks are `invariants`, that the
+Each promise has its own test elsewhere; this test combines them. Results are not predicted. The checks are `invariants`, that the
 broker ends no connection and no session, and that it logs no exception.
 
 The seed is in the test's name. PENSTOCK_HISTORIES=n plays n histories, from 0 on.
@@ -76,7 +76,7 @@ if "PENSTOCK_HISTORIES" in os.environ:
 STEPS = 300
 CALM = 20  # steps from one comparison to the next
 PLAYERS = 3
-OPERATED = 0.05  # of the steps
+OPERATED = 0.05  # share of the steps
 CLEANED = 0.1
 SEGMENT_BYTES = 1_000  # and retention, so that there is something to clean
 
@@ -102,7 +102,7 @@ def _declare(made: Stage) -> None:
 
 
 def _clean_small(made: Stage) -> None:
-    """Segments, and a retention, that are smaller than settings may say."""
+    """Set segments and a retention below the minimum of the settings."""
     made.service.journal._options = replace(made.service.journal._options, segment_bytes=SEGMENT_BYTES)
     object.__setattr__(made.service.settings, "retention_bytes", SEGMENT_BYTES)
 
@@ -149,7 +149,7 @@ def _step(game: Game) -> None:
 
 
 def _compare(game: Game) -> None:
-    """Wait until nothing moves; then no link waits in vain, and the counts are right."""
+    """Wait until the broker is idle. Then no link waits for available messages, and the counts are right."""
     for _ in range(3):
         for player in game.players:
             if not player.gone:
@@ -170,7 +170,7 @@ def _soon(game: Game, what_is_wrong: Callable[[], Any]) -> None:
 
 
 def _end(game: Game) -> None:
-    """All go, one way or another, and of none anything is left."""
+    """End all clients in different ways, and check that no state of them remains."""
     for player in game.players:
         if not player.gone:
             game.random.choice([player.leave, player.drop])()

@@ -105,7 +105,7 @@ class Consumer(End):
     def __init__(self, made: Stage) -> None:
         super().__init__(made, "consumer")
         self.processed: list[bytes] = []
-        self.held: dict[bytes, Any] = {}  # messages that may be processed: tag → delivery
+        self.held: dict[bytes, Any] = {}  # messages to be processed: tag → delivery
 
     def attach(self, unsettled: dict[bytes, Any] | None) -> None:
         before, self.link = getattr(self, "link", None), self.session.receiver("from q")
@@ -144,7 +144,7 @@ class Consumer(End):
             self.session.dispose([delivery], Accepted(), settled=False)
 
     def detach(self) -> None:
-        """And back, on the same session."""
+        """Detach, and attach again on the same session."""
         link = self.link
         link.detach(closed=False)
         self.client.until(lambda: link.state is LinkState.DETACHED, "the answer to a detach")

@@ -67,7 +67,7 @@ class Crowd:
         return sum(map(len, self.got.values()))
 
     def until(self, total: int) -> None:
-        """Until all of them together have got so many."""
+        """Wait until all links together have so many messages."""
 
         def pump() -> bool:
             for client in self.clients:
@@ -137,7 +137,7 @@ def test_one_arrival_of_many_reaches_all_who_wait(made: Stage) -> None:
 
 
 def test_who_had_no_time_to_look_in_a_turn_looks_in_the_next(made: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C4: a turn is bounded, and no link is overlooked."""
+    """C4: a cycle is bounded, and no link is skipped."""
     monkeypatch.setattr(acquisitions, "LOOKS", 3)
     crowd = Crowd(made, connections=2, sessions=1, links=10)
     crowd.grant(1)
@@ -148,7 +148,7 @@ def test_who_had_no_time_to_look_in_a_turn_looks_in_the_next(made: Stage, monkey
 
 
 def test_who_may_not_have_it_hands_it_on(made: Stage) -> None:
-    """C1: links that called a message undeliverable hand the notification on, and then sleep: no turn is spent on nothing."""
+    """C1: links that called a message undeliverable pass the notification on, and then wait without further cycles."""
     crowd = Crowd(made, connections=1, sessions=1, links=3)
     crowd.accepts = False
     refused = []
@@ -166,14 +166,14 @@ def test_who_may_not_have_it_hands_it_on(made: Stage) -> None:
     assert len(set(refused)) == 3
     client.pump()
     made.until(lambda: made.counts("q") == {"available": 1}, "nobody holds it")
-    made.settle()  # it comes to rest: a loop of links that wake each other would not
+    made.settle()  # the plane becomes idle, so the links do not wake each other endlessly
     late = Crowd(made, connections=1, sessions=1, links=1)
     late.grant(1)
     late.until(1)
 
 
 def test_what_comes_back_passes_those_who_refused_it(made: Stage) -> None:
-    """C1: the first notified link may not have it, so the next one is asked."""
+    """C1: the first notified link may not take the message, so the next one is asked."""
     crowd = Crowd(made, connections=2, sessions=1, links=1)
     crowd.accepts = False
     (first, second), (a, b) = crowd.clients, crowd.got
@@ -221,7 +221,7 @@ def test_who_cannot_work_when_his_turn_comes_hands_it_on(made: Stage) -> None:
 
 @pytest.mark.parametrize("made", [{"amqp_max_unsettled": 2, "amqp_max_unsettled_per_connection": 2}], indirect=True)
 def test_detaches_that_do_not_close_leave_nothing_behind(made: Stage) -> None:
-    """Deliveries that their links held do not count against the connection any more, where they expire at the detach."""
+    """Deliveries of links that expire at the detach no longer count against the connection."""
     client = made.client("comes and goes")
     session = client.connection.begin()
     publish(made, 2)
@@ -235,7 +235,7 @@ def test_detaches_that_do_not_close_leave_nothing_behind(made: Stage) -> None:
 
 
 def test_waiting_links_that_end_are_forgotten(made: Stage) -> None:
-    """Links that waited for messages and went leave nothing behind, though no message ever came."""
+    """Links that waited for messages leave no state after their end, even without a message."""
     client = made.client("comes and goes")
     session = client.connection.begin()
     for number in range(50):

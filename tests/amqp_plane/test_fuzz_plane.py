@@ -1,6 +1,6 @@
 """Hostile octets over real sockets, on every kind of listener (W5).
 
-The broker stays up, keeps no more than its limits, raises nothing unforeseen, and another client continues to send and receive.
+The broker stays up, keeps its memory limits, raises only expected errors, and another client continues to send and receive.
 Seconds here, minutes with `./dev fuzz`. A failure names its seed and round; tests/amqp/test_fuzz.py explains how to set them.
 """
 
@@ -47,7 +47,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 class Bystander(threading.Thread):
-    """Sends three messages, receives and accepts them, again and again. `failure`: the error that ended it."""
+    """Sends three messages, receives and accepts them, repeatedly. `failure`: the error that ended it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(name="bystander", daemon=True)
@@ -132,7 +132,7 @@ class Scene:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """The promise around everything that is done to the broker."""
+        """Check the promise around a block."""
         before, said = self.bystander.rounds, len(self.broker.log())
         self.bystander.served(before)
         memory = self.resident()
@@ -144,7 +144,7 @@ class Scene:
         assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
 
     def resident(self) -> int:
-        """Bytes of memory of the broker's own; 0 where /proc does not say."""
+        """Return the bytes of the broker's own memory; 0 without /proc."""
         with contextlib.suppress(FileNotFoundError):
             for line in Path(f"/proc/{self.broker.pid}/status").read_text().splitlines():
                 if line.startswith("RssAnon"):
@@ -162,7 +162,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 class Attacker:
-    """One connection with given octets, which accepts being cut off. With `cut`, octet by octet."""
+    """One connection that sends given bytes and may be cut off. With `cut`, it sends byte by byte."""
 
     def __init__(self, scene: Scene, kind: str, source: random.Random, *, cut: bool = False) -> None:
         self.side = scene.connect(kind)
@@ -177,7 +177,7 @@ class Attacker:
         self._mutates = True
 
     def open_layers(self) -> None:
-        """TLS and WebSocket, as they should be."""
+        """Open TLS and WebSocket correctly."""
         self.flush()
         while not self.client.ready and not self.gone:
             self.hear(PATIENCE_S)
@@ -194,7 +194,7 @@ class Attacker:
         self.flush()
 
     def _lose_the_thread(self) -> None:
-        assert self._mutates, "a client that does everything right was not understood"
+        assert self._mutates, "a correct client was not understood"
         self.confused = True
 
     def flush(self) -> None:
@@ -232,7 +232,7 @@ class Attacker:
             self._lose_the_thread()
 
     def end(self) -> None:
-        """The broker lets go of the connection, sooner or later."""
+        """Wait until the broker ends the connection."""
         with contextlib.suppress(OSError):
             self.side.shutdown(socket.SHUT_WR)
             while self.side.recv(65536):
@@ -240,7 +240,7 @@ class Attacker:
         self.side.close()
 
     def vanish(self) -> None:
-        """Ends it with a reset."""
+        """End the connection with a reset."""
         self.side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.side.close()
 

@@ -46,7 +46,7 @@ def test_every_state_is_listed_and_every_row_ends_in_one() -> None:
 
 
 def test_a_pass_that_is_wanted_is_on_its_way_whatever_the_state() -> None:
-    """Nothing that is handed in is forgotten: a call is under way, or the socket that is being read runs the pass."""
+    """No request is forgotten: a call is under way, or the socket that is being read runs the pass."""
     for state, events in TRANSITIONS.items():
         after, action = events[WANT]
         assert after in (SCHEDULED, READING_WANTED), state
@@ -134,6 +134,6 @@ def test_in_any_order_each_wish_gets_a_pass_and_each_call_is_answered(seed: int)
             gate.happened(step)
         assert calls == (gate.state is SCHEDULED), f"seed {seed}"
         assert gate.state in (IDLE, SCHEDULED, WAITING)
-        assert gate.state is not IDLE or not wanted, f"seed {seed}: something is wanted, and no pass is on its way"
+        assert gate.state is not IDLE or not wanted, f"seed {seed}: a pass is wanted, but not scheduled"
         assert gate.waits == (gate.state is WAITING)
     assert passes > 100

@@ -1,6 +1,6 @@
 """C1, C4, C5, C6, C8, Q1, Q10, Q12 over AMQP: generated histories of links that take, settle, give back, detach, steal and drop.
 
-The seed stands in the test's name. PENSTOCK_HISTORIES=n plays n histories of each kind.
+The seed is in the test's name. PENSTOCK_HISTORIES=n plays n histories of each kind.
 """
 
 from __future__ import annotations

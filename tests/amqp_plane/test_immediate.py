@@ -69,7 +69,7 @@ class Producer:
 
 
 def everything(made: Stage) -> Any:
-    """All that the broker has stored, and the end of its log."""
+    """Return the broker's stored state and the end of its log."""
     made.settle()
     with made.service.turn() as turn:
         meta, _ = turn.state.snapshot()

@@ -1,4 +1,4 @@
-"""C1 C2 C4 Q22: which links are notified. Whole histories of a queue and its consumers against a plain model."""
+"""C1 C2 C4 Q22: which links are notified. Histories of a queue and its consumers against a simple model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Worker(Candidate):
         self.known: float = 0 if selects and acquires else float("inf")
         self.credit = 0
         self.able = True
-        self.seen = 0  # by one that does not acquire: the place that it has come to
+        self.seen = 0  # the position of a non-acquiring worker
         self.got: list[int] = []
 
     @property
@@ -72,7 +72,7 @@ class Queue:
         return [n for n, kind in sorted(self.available.items()) if kind in worker.kinds and only in (None, worker.name)]
 
     def turn(self) -> int:
-        """One turn, as the plane has it: how many looked."""
+        """Run one cycle as the plane does; return the number of looks."""
         self.interest.begin_round()
         looks = 0
         while (worker := self.interest.next(bool(self.available))) is not None:
@@ -83,7 +83,7 @@ class Queue:
         return looks
 
     def evaluate(self, worker: Worker) -> None:
-        """All that is there, as when nothing comes meanwhile."""
+        """Evaluate all messages, as without arrivals meanwhile."""
         worker.known = self.count
         if worker.capacity:
             self.interest.resumes(worker)
@@ -94,7 +94,7 @@ class Queue:
         return [worker for worker in self.interest.members.values() if worker.standing == AWAITS]
 
     def place(self, worker: Worker) -> float:
-        """Position before which the worker has passed everything."""
+        """Return the position before which the worker has passed all messages."""
         return min((number for number in self.wanted(worker) if number < worker.known), default=worker.known)
 
     def _look(self, worker: Worker) -> int:
@@ -136,7 +136,7 @@ class Queue:
             worker.seen = number + 1
 
     def rivals(self, worker: Worker, number: int) -> list[Worker]:
-        """Workers of a higher priority who would take this message."""
+        """Return workers of a higher priority that would take this message."""
         return [w for w in self.consumers() if w.priority > worker.priority and w.capacity and number in self.wanted(w)]
 
     def consumers(self) -> list[Worker]:
@@ -150,12 +150,12 @@ class Queue:
                 return
             if self.awaiting():
                 self.evaluate(self.awaiting()[0])
-        raise AssertionError("they wake each other for ever")
+        raise AssertionError("they wake each other endlessly")
 
 
 @pytest.mark.parametrize("waiting", [1, 2, 1000])
 def test_an_arrival_wakes_one_however_many_wait(waiting: int) -> None:
-    """C1: one look an arrival, and the next arrival is the next one's."""
+    """C1: one look for each arrival, and the next arrival goes to the next link."""
     queue = Queue()
     workers = [queue.worker(credit=10) for _ in range(waiting)]
     queue.rest()
@@ -169,7 +169,7 @@ def test_an_arrival_wakes_one_however_many_wait(waiting: int) -> None:
 
 
 def test_who_takes_stays_notified_and_then_goes_to_the_tail() -> None:
-    """C1: a steady stream is one consumer's, turn by turn, until it finds nothing; then it is the last in line."""
+    """C1: a steady stream goes to one consumer until it finds no message; then it is the last in line."""
     queue = Queue()
     first, second, third = (queue.worker(credit=100) for _ in range(3))
     queue.rest()
@@ -306,7 +306,7 @@ def test_the_only_one_is_asked_and_nobody_else() -> None:
 
 
 def test_who_stood_by_is_told_when_its_turn_comes() -> None:
-    """Q22: also of messages from before, while the active link had no credit."""
+    """Q22: also about earlier messages, from a time when the active link had no credit."""
     queue = Queue()
     queue.interest.only(1)
     queue.worker(credit=0)
@@ -414,7 +414,7 @@ class InterestMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.interest.members)
     @rule(data=st.data())
     def drain(self, data: st.DataObject) -> None:
-        """Look, though the worker waits."""
+        """Look, although the worker waits."""
         worker = self.pick(data)
         if worker.capacity:
             self.queue.interest.wants(worker, anyway=True)
@@ -426,7 +426,7 @@ class InterestMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(worker.got for worker in self.queue.consumers()))
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        """To its place, and not to this one again."""
+        """Return a message to its place, and not to this worker again."""
         worker = data.draw(st.sampled_from([worker for worker in self.queue.consumers() if worker.got]))
         number = data.draw(st.sampled_from(worker.got))
         worker.got.remove(number)

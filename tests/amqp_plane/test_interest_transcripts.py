@@ -27,7 +27,7 @@ class Link(Candidate):
 
 
 class InterestScript(Script):
-    """A queue with its consumers, as a plane has them. `turn` does the plane's work after an event."""
+    """A queue with its consumers, as in a plane. `turn` does the plane's work after an event."""
 
     QUANTUM = 2
 

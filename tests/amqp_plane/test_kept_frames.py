@@ -34,7 +34,7 @@ from .transacting import commit, control, declare, within
 
 MANY = 30_000  # symbols, which are nearly a frame
 FRAMES = 6
-FEW = MANY // 2  # of Python's blocks of memory: each symbol takes one, and an attach leaves a few dozen
+FEW = MANY // 2  # Python's blocks of memory: each symbol needs one, and an attach leaves a few dozen
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
 
 
 def symbols(number: int) -> tuple[Symbol, ...]:
-    """Many symbols, a few less for each number: so that no frame is like another."""
+    """Return many symbols, a few less for each number, so that all frames differ."""
     return (symbol("a"),) * (MANY - number)
 
 
@@ -58,7 +58,7 @@ def unknown(number: int) -> Described:
 
 
 def grown(s: Stage, act: Callable[[int], None]) -> int:
-    """By how many blocks memory grows while something is done again and again. The first times are not counted."""
+    """Return the growth in blocks while an action is repeated. The first runs are not counted."""
 
     def held() -> int:
         s.settle()
@@ -120,7 +120,7 @@ def test_of_a_begin_only_numbers_are_kept(staged: Stage, cram: Callable[[int], d
 
 
 def parts(number: int) -> tuple[tuple[Symbol, ...], dict[Symbol, Any], Described]:
-    """A third of a frame each."""
+    """Return parts of a third of a frame each."""
     third = symbols(number + MANY * 2 // 3)
     return third, {symbol("k"): Array("symbol", third)}, Described(symbol("x:y"), Array("symbol", third))
 
@@ -214,7 +214,7 @@ def test_of_a_disposition_only_the_outcome_is_kept(staged: Stage, *, transacted:
 
 @pytest.mark.parametrize("state", [unknown, rejected, modified])
 def test_of_a_transfer_the_state_is_not_kept(staged: Stage, state: Callable[[int], Any]) -> None:
-    """Neither of deliveries whose end is still to come."""
+    """Neither for deliveries that are not complete."""
     a = staged.script().usual()
     every = range(FRAMES + 2)
     for number in every:

@@ -27,7 +27,7 @@ from ..flight.helpers import browse
 from .library_client import Client
 
 CYCLES = 50
-WINDOW = 30  # messages that a sender has unconfirmed
+WINDOW = 30  # unconfirmed messages of a sender
 CREDIT = 40
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261121"))  # another one with each `./dev torture`
 MIB = 1 << 20
@@ -45,7 +45,7 @@ class Known:
     confirmed: bool = False
 
     def counts(self) -> set[int]:
-        """Counts that a restart may leave it with: an outcome that was not confirmed may hold or not."""
+        """Return the possible counts after a restart: an unconfirmed outcome may be applied or not."""
         if self.said == "modified":
             return {self.count + 1} if self.confirmed else {self.count, self.count + 1}
         return {self.count}
@@ -89,7 +89,7 @@ class Record:
 
 
 def until_killed(client: Client, step: Any) -> None:
-    """The socket ends in any way it likes."""
+    """Allow any end of the socket."""
     while not client.gone:
         step()
         try:
@@ -139,7 +139,7 @@ def body(sender: str, number: int) -> bytes:
 
 
 def receive_until_killed(client: Client, name: str, queue: str, record: Record, random: Random) -> None:
-    """Accepts most, gives some back in two ways, and holds some until the end."""
+    """Accept most messages, return some in two ways, and hold some until the end."""
     session = client.connection.begin()
     link = session.receiver(name)
     link.attach(source=Source(address=queue), target=Target(), rcv_settle_mode=RCV_SECOND)
@@ -226,7 +226,7 @@ def test_fifty_kills_under_amqp_clients(tmp_path: Path) -> None:
                 broker.kill()
             for one in work:
                 one.result(60)
-        if "three" in record.first and lowest.get("p") is not None:  # alone at its queue
+        if "three" in record.first and lowest.get("p") is not None:  # the only receiver of its queue
             assert record.first["three"] == lowest["p"], f"cycle {cycle}: the queue does not begin with its first message"
             began += 1
         record.first.clear()
@@ -273,14 +273,14 @@ def check_all(client: FlightClient, record: Record) -> None:
             place, text = (queue, row["sequenceNumber"]), row["body"]
             sender, number = text.split()[0].decode(), int(text.split()[1])
             assert text == body(sender, number)
-            assert record.bodies.get(place, text) == text, "it is the message that was received under that number"
+            assert record.bodies.get(place, text) == text, "another message was received under that number"
             assert queue_of(sender, number) == queue
             assert (row["state"] == "archived") == (place in record.settled)
             found[sender].append((number, queue))
     for sender, places in found.items():
         for queue in QUEUES:
             numbers = [number for number, where in places if where == queue]
-            assert numbers == sorted(set(numbers)), f"messages of {sender} are out of order, or there twice"
+            assert numbers == sorted(set(numbers)), f"messages of {sender} are out of order or duplicated"
         numbers = [number for number, _ in places]
         assert record.confirmed[sender] <= set(numbers), "a confirmed message is lost"
         assert max(numbers) < record.sent[sender], "a message exists that was not sent"

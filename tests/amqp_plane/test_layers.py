@@ -1,5 +1,7 @@
-"""TLS and WebSocket as octets in, octets out (W1 W2 W5): the same however the octets are cut, and named errors for everything
-that is neither. Deterministic: a failure names its seed or its example.
+"""TLS and WebSocket as bytes in, bytes out (W1 W2 W5): the same for any cut of the bytes, and named errors for invalid input.
+
+The tests are deterministic: a failure names its seed or its example.
+
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def test_octets_come_out_as_they_went_in(make: Make, cut: Cut) -> None:
 
 @every_kind
 def test_what_waits_in_one_piece_is_read_whole(make: Make) -> None:
-    """Many records, many messages, and the handshake's last octets before them, in one read of the socket."""
+    """Many records, many messages, and the handshake's last bytes before them, in one read of the socket."""
     client, layer = make()
     for size in (1, 5, 16_384, 16_385, 40_000, 0, 3):
         client.say(b"%d" % (size % 10) * size)
@@ -110,7 +112,7 @@ def test_the_client_s_goodbye_is_answered_and_ends_the_layer(make: Make, cut: Cu
     client.goodbye()
     assert exchange(client, layer, cut)[0] == b"last words"
     assert layer.closed
-    layer.receive_eof()  # no error: it was over
+    layer.receive_eof()  # no error after the end
     assert layer.receive(b"more") == b""
     layer.close()
     exchange(client, layer, cut)
@@ -148,7 +150,7 @@ def test_nothing_is_said_before_the_handshake(make: Make) -> None:
 
 @every_layer
 def test_a_peer_that_leaves_at_each_octet_of_its_handshake_is_named(make: Make) -> None:
-    """W5: half-open TLS, half a request. Each prefix is nothing but incomplete."""
+    """W5: half-open TLS, half a request. Each prefix is only incomplete."""
     client, layer = make()
     says: list[bytes] = []
     while not client.ready or not layer.ready:
@@ -177,7 +179,7 @@ def test_a_peer_that_leaves_without_a_goodbye_is_named(make: Make) -> None:
     layer.receive_eof()  # reported once
 
 
-# --- what is wrong
+# --- invalid input
 
 
 @every_layer
@@ -215,7 +217,7 @@ def test_a_talk_with_octets_changed_is_right_up_to_there(make: Make, seed: int) 
     data[at] ^= 1 << source.randrange(8)
     came, error = feed(layer, octets(bytes(data)))
     if isinstance(layer, WebSocketLayer):
-        return  # no checksum in there: only that nothing else is raised
+        return  # without a checksum, only other exceptions are errors
     assert error is not None or len(data) - at < 600
     assert text.startswith(came)
 

@@ -44,7 +44,7 @@ class Left(Exception):
 
 
 class Leaving(Stage):
-    """A stage whose scripts say `steps` frames in all, and are gone then."""
+    """A stage whose scripts send `steps` frames in total, and then leave."""
 
     def __init__(self, folder: Path, steps: int, how: str, **settings: Any) -> None:
         super().__init__(folder, fsync="never", **settings)
@@ -95,7 +95,7 @@ class Leaving(Stage):
 
 
 def play(folder: Path, scenario: Scenario, steps: int, how: str) -> bool:
-    """Say whether the client left before the scenario was over. Fails if anything stays of it."""
+    """Say whether the client left before the end of the scenario. Fail if any state of it remains."""
     settings = {name: value() if callable(value) else value for name, value in getattr(scenario, "settings", {}).items()}
     s = Leaving(folder, steps, how, **settings)
     try:
@@ -146,7 +146,7 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
 
 
 def kept(s: Leaving, peers: list[Any]) -> list[str]:
-    """The connections that have ended and are still there."""
+    """Return ended connections that are still in memory."""
     [wire] = s.plane._accepted
     gc.collect()
     return [str(peer) for ref in peers if (peer := ref()) is not None and peer is not wire.peer]

@@ -1,6 +1,4 @@
-"""Q12 Q13 C8: messages of an ended link go by its source's default outcome, for each way of ending. Messages that were not looked
-at use up no attempt.
-"""
+"""Q12 Q13 C8: messages of an ended link get its source's default outcome, for each end. Unread messages use no attempt."""
 
 from __future__ import annotations
 
@@ -92,7 +90,7 @@ def test_a_consumer_that_comes_and_goes_puts_nothing_it_has_not_read_into_the_de
         a.expect_messages(BODIES[4])
         a.send(says(FAILED, 1))
         s.until(lambda: s.counts("dead") == {"available": 1}, "the second was the last")
-        # And a queue may say that it counts.
+        # An option of the queue makes it count.
         s.service.submit(c.AlterQueue("q", {"defaultOutcomeCounts": True}))
         a = s.script().usual()
         a.receiver(source=Source(address="q", default_outcome=default), credit=10)

@@ -45,7 +45,7 @@ Limited = Callable[..., contextlib.AbstractContextManager[Stage]]
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Limited:
-    """A stage with these settings, and a bystander on it: it is served while the block lasts, and after it."""
+    """Yield a stage with these settings, and a bystander that is served during the block and after it."""
 
     @contextlib.contextmanager
     def make(**settings: Any) -> Iterator[Stage]:
@@ -66,7 +66,7 @@ def limited(tmp_path: Path) -> Limited:
 
 
 def told(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
-    """The next frame, with this error."""
+    """Expect a frame with this error."""
     said = a.expect(kind, **fields)
     assert said.error is not None
     assert said.error.condition == condition
@@ -74,7 +74,7 @@ def told(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
 
 
 def closed(a: Script, condition: str, *, answer: bool = True) -> None:
-    """Without `answer`: the begin of the next frame is unknown, and the broker does not wait for it."""
+    """Without `answer`, the begin of the next frame is unknown, and the broker does not wait for it."""
     told(a, Close, condition)
     if answer:
         a.send(Close())
@@ -171,7 +171,7 @@ def test_messages_that_are_not_complete_are_bounded_over_all_links_of_a_connecti
             whole = message(b"x" * (most - 200))
             a.send(more(whole[len(half) :], handle=handle))
             a.expect(Disposition, state=Accepted())
-        for number in range(10):  # room is given back however a delivery ends
+        for number in range(10):  # any end of a delivery makes room
             a.send(transfer(10 + 2 * number, half, more=True), more(b"", aborted=True))
             a.send(transfer(11 + 2 * number, half, handle=1, more=True), detach(1))
             a.expect(Detach, handle=1)
@@ -192,7 +192,7 @@ def test_messages_that_are_not_complete_are_bounded_over_all_links_of_a_connecti
 
 
 def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited: Limited) -> None:
-    """Of one user, and together. Messages that are completed, given up or lost with their connection make room."""
+    """For one user, and for all. Messages that are completed, aborted or lost with their connection make room."""
     most = 4 * KIB
     with limited(max_message_bytes=most) as s:
         half = message(b"x" * (most - 200))[: most - 300]
@@ -274,7 +274,7 @@ def test_connections_beyond_the_limit_are_told_so_until_not_even_that_is_afforda
         silent = [s.script(f"silent {number}", open=False) for number in range(DOOMED)]
         s.until(lambda: len(s.plane._accepted) == 4 + DOOMED, "all of them are accepted")
         beyond = s.script("beyond", open=False)
-        assert not beyond._fill(1), "no word, but an end"
+        assert not beyond._fill(1), "the end without a frame"
         for one in silent:
             one.drop(quietly=True)
         friends.pop().drop()
@@ -339,7 +339,7 @@ def test_links_are_counted_over_all_sessions(limited: Limited) -> None:
 
 
 def test_nodes_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Path) -> None:
-    """E2: dynamic nodes and subscriptions, over all connections, whether their links are there or not."""
+    """E2: dynamic nodes and subscriptions, over all connections, with and without links."""
     names = ("alice", "bob", "anonymous")
     site = Site(tmp_path, {"alice": user(), "bob": user()}, {n: {"*": "send,receive"} for n in names})
     with limited(amqp_max_nodes_per_user=3, access=site.access) as s:
@@ -404,7 +404,7 @@ def test_links_that_were_refused_and_are_not_detached_are_bounded_too(limited: L
                     assert sent == 9
                     return
                 told(a, Detach, "amqp:not-found", channel=channel)
-        raise AssertionError("nothing has stopped it")
+        raise AssertionError("no limit was applied")
 
 
 # ---- unsettled deliveries
@@ -475,9 +475,9 @@ def test_a_sender_has_as_many_under_way_as_its_credit(limited: Limited) -> None:
         assert said[1].link_credit == 10  # type: ignore[attr-defined]
         a.send(*[transfer(number) for number in range(11)])
         while not isinstance(frame := a._frame(), tuple) or not isinstance(frame[1], Detach):
-            assert frame is not None, "the connection lives on"
+            assert frame is not None, "the connection stays open"
         assert frame[1].error is not None
         assert frame[1].error.condition == "amqp:link:transfer-limit-exceeded"
-        s.until(lambda: s.counts("q") == {"available": 10}, "those within its credit are taken")
+        s.until(lambda: s.counts("q") == {"available": 10}, "messages within its credit are stored")
         a.send(detach())
         a.sender()

@@ -59,7 +59,7 @@ def test_names_of_another_user_never_meet(tmp_path: Path) -> None:
 
 
 def test_an_open_that_the_peers_frames_do_not_take_is_shorter(tmp_path: Path) -> None:
-    """2.4.1: a long name makes a long token; a peer of 512 octets a frame is let in without it, and not kept waiting for ever."""
+    """2.4.1: a long name makes a long token. A peer with frames of 512 bytes gets an open without it."""
     name = "a" * 160
     users = write(tmp_path / "users.json", {name: user("a's")}, {name: {"q": "receive"}})
     with stage(tmp_path, disk=LyingDisk(), access=Access(users)) as made:
@@ -73,7 +73,7 @@ def test_an_open_that_the_peers_frames_do_not_take_is_shorter(tmp_path: Path) ->
 
 
 def test_a_user_without_the_right_is_refused_and_learns_nothing(tmp_path: Path) -> None:
-    """W3: the same answer for a queue that is there and one that is not; the connection lives on."""
+    """W3: the answer is the same for an existing and a missing queue, and the connection stays open."""
     users = write(tmp_path / "users.json", {"bob": user("bob's")}, {"bob": {"mine": "receive"}})
     with stage(tmp_path, disk=LyingDisk(), access=Access(users)) as made:
         made.declare("mine", "hers")
@@ -105,7 +105,7 @@ def test_a_user_without_the_right_is_refused_and_learns_nothing(tmp_path: Path) 
 
 
 def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
-    """Waiting for another link, it holds nothing up: its neighbours are delivered, and the link does not spin."""
+    """The message waits for another link without delays: its neighbours are delivered, and the link does not spin."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         columns = {"body": pa.array([b"0", b"1", b"2"], pa.binary()), "contentType": ["text/plain", "kaese", None]}
@@ -127,7 +127,7 @@ def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
 
 
 def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path: Path) -> None:
-    """Two quanta wait for the disk, both go back, and are shown from the first on."""
+    """Two quanta wait for the disk. Both go back, and are sent again from the first message."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         browser, sender = made.script().usual(), made.script(container_id="sender").usual()

@@ -1,4 +1,4 @@
-"""Memory of connections, sessions and links that have ended: the broker keeps only state that lives on."""
+"""Memory of ended connections, sessions and links: the broker keeps only state that is still needed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def made(tmp_path: Path) -> Iterator[Stage]:
 
 
 def there(*kinds: type[Any]) -> list[Any]:
-    """Objects of these classes that are reachable. Clients by hand have none."""
+    """Return the reachable objects of these classes. Scripted clients have none."""
     gc.collect()
     return [found for found in gc.get_objects() if type(found) in kinds]
 
@@ -108,7 +108,7 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
 
 
 def test_a_detached_link_keeps_no_deliveries_of_a_session_that_has_ended(made: Stage) -> None:
-    """The connection lives, and holds the deliveries of its living sessions: limits count only those."""
+    """The connection is open, and holds only the deliveries of its open sessions, which the limits count."""
     before = len(there(Delivery))
     made.service.submit(enqueue("q", *[b"m"] * 50))
     a = made.script(container_id="c").usual()

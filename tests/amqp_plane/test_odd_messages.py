@@ -1,4 +1,4 @@
-"""Messages that a client library produces on its own, and that no reader could decode: their sender is answered."""
+"""Messages of a client library that no reader could decode: their sender gets an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Q23 with an independent client: python-qpid-proton fails messages, and has them again when it is time."""
+"""Q23 with an independent client: python-qpid-proton fails messages, and gets them again in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 30
 
 
 def test_a_message_that_proton_modifies_comes_again_after_the_delay_at_its_own_place(tmp_path: Path) -> None:
-    """Without a delay of its own after the queue's, which grows; with one after that."""
+    """The delay is that of the annotations, or else the queue's, which grows."""
     with stage(tmp_path, clock=Clock()) as made:
         made.declare("q", retryDelay=10_000, retryBackoff=3)
         made.service.submit(enqueue("q", b"m0", b"m1"))
@@ -35,7 +35,7 @@ def test_a_message_that_proton_modifies_comes_again_after_the_delay_at_its_own_p
             delivery.update(Delivery.MODIFIED)
             delivery.settle()
             end = time.monotonic() + PATIENCE_S
-            connection.container.timeout = 0.02  # nothing comes of it, so that nothing wakes proton
+            connection.container.timeout = 0.02  # no event wakes proton meanwhile
             while made.counts("q").get("delayed") != 1:
                 assert time.monotonic() < end, "the message is not delayed"
                 connection.container.process()

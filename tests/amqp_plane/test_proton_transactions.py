@@ -1,4 +1,4 @@
-"""C11 with an independent controller: python-qpid-proton's reactor plays transactions, and a list does the same."""
+"""C11 with an independent controller: transactions of python-qpid-proton's reactor, compared with a list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGES, TRANSACTIONS = 40, 15
 
 
 class Play(MessagingHandler, TransactionHandler):
-    """Takes from `in` and sends to `out`, some of each in a transaction, which it commits or aborts."""
+    """Takes messages from `in` and sends others to `out`, in transactions that it commits or aborts."""
 
     def __init__(self, url: str, seed: int, *, settle_early: bool) -> None:
         super().__init__(prefetch=MESSAGES, auto_accept=False)
@@ -56,7 +56,7 @@ class Play(MessagingHandler, TransactionHandler):
         self.go_on()
 
     def go_on(self) -> None:
-        """The next transaction, once all that is live has come (again)."""
+        """Begin the next transaction when all live messages were delivered."""
         if self.waiting and self.held.keys() == self.live and self.sender.credit:
             self.waiting = False
             if not self.left:

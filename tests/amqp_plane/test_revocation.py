@@ -48,7 +48,7 @@ def bob_is_served(s: Stage) -> None:
 
 
 def holding(s: Stage, name: str = "alice", **fields: Any) -> Script:
-    """Three of four messages are with this user's link."""
+    """Deliver three of four messages to a link of this user."""
     filled(s)
     a = log_in(s, name, **fields).usual()
     a.receiver(credit=3)
@@ -236,7 +236,7 @@ def refused_open(a: Script) -> None:
 
 
 def test_a_password_that_changes_during_the_login_is_not_good_any_more(s: Stage, site: Site) -> None:
-    """SCRAM takes two messages, and a peer takes its time between them."""
+    """SCRAM has two messages, with a pause of the peer between them."""
     a = s.script("alice", open=False)
     begin_sasl(a)
     sasl = SaslClient("alice", "secret", prefer=("SCRAM-SHA-256",), random=os.urandom)

@@ -62,7 +62,7 @@ def _all_refusals_are_logged(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    # Each has a salt of its own, so the right password of one does not help with another.
+    # Each has its own salt, so the right password of one user does not help with another.
     kept = {name: credentials_of(SECRET, name.encode().ljust(16), QUICK) for name in ("alice", "bob", "carol")}
     users = {name: User(credentials) for name, credentials in kept.items()}
     may = {"alice": {"q": "send", "of alice": "send,receive,browse"}, "bob": {"q": "receive", "of bob": "receive"}}
@@ -106,7 +106,7 @@ def test_guessing_is_counted_and_limited_whatever_the_mechanism(
 
 
 def before_the_proof(s: Stage, password: str) -> tuple[Script, SaslResponse]:
-    """A script of alice's that has had the first message of SCRAM, and the second."""
+    """Return a script of alice with the first message of SCRAM, and the second message."""
     script = s.script("alice", open=False)
     begin_sasl(script)
     sasl = SaslClient("alice", password, prefer=(SCRAM,), random=os.urandom)
@@ -122,7 +122,7 @@ def codes(scripts: list[Script]) -> list[int]:
 
 
 def test_proofs_that_come_at_once_are_counted_before_the_next_is_looked_at(s: Stage) -> None:
-    """The loop is busy with others from the first wrong proof to the last right one."""
+    """The loop is busy from the first wrong proof to the last right one."""
     wrong = [before_the_proof(s, "a guess") for _ in range(FAILURES_OF_A_NAME + PASSWORD_THREADS)]
     right = [before_the_proof(s, SECRET) for _ in range(FAILURES_OF_A_NAME)]
     checks, loop = threading.Event(), threading.Event()
@@ -143,7 +143,7 @@ def test_proofs_that_come_at_once_are_counted_before_the_next_is_looked_at(s: St
 
 
 def test_a_proof_is_looked_at_when_the_one_before_is_counted(site: Site, tmp_path: Path) -> None:
-    """Else each thread would have one more than the limit."""
+    """Otherwise each thread would allow one more than the limit."""
     with gated(site, tmp_path) as (s, access):
         for _ in range(FAILURES_OF_A_NAME - 1):
             access.attempts.failed("127.0.0.1:1", "alice")
@@ -159,7 +159,7 @@ def test_a_proof_is_looked_at_when_the_one_before_is_counted(site: Site, tmp_pat
 
 @pytest.mark.parametrize(("offered", "guessed"), [((SCRAM, "PLAIN"), "PLAIN"), ((SCRAM, "PLAIN"), SCRAM), ((SCRAM,), SCRAM)])
 def test_a_failure_counts_once(site: Site, tmp_path: Path, offered: tuple[str, ...], guessed: str) -> None:
-    """Also where the loop itself looks at proofs, because passwords in clear are not offered."""
+    """Also if the loop itself checks proofs, because PLAIN is not offered."""
     with stage(tmp_path, access=site.access, fsync="never", listeners=(Listener(mechanisms=offered),)) as s:
         for _ in range(FAILURES_OF_A_NAME - 1):
             assert tries(s, "alice", "a guess", guessed) == 1
@@ -171,7 +171,7 @@ def test_a_failure_counts_once(site: Site, tmp_path: Path, offered: tuple[str, .
 def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.INFO)
     [limit] = [found for found in logging.getLogger("penstock.amqp").filters if isinstance(found, log_limit.LogLimit)]
-    monkeypatch.setattr(limit, "_clock", lambda: limit._since)  # all of it in one window
+    monkeypatch.setattr(limit, "_clock", lambda: limit._since)  # all in one window
     monkeypatch.setattr(limit, "_lines", 0)
     for number in range(log_limit.LINES + 60):
         script = s.script(f"{number}", open=False)

@@ -54,7 +54,7 @@ class Selecting:
             event.link.session.dispose(event.deliveries, Accepted())
 
     def gets(self, *numbers: int, credit: int | None = None) -> None:
-        """Just these, when it is asked for all that there is."""
+        """Check that the link receives exactly these messages."""
         self.got.clear()
         self.link.grant(len(numbers) + 5 if credit is None else credit, drain=True)
         self.client.until(lambda: self.link.link_credit == 0, "the end of the credit")
@@ -180,7 +180,7 @@ def test_links_with_the_same_selector_share_its_evaluation(made: Stage, monkeypa
 
 
 class Waiting(Selecting):
-    """A consumer that has credit for all that comes; with a priority."""
+    """A consumer with a priority and unlimited credit."""
 
     def __init__(self, made: Stage, name: str, text: Any = None, priority: int = 0) -> None:
         self.made, self.priority = made, priority

@@ -17,7 +17,7 @@ from .transacting import asked, control, declare, discharged, rejected, roll_bac
 
 
 def test_what_a_sender_leaves_unsettled_on_all_links_of_a_connection(tmp_path: Path) -> None:
-    """A sender that settles second may leave it at that: then it gets no credit. A link that has nothing has one message."""
+    """A sender in mode second that never settles gets no more credit. A link without unsettled deliveries has credit for one."""
     limits = {"amqp_credit": 4, "amqp_max_unsettled": 3, "amqp_max_unsettled_per_connection": 6}
     with stage(tmp_path, fsync="never", **limits) as s:
         s.declare("q")

@@ -1,6 +1,4 @@
-"""W5, W6: peers that read slowly, or not at all, or stop beating: their waiting output is bounded, they are cut off, others
-continue.
-"""
+"""W5, W6: peers that read slowly or never, or send no heartbeats: their output is bounded, and they are cut off."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ def patient(folder: Path, **settings: Any) -> Iterator[Stage]:
 
 
 def test_a_peer_that_stops_beating_is_closed_and_what_it_held_is_back(tmp_path: Path) -> None:
-    """One that sends empty frames, and nothing else, stays."""
+    """A peer that sends only empty frames stays."""
     with patient(tmp_path, amqp_idle_timeout_s=1) as s:
         s.service.submit(enqueue("q", b"m0", b"m1", b"m2"))
         a, b = s.script("A", container_id="A").usual(), s.script("B", container_id="B").usual()
@@ -119,7 +117,7 @@ def test_a_receiver_that_never_reads_is_cut_off_and_slows_nobody(tmp_path: Path)
 
 
 def take(s: Stage, name: str, wanted: int) -> int:
-    """A client that takes and accepts so many."""
+    """Take and accept so many messages with another client."""
     client = s.client(name, max_frame_size=1 << 20)
     got: list[int] = []
     settled: list[int] = []
@@ -140,7 +138,7 @@ def take(s: Stage, name: str, wanted: int) -> int:
 
 
 def blind(s: Stage, first: list[Any]) -> socket.socket:
-    """Send these frames after its open and begin, and never read."""
+    """Send frames after an open and a begin, and never read."""
     side = socket.socket()
     side.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     side.connect(s.address)
@@ -163,7 +161,7 @@ def cut_off(s: Stage, side: socket.socket) -> None:
 
 
 def test_a_sender_that_never_reads_its_outcomes_is_cut_off(tmp_path: Path) -> None:
-    """Its messages are refused, each with a text, which pile up. It keeps to its windows, as if it had read them."""
+    """Its messages are refused, and the error texts accumulate. It respects its windows, as if it read them."""
     with patient(tmp_path, amqp_idle_timeout_s=2, amqp_credit=1000) as s:
         side = blind(s, [sends(name="blind")])
         links = s.plane.registry._attached

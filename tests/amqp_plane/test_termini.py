@@ -204,7 +204,7 @@ def test_a_subscription_is_permitted_by_its_exchange(site: Site, tmp_path: Path)
 
 
 def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(tmp_path: Path) -> None:
-    """W3: nor can they end it, or make a new one for another exchange."""
+    """W3: nor can they end it, or create one for another exchange."""
     site = Site(tmp_path, USERS, {"alice": {"news": "receive"}, "bob": {"weather": "receive"}})
     with stage(tmp_path, access=site.access) as s:
         s.exchange("news")
@@ -289,7 +289,7 @@ def test_a_copy_of_an_exchange_is_received_and_one_of_a_queue_browsed(tmp_path: 
 
 
 def test_an_attach_that_waits_for_the_disk_is_not_one_to_a_deleted_node(tmp_path: Path) -> None:
-    """The plane looks for links whose queue is gone, also while a subscription's queue is not made yet."""
+    """The plane looks for links of deleted queues, also while a subscription's queue is not created yet."""
     with stage(tmp_path, disk=LyingDisk()) as s:
         s.exchange("news")
         s.declare("q")

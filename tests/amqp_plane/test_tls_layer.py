@@ -1,4 +1,4 @@
-"""TLS as octets in, octets out (W2): certificates, invalid input, and the memory that it keeps."""
+"""TLS as bytes in, bytes out (W2): certificates, invalid input, and its memory."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_amqp_or_http_without_tls_is_named() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_an_idle_connection_keeps_little() -> None:
-    """Issue 4: a connection with TLS and SASL may take 100 KiB. This is TLS's part, fresh and after a MiB each way."""
+    """Issue 4: a connection with TLS and SASL may use 100 KiB. This is the part of TLS, fresh and after a MiB each way."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "tls_memory.py")], capture_output=True, text=True, timeout=120, check=True
     )

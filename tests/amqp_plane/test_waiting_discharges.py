@@ -35,7 +35,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def half_sent(made: Stage, **fields: Any) -> tuple[Script, bytes]:
-    """A transaction whose delivery, on a session of its own, waits for the window; its link is on that session."""
+    """Open a transaction with a delivery that waits for the window of a separate session."""
     made.declare("q")
     made.service.submit(enqueue("q", b"x" * 1500))
     a = made.script(max_frame_size=1024)
@@ -95,7 +95,7 @@ def test_the_end_of_the_link_lets_the_discharge_be_answered(tmp_path: Path, how:
 
 
 def test_a_rollback_does_not_abort_what_is_sent_in_another_transaction(tmp_path: Path) -> None:
-    """One link: a small message in the first transaction, and the first frame of a large one in the second."""
+    """One link sends a small message in the first transaction, and the first frame of a large one in the second."""
     with stage(tmp_path) as made:
         made.declare("q")
         made.service.submit(enqueue("q", b"small", b"x" * 1500))

@@ -1,4 +1,4 @@
-"""Q15: limits of time and octets for messages to the anonymous terminus that wait for room, and room that outcomes make.
+"""Q15: limits of time and bytes for messages to the anonymous terminus that wait for room, and room from outcomes.
 
 The waiting itself is tested in `scenarios_blocking`.
 """
@@ -45,7 +45,7 @@ def s(tmp_path: Path) -> Iterator[Stage]:
 
 
 def relay(s: Stage, **fields: Any) -> Script:
-    """The anonymous terminus, and a queue that blocks and is full."""
+    """Attach to the anonymous terminus, with a blocking queue that is full."""
     s.declare("few", maxMessages=1, overflow="block")
     a = s.script().usual()
     a.send(sends(name="relay", target=Target(), **fields))
@@ -108,7 +108,7 @@ def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_waits_of_one_user_leaves_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On however many connections; and all together have a limit."""
+    """On any number of connections. All users together also have a limit."""
     monkeypatch.setattr(waiting_list, "OF_ONE_USER", 5 * KIB)  # twice a body and a KiB
     monkeypatch.setattr(waiting_list, "WAITING_BYTES", 7 * KIB)
     site = Site(tmp_path, {name: user() for name in ("ann", "bob", "cid")}, {n: {"*": "send"} for n in ("ann", "bob", "cid")})
@@ -151,7 +151,7 @@ def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, ki
 
 @pytest.mark.parametrize("overflow", ["reject", "block"])
 def test_who_is_told_that_a_queue_is_full_hears_of_staged_messages(s: Stage, overflow: str) -> None:
-    """Staged messages fill it, and no client sees them in it."""
+    """Staged messages use its room, although no client can see them."""
     s.declare("few", maxMessages=2, overflow=overflow)
     several = enqueue("few", b"m", b"m")
     s.service.submit(c.StageMessages("somebody's", "few", several.count, several.sizes, several.payload))

@@ -1,4 +1,4 @@
-"""WebSocket as octets in, octets out (W1 W5): the upgrade, the frames, the close, and a stranger's input."""
+"""WebSocket as bytes in, bytes out (W1 W5): the upgrade, the frames, the close, and invalid input."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def opened() -> tuple[WebSocketClient, WebSocketLayer]:
 
 
 def frame(opcode: int, payload: bytes = b"", *, fin: bool = True, mask: bool = True, length: int | None = None) -> bytes:
-    """One frame, masked with zeros, that may say another length than it has."""
+    """Build one frame, masked with zeros, possibly with a wrong length."""
     size = len(payload) if length is None else length
     head = bytes([(0x80 if fin else 0) | opcode])
     bit = 0x80 if mask else 0
@@ -165,11 +165,11 @@ def test_a_message_of_many_frames_with_pings_between_is_one_stream(cut: Cut) -> 
     data += frame(9, b"2") + frame(10, b"unasked") + frame(0, b"c") + frame(2, b"d")
     assert b"".join(layer.receive(piece) for piece in cut(data)) == b"a" + b"b" * 70_000 + b"cd"
     client.hear(layer.data_to_send())
-    assert [bytes(event.payload) for event in client.events if isinstance(event, Pong)] == [b"2"]  # the latest
+    assert [bytes(event.payload) for event in client.events if isinstance(event, Pong)] == [b"2"]  # the latest one
 
 
 def test_pings_do_not_heap_up() -> None:
-    """W5: one answer for all that came between two writes."""
+    """W5: one answer for all pings between two writes."""
     _, layer = opened()
     layer.receive(frame(9, b"p" * 125) * 1000)
     assert len(layer.data_to_send()) == 127
@@ -177,7 +177,7 @@ def test_pings_do_not_heap_up() -> None:
 
 
 def test_a_frame_s_octets_are_passed_on_as_they_come() -> None:
-    """W5: its length is only a number; nothing is kept for it."""
+    """W5: a large length reserves no memory."""
     _, layer = opened()
     assert layer.receive(frame(2, b"begins", length=1 << 62)) == b"begins"
     assert layer.receive(b"goes on") == b"goes on"

@@ -18,7 +18,7 @@ LARGE = message(b"x" * 1200)  # three frames of 512 octets
 
 
 def _half_sent(s: Stage, **fields: bool) -> Script:
-    """A window of two frames, of which a message needs three; the first flow has these fields."""
+    """Open a window of two frames for a message of three; `fields` are those of the first flow."""
     a = s.script(max_frame_size=512)
     a.frame_size = 512
     a.begin(incoming_window=2)

@@ -1,4 +1,4 @@
-"""Writing of the journal for the plane: immediately for a commit with waiting answers, and soon for all else."""
+"""Writing of the journal for the plane: immediately for a commit with waiting answers, otherwise soon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOP, WRITER = "penstock-amqp", "penstock-journal"
 
 
 def _watched(s: Stage, disk: LyingDisk) -> list[str]:
-    """The threads that sync, from here on."""
+    """Record the threads that sync from now on."""
     threads: list[str] = []
 
     def note(call: str, name: str) -> None:
@@ -87,7 +87,7 @@ def test_an_outcome_that_nobody_waits_for_is_soon_durable_all_the_same(tmp_path:
 
 
 def test_nobody_hears_of_what_the_disk_failed_to_sync(tmp_path: Path) -> None:
-    """Also of answers that were prepared while the disk was at work."""
+    """Also for answers that were prepared while the disk was writing."""
     disk = LyingDisk()
     s = Stage(tmp_path, disk=disk)
     try:

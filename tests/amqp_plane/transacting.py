@@ -56,7 +56,7 @@ def rejected(a: Script, number: int) -> str | None:
 
 
 def unknown_id(a: Script, handle: int, tag: bytes) -> None:
-    """A link ends because of this message of a transaction that is not there."""
+    """Expect the end of a link because of this message, which names an unknown transaction."""
     end = a.expect(Detach, handle=handle, closed=True)
     assert _conditions(end) == UNKNOWN
     assert end.error is not None
