@@ -163,7 +163,7 @@ def test_the_end_of_a_session_is_capacity_for_others(tmp_path: Path, violated: b
 
 
 def test_credit_that_is_taken_back_is_capacity_for_others(tmp_path: Path) -> None:
-    """If a link withdraws its credit, its messages that wait for the session's window go back."""
+    """Messages that wait for the session's window go back if their link withdraws its credit."""
     with stage(tmp_path, **CONNECTION) as made:
         made.declare("q")
         made.service.submit(enqueue("q", *[b"m"] * 4))

@@ -190,7 +190,7 @@ def test_Q13_without_a_dead_letter_queue_it_is_archived_after_twenty_attempts_wi
 )
 @pytest.mark.parametrize("cause", [Cause.MODIFIED, Cause.MODIFIED_UNCOUNTED])
 def test_a_consumer_says_when_it_wants_it_again(retry: c.Retry, options: dict[str, int], delay: int, cause: Cause) -> None:
-    """It replaces the queue's delay, also if the attempt does not count. `maxRetryDelay` limits it."""
+    """The consumer's delay replaces the queue's, also if the attempt does not count. `maxRetryDelay` limits it."""
     engine = make(1, **options)
     fail(engine, taken(engine), retry=retry, cause=cause)
     assert fate(survives(engine)) == ("delayed" if delay else "available")

@@ -65,7 +65,7 @@ def test_who_reads_again_or_starts_again_goes_on_at_once() -> None:
 
 
 def test_an_available_now_run_goes_through_all_of_a_queue_without_a_pause() -> None:
-    """It takes no message twice, so it ends on its own."""
+    """The run takes no message twice, so it ends on its own."""
     engine = begun()
     epoch, number = engine.advance("l", epoch=None, finished=0, messages=1, exclude=True, until=10)
     for _ in range(9):

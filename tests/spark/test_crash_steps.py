@@ -234,7 +234,7 @@ def test_a_batch_number_that_delta_has_already_is_skipped_and_its_messages_come_
 
 
 def test_asynchronous_progress_tracking_is_refused_with_delta_and_takes_nothing(rig: Rig) -> None:
-    """It would not be exactly once. Spark itself refuses it before the query starts."""
+    """Spark itself refuses the query before it starts: its writes would not be exactly once."""
     rig.declare("orders")
     rig.send("orders", 0, 40)
     writer = rig.stream("orders").writeStream.format("delta").option("checkpointLocation", rig.path("checkpoint"))
