@@ -108,8 +108,8 @@ def _runs(latest: dict[str, list[dict[str, Any]]]) -> str:
         run = lines[0]["run"]
         versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
         machine = f"{run['cores']} cores, {run['memoryGiB']} GiB, {run['system']}, Python {run['python']}"
-        seen.setdefault(f"{run['measured'][:10]}: {run['durability']}, {machine}, {versions}", []).append(name)
-    return "\n".join(f"- {key}: {', '.join(f'`{name}`' for name in names)}" for key, names in seen.items())
+        seen.setdefault(f"{run['measured'][:10]}: {run['durability']}, {machine}. {versions}", []).append(name)
+    return "\n".join(f"- {key}. Rows: {', '.join(f'`{name}`' for name in names)}" for key, names in seen.items())
 
 
 def _value(line: dict[str, Any]) -> str:
