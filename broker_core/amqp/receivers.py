@@ -67,7 +67,7 @@ class Receiver(Link):
 
     role = RECEIVER
     in_blocks = False
-    """Whether runs of transfers become blocks, without an object for each, for applications that settle ranges of ids
+    """True if runs of transfers become blocks, without an object for each, for applications that settle ranges of ids
     (`Session.dispose_ids`). A later state of the sender is then dropped, and a repeated tag is not detected."""
     _partial: _Partial | None = None
     _limit = 0  # delivery-count + link-credit, as last announced

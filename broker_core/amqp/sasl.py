@@ -121,7 +121,7 @@ class SaslServer:
         if self.external is None:
             raise _WrongLogin("the transport has proved no name")
         if response and response != self.external.encode():
-            raise _WrongLogin("EXTERNAL as somebody else")
+            raise _WrongLogin("EXTERNAL for another authorization identity")
         return self.external
 
     def _plain(self, response: bytes) -> str:

@@ -126,7 +126,7 @@ def test_a_client_s_certificate(name: str, site: Site, start: Start, queue: str)
 
 
 def test_scram(site: Site, start: Start, queue: str) -> None:
-    """Of these clients only qpid-jms supports it."""
+    """Only qpid-jms of these clients supports it."""
     login = {"user": "alice", "password": PASSWORD, "mechanism": "SCRAM-SHA-256"}
     for url in (site.urls["amqp"], site.urls["amqps"]):
         client = start("qpid_jms", url, ca=site.file("ca.pem"), **login)
