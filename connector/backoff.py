@@ -9,6 +9,7 @@ from typing import TypeVar
 from ..broker_core.errors import PeerError, StorageError, WrongPort
 
 RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages a little longer
+PUBLISH_S = 120.0  # a publish is repeated for this time: the work of all tasks depends on it
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 _T = TypeVar("_T")

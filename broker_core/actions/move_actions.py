@@ -108,12 +108,17 @@ def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ra
 
 def _redrive_ranges(service: BrokerService, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> MoveTotal:
     first, last = (min(ranges[::2]), max(ranges[1::2])) if ranges else (0, None)
-    command: _Command = lambda count, first, last: c.Redrive(queue, count, first, last, ranges)  # noqa: E731
+
+    def command(count: int, first: int, last: int) -> c.Redrive:
+        return c.Redrive(queue, count, first, last, ranges)
+
     return _in_parts(service, OfRange(queue, messages, first, last), command)
 
 
 def _shift(service: BrokerService, request: _Move, kind: type[c.Move] | type[c.Copy]) -> MoveTotal:
-    command: _Command = lambda count, first, last: kind(request.queue, request.target, count, first, last)  # noqa: E731
+    def command(count: int, first: int, last: int) -> c.Move | c.Copy:
+        return kind(request.queue, request.target, count, first, last)
+
     return _in_parts(service, OfRange(request.queue, request.messages, request.first, request.last), command)
 
 

@@ -16,13 +16,12 @@ from typing import Any
 
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import DataLoss, InvalidOption, PenstockError, StageNotFound
+from ..backoff import PUBLISH_S
 from ..identity import identity_of
 from . import decision
 from .spread import Spread
 
 log = logging.getLogger("penstock")
-
-PUBLISH_S = 120.0  # a publish is repeated for this time: the work of all tasks depends on it
 
 
 class Publishing:

@@ -29,7 +29,7 @@ from ...broker_core.client.flight import Client
 from ...broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
 from ...broker_core.messages import batch_checks
 from ..access import BrokerAccess
-from ..backoff import RECONNECT_S, Patience
+from ..backoff import PUBLISH_S, RECONNECT_S, Patience
 from ..brokers.publishing import Publishing, check_finished
 from ..brokers.spread import Spread
 from ..options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
@@ -43,7 +43,6 @@ log = logging.getLogger("penstock")
 
 FORGET_S = 5.0  # for the request that discards a failed write: the write may have failed because the broker does not answer
 
-PUBLISH_S = 120.0  # a publish is repeated for this time: the work of all tasks depends on it
 
 _UNSURE = (
     "no broker has confirmed this write, which may have been sent: look into its queue before you write the data again (with"
