@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the name that the protocol gives a reference
+_STARTS = 20  # of the driver, until it has a port
 _ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,860")
 
 
@@ -25,18 +26,30 @@ class WebDriverError(Exception):
     """Refusal of the driver, and why."""
 
 
+def _started(driver: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the driver, and return it with its port.
+
+    The driver takes a free port of IPv6, and ends if another process has the port of the same number of IPv4.
+    """
+    output = b""
+    for _ in range(_STARTS):
+        process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert process.stdout is not None
+        for line in process.stdout:
+            output += line
+            if match := re.search(rb"started successfully on port (\d+)", line):
+                return process, int(match[1])
+        process.wait()
+        process.stdout.close()
+    raise WebDriverError(f"{driver} did not listen in {_STARTS} starts; it printed:\n{output.decode(errors='replace')}")
+
+
 class Browser:
     """One browser. `driver`, `chromium`: paths of the programs."""
 
     def __init__(self, driver: str, chromium: str) -> None:
-        self._process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if found := re.search(rb"started successfully on port (\d+)", line):
-                break
-        else:
-            raise WebDriverError(f"{driver} ended before it listened")
-        self._connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
+        self._process, port = _started(driver)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         options = {"binary": chromium, "args": list(_ARGUMENTS)}
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}, "timeouts": {"script": 60_000}}
         self._session = ""
