@@ -13,7 +13,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
-from penstock.connector.foreign import batches
+from penstock.connector.foreign import batches, checksums
 from penstock.connector.foreign.reading import read_spooled
 from penstock.connector.foreign.recognition import keys_of
 from penstock.connector.foreign.spool import Spool
@@ -75,6 +75,16 @@ def test_a_batch_of_another_version_is_refused_and_stays(
     ):
         planner.plan(0, 1, 10, 1) if window is None else planner.enter(BEGIN)
     assert path.read_bytes() == held
+
+
+def test_checksums_of_another_version_are_refused_and_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checksums, "_VERSION", 2)
+        written(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(errors.StorageError, match=r"of the spool has checksums of version 2: use a newer connector"):
+        Spool(str(tmp_path), Window(100), fail_on_data_loss=True).enter(BEGIN)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_keys_of_another_version_are_refused_and_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ import os
 import shutil
 from pathlib import Path
 from random import Random
+from types import ModuleType
 
 import pytest
 
 from penstock.broker_core.errors import DamagedJournal, StorageError
-from penstock.broker_core.journal import LocalDisk, segments
+from penstock.broker_core.journal import LocalDisk, manifest, segments, snapshots
 
 from .helpers import Content, append, content, open_journal, running
 from .lying_disk import Inode, LyingDisk
@@ -69,6 +70,20 @@ def test_nothing_is_written_in_version_1_but_the_copy_of_a_tail(directory: Path)
         append(journal, (b"new", b""))
         (new,) = {path.name for path in directory.glob("*.seg")} - before - copied
         assert version_of(directory / new) == 2
+
+
+@pytest.mark.parametrize("module", [manifest, snapshots])
+def test_version_2_of_the_manifest_and_of_snapshots(directory: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VERSION", 2)
+    with running(LocalDisk(directory), segment_bytes=600) as journal:
+        assert content(journal) == CONTENTS
+        append(journal, (b"new", bytes(2000)))
+        journal.write_snapshot(journal.end, b"9 records", [])
+    monkeypatch.setattr(module, "VERSION", 1)
+    disk = LocalDisk(directory)
+    with pytest.raises(StorageError, match="format version 2, this program reads 1; use the program that wrote it"):
+        open_journal(disk)
+    disk.close()
 
 
 def test_a_program_of_version_1_refuses_version_2(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,14 +27,14 @@ async function ask(path, options = {}) {
     throw new Refusal(0, "UNREACHABLE", "The broker does not answer. It may be restarting; this page keeps trying.");
   }
   if (answer.status === 204) return null;
-  let found = null;
+  let body = null;
   try {
-    found = await answer.json();
+    body = await answer.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
-  if (answer.ok && found !== null) return found;
-  const {code = "ERROR", message = `The broker answered with HTTP ${answer.status}.`} = found?.error ?? {};
+  if (answer.ok && body !== null) return body;
+  const {code = "ERROR", message = `The broker answered with HTTP ${answer.status}.`} = body?.error ?? {};
   if (answer.status === 401 && session.here) {
     session.here = false;
     onLogin();
@@ -66,10 +66,10 @@ export function history(queues, signal) {
   return ask(`/api/v1/history?${query}`, {signal});
 }
 
-function remember(found) {
-  csrf = found.csrf;
-  Object.assign(session, {user: found.user, rights: found.rights, login: found.login});
-  session.here = !found.login || found.user !== null;
+function remember(answer) {
+  csrf = answer.csrf;
+  Object.assign(session, {user: answer.user, rights: answer.rights, login: answer.login});
+  session.here = !answer.login || answer.user !== null;
 }
 
 export async function whoAmI() {
@@ -100,9 +100,9 @@ function matches(pattern, name) {
   if (!name.startsWith(parts[0])) return false;
   let at = parts[0].length;
   for (const part of parts.slice(1, -1)) {
-    const found = name.indexOf(part, at);
-    if (found < 0) return false;
-    at = found + part.length;
+    const place = name.indexOf(part, at);
+    if (place < 0) return false;
+    at = place + part.length;
   }
   return name.length - at >= parts.at(-1).length && name.endsWith(parts.at(-1));
 }

@@ -10,7 +10,7 @@ const MOST_ROWS = 300; // drawn; the filter finds the others
 
 export function show(root, poll, chosen = null) {
   const list = h("div", {});
-  const found = h("span", {class: "muted small", role: "status"});
+  const total = h("span", {class: "muted small", role: "status"});
   const filter = h("input", {type: "search", placeholder: "Filter: user, peer, queue", "aria-label": "Filter connections", size: 26, spellcheck: "false"});
   const opened = new Set(chosen ? [chosen] : []);
   let connections = [];
@@ -23,7 +23,7 @@ export function show(root, poll, chosen = null) {
 
   function draw() {
     const shown = connections.filter(matches);
-    text(found, shown.length === connections.length ? count(shown.length) : `${count(shown.length)} of ${count(connections.length)}`);
+    text(total, shown.length === connections.length ? count(shown.length) : `${count(shown.length)} of ${count(connections.length)}`);
     const focused = document.activeElement?.dataset.key;
     replace(list, table(
       [["Peer"], ["User"], ["Protocol", "narrow-2"], ["Container", "narrow-1"], ["Since", "number narrow-2"], ["Links", "number narrow-2"], ["Credit", "number narrow-1"], ["Unsettled", "number"], ["State"], ["", "number"]],
@@ -89,7 +89,7 @@ export function show(root, poll, chosen = null) {
   }
 
   filter.addEventListener("input", draw);
-  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Connections"), found, h("span", {class: "spring"}), filter), list));
+  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Connections"), total, h("span", {class: "spring"}), filter), list));
   const refresh = poll.every(POLL_S, async (signal) => {
     ({connections} = await call("connection.list", {}, signal));
     draw();

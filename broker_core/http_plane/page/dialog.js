@@ -6,12 +6,12 @@ const NOTE_MS = 6000;
 
 export function note(message, kind = "good") {
   const box = document.getElementById("notes");
-  const shown = [...box.children].find((each) => each.dataset.message === message);
+  const shown = [...box.children].find((entry) => entry.dataset.message === message);
   if (shown) return;
-  const close = () => each.remove();
-  const each = h("div", {class: kind}, h("p", {}, message), h("button", {class: "plain small", onclick: close}, "Close"));
-  each.dataset.message = message;
-  box.append(each);
+  const close = () => entry.remove();
+  const entry = h("div", {class: kind}, h("p", {}, message), h("button", {class: "plain small", onclick: close}, "Close"));
+  entry.dataset.message = message;
+  box.append(entry);
   while (box.children.length > 4) box.firstChild.remove();
   if (kind !== "bad") setTimeout(close, NOTE_MS);
 }
@@ -29,9 +29,9 @@ export function ask({title, content = [], label, danger = false, act}) {
     yes.disabled = true;
     error.textContent = "";
     try {
-      const said = await act(new FormData(form));
+      const outcome = await act(new FormData(form));
       dialog.close();
-      if (said) note(said);
+      if (outcome) note(outcome);
     } catch (problem) {
       error.textContent = problem.message;
       yes.disabled = false;

@@ -9,18 +9,18 @@ const MOST_ROWS = 300; // drawn; the filter finds the others
 
 export function show(root, poll) {
   const list = h("div", {});
-  const found = h("span", {class: "muted small", role: "status"});
+  const total = h("span", {class: "muted small", role: "status"});
   const filter = h("input", {type: "search", placeholder: "Filter: exchange, queue, key", "aria-label": "Filter exchanges", size: 26, spellcheck: "false", autocomplete: "off"});
   let exchanges = [];
 
   function rowsOf({exchange, type, options, bindings}) {
-    const said = Object.entries(options).map(([name, value]) => h("code", {}, `${name}=${value} `));
+    const pairs = Object.entries(options).map(([name, value]) => h("code", {}, `${name}=${value} `));
     const name = [h("b", {}, exchange), " ", badge(type)];
     return (bindings.length ? bindings : [null]).map((binding, at) => ({
       words: [exchange, binding?.queue ?? "", binding?.key ?? ""],
       cells: [
         at ? "" : h("span", {}, ...name),
-        at ? "" : said.length ? h("span", {}, said) : "–",
+        at ? "" : pairs.length ? h("span", {}, pairs) : "–",
         binding ? h("a", {href: `#/queues/${encodeURIComponent(binding.queue)}`}, binding.queue) : h("span", {class: "muted"}, "no bindings"),
         h("span", {}, binding ? conditions(binding) : "–"),
       ],
@@ -33,12 +33,12 @@ export function show(root, poll) {
     const matches = ({words}) => words.some((word) => word.toLowerCase().includes(wanted));
     const shown = exchanges.map((exchange) => {
       const all = rowsOf(exchange);
-      const kept = all.filter(matches);
-      if (kept.length && kept[0] !== all[0]) kept[0].cells.splice(0, 2, ...all[0].cells.slice(0, 2));
-      return kept;
+      const matching = all.filter(matches);
+      if (matching.length && matching[0] !== all[0]) matching[0].cells.splice(0, 2, ...all[0].cells.slice(0, 2));
+      return matching;
     }).filter((rows) => rows.length);
     const rows = shown.flat();
-    text(found, shown.length === exchanges.length ? count(shown.length) : `${count(shown.length)} of ${count(exchanges.length)}`);
+    text(total, shown.length === exchanges.length ? count(shown.length) : `${count(shown.length)} of ${count(exchanges.length)}`);
     replace(list, table([["Exchange"], ["Options", "narrow-1"], ["Bound queue"], ["Key and condition"]],
       rows.slice(0, MOST_ROWS).map(({cells}) => cells),
       exchanges.length ? "No exchange or binding matches." : "No exchanges. Create one: penstock exchange declare NAME"));
@@ -46,7 +46,7 @@ export function show(root, poll) {
   }
 
   filter.addEventListener("input", draw);
-  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Exchanges"), found,
+  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Exchanges"), total,
     h("span", {class: "muted small narrow-1"}, "Read only: change them with penstock exchange"), h("span", {class: "spring"}), filter), list));
   const refresh = poll.every(POLL_S, async (signal) => {
     ({exchanges} = await call("exchange.list", {}, signal));
@@ -56,12 +56,12 @@ export function show(root, poll) {
 }
 
 // The key of a binding, and its other conditions.
-function conditions({key, arguments: given = {}, selector, noLocal}) {
-  const said = [
+function conditions({key, arguments: values = {}, selector, noLocal}) {
+  const terms = [
     key,
-    ...Object.entries(given).map(([name, value]) => `${name}=${value}`),
+    ...Object.entries(values).map(([name, value]) => `${name}=${value}`),
     selector && `selector ${selector}`,
     noLocal && `not from ${noLocal}`,
   ].filter(Boolean);
-  return said.length ? said.flatMap((each, at) => [at ? ", " : "", h("code", {}, each)]) : "–";
+  return terms.length ? terms.flatMap((term, at) => [at ? ", " : "", h("code", {}, term)]) : "–";
 }

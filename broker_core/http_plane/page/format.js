@@ -41,4 +41,4 @@ export function time(micros) {
   return new Date(micros / 1000).toLocaleString("sv");
 }
 
-export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+export const plural = (n, singular, many = `${singular}s`) => `${count(n)} ${n === 1 ? singular : many}`;

@@ -10,7 +10,7 @@ const OLD_S = 300; // a lease with messages is marked if it was not renewed for 
 
 export function show(root, poll) {
   const list = h("div", {});
-  const found = h("span", {class: "muted small", role: "status"});
+  const total = h("span", {class: "muted small", role: "status"});
 
   function row(lease) {
     const held = lease.stage !== "idle" && lease.messages > 0;
@@ -46,10 +46,10 @@ export function show(root, poll) {
     });
   }
 
-  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Leases"), found), list));
+  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Leases"), total), list));
   const refresh = poll.every(POLL_S, async (signal) => {
     const {leases} = await call("lease.list", {}, signal);
-    text(found, count(leases.length));
+    text(total, count(leases.length));
     replace(list, table(
       [["Lease"], ["Run of the query", "narrow-1"], ["Queue"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Selector", "narrow-1"], ["", "number"]],
       leases.map(row),

@@ -93,7 +93,7 @@ function route() {
   stop();
   for (const dialog of document.querySelectorAll("dialog")) dialog.close();
   const [name = "queues", rest] = location.hash.replace(/^#\//, "").split("/");
-  const known = VIEWS.find(([each]) => each === name) ?? VIEWS[0];
+  const known = VIEWS.find(([view]) => view === name) ?? VIEWS[0];
   drawBar(known[0]);
   if (!session.here) {
     watch?.stop();
@@ -132,7 +132,7 @@ function begin() {
 }
 
 function keys() {
-  const dialog = h("dialog", {onclose: () => dialog.remove()}, h("form", {method: "dialog"}, h("h2", {}, "Keys"), h("dl", {class: "facts"}, KEYS.flatMap(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])), h("div", {class: "buttons"}, h("button", {}, "Close"))));
+  const dialog = h("dialog", {onclose: () => dialog.remove()}, h("form", {method: "dialog"}, h("h2", {}, "Keys"), h("dl", {class: "facts"}, KEYS.flatMap(([key, effect]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, effect)])), h("div", {class: "buttons"}, h("button", {}, "Close"))));
   document.body.append(dialog);
   dialog.showModal();
 }
@@ -152,8 +152,8 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "Escape" && location.hash.split("/").length > 2) location.hash = location.hash.split("/").slice(0, 2).join("/");
 });
 
-const kept = localStorage.getItem("theme");
-if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
+const theme = localStorage.getItem("theme");
+if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
 window.addEventListener("hashchange", route);
 whenLoginIsNeeded(async () => {
   note("Your login has ended: log in again.", "bad");

@@ -30,12 +30,12 @@ export function messages(queue, poll, {redrive}) {
     const wanted = selector.value.trim();
     error.textContent = hint.textContent = "";
     try {
-      const found = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: wanted || null}, poll.signal);
+      const page = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: wanted || null}, poll.signal);
       if (turn !== latest) return;
       asked = wanted;
-      rows = first ? [...rows, ...found.messages] : found.messages;
-      following = found.next;
-      hint.textContent = (found.hints ?? []).map((each) => `Note: ${each}.`).join(" ");
+      rows = first ? [...rows, ...page.messages] : page.messages;
+      following = page.next;
+      hint.textContent = (page.hints ?? []).map((hint) => `Note: ${hint}.`).join(" ");
       draw();
     } catch (problem) {
       if (problem.name !== "AbortError" && turn === latest) error.textContent = problem.message;

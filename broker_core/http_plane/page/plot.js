@@ -9,9 +9,9 @@ const HEIGHT = 118;
 // Fewer points, each the largest of those it stands for: a short peak must be seen.
 function thinned(values, points = POINTS) {
   const size = Math.ceil(values.length / points) || 1;
-  const found = [];
-  for (let end = values.length; end > 0; end -= size) found.push(Math.max(...values.slice(Math.max(0, end - size), end)));
-  return found.reverse();
+  const largest = [];
+  for (let end = values.length; end > 0; end -= size) largest.push(Math.max(...values.slice(Math.max(0, end - size), end)));
+  return largest.reverse();
 }
 
 function path(values, top, width, height, slots) {
@@ -31,11 +31,11 @@ export class Spark {
   }
 
   show(first, second = null) {
-    const [some, other] = [first, second].map((values) => (values ? thinned(values) : []));
-    const top = Math.max(1, ...some, ...other);
-    const line = path(some, top, 98, 19, POINTS);
+    const [firstPoints, secondPoints] = [first, second].map((values) => (values ? thinned(values) : []));
+    const top = Math.max(1, ...firstPoints, ...secondPoints);
+    const line = path(firstPoints, top, 98, 19, POINTS);
     this.line.setAttribute("d", line);
-    this.second.setAttribute("d", path(other, top, 98, 19, POINTS));
+    this.second.setAttribute("d", path(secondPoints, top, 98, 19, POINTS));
     this.fill.setAttribute("d", line && `${line}L98 20L${(98 - ((some.length - 1) * 98) / (POINTS - 1)).toFixed(1)} 20Z`);
   }
 }

@@ -27,7 +27,7 @@ export function show(root, poll, name) {
   const buttons = h("span", {class: "head buttons"});
   const problem = h("p", {class: "empty", hidden: true});
   const fields = ["Ready", "Held", "Delayed", "Dead letters", "Oldest", "Size", "In/s", "Out/s", "Acknowledged/s"];
-  const stats = Object.fromEntries(fields.map((each) => [each, h("dd", {}, "–")]));
+  const stats = Object.fromEntries(fields.map((field) => [field, h("dd", {}, "–")]));
   const depth = new Chart(`Messages in ${name}, last hour`, ["Depth"], short);
   const rates = new Chart(`Messages per second through ${name}, last hour`, ["In/s", "Out/s", "Acknowledged/s"], rate);
   const about = h("div", {class: "body"});
@@ -48,7 +48,7 @@ export function show(root, poll, name) {
   } else buttons.append(badge("read only", "", "Changes need the right admin on this queue"));
 
   const all = h("div", {},
-    h("section", {class: "panel"}, h("dl", {class: "stats"}, fields.map((each) => h("div", {}, h("dt", {}, each), stats[each])))),
+    h("section", {class: "panel"}, h("dl", {class: "stats"}, fields.map((field) => h("div", {}, h("dt", {}, field), stats[field])))),
     h("div", {class: "grid"}, panel(["Depth", depth.legend], h("div", {class: "body"}, depth.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
     h("div", {class: "grid"}, panel("Options", about), panel("Oldest payload in the journal", pins)),
     panel("Dead letters by reason", dead),
@@ -59,28 +59,28 @@ export function show(root, poll, name) {
   replace(root, h("div", {class: "head"}, h("h1", {}, name), badges, h("span", {class: "spring"}), buttons), problem, all);
 
   async function numbers(signal) {
-    const found = await look(signal);
-    const at = found.names.indexOf(name);
+    const counts = await look(signal);
+    const at = counts.names.indexOf(name);
     if (at < 0) return;
-    const of = (column) => found.of(column)[at];
+    const of = (column) => counts.of(column)[at];
     text(stats.Ready, short(of("available")));
     text(stats.Held, short(of("acquired")));
     text(stats.Delayed, short(of("delayed")));
     text(stats["Dead letters"], short(of("deadLetters")));
     stats["Dead letters"].classList.toggle("bad", of("deadLetters") > 0);
-    text(stats.Oldest, of("oldest") ? span((found.time - of("oldest")) / 1e6) : "–");
+    text(stats.Oldest, of("oldest") ? span((counts.time - of("oldest")) / 1e6) : "–");
     text(stats.Size, bytes(of("bytes")));
-    text(stats["In/s"], rate(found.rate("enqueued")[at]));
-    text(stats["Out/s"], rate(found.rate("delivered")[at]));
-    text(stats["Acknowledged/s"], rate(found.rate("acknowledged")[at]));
+    text(stats["In/s"], rate(counts.rate("enqueued")[at]));
+    text(stats["Out/s"], rate(counts.rate("delivered")[at]));
+    text(stats["Acknowledged/s"], rate(counts.rate("acknowledged")[at]));
   }
 
   async function plots(signal) {
-    const found = await history([name], signal);
-    const mine = found.queues[name];
+    const series = await history([name], signal);
+    const mine = series.queues[name];
     if (!mine) return;
-    depth.show([mine.depth], 360, found.period);
-    rates.show([mine.enqueued, mine.delivered, mine.acknowledged].map((values) => values.map((value) => value / found.period)), 360, found.period);
+    depth.show([mine.depth], 360, series.period);
+    rates.show([mine.enqueued, mine.delivered, mine.acknowledged].map((values) => values.map((value) => value / series.period)), 360, series.period);
   }
 
   async function describe(signal) {
@@ -150,7 +150,7 @@ export function show(root, poll, name) {
   }
 
   function reread() {
-    again.forEach((each) => each());
+    again.forEach((refresh) => refresh());
   }
 
   async function togglePause() {
@@ -173,14 +173,14 @@ export function show(root, poll, name) {
   }
 
   async function purge() {
-    const found = await fresh();
-    if (!found) return;
-    const n = found.available + found.delayed;
+    const state = await fresh();
+    if (!state) return;
+    const n = state.available + state.delayed;
     ask({
       title: `Purge ${name}?`,
       content: [
         h("p", {}, `This ends ${plural(n, "message")} without a consumer permanently. It cannot be undone.`),
-        found.acquired > 0 && h("p", {class: "muted"}, `${plural(found.acquired, "message")} held by consumers stay.`),
+        state.acquired > 0 && h("p", {class: "muted"}, `${plural(state.acquired, "message")} held by consumers stay.`),
       ].filter(Boolean),
       label: `Purge ${plural(n, "message")}`,
       danger: true,
@@ -194,14 +194,14 @@ export function show(root, poll, name) {
 
   // Redrive the messages with these sequence numbers, or the matches of the selector, or all dead letters.
   async function redrive({sequences = null, selector = looked.selector()} = {}) {
-    const found = await fresh();
-    if (!found) return;
-    const all = Object.values(found.deadLetters).reduce((sum, n) => sum + n, 0) || found.stayed;
+    const state = await fresh();
+    if (!state) return;
+    const all = Object.values(state.deadLetters).reduce((sum, n) => sum + n, 0) || state.stayed;
     const number = h("input", {name: "messages", type: "number", min: 1, max: all || 1, value: all || 1, required: true});
     const choice = h("input", {name: "selector", value: selector, placeholder: "all dead letters", spellcheck: "false", autocomplete: "off"});
-    const one = sequences?.length === 1;
+    const isSingle = sequences?.length === 1;
     ask({
-      title: sequences ? `Redrive ${one ? `message ${count(sequences[0])}` : plural(sequences.length, "message")} of ${name}?` : `Redrive dead letters of ${name}?`,
+      title: sequences ? `Redrive ${isSingle ? `message ${count(sequences[0])}` : plural(sequences.length, "message")} of ${name}?` : `Redrive dead letters of ${name}?`,
       content: [
         h("p", {}, "Each message returns to the queue where it became a dead letter, with all its attempts. Dead letters that stayed in their own queue become available at their old positions."),
         ...(sequences ? [] : [
@@ -212,35 +212,35 @@ export function show(root, poll, name) {
       label: sequences ? "Redrive" : "Redrive them",
       act: async () => {
         const chosen = {messages: number.valueAsNumber, selector: choice.value.trim() || null};
-        const fields = sequences ? {ranges: sequences.flatMap((each) => [each, each])} : chosen;
+        const fields = sequences ? {ranges: sequences.flatMap((sequence) => [sequence, sequence])} : chosen;
         const {redriven, stayed, hints = []} = await call("queue.redrive", {queue: name, ...fields});
         reread();
         looked.reload();
-        return `${plural(redriven, "message")} redriven.${stayed ? ` ${plural(stayed, "message")} could not be redriven: their original queue is full or deleted.` : ""}${hints.map((each) => ` Note: ${each}.`).join("")}`;
+        return `${plural(redriven, "message")} redriven.${stayed ? ` ${plural(stayed, "message")} could not be redriven: their original queue is full or deleted.` : ""}${hints.map((hint) => ` Note: ${hint}.`).join("")}`;
       },
     });
   }
 
   async function alter() {
-    const [found, known] = await Promise.all([fresh(), call("queue.options").catch((error) => poll.failed(error))]);
-    if (!found || !known) return;
-    const choices = Object.entries(known.options).filter(([, option]) => option.alterable && (option.type === null || option.type === found.type));
+    const [state, declared] = await Promise.all([fresh(), call("queue.options").catch((error) => poll.failed(error))]);
+    if (!state || !declared) return;
+    const choices = Object.entries(declared.options).filter(([, option]) => option.alterable && (option.type === null || option.type === state.type));
     const name_ = h("select", {name: "option"}, choices.map(([key]) => h("option", {value: key}, key)));
     const value = h("input", {name: "value", autocomplete: "off", spellcheck: "false"});
     const help = h("p", {class: "muted small"});
     const effect = h("p", {});
-    const chosen = () => known.options[name_.value];
-    const current = () => found.options[name_.value] ?? chosen().default;
+    const chosen = () => declared.options[name_.value];
+    const current = () => state.options[name_.value] ?? chosen().default;
     const say = () => {
       text(help, `${chosen().help} Allowed: ${chosen().allowed}. Leave it empty for the default: ${chosen().default ?? "none"}.`);
-      text(effect, `${name_.value}: ${current() ?? "none"} → ${value.value.trim() || `${chosen().default ?? "none"} (default)`}. This concerns ${plural(found.available + found.acquired + found.delayed, "message")}, ${plural(found.consumers, "consumer")} and ${plural(found.leases.length, "lease")} of ${name}.`);
+      text(effect, `${name_.value}: ${current() ?? "none"} → ${value.value.trim() || `${chosen().default ?? "none"} (default)`}. This concerns ${plural(state.available + state.acquired + state.delayed, "message")}, ${plural(state.consumers, "consumer")} and ${plural(state.leases.length, "lease")} of ${name}.`);
     };
     name_.addEventListener("change", () => {
-      value.value = found.options[name_.value] ?? "";
+      value.value = state.options[name_.value] ?? "";
       say();
     });
     value.addEventListener("input", say);
-    value.value = found.options[name_.value] ?? "";
+    value.value = state.options[name_.value] ?? "";
     say();
     ask({
       title: `Alter ${name}`,

@@ -26,7 +26,7 @@ const COLUMNS = [
   ["rates", "In, out, 1 h", "w-plot narrow-1"],
 ];
 const PLOTS = ["plot", "rates"]; // columns without sorting
-const kept = {filter: "", sort: "name", down: false};
+const filtering = {filter: "", sort: "name", down: false};
 
 class Row {
   constructor() {
@@ -77,8 +77,8 @@ export function show(root, poll) {
   let plots = new Map();
 
   const filter = h("input", {type: "search", placeholder: "Filter by name", "aria-label": "Filter queues by name", size: 26, spellcheck: "false", autocomplete: "off"});
-  filter.value = kept.filter;
-  const found = h("span", {class: "muted small", role: "status"});
+  filter.value = filtering.filter;
+  const total = h("span", {class: "muted small", role: "status"});
   const [above, below] = [h("td", {}), h("td", {})]; // one cell: in a fixed layout a wider one would add columns
   const [first, last] = [h("tr", {class: "spacer", "aria-hidden": "true"}, above), h("tr", {class: "spacer", "aria-hidden": "true"}, below)];
   const body = h("tbody", {}, first, last);
@@ -95,15 +95,15 @@ export function show(root, poll) {
   }
 
   function sort(key) {
-    kept.down = kept.sort === key ? !kept.down : key !== "name";
-    kept.sort = key;
+    filtering.down = filtering.sort === key ? !filtering.down : key !== "name";
+    filtering.sort = key;
     arrange();
   }
 
   function arrange() {
-    const wanted = kept.filter.toLowerCase();
+    const wanted = filtering.filter.toLowerCase();
     shown = wanted ? queues.filter((queue) => queue.name.toLowerCase().includes(wanted)) : [...queues];
-    const {sort: key, down} = kept;
+    const {sort: key, down} = filtering;
     const sign = down ? -1 : 1;
     const order = new Intl.Collator("en", {numeric: true});
     if (key === "name") shown.sort((a, b) => sign * order.compare(a.name, b.name));
@@ -112,11 +112,11 @@ export function show(root, poll) {
       const value = key === "oldest" ? (queue) => (queue.oldest ? now - queue.oldest : -1) : key === "consumers" ? (queue) => queue.consumers + queue.leases : (queue) => queue[key] ?? -1;
       shown.sort((a, b) => sign * (value(a) - value(b)) || order.compare(a.name, b.name));
     }
-    for (const [name, each] of headings) {
-      if (name === key) each.setAttribute("aria-sort", down ? "descending" : "ascending");
-      else each.removeAttribute("aria-sort");
+    for (const [name, heading] of headings) {
+      if (name === key) heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+      else heading.removeAttribute("aria-sort");
     }
-    text(found, queues.length === shown.length ? `${count(queues.length)}` : `${count(shown.length)} of ${count(queues.length)}`);
+    text(total, queues.length === shown.length ? `${count(queues.length)}` : `${count(shown.length)} of ${count(queues.length)}`);
     empty.hidden = shown.length > 0;
     text(empty, queues.length ? "No queue name contains this text." : "No queues yet. Create one: penstock queue declare NAME");
     draw();
@@ -184,7 +184,7 @@ export function show(root, poll) {
   }
 
   filter.addEventListener("input", () => {
-    kept.filter = filter.value;
+    filtering.filter = filter.value;
     arrange();
     settled();
   });
@@ -208,7 +208,7 @@ export function show(root, poll) {
     root,
     h("section", {class: "panel"}, statsList),
     h("div", {class: "grid"}, panel(["Depth", chart.legend], h("div", {class: "body"}, chart.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
-    h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Queues"), found, h("span", {class: "spring"}), filter), list, empty),
+    h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Queues"), total, h("span", {class: "spring"}), filter), list, empty),
   );
 
   let timer = 0;

@@ -37,7 +37,7 @@ export function show(root, poll) {
         : h("span", {}, oldest.stage ? `stage ${oldest.stage} of ` : `message ${count(oldest.sequence)} (${oldest.state}) of `, link(oldest.queue), oldest.time ? `, since ${time(oldest.time)}` : "")],
     ]), meter(log.mostBytes ? log.bytes / log.mostBytes : 0));
     replace(needs, table([["Queue"], ["Needed", "number"], ["Share of the journal", "number"]],
-      log.queues.map((each) => [link(each.queue), bytes(each.neededBytes), log.bytes ? `${((100 * each.neededBytes) / log.bytes).toFixed(1)} %` : "–"]), "No queue needs the journal."));
+      log.queues.map((user) => [link(user.queue), bytes(user.neededBytes), log.bytes ? `${((100 * user.neededBytes) / log.bytes).toFixed(1)} %` : "–"]), "No queue needs the journal."));
     const off = recorded.archive === "off";
     replace(archive, off ? h("p", {class: "muted"}, "Off: retention removes settled messages.") : facts([
       ["location", h("code", {}, recorded.archive)],
@@ -55,7 +55,7 @@ export function show(root, poll) {
       copied.error && ["error", h("span", {class: "bad"}, copied.error)],
     ]));
     replace(tables, off ? h("p", {class: "empty"}, "The archive is off.") : table([["Queue"], ["Waiting messages", "number"], ["Waiting size", "number"], ["Behind", "number"], ["Error"]],
-      recorded.queues.map((each) => [link(each.queue), count(each.unrecorded ?? 0), bytes(each.unrecordedBytes ?? 0), span(each.lag ?? 0), each.error ?? "–"]), "Everything is recorded."));
+      recorded.queues.map((queue) => [link(queue.queue), count(queue.unrecorded ?? 0), bytes(queue.unrecordedBytes ?? 0), span(queue.lag ?? 0), queue.error ?? "–"]), "Everything is recorded."));
   });
   return {title: "Storage", refresh};
 }
