@@ -92,17 +92,19 @@ def main() -> int:
         print(f"[{i}/{len(names)}] {name} ({(time.perf_counter() - began) / 60:.1f} min so far)", file=sys.stderr, flush=True)
         shutil.rmtree(arguments.work, ignore_errors=True)
         try:
+            measured: list[Line] = []
             for line in row(name)(bench):
-                lines.append(line)
+                measured.append(line)
                 results.show([line], to=sys.stderr)
+            lines += measured
+            if measured and not (arguments.quick or arguments.no_keep):
+                results.keep(ROOT, measured, ROWS)
         except Exception as error:
             failed.append(name)
             print(f"  {name} could not be measured: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     shutil.rmtree(arguments.work, ignore_errors=True)
     results.show(lines)
     print(f"{(time.perf_counter() - began) / 60:.1f} minutes" + (f"; not measured: {', '.join(failed)}" if failed else ""))
-    if lines and not (arguments.quick or arguments.no_keep):
-        print(f"kept in {results.keep(ROOT, lines)}")
     return 1 if failed else 0
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from harness import Line
 
-PACKAGES = ("penstock", "pyspark", "delta-spark", "pyarrow", "numpy", "pandas")
+PACKAGES = ("penstock-mq", "pyspark", "delta-spark", "pyarrow", "numpy", "pandas")
 FOLDER = Path("docs") / "bench"
 
 
@@ -31,8 +31,11 @@ def show(lines: Sequence[Line], to: TextIO = sys.stdout) -> None:
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(), file=to, flush=True)
 
 
-def keep(root: Path, lines: Sequence[Line]) -> str:
-    """Store the lines in today's file, replace older lines of the same rows, and rewrite the README."""
+def keep(root: Path, lines: Sequence[Line], order: Iterable[str]) -> str:
+    """Store the lines in today's file, replace older lines of the same rows, and rewrite the README with its rows in this order.
+
+    Return the file's name below the root.
+    """
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(timezone.utc)
@@ -42,7 +45,7 @@ def keep(root: Path, lines: Sequence[Line]) -> str:
     about = {"measured": now.isoformat(timespec="seconds"), **_circumstances()}
     kept = [line for line in before if line["row"] not in rows] + [{**_rounded(line.to_json()), "run": about} for line in lines]
     path.write_text(json.dumps({"date": f"{now:%Y-%m-%d}", "lines": kept}, indent=1, ensure_ascii=False) + "\n")
-    write_readme(folder)
+    write_readme(folder, order)
     return str(FOLDER / path.name)
 
 
@@ -67,12 +70,10 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def write_readme(folder: Path) -> None:
-    from __main__ import ROWS
-
+def write_readme(folder: Path, order: Iterable[str]) -> None:
     latest: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*.json")):
-        for name in ROWS:
+        for name in order:
             lines = [line for line in json.loads(path.read_text())["lines"] if line["row"] == name]
             if lines:
                 latest[name] = lines

@@ -81,10 +81,10 @@ def test_checksums_of_another_version_are_refused_and_stay(tmp_path: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(checksums, "_VERSION", 2)
         written(tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.arrow")}
     with pytest.raises(errors.StorageError, match=r"of the spool has checksums of version 2: use a newer connector"):
         Spool(str(tmp_path), Window(100), fail_on_data_loss=True).enter(BEGIN)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.arrow")} == before
 
 
 def test_keys_of_another_version_are_refused_and_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
