@@ -1,11 +1,11 @@
 """The AMQP plane: AMQP 1.0 on sockets, translated into commands. It contains no rules of queues.
 
 Octets come up through the layers of a socket. A dispatcher turns frames into calls of links, and links hand requests to the
-commit loop. The loop carries them out while it holds the broker's lock, and sends the answers when they are durable. The order is
-in `loop.commit_loop`. The loop does not know the links, only two base classes in `loop.parties`.
+commit loop. The loop carries them out while it holds the broker's lock, and sends the answers when they are durable. The loop
+does not know the links, only two base classes in `loop.parties`.
 
 The plane's own state ends with the broker: credit, deliveries under way, detached links, and the order in which links look for
-messages. The engine holds acquired messages for the links, and recovery returns them.
+messages.
 
 - `plane`: listeners, the event loop's thread, the clock, and the requests of operators.
 - `connections/`: accepted sockets, logins, events of a connection, its limits.

@@ -26,7 +26,6 @@ _CONDITIONS: dict[type[errors.PenstockError], str] = {
 
 
 def as_error(error: Exception) -> Error:
-    """Return an error as the peer receives it."""
     if isinstance(error, Refusal):
         return Error(condition=error.condition, description=_short(str(error)))
     if isinstance(error, RemoteProtocolError):
@@ -36,7 +35,6 @@ def as_error(error: Exception) -> Error:
 
 
 def deleted(node: str) -> Error:
-    """Return the error for the links of a deleted queue or exchange."""
     return Error(condition=Condition.RESOURCE_DELETED, description=_short(f"{node!r} was deleted"))
 
 
@@ -48,7 +46,7 @@ def _short(text: str) -> str:
 
 
 def forbidden(user: str, right: Right, address: str) -> Refusal:
-    """Return the refusal. It does not reveal whether the queue exists, because the user has no right to it."""
+    """Return a refusal that does not reveal whether the queue exists."""
     return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {user!r} may not {right.name.lower()} at {address!r:.80}")
 
 

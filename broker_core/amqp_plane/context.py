@@ -1,4 +1,4 @@
-"""The surroundings that all links and connections of a plane share: settings, clock, commit loop, and the broker."""
+"""What all links and connections of a plane share: settings, clock, commit loop, and the broker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .loop.commit_loop import CommitLoop
 
 
 class PlaneContext:
-    """The surroundings of a plane's connections and links. For the loop's thread, except `call`."""
+    """The broker's and the plane's common objects. For the loop's thread, except `call`."""
 
     def __init__(self, broker: BrokerService, access: Access, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self._loop = broker, loop
         self.access, self.settings, self.nodes = access, settings, broker.nodes
-        self.now = broker.uptime_s  # the clock of all time-outs, seconds: it stands still while the process does
+        self.now = broker.uptime_s  # the clock of all time-outs, seconds
         self.wall_ms = broker.wall_ms  # milliseconds since 1970
         self.create_on_use = broker.create_on_use
         self.sender_credit = SenderCredit(broker, self.call)
@@ -29,8 +29,3 @@ class PlaneContext:
         """Have the event loop call `function`, from any thread. Does nothing if the plane has stopped."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
-
-    @property
-    def checks_user_id(self) -> bool:
-        """True if the property user-id of a message must name the user that sends it."""
-        return self.settings.amqp_check_user_id and self.access.enforced

@@ -1,4 +1,4 @@
-"""The AMQP plane: an event loop in its own thread, with listeners, limits and a clock."""
+"""The AMQP plane: an event loop in its own thread, with listeners and limits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 from .. import __version__, errors
 from ..amqp import Condition, ConnectionSettings
@@ -27,7 +27,7 @@ from ..security.log_limit import LogLimit
 from ..service.broker import BrokerService
 from ..settings.listeners import Listener, in_url
 from .conditions import Refusal
-from .connections import listing, revocation
+from .connections import listing
 from .connections.containers import SOLE, Containers
 from .connections.dispatcher import Dispatcher
 from .connections.sockets import AcceptedSocket
@@ -37,27 +37,28 @@ from .links.attach import DELAYED_DELIVERY, SHARED_SUBS
 from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
 
+T = TypeVar("T")
+
 log = logging.getLogger("penstock.amqp")
 log.addFilter(LogLimit())  # a refused client may try again a thousand times a second
 
 TICK_S = 0.25  # precision of heartbeats and time-outs
 SHORTEST_HEARTBEAT_MS = 1000  # the shortest idle time-out of a peer: half of it must be several ticks
-FIRST_FRAME_BYTES = 8192  # of an open, before we know the peer: some clients put more than 512 octets of properties there
+FIRST_FRAME_BYTES = 8192  # of an open: some clients put more than 512 octets of properties there
 STOP_GRACE_S = 2.0  # for peers to answer our close
-PASSWORD_THREADS = 2  # they check passwords, which cost time on purpose; each connection waits for at most one check
+PASSWORD_THREADS = 2  # checking a password costs time on purpose; each connection waits for at most one check
 UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
 DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets are served again
-ANSWER_S = 10.0  # the time that an operator waits for the loop
+ANSWER_S = 10.0  # an operator waits for the loop
 DOOMED = 64  # connections beyond the limit that still receive an open and a close with the reason
 
 
 class Ready(selectors.DefaultSelector):
-    """A selector that counts the sockets that the loop is about to serve."""
+    """A selector with the number of sockets that the loop is about to serve: `count`."""
 
     count = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Select as any selector does, and note the number of ready sockets in `count`."""
         ready = super().select(timeout)
         self.count = len(ready)
         return ready
@@ -67,7 +68,7 @@ class AmqpPlane:
     """The plane: it listens from construction until `close`.
 
     `flight`: scheme and port of the Flight plane. `connections`: fewer than the settings allow, if there are not enough file
-    descriptors. Raises InvalidRequest when it cannot listen at an address.
+    descriptors.
     """
 
     def __init__(
@@ -93,10 +94,10 @@ class AmqpPlane:
         self._accepted: set[AcceptedSocket] = set()
         self._acceptors: list[Acceptor] = []
         self._stopping = False
-        self._users = access.generation  # of the users file, at the last check of the peers
+        self._users = access.generation  # of the users file, when rights were last checked
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
-        self._tick_at = self._loop.time()  # the time of the next tick
+        self._tick_at = self._loop.time()
         self.context = PlaneContext(broker, access, self.settings, self._loop)
         self.call, self.sender_credit, self.commit_loop = self.context.call, self.context.sender_credit, self.context.commit_loop
         self.registry = LinkRegistry(self._loop, self.settings)
@@ -120,45 +121,41 @@ class AmqpPlane:
             first_frame_size=min(FIRST_FRAME_BYTES, settings.amqp_max_frame_bytes),
             channel_max=settings.amqp_max_sessions - 1,
             handle_max=settings.amqp_max_links - 1,
-            idle_time_out=int(settings.amqp_idle_timeout_s * 500),  # the peer is given up after twice that (2.4.5)
+            idle_time_out=int(settings.amqp_idle_timeout_s * 500),  # we give up a peer after twice that (2.4.5)
             min_remote_idle_time_out=SHORTEST_HEARTBEAT_MS,
             max_message_size=settings.max_message_bytes,
             max_unfinished_size=UNFINISHED_MESSAGES * settings.max_message_bytes,
-            answers_violations=False,  # an error follows the answers to all earlier frames
+            answers_violations=False,  # the dispatcher answers, after all earlier frames
             errant_link_ends_session=False,
             offered_capabilities=("ANONYMOUS-RELAY", SOLE, SHARED_SUBS, DELAYED_DELIVERY),
             properties={"product": "Penstock", "version": __version__},
         )
 
     def count_connections(self) -> int:
-        """Return how many connections are open."""
         return len(self._accepted)
 
-    def _run(self, coroutine: Any) -> Any:
-        future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return future.result()
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def _listen(self) -> None:
         for listener in self._listeners:
             sockets, port = bound(listener.host.strip("[]"), listener.port)
-            acceptor = Acceptor(self._loop, sockets, partial(AcceptedSocket, self, listener), self._starved)
+            starved = partial(self.broker.connections.cannot_accept, "AMQP")
+            acceptor = Acceptor(self._loop, sockets, partial(AcceptedSocket, self, listener), starved)
             self._acceptors.append(acceptor)
             acceptor.start()
             host = listener.host if listener.host not in ("0.0.0.0", "::") else socket.gethostname()
             self.urls.append(f"{listener.scheme}://{in_url(host)}:{port}")
         self._tick()
 
-    def _starved(self, reason: str) -> None:
-        self.broker.connections.cannot_accept("AMQP", reason)
-
     # --- connections
 
     def now(self) -> float:
-        """Return the time in seconds, for all time-outs of the plane. It stands still while the process does."""
+        """Return the time in seconds, for all time-outs of the plane. It stands still while the process does not run."""
         return self.broker.uptime_s()
 
     def enter(self, accepted: AcceptedSocket) -> bool:
-        """Add an accepted socket. Returns False when there are too many for even an answer."""
+        """Add an accepted socket. Returns False if there are too many, even for an answer."""
         if self._stopping or len(self._accepted) >= self.settings.amqp_max_connections + DOOMED:
             open_connections = counted(len(self._accepted), "connection")
             log.warning("%s: turned away, %s open", accepted.address, open_connections, extra={"peer": accepted.address})
@@ -167,7 +164,6 @@ class AmqpPlane:
         return True
 
     def admit(self, peer: Dispatcher) -> None:
-        """Let a peer open. Raises Refusal beyond a limit."""
         peer.socket.opened()
         if len(self._accepted) > self.settings.amqp_max_connections:
             raise Refusal(
@@ -178,55 +174,45 @@ class AmqpPlane:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {peer.user!r} has {most} connections, the limit")
 
     def left(self, peer: Dispatcher) -> None:
-        """Forget a peer whose connection is lost; its container and its limits are free for others."""
         self.containers.leave(peer)
         self.unfinished.forget(peer)
         self.commit_loop.forget(peer.transport)
 
     def leave(self, accepted: AcceptedSocket) -> None:
-        """Remove a closed socket: it no longer counts as a connection."""
         self._accepted.discard(accepted)
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return the TLS context for the next connection; for listeners with TLS only."""
         assert self._tls_context is not None  # a listener with TLS was checked to have a certificate
         return self._tls_context()
 
-    # --- requests of operators (see `service.connections`)
+    # --- requests of operators, from other threads
 
     def connections(self) -> list[dict[str, Any]]:
-        """Describe the open connections. From another thread."""
-        descriptions: list[dict[str, Any]] = self._answer(self._described())
-        return descriptions
+        """Describe the open connections."""
+        return self._answer(self._described())
 
     async def _described(self) -> list[dict[str, Any]]:
-        descriptions, wall_us, groups = [], self.broker.wall_ms() * 1000, listing.HeldGroups(self.broker.nodes)
-        for number, accepted in enumerate(list(self._accepted), 1):
-            described = listing.described(accepted, self.now(), wall_us, groups)
-            if described is not None:
-                descriptions.append(described)
-            if number % DESCRIBED_AT_ONCE == 0:
-                await asyncio.sleep(0)  # other sockets are served
-        return descriptions
+        wall_us, groups_held = self.broker.wall_ms() * 1000, cache(self.nodes.groups_held)
+        return [listing.described(socket, self.now(), wall_us, groups_held) async for socket in self._open()]
 
     def slow_consumers(self) -> Counter[str]:
-        """Count slow consumers by queue. From another thread."""
-        counts: Counter[str] = self._answer(self._slow())
-        return counts
+        """Count slow consumers by queue."""
+        return self._answer(self._slow())
 
     async def _slow(self) -> Counter[str]:
-        counts: Counter[str] = Counter()
+        return Counter([queue async for socket in self._open() for queue in listing.slow(socket, self.now())])
+
+    async def _open(self) -> AsyncIterator[AcceptedSocket]:
+        """Yield the sockets of open connections. Other sockets are served meanwhile."""
         for number, accepted in enumerate(list(self._accepted), 1):
-            counts.update(listing.slow(accepted, self.now()))
+            if accepted.peer is not None and accepted.peer.opened and not accepted.peer.gone:
+                yield accepted
             if number % DESCRIBED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return counts
 
     def close_connection(self, identifier: str, reason: str) -> bool:
-        """Close a connection with a reason, and return its messages. Returns False if there is no such connection. From another
-        thread.
-        """
-        return bool(self._answer(self._close_one(identifier, reason)))
+        """Close a connection, and return its messages. Returns False if there is no such connection."""
+        return self._answer(self._close_one(identifier, reason))
 
     async def _close_one(self, identifier: str, reason: str) -> bool:
         for accepted in self._accepted:
@@ -236,10 +222,10 @@ class AmqpPlane:
                 return True
         return False
 
-    def _answer(self, coroutine: Any) -> Any:
+    def _answer(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, and return its result. Raises ResourceLimit after `ANSWER_S`."""
         try:
-            future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:  # the loop is closed
             coroutine.close()
             raise errors.ResourceLimit("the broker stops") from None
@@ -249,10 +235,8 @@ class AmqpPlane:
             future.cancel()
             raise errors.ResourceLimit(f"the AMQP plane has not answered within {ANSWER_S:g} s: try again") from None
 
-    # --- the other plane
-
     def flight_properties(self, user: str) -> Mapping[str, Any]:
-        """Return the properties of our open about the Flight plane: its address, and a token for it if there are users."""
+        """Return the properties of our open with the address of the Flight plane, and a token for it if there are users."""
         if self._flight is None:
             return {}
         scheme, port = self._flight
@@ -271,7 +255,7 @@ class AmqpPlane:
         self._tick_at = self._loop.time() + TICK_S
         self._loop.call_at(self._tick_at, self._tick)  # first: after any failure below, the next tick still comes
         now = self.now()
-        self.access.refresh()  # the Flight plane calls it as well, so its result does not show whether the users changed
+        self.access.refresh()  # its result is no use: the Flight plane may have called it first
         self.sender_credit.tick(now)
         for peer in self.unfinished.late():
             text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the memory of half-sent messages"
@@ -282,14 +266,14 @@ class AmqpPlane:
         queues, exchanges = self.nodes.there(names)
         before, self._users = self._users, self.access.generation
         if self._users != before:
-            revocation.enforce_detached(self.access, self.registry)
+            self.registry.check_rights()
         for accepted in sockets:
             try:
                 accepted.tick(now)
                 if accepted.peer is not None:
                     accepted.peer.look_at_links(now, queues, exchanges)
                     if self._users != before:
-                        revocation.enforce(accepted.peer)
+                        accepted.peer.check_rights()
             except Exception:  # a bug that concerns one peer: the others still have their time-outs
                 log.exception("%s: cut off, because it cannot be looked after", accepted.address)
                 accepted.abort()
@@ -321,7 +305,7 @@ class AmqpPlane:
         for endpoint in self.registry.links():
             endpoint.end_cause = Cause.BROKER_LOST
             self.registry.expire(endpoint)
-        until = self._loop.time() + STOP_GRACE_S  # not the broker's clock: a stop must end even if that clock stands still
+        until = self._loop.time() + STOP_GRACE_S  # not the plane's clock, which may stand still
         while (self._accepted or len(self.registry)) and self._loop.time() < until:
             await asyncio.sleep(0.01)
         for accepted in list(self._accepted):

@@ -81,7 +81,6 @@ def test_what_is_no_upgrade_to_amqp_is_refused_in_http(cut: Cut, data: bytes, st
     assert len(answer) + len(str(error)) < 1000  # the peer's text is neither repeated nor logged at length
     assert (b"sec-websocket-version: 13" in answer.lower()) == (status == 426)
     assert layer.receive(request()) == b""
-    layer.receive_eof()
 
 
 def test_a_request_for_ever_is_ended() -> None:

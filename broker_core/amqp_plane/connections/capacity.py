@@ -1,9 +1,8 @@
-"""Limits on unsettled deliveries, of a session and of a connection: the capacity that they leave, and the links that wait for it.
+"""Limits on the unsettled deliveries of a session and of a connection, and the links that wait for capacity.
 
 A link at a limit waits in a line: the session's, or the connection's. When deliveries are settled, as many links are woken as
-there is capacity for, the least recently served first. So if a peer with many links settles one delivery, one link is asked, and
-no link takes all the capacity repeatedly. A woken link may take nothing. So if capacity is left after the next commit, more links
-are woken, twice as many each time.
+there is capacity for, the least recently served first. So a link cannot take all the capacity repeatedly. A woken link may take
+nothing. So if capacity is left after the next commit, more links are woken, twice as many each time.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Place = tuple[int, int, ReceiverLink]  # when it last took messages, a unique nu
 
 
 class Capacity:
-    """Counts of the messages that the links of one connection hold, and of the messages that they may still take."""
+    """The limits of one connection."""
 
     def __init__(self, connection: Connection, loop: CommitLoop, settings: Settings) -> None:
         self._connection, self._loop, self._settings = connection, loop, settings
@@ -39,15 +38,13 @@ class Capacity:
 
     @property
     def held(self) -> int:
-        """Count the messages that the peer has, or is about to receive."""
+        """The number of messages that the peer has, or is about to receive."""
         return self._connection.unsettled_sent + self._underway
 
     def held_in(self, session: Session) -> int:
-        """Count the same messages of one session."""
         return len(session.outgoing) + self.underway.get(session, 0)
 
     def add_underway(self, session: Session, change: int) -> None:
-        """Add to the number of messages that are acquired for links of a session and have not left."""
         count = self.underway.get(session, 0) + change
         if count:
             self.underway[session] = count
@@ -71,7 +68,6 @@ class Capacity:
     # --- who waits
 
     def wait(self, link: ReceiverLink) -> None:
-        """Let a link wait that could take messages within the limits."""
         if link not in self._places:
             session = link.session
             self._stand(session if self._free(session) <= 0 else None, (link.took_at, next(self._numbers), link))
@@ -83,7 +79,6 @@ class Capacity:
         return self._takes
 
     def leave(self, link: ReceiverLink) -> None:
-        """Remove a link from its line: it has ended, or has taken messages."""
         line, place = self._places.pop(link, (None, None))
         if place is not None:
             places = self._lines[line]
@@ -92,7 +87,7 @@ class Capacity:
                 del self._lines[line]
 
     def gained(self, session: Session) -> None:
-        """Wake links that wait for a limit: deliveries of this session were settled, or will not leave."""
+        """Wake links that wait: deliveries of this session were settled, or will not leave."""
         if self._places:
             self._let_on(session)
             self._wake()
@@ -110,7 +105,7 @@ class Capacity:
         return place
 
     def _let_on(self, session: Session, least: int = 0) -> None:
-        """Let links that waited for their session wait for their connection, in the order in which they last took messages."""
+        """Move links from the line of their session to that of the connection."""
         free = self._free(session)
         for _ in range(max(free, least) if free > 0 else 0):
             place = self._first(session)
@@ -120,7 +115,7 @@ class Capacity:
             self._again[session] = None
 
     def _wake(self, least: int = 0) -> None:
-        """Wake as many links as there is capacity for, including links that are woken already, or `least`."""
+        """Wake as many links as there is capacity for, including woken ones, or `least`."""
         free, before = self._free(None), self._woken
         most = max(free, least) if free > 0 else 0
         while self._woken < most and (place := self._first(None)) is not None:
@@ -131,7 +126,7 @@ class Capacity:
             self._loop.after_all(self._look_again)
 
     def _look_again(self) -> None:
-        """Wake more links if the woken ones, which have been asked, have left capacity."""
+        """Wake more links if the woken ones have left capacity."""
         woken, self._woken = self._woken, 0
         again, self._again = self._again, {}
         for session in again:
@@ -141,12 +136,10 @@ class Capacity:
     # --- the end
 
     def forget(self, session: Session) -> None:
-        """Forget a session that has ended; its capacity is for others."""
         self.add_underway(session, -self.underway.get(session, 0))
         self.gained(session)
 
     def clear(self) -> None:
-        """Forget everything: the connection is lost."""
         self.underway.clear()
         self._underway = 0
         self._places.clear()

@@ -1,7 +1,7 @@
 """Connections by container, and the number of connections of a user.
 
 A container may demand to be connected only once (OASIS *sole connection for container*). Its policy names the connection that is
-closed: the older one or the newer one. The policy of the older connection precedes that of the newer one.
+closed: the older or the newer one. The policy of the older connection has precedence.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ class Containers:
         self._users: dict[str, int] = {}
 
     def count(self, user: str) -> int:
-        """Count the connections of a user."""
         return self._users.get(user, 0)
 
     def enter(self, peer: Peer, theirs: Open) -> list[Peer]:
         """Add a connection that is about to be opened. Returns the connections that it replaces, which the caller closes.
-
-        Raises Refusal if its container has a connection that does not accept another one.
+        Raises Refusal.
         """
         if SOLE in theirs.desired_capabilities:
             asked = (theirs.properties or {}).get(POLICY)
@@ -54,7 +52,7 @@ class Containers:
         return replaced
 
     def leave(self, peer: Peer) -> None:
-        """Remove a connection that is lost, whether or not it had entered."""
+        """Remove a lost connection, whether or not it had entered."""
         key = (peer.user, peer.container)
         peers = self._peers.get(key, [])
         if peer in peers:

@@ -26,8 +26,8 @@ from ..links import attach
 from ..links.endpoint import DETACHED
 from ..links.outgoing_link import OutgoingLink
 from ..transactions.registry import ConnectionTransactions
-from . import containers, revocation
-from .peer import LINE, Peer
+from . import containers
+from .peer import LINE, LOGIN_CHANGED, Peer
 
 if TYPE_CHECKING:
     from ..plane import AmqpPlane
@@ -70,16 +70,12 @@ class Dispatcher(Peer):
     # --- octets
 
     def receive(self, data: bytes, now: float) -> None:
-        """Read octets of the peer that have come through the layers."""
         self.happened(self.log_in(data, now) if self.logging_in else self.connection.events_in(data, now))
 
     def log_in(self, data: bytes, now: float) -> Iterator[events.Event]:
-        """Read octets up to the end of the login, and count a failure; `happened` reads the rest.
-
-        From any thread, while the loop does not read.
-        """
+        """Read octets up to the end of the login; `happened` reads the rest. From any thread, while the loop does not read."""
         attempts = self.context.access.attempts
-        # Checking a proof takes microseconds. One check at a time, so that attempts that come together cannot exceed the limit.
+        # One check of a proof at a time, which takes microseconds: attempts that come together cannot exceed the limit.
         with attempts.turn if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
             happening = self.connection.events_in(data, now)
             first = next(happening, None)
@@ -88,7 +84,7 @@ class Dispatcher(Peer):
         return happening if first is None else itertools.chain((first,), happening)
 
     def happened(self, happening: Iterable[events.Event]) -> None:
-        """Handle the events in some octets, each before the next is read. Opens and begins are answered here."""
+        """Handle events, each before the next is read."""
         for event in happening:
             if self.gone and not isinstance(event, events.AuthenticationFailed):
                 return  # the connection was lost while its password was checked
@@ -105,11 +101,6 @@ class Dispatcher(Peer):
         for event in self.connection.tick(now):
             self._handlers[type(event)](event)
         self.transport.send()
-
-    def flowing(self) -> None:
-        """Continue to send: the socket takes octets again."""
-        for endpoint in self.links.values():
-            endpoint.flowed()
 
     # --- login, open, close
 
@@ -136,15 +127,12 @@ class Dispatcher(Peer):
         return True
 
     def _on_open(self, theirs: Open) -> None:
-        """Answer a peer's open. Our open contains data for this user alone: the address of the Flight plane, and a token for
-        it.
-        """
         plane, connection = self.plane, self.connection
         self.container = theirs.container_id
         self.opened = True
         properties = {**(plane.protocol.properties or {}), **plane.flight_properties(self.user)}
         refusal = self._refusal(theirs)
-        # Only the numbers of its open are still needed. There may be many connections, so the rest is dropped.
+        # Only the numbers of its open are still needed, and there may be many connections.
         theirs.hostname = theirs.properties = None
         theirs.outgoing_locales = theirs.incoming_locales = theirs.offered_capabilities = theirs.desired_capabilities = ()
         if self.sole is not None:
@@ -169,8 +157,8 @@ class Dispatcher(Peer):
 
     def _refusal(self, theirs: Open) -> Refusal | None:
         try:
-            if not revocation.holds(self.context.access, self):  # after the token was made: it must not be a later record's
-                raise Refusal(Condition.UNAUTHORIZED_ACCESS, revocation.CHANGED)
+            if not self.has_valid_login:  # after the token was made: it must not be a later record's
+                raise Refusal(Condition.UNAUTHORIZED_ACCESS, LOGIN_CHANGED)
             self.plane.admit(self)
             for older in self.plane.containers.enter(self, theirs):
                 older.close(containers.REPLACED)
@@ -200,7 +188,6 @@ class Dispatcher(Peer):
         self.loop.after_all(partial(self._answer_violation, event))
 
     def _answer_violation(self, event: events.Violated) -> None:
-        """Send the peer its error, behind the answers to all its earlier frames."""
         link, session = event.link, event.session
         if link is not None:
             self.say(link, link.answer_violation)
@@ -220,19 +207,16 @@ class Dispatcher(Peer):
         self.transport.expect_close()
 
     def lost(self) -> None:
-        """End a peer whose transport is lost: messages of its links go back before any later attach is answered."""
+        """End a peer whose transport is lost."""
         if not self.gone:
             self.gone = True
             self.connection.receive_eof()
             self._connection_ended()
-            self.connection.forget_all()  # a link that lives on would keep it in memory
-            self.loop.after_all(self._forget_all)
+            # A detached link would keep all of this in memory.
+            self.connection.forget_all()
+            self.loop.after_all(self.capacity.clear)
+            self.loop.after_all(self._blocked.clear)
             self.plane.left(self)
-
-    def _forget_all(self) -> None:
-        """Forget all that a link which lives on would keep in memory with its peer."""
-        self.capacity.clear()
-        self._blocked.clear()
 
     # --- sessions and links
 
@@ -274,7 +258,7 @@ class Dispatcher(Peer):
             del waiting[link]  # if it has to wait again, others come first
             self._at(link.link, lambda endpoint: endpoint.flowed())
         if event.completed is not None and session.remote_incoming_window <= 0:
-            # The rest of its message took the last of the window. A drain needs no window, so it is still answered.
+            # The rest of its message took the last of the window. A drain needs no window.
             self._at(event.completed, lambda endpoint: endpoint.flowed())
         if event.link is not None:
             self._at(event.link, lambda endpoint: endpoint.flowed())
@@ -306,7 +290,7 @@ class Dispatcher(Peer):
             if link.state is LinkState.DETACH_RCVD and link.session.may_send:
                 link.detach(closed=closed, error=None if endpoint is None else endpoint.detach_error)
                 self.send_soon()
-            if endpoint is None or endpoint.ended:  # otherwise its deliveries live on
+            if endpoint is None or endpoint.ended:  # otherwise its deliveries are kept
                 link.session.forget(link)
 
         if endpoint is None or closed or event.error is not None:

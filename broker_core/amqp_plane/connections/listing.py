@@ -1,12 +1,11 @@
-"""Connections as an operator sees them: user, address, links, and which of them are slow."""
+"""Open connections as an operator sees them. In the loop's thread; `now`: the plane's clock, seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...service.connections import SLOW_S
-from ...service.nodes import Nodes
 from ..links.endpoint import LinkEnd
 from ..links.outgoing_link import OutgoingLink
 from .sockets import AcceptedSocket
@@ -16,27 +15,14 @@ MAX_LINKS = 200  # of one connection that are described; `linkCount` has them al
 SHORT = 200  # characters of a name that a peer chose
 
 
-class HeldGroups:
-    """The message groups that links hold, looked up once for each queue while connections are listed."""
-
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
-        self._of: dict[str, dict[int, list[str]]] = {}
-
-    def of(self, queue: str, holder: int) -> list[str]:
-        """Return the groups of a holder, by name."""
-        if queue not in self._of:
-            self._of[queue] = self._nodes.groups_held(queue)
-        return self._of[queue].get(holder, [])
+GroupsHeld = Callable[[str], dict[int, list[str]]]  # the message groups of a queue, by holder
 
 
-def described(socket: AcceptedSocket, now: float, wall_us: int, groups: HeldGroups) -> dict[str, Any] | None:
-    """Describe an open connection; None for another one. In the loop's thread. `now`: the plane's clock, seconds."""
+def described(socket: AcceptedSocket, now: float, wall_us: int, groups_held: GroupsHeld) -> dict[str, Any]:
     peer = socket.peer
-    if peer is None or not peer.opened or peer.gone:
-        return None
+    assert peer is not None  # it has opened
     stalled = socket.stalled_since is not None and now - socket.stalled_since > STALLED_S
-    links = [_link(endpoint, now, groups) for endpoint in list(peer.links.values())[:MAX_LINKS]]
+    links = [_link(endpoint, now, groups_held) for endpoint in list(peer.links.values())[:MAX_LINKS]]
     return {
         "id": identifier(socket),
         "protocol": "amqp",
@@ -59,10 +45,9 @@ def identifier(socket: AcceptedSocket) -> str:
 
 
 def slow(socket: AcceptedSocket, now: float) -> Iterator[str]:
-    """Yield the queue of each slow consumer of a connection. In the loop's thread."""
-    peer = socket.peer
-    if peer is not None and peer.opened and not peer.gone:
-        yield from (endpoint.queue for endpoint in peer.links.values() if _is_slow(endpoint, now))
+    """Yield the queue of each slow consumer of a connection."""
+    if socket.peer is not None:
+        yield from (endpoint.queue for endpoint in socket.peer.links.values() if _is_slow(endpoint, now))
 
 
 def _is_slow(endpoint: LinkEnd, now: float) -> bool:
@@ -77,14 +62,14 @@ def _is_slow(endpoint: LinkEnd, now: float) -> bool:
     )
 
 
-def _link(endpoint: LinkEnd, now: float, groups: HeldGroups) -> dict[str, Any]:
+def _link(endpoint: LinkEnd, now: float, groups_held: GroupsHeld) -> dict[str, Any]:
     held: list[str] = []
     if not isinstance(endpoint, OutgoingLink):
         role, held_s = "producer", None
     else:
         role, held_s = "consumer" if endpoint.acquires else "browser", round(endpoint.held_for(now), 1)
         if endpoint.acquires and endpoint.queue and endpoint.holder:
-            held = groups.of(endpoint.queue, endpoint.holder)
+            held = groups_held(endpoint.queue).get(endpoint.holder, [])
     return {
         "name": endpoint.link.name[:SHORT],
         "role": role,

@@ -1,4 +1,4 @@
-"""A connection's peer as its links see it: its user, its rights, its links, and how they and the connection end.
+"""A connection's peer as its links see it.
 
 Answers about queues (attach, detach, end, close) are effects: they leave after the answers to all earlier frames of the peer. So
 a close is answered when all earlier requests are durable and answered.
@@ -14,7 +14,7 @@ from functools import partial
 from ...amqp import Condition, Connection
 from ...amqp.errors import LocalProtocolError
 from ...amqp.links import UNANSWERED, Link
-from ...amqp.performatives import Attach, Error
+from ...amqp.performatives import Error
 from ...amqp.sessions import Session
 from ...amqp.states import LinkState
 from ...engine.columns.states import Cause
@@ -22,7 +22,7 @@ from ...engine.commands import Maker
 from ...logs import one_line
 from ...security.rights import Right
 from ...security.users import ANONYMOUS
-from ..conditions import deleted
+from ..conditions import as_error, deleted, forbidden
 from ..context import PlaneContext
 from ..links.endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, LinkEnd, Resumable
 from ..links.registry import LinkRegistry
@@ -34,6 +34,7 @@ log = logging.getLogger("penstock.amqp")
 
 _numbers = itertools.count()
 LINE = 600  # characters of one entry in the log
+LOGIN_CHANGED = "the user was changed or removed after this login: log in again"
 
 
 class Peer:
@@ -47,14 +48,14 @@ class Peer:
         self.connection = transport.connection = connection
         self.capacity = Capacity(connection, self.loop, context.settings)
         self.user = ANONYMOUS
-        self.identity: str | None = ""  # of the user's record that the login was checked against
+        self.identity: str | None = ""  # of the user's record at the login
         self.container = ""
         self.identifier = f"{transport.address} {next(_numbers)}"  # unique in one life of the broker
         self.sole: int | None = None  # the policy of a container that accepts one connection only
         self.opened = False
         self.gone = False
         self.links: dict[Link, LinkEnd] = {}
-        self.detached: dict[Link, Resumable] = {}  # links that live on: see `links.registry`
+        self.detached: dict[Link, Resumable] = {}
         self._blocked: dict[Session, list[Callable[[], None]]] = {}  # actions for when a session's frames have left
         self.squeezed: dict[Session, dict[ReceiverLink, None]] = {}  # links that wait for the window, the longest wait first
 
@@ -62,34 +63,47 @@ class Peer:
         return f"{self.transport.address} ({self.user}{f', {self.container!r:.60}' if self.container else ''})"
 
     def log(self, text: str) -> None:
-        """Write a line about this peer into the broker's log, cut to `LINE` characters."""
         log.info("%s: %s", self, one_line(text, LINE), extra={"peer": self.transport.address, "user": self.user})
 
     def send_soon(self) -> None:
-        """Send the output of the protocol machine at the end of the commit."""
         self.loop.send_soon(self.transport)
 
     @property
-    def stalled(self) -> bool:
-        """True while the socket takes no more octets: no messages are acquired for this peer."""
-        return self.transport.stalled
+    def maker(self) -> Maker:
+        return Maker(self.user, self.context.settings.amqp_max_nodes_per_user)
+
+    # --- rights
 
     def may(self, right: Right, queue: str) -> bool:
-        """Return True if the peer's user has this right on a queue."""
         return self.context.access.may(self.user, right, queue)
 
     @property
-    def maker(self) -> Maker:
-        """The maker of queues and exchanges that a link makes."""
-        return Maker(self.user, self.context.settings.amqp_max_nodes_per_user)
+    def has_valid_login(self) -> bool:
+        """True if the user still has the same password and certificates."""
+        return self.context.access.identity(self.user) == self.identity
+
+    def may_use(self, endpoint: LinkEnd) -> bool:
+        """Return False if a link has lost its permission. Messages to the anonymous terminus are checked one by one instead."""
+        return endpoint.terminus.named is None or self.may(endpoint.right, endpoint.terminus.named)
+
+    def check_rights(self) -> None:
+        """Close the connection, or detach links, if the users file has changed. A peer that has not opened is checked then."""
+        if not self.opened:
+            return
+        if not self.has_valid_login:
+            self.log(LOGIN_CHANGED)
+            error = Error(condition=Condition.UNAUTHORIZED_ACCESS, description=LOGIN_CHANGED)
+            self.close(error, permanently=True, cause=Cause.LINK_CLOSED)
+            return
+        for endpoint in list(self.links.values()):
+            if not self.may_use(endpoint):
+                refusal = forbidden(self.user, endpoint.right, endpoint.terminus.named or "")
+                self.detach(endpoint, as_error(refusal), Cause.LINK_CLOSED)
 
     # --- close
 
     def close(self, error: Error | None, *, permanently: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
-        """Close the connection: the broker stops, or the peer exceeded a limit.
-
-        `permanently`: none of its links lives on. `cause`: why its messages go back.
-        """
+        """Close the connection. `permanently`: no link is kept detached. `cause`: why its messages go back."""
         for endpoint in (*self.links.values(), *self.detached.values()):
             endpoint.end_cause = cause
         if permanently:
@@ -104,12 +118,12 @@ class Peer:
         if self.connection.may_send:
             self.connection.close(error)
             self.transport.expect_close()
-        elif not self.gone and self.connection.local_open is None:  # it has received no open, so no close can be sent
+        elif not self.gone and self.connection.local_open is None:  # no close without an open
             self.transport.abort()
         self.send_soon()
 
     def _session_ended(self, session: Session) -> None:
-        """Detach the links of a session; that does not close them."""
+        """Detach the links of a session, without closing them."""
         self.registry.session_ended(self, session)
         for link in [link for link in self.links if link.session is session]:
             self.registry.leave(self.links[link], SESSION_ENDED)
@@ -139,7 +153,10 @@ class Peer:
             session.end(Error(condition=condition, description=str(error)[:200]))
             self._unblock(session)
             self.loop.after_all(partial(self.capacity.forget, session))
-        _forget_terms(link.local_attach, link.remote_attach)
+        for attach in (link.local_attach, link.remote_attach):
+            if attach is not None:  # its modes and sizes are still needed; the rest would stay in memory
+                attach.source = attach.target = attach.unsettled = attach.properties = None
+                attach.offered_capabilities = attach.desired_capabilities = ()
         self.send_soon()
 
     def awaits_attach(self, link: Link) -> bool:
@@ -147,9 +164,7 @@ class Peer:
         return link.state in UNANSWERED and link.session.may_send
 
     def when_unblocked(self, session: Session, action: Callable[[], None]) -> None:
-        """Call `action` when the frames that wait for the window of a session have left, or at the latest when a link of it
-        ends.
-        """
+        """Call `action` when the frames that wait for a session's window have left, or when a link of the session ends."""
         self._blocked.setdefault(session, []).append(action)
 
     def _unblock(self, session: Session) -> None:
@@ -157,7 +172,7 @@ class Peer:
             action()
 
     def detach(self, endpoint: LinkEnd, error: Error, cause: Cause = Cause.LINK_LOST) -> None:
-        """Detach a link with an error. Does nothing if it has ended. `cause`: why its messages go back."""
+        """Detach a link with an error, unless it has ended. `cause`: why its messages go back."""
         if endpoint.link in self.links:
             endpoint.end_cause = cause
             self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
@@ -174,7 +189,7 @@ class Peer:
         self.loop.after_all(lambda: self._say_detach(endpoint.link, error))
 
     def _end(self, links: list[Link], error: Error | None) -> None:
-        """End links. An error is sent when their messages are back in the queue."""
+        """End links. The error is sent when their messages are back in the queue."""
         for link in links:
             endpoint = self.links.get(link)
             if endpoint is not None:
@@ -216,16 +231,8 @@ class Peer:
                 self.detach(endpoint, deleted(named), Cause.LINK_CLOSED)
 
     def forget(self, endpoint: LinkEnd) -> None:
-        """Remove a link; its requests are still carried out."""
+        """Remove a link. Its requests are still carried out."""
         self.links.pop(endpoint.link, None)
         if endpoint.session in self._blocked:
             self.loop.after_all(partial(self._unblock, endpoint.session))
         self.registry.release(endpoint)
-
-
-def _forget_terms(*attaches: Attach | None) -> None:
-    """Drop an answered attach except for its modes and sizes: otherwise each of a peer's links could keep a frame in memory."""
-    for attach in attaches:
-        if attach is not None:
-            attach.source = attach.target = attach.unsettled = attach.properties = None
-            attach.offered_capabilities = attach.desired_capabilities = ()

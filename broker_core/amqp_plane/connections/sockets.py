@@ -1,8 +1,4 @@
-"""Accepted sockets: their layers, their login, and their time limits.
-
-The event loop passes octets up through the layers to the `Dispatcher`, which exists once the layers are ready. A peer that does
-not open in time, or stays stalled, is cut off.
-"""
+"""Accepted sockets: their layers, their login, and their time limits."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ STRANGER_READ, READ = 16 << 10, 256 << 10
 
 
 class AcceptedSocket(Transport, asyncio.Protocol):
-    """One accepted socket, as the event loop serves it."""
+    """One accepted socket, as the event loop serves it. `peer` exists once the layers are ready."""
 
     def __init__(self, plane: AmqpPlane, listener: Listener) -> None:
         layer = stack(plane.tls_context() if listener.tls else None, listener.websocket)
@@ -42,13 +38,12 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         self.plane = plane
         self.listener = listener
         self.peer: Dispatcher | None = None
-        self._begun = False  # octets were read
+        self._has_read = False
         self._checking: Future[Iterator[Event]] | None = None
 
     # --- the loop's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the login, with its time limit; drop the socket if the plane has no room for it."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = f"[{peer[0]}]:{peer[1]}" if peer and ":" in peer[0] else f"{peer[0]}:{peer[1]}" if peer else "?"
@@ -74,8 +69,8 @@ class AcceptedSocket(Transport, asyncio.Protocol):
             loop.read()
 
     def _read(self, data: bytes) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self._has_read:
+            self._has_read = True
             here = wrong_port.TLS if self.listener.tls else wrong_port.HTTP if self.listener.websocket else wrong_port.AMQP
             wrong = wrong_port.mismatch(here, wrong_port.spoken(data))
             if wrong is not None:
@@ -96,18 +91,13 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         if self._layer.closed:
             self.close()
 
-    def eof_received(self) -> bool:
-        """Return False: the transport closes, since AMQP has no half-closed connections."""
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the peer, and give up a check of its password that has not begun."""
         self._transport = None
         if self._checking is not None:
-            self._checking.cancel()  # else clients that reconnect again and again could queue more checks than there are peers
+            self._checking.cancel()  # otherwise clients that reconnect could queue more checks than there are peers
         if self.peer is not None:
             self.peer.lost()
-        self._layer = stack(None, websocket=False)  # a link that lives on would keep its buffers
+        self._layer = stack(None, websocket=False)  # a detached link would keep its buffers
         self.plane.leave(self)
 
     def pause_writing(self) -> None:
@@ -117,11 +107,10 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         self.pause(FULL)
 
     def resume_writing(self) -> None:
-        """Read again, and let the links send on: the socket takes octets."""
         self._stuck_until = self.stalled_since = None
         self.resume(FULL)
-        if self.peer is not None:
-            self.peer.flowing()
+        for endpoint in () if self.peer is None else self.peer.links.values():
+            endpoint.flowed()
 
     # --- the login
 
@@ -163,7 +152,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         peer = self.peer
         assert peer is not None
         if peer.logging_in and "PLAIN" in self.listener.mechanisms:
-            # Checking a password costs some 20 ms on purpose: in a thread of its own, while this socket is not read.
+            # Checking a password costs some 20 ms on purpose.
             self.pause(LOGIN)
             self._checking = self.plane.passwords.submit(peer.log_in, data, self.plane.now())
             self._checking.add_done_callback(lambda done: self.plane.call(lambda: self._checked(done)))
@@ -177,7 +166,6 @@ class AcceptedSocket(Transport, asyncio.Protocol):
             self.resume(LOGIN)
 
     def opened(self) -> None:
-        """Lift the login's time limit and its small reads: the login is over."""
         self._deadline = None
         self._read_at_most(READ)
 
@@ -189,7 +177,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
     # --- time
 
     def tick(self, now: float) -> None:
-        """Cut off a peer that is too slow; let the protocol machine keep its time."""
+        """Cut off a peer that is too slow; otherwise check heartbeats."""
         if self._stuck_until is not None and now >= self._stuck_until:
             self._cut_off(FULL)
         elif self._deadline is not None and now >= self._deadline:

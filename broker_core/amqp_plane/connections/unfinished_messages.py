@@ -1,4 +1,4 @@
-"""Messages whose last frame has not come, over all connections: the broker holds their beginnings in memory."""
+"""Messages whose last frame has not come: the broker holds their beginnings in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _UnfinishedBytes(NamedTuple):
 
 
 class UnfinishedMessages:
-    """Octets that each connection holds, and the limits of a user and of all users. `now`: the plane's clock, seconds."""
+    """Octets that each connection holds, with limits for a user and for all users. `now`: the plane's clock, seconds."""
 
     def __init__(self, message_bytes: int, now: Callable[[], float]) -> None:
         self._now = now
@@ -45,10 +45,9 @@ class UnfinishedMessages:
         return more <= 0 or (self.octets <= self._in_all and self._users[peer.user] <= self._of_one_user)
 
     def late(self) -> list[Peer]:
-        """The connections that have held messages for too long without completing one."""
+        """Return the connections that have held messages for too long without completing one."""
         now = self._now()
         return [p for p, held in self._held.items() if now - held.since > TIMEOUT_S + held.octets / LEAST_RATE]
 
     def forget(self, peer: Peer) -> None:
-        """Forget a lost connection and its octets."""
         self.may_keep(peer, 0)

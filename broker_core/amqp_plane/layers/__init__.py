@@ -1,7 +1,6 @@
-"""Layers between a socket and AMQP: TLS, WebSocket, both or neither, each with octets in and octets out.
+"""Layers between a socket and AMQP: `tls`, `websocket`, both or neither (`base`).
 
-`stack` makes the layers of a listener from `tls` and `websocket`. `base` defines the interface. The layers have no sockets and no
-clock: the caller reads, writes, and gives up on a slow peer.
+The layers have no sockets and no clock: the caller reads, writes, and gives up on a slow peer.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ import ssl
 
 from .base import Layer, LayerError, PlainLayer, Stack
 
-__all__ = ["Layer", "LayerError", "Plain", "Stack", "stack"]
+__all__ = ["Layer", "LayerError", "Stack", "stack"]
 
 
 def stack(context: ssl.SSLContext | None, websocket: bool) -> Layer:
-    """Return the layers of one connection: TLS, if there is a context, then WebSocket, if asked for."""
     layers: list[Layer] = []
     if context is not None:
         from .tls import TlsLayer

@@ -1,16 +1,7 @@
 """One interface for every layer, and layers on top of each other.
 
-How to use a layer:
-
-    try:
-        octets = layer.receive(read)                        # or layer.receive_eof() when the socket has ended
-    except LayerError as error:
-        octets, over = error.received, True                 # these came before the error
-    layer.send(answer)                                      # once layer.ready
-    socket.write(layer.data_to_send())                      # after each of these calls, also after an error
-
-A layer keeps little: it passes octets on immediately, and bounds incomplete ones. It does not limit its output, so the caller
-must not read from a peer that does not read. (A layer answers pings and key updates itself.)
+After each call, also after an error, the caller writes `data_to_send`. A layer answers pings and key updates itself, and does not
+limit its output. So the caller must not read from a peer that does not read.
 """
 
 from __future__ import annotations
@@ -31,15 +22,11 @@ class LayerError(Exception):
 
 
 class Layer(Protocol):
-    """Server side of one connection.
-
-    `ready`: the layer's handshake is complete, octets may be sent. `closed`: nothing more is expected; close the transport when
-    `data_to_send` is written.
-    """
+    """Server side of one connection."""
 
     @property
     def ready(self) -> bool:
-        """True when the handshake is complete, so that octets may be sent."""
+        """True when the handshake is complete."""
 
     @property
     def closed(self) -> bool:
@@ -52,14 +39,11 @@ class Layer(Protocol):
     def receive(self, data: bytes) -> bytes:
         """Return octets for the next layer, possibly none. Raises LayerError."""
 
-    def receive_eof(self) -> None:
-        """Note that the transport has ended. Raises LayerError if this layer had not ended: the connection may have been cut."""
-
     def send(self, data: bytes) -> None:
-        """Send octets of the next layer. Raises RuntimeError before `ready`; after `close` they are dropped."""
+        """Send octets of the next layer. Raises RuntimeError before `ready`; drops them after `close`."""
 
     def close(self) -> None:
-        """Close the layer by its protocol. Later octets are dropped. A second call does nothing."""
+        """Close the layer by its protocol. Drops later octets."""
 
     def data_to_send(self) -> bytes:
         """Take the octets for the transport, or the layer below; each octet comes once."""
@@ -76,24 +60,16 @@ class PlainLayer:
         self._out: list[bytes] = []
 
     def receive(self, data: bytes) -> bytes:
-        """Return the octets as they are; none after `close` or the end of the transport."""
         return b"" if self.closed else data
 
-    def receive_eof(self) -> None:
-        """Note that the transport has ended, which is always valid here."""
-        self.closed = True
-
     def send(self, data: bytes) -> None:
-        """Keep octets for `data_to_send`; after `close` they are dropped."""
         if not self.closed:
             self._out.append(data)
 
     def close(self) -> None:
-        """Drop all later octets, in both directions."""
         self.closed = True
 
     def data_to_send(self) -> bytes:
-        """Take the octets to write; each comes once."""
         out, self._out = b"".join(self._out), []
         return out
 
@@ -106,21 +82,18 @@ class Stack:
 
     @property
     def ready(self) -> bool:
-        """True when all handshakes are complete."""
         return all(layer.ready for layer in self._layers)
 
     @property
     def closed(self) -> bool:
-        """True if any layer is closed: then nothing more passes through all of them."""
         return any(layer.closed for layer in self._layers)
 
     @property
     def peer_certificate(self) -> dict[str, Any] | None:
-        """Return the client's certificate from the layer that has one, as `getpeercert` forms it; None without one."""
         return next((layer.peer_certificate for layer in self._layers if layer.peer_certificate), None)
 
     def receive(self, data: bytes) -> bytes:
-        """Pass octets up through all layers; returns those for AMQP. Raises LayerError, of the highest layer that broke."""
+        """Pass octets up through all layers. Raises LayerError, of the highest layer that broke."""
         error: LayerError | None = None
         for layer in self._layers:
             if not data:
@@ -133,14 +106,7 @@ class Stack:
             raise LayerError(str(error), data)
         return data
 
-    def receive_eof(self) -> None:
-        """Note that the transport has ended. Raises LayerError of the lowest layer that had not ended before it."""
-        if not self.closed:
-            for layer in self._layers:
-                layer.receive_eof()
-
     def send(self, data: bytes) -> None:
-        """Send octets through all layers. Raises RuntimeError if the uppermost layer is not `ready`."""
         self._layers[-1].send(data)
 
     def close(self) -> None:
@@ -150,7 +116,6 @@ class Stack:
             self._down()
 
     def data_to_send(self) -> bytes:
-        """Take the octets that the layer at the socket has to write; each comes once."""
         self._down()
         return self._layers[0].data_to_send()
 

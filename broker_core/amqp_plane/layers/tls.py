@@ -1,8 +1,7 @@
-"""TLS on `ssl.SSLObject`, the server's side.
+"""TLS on `ssl.SSLObject`.
 
 asyncio also has TLS, but reads into 256 KiB for each connection, and an idle connection may use at most 100 KiB. OpenSSL releases
-its own buffers when they are empty (Python sets SSL_MODE_RELEASE_BUFFERS). But a MemoryBIO never shrinks, so octets pass through
-ours in pieces of one record.
+its own buffers when they are empty (Python sets SSL_MODE_RELEASE_BUFFERS).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .base import LayerError
 
 #: Octets: a record's plain text, the most that OpenSSL reads or writes at a time.
 _RECORD = 16 * 1024
-#: Octets passed to it at a time. A memory BIO never shrinks, so this is the memory that each connection keeps for reading.
+#: Octets passed to it at a time. A MemoryBIO never shrinks, so this is the memory that each connection keeps for reading.
 _PIECE = 4 * 1024
 
 
@@ -33,13 +32,9 @@ class TlsLayer:
 
     @property
     def peer_certificate(self) -> dict[str, Any] | None:
-        """Return the client's certificate as `getpeercert` forms it; None before `ready`, or if it showed none."""
         return self._tls.getpeercert() or None if self.ready else None
 
     def receive(self, data: bytes) -> bytes:
-        """Decrypt octets; returns the plain text, which is empty after our close. Raises LayerError with the text before an
-        error.
-        """
         if self.closed or self._broken:
             return b""
         plain: list[bytes] = []
@@ -75,16 +70,7 @@ class TlsLayer:
         except ssl.SSLZeroReturnError:  # close_notify, in answer to ours
             return False
 
-    def receive_eof(self) -> None:
-        """Note that the transport has ended. Raises LayerError if neither side had sent close_notify: it may have been cut."""
-        if self.closed or self._broken or self._said_goodbye:
-            self.closed = True
-            return
-        self._broken = self.closed = True
-        raise LayerError("TLS: ended " + ("without close_notify" if self.ready else "in the handshake"))
-
     def send(self, data: bytes) -> None:
-        """Encrypt octets for the peer. Raises RuntimeError before `ready`; after `close` or an error they are dropped."""
         if not self.ready:
             raise RuntimeError("the TLS handshake is not complete")
         if self._said_goodbye or self._broken:
@@ -95,7 +81,7 @@ class TlsLayer:
             self._drain()
 
     def close(self) -> None:
-        """Send close_notify, and do not wait for the peer's. Plain text that still comes is dropped."""
+        """Send close_notify, and do not wait for the peer's."""
         if self._said_goodbye:
             return
         self._said_goodbye = True
@@ -106,7 +92,7 @@ class TlsLayer:
             self._tls.unwrap()
             self.closed = True
         except ssl.SSLWantReadError:
-            pass  # the peer's close_notify has not come, and is not waited for
+            pass  # the peer's close_notify has not come
         except ssl.SSLError:
             self.closed = True
         self._drain()
@@ -116,13 +102,12 @@ class TlsLayer:
             self._out.append(self._bio_out.read())
 
     def data_to_send(self) -> bytes:
-        """Take the encrypted octets to write, handshake and alerts included; each comes once."""
         out, self._out = b"".join(self._out), []
         return out
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return the reason in OpenSSL's words, without the place in OpenSSL."""
+    """Return OpenSSL's reason without its source location."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     return (error.reason or str(error.args[-1])).replace("_", " ").lower()

@@ -24,7 +24,7 @@ _MAX_QUOTED = 100  # characters of the peer's, in answers and logs
 
 
 class _RefusedRequest(Exception):
-    """A refused HTTP request: the status and headers of the answer, and the reason."""
+    """A refused HTTP request."""
 
     def __init__(self, status: int, reason: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         super().__init__(reason)
@@ -47,11 +47,9 @@ class WebSocketLayer:
 
     @property
     def ready(self) -> bool:
-        """Say whether the HTTP upgrade is accepted, so that octets may be sent."""
         return self._frames is not None
 
     def receive(self, data: bytes) -> bytes:
-        """Read the HTTP request, then frames; returns the octets of binary messages. Raises LayerError."""
         if self.closed or not data:
             return b""
         if self._http is not None:
@@ -61,7 +59,7 @@ class WebSocketLayer:
     # --- HTTP
 
     def _upgrade(self, http: h11.Connection, data: bytes) -> bytes:
-        """Read the request. Returns the octets behind it once it is complete, else none. Raises LayerError if it is refused."""
+        """Read the request. Returns the octets behind it once it is complete."""
         taken, after = data[: MAX_REQUEST - self._heard], data[MAX_REQUEST - self._heard :]
         self._heard += len(taken)
         try:
@@ -154,16 +152,7 @@ class WebSocketLayer:
             self._out.append(bytes(frames.send(CloseConnection(code=code, reason=reason))))
         raise LayerError(f"WebSocket: {reason}", b"".join(octets))
 
-    def receive_eof(self) -> None:
-        """Note that the transport has ended. Raises LayerError if no close frame was sent or received."""
-        if self.closed or (self._frames is not None and self._frames.state is not ConnectionState.OPEN):
-            self.closed = True
-            return
-        self.closed = True
-        raise LayerError("WebSocket: ended " + ("without a close frame" if self._frames is not None else "in the request"))
-
     def send(self, data: bytes) -> None:
-        """Frame octets in binary messages. Raises RuntimeError before `ready`; after a close they are dropped."""
         if self._frames is None:
             raise RuntimeError("the WebSocket is not open yet")
         if self.closed or self._frames.state is not ConnectionState.OPEN:
@@ -172,14 +161,13 @@ class WebSocketLayer:
             self._out.append(bytes(self._frames.send(BytesMessage(data=data[at : at + _MAX_MESSAGE]))))
 
     def close(self) -> None:
-        """Send a close frame; before the upgrade, end without a word. Octets that still come are dropped."""
+        """Send a close frame, or nothing before the upgrade."""
         if self._frames is None:
             self.closed = True
         elif not self.closed and self._frames.state is ConnectionState.OPEN:
             self._out.append(bytes(self._frames.send(CloseConnection(code=CloseReason.NORMAL_CLOSURE))))
 
     def data_to_send(self) -> bytes:
-        """Take the octets to write, with a pong for the latest ping; each comes once."""
         if self._pong is not None and self._frames is not None and self._frames.state is ConnectionState.OPEN:
             self._out.append(bytes(self._frames.send(Ping(payload=self._pong).response())))
         self._pong = None

@@ -1,4 +1,4 @@
-"""Links: their attach, their messages and outcomes, and links that live on detached.
+"""Links.
 
 - `attach`, `options`: an attach, from its frame to its answer; its options.
 - `endpoint`, `termini`: the bases of all links and termini; the sources and targets that an attach opens.

@@ -1,7 +1,5 @@
 """An attach, from its frame to its answer: read immediately, carried out in the commit, answered when it is durable.
 
-The link exists from its frame on. Later frames of the peer find it, and it takes its name from the link that had it.
-
 A detached link is attached again (2.6.4, 2.6.13, 3.4.6) in one of two ways. An attach without an unsettled map on the session of
 the deliveries *reattaches* the link, and its deliveries keep their ids. Every other attach *resumes* it by both unsettled maps:
 see `resumptions`.
@@ -30,9 +28,9 @@ from .endpoint import LinkEnd, Resumable
 from .incoming_link import AnonymousTerminus, IncomingLink
 from .options import LinkOptions, link_options_of, wants_immediate
 from .outgoing_link import OutgoingLink
-from .termini import SourceTerminus, TargetTerminus
+from .termini import SourceTerminus, TargetTerminus, chosen
 
-MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; generated names have a few hundred
+MAX_NAME = 1024  # characters of a link's name; generated names have a few hundred
 HINT = Symbol("selector-hint")  # a property of our attach
 HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out, because the answer also repeats the selector
 FRAME_RESERVE = 1024  # octets of an attach without its unsettled map; at most half of a frame
@@ -41,7 +39,7 @@ DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
 def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attached) -> None:
-    """Read the peer's attach. A refusal waits for earlier effects, like any answer."""
+    """Read the peer's attach. The link exists from now on: later frames of the peer find it."""
     link, theirs, settings = event.link, event.attach, peer.context.settings
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * settings.amqp_max_links:
         # Refused links that the peer does not detach cost as much as others.
@@ -91,7 +89,6 @@ def _endpoint(peer: Peer, transactions: ConnectionTransactions, link: Any, their
 
 
 def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> None:
-    """Carry out the attach in its commit: the consumer exists from now on, and the answer waits until it is durable."""
     link, terminus, former = endpoint.link, endpoint.terminus, endpoint.former
     endpoint.former = None
     if former is not None and (endpoint.ended or former.ended or not _is_same(turn, former, endpoint)):
@@ -108,7 +105,7 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
             if isinstance(endpoint, OutgoingLink):
                 endpoint.begin(turn)
         else:
-            assert isinstance(endpoint, Resumable)  # of the same type as the former link
+            assert isinstance(endpoint, Resumable)  # it has the type of the former link
             _resume(turn, former, endpoint, theirs)
     except StorageError:
         raise
@@ -127,7 +124,6 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
 
 
 def _is_same(turn: Turn, former: Resumable, endpoint: LinkEnd) -> bool:
-    """Return True if an attach names the terminus of the detached link of its name, and that terminus still exists."""
     return former.is_there(turn) and type(former) is type(endpoint) and former.terminus.is_same(endpoint.terminus)
 
 
@@ -135,67 +131,54 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
     link, terminus = endpoint.link, endpoint.terminus
     if not peer.awaits_attach(link):
         return
+    source, target = theirs.source, theirs.target
+    max_message_size: int | None = None
+    properties: dict[str, Value] = {}
     if isinstance(endpoint, IncomingLink):
-        target = theirs.target
-        if isinstance(terminus, TargetTerminus) and isinstance(target, Target):
-            target = terminus.answer(target)
+        if isinstance(target, Target):
+            target = endpoint.terminus.answer(target)
         elif isinstance(endpoint, Control):
             target = ANSWERED
-        offered = _offered(theirs, DELAYED_DELIVERY)
-        unsettled, incomplete = _unsettled_map(endpoint, theirs)
-        peer.say(
-            link,
-            lambda: link.attach(
-                source=theirs.source,
-                target=target,
-                unsettled=unsettled,
-                incomplete_unsettled=incomplete,
-                max_message_size=peer.context.settings.max_message_bytes,
-                offered_capabilities=offered,
-            ),
-        )
-        endpoint.begin()
+        offered, max_message_size = DELAYED_DELIVERY, peer.context.settings.max_message_bytes
     else:
-        assert isinstance(endpoint, OutgoingLink)
         assert isinstance(terminus, SourceTerminus)
-        asked = theirs.source if isinstance(theirs.source, Source) else Source()
+        asked = source if isinstance(source, Source) else Source()
         source = terminus.answer(asked)
         if refused := not_granted(asked, source):
             peer.log(
                 f"link {link.name!r:.80}: receives all messages, because these filters are not granted: {', '.join(refused)}"
             )
-        offered, properties = _offered(theirs, SHARED_SUBS), {**terminus.options.answered(theirs), **_hint(peer, terminus)}
-        unsettled, incomplete = _unsettled_map(endpoint, theirs)
-        peer.say(
-            link,
-            lambda: link.attach(
-                source=source,
-                target=theirs.target,
-                unsettled=unsettled,
-                incomplete_unsettled=incomplete,
-                offered_capabilities=offered,
-                properties=properties or None,
-            ),
-        )
+        offered, properties = SHARED_SUBS, {**terminus.options.answered(theirs), **_hint(peer, terminus)}
+    unsettled, incomplete = _unsettled_map(endpoint, theirs)
+    peer.say(
+        link,
+        lambda: link.attach(
+            source=source,
+            target=target,
+            unsettled=unsettled,
+            incomplete_unsettled=incomplete,
+            max_message_size=max_message_size,
+            offered_capabilities=chosen(theirs.desired_capabilities, offered),
+            properties=properties or None,
+        ),
+    )
+    if isinstance(endpoint, IncomingLink):
+        endpoint.renew()
+    elif isinstance(endpoint, OutgoingLink):
         peer.loop.has_capacity(endpoint)
 
 
 def _hint(peer: Peer, terminus: SourceTerminus) -> dict[str, Value]:
     """Return the property of our attach with the fields that the selector may mean."""
-    selector = terminus.asked_selector
+    selector = terminus.asked.selector
     if selector is None or peer.connection.remote_max_frame_size < HINT_FRAME:
         return {}
     hints = peer.context.broker.matching.hints(terminus.queue, selector)
     return {HINT: "; ".join(hints)} if hints else {}
 
 
-def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
-    """Return the desired capabilities that we offer."""
-    return tuple(name for name in theirs.desired_capabilities if name in known)
-
-
 def _resume(turn: Turn, former: Resumable, endpoint: Resumable, theirs: Attach) -> None:
-    """Let `endpoint` continue in place of the detached link `former`, in the commit of the attach."""
+    """Let `endpoint` continue in place of the detached link `former`."""
     again = theirs.unsettled is None and former.link.session is endpoint.link.session and not former.stolen
     former.terminus.peer, former.terminus.expiry = endpoint.peer, endpoint.terminus.expiry
     endpoint.terminus, endpoint.queue = former.terminus, former.queue

@@ -1,4 +1,4 @@
-"""A link that shows messages and acquires none: distribution mode *copy*."""
+"""A link that shows messages and acquires none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
 from ...engine.model.dispositions import DeliveryEnd
+from ...security.rights import Right
 from ...service.turn import Turn
 from ..connections.peer import Peer
 from ..loop.requests import Retirement
@@ -19,9 +20,11 @@ from .termini import SourceTerminus
 
 
 class BrowserLink(OutgoingLink):
-    """Link with distribution mode *copy* (3.3): messages are shown and stay in the queue; outcomes change nothing."""
+    """Link with distribution mode *copy* (3.3). Every browser sees all waiting messages; outcomes change nothing."""
 
     acquires = False
+    looks_anyway = True  # it may also show messages that others hold
+    right = Right.BROWSE
 
     def __init__(
         self, peer: Peer, transactions: ConnectionTransactions, link: Sender, terminus: SourceTerminus, *, presettled: bool
@@ -30,13 +33,7 @@ class BrowserLink(OutgoingLink):
         self._transactions = transactions
         self._position = 0  # the next sequence number to show
 
-    @property
-    def looks_anyway(self) -> bool:
-        """Return True: a browser may also show messages that others hold."""
-        return True
-
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        """Find the next messages to show. Every browser sees all waiting messages."""
         seen, end = turn.execute(c.Browse(self.queue, self._position, messages, max_bytes, self.known_matches()))
         self._position, self.undecided = seen.next, seen.unevaluated
         return seen.rows, end
@@ -51,13 +48,11 @@ class BrowserLink(OutgoingLink):
         """Do nothing: the messages stay in the queue."""
 
     def acquire_in(self, txn_id: Value) -> None:
-        """Detach the link if its receiver names a transaction."""
         if txn_id is not None:
             text = "a browser acquires nothing, in a transaction or outside"
             self.peer.detach(self, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """Settle deliveries whose receiver waits for that, and continue."""
         if isinstance(state, TransactionalState):
             transaction = known(self, self._transactions, state)
             if transaction is None:
@@ -74,7 +69,6 @@ class BrowserLink(OutgoingLink):
         """Do nothing: a browser hands in no outcomes."""
 
     def end(self, turn: Turn) -> None:
-        """End the link, which holds no messages."""
         self.ended = True
         self._leave()
         self._add_underway(-self._pending)

@@ -1,13 +1,13 @@
 """A link that acquires messages, and holds them until the receiver settles them or the link ends.
 
-Acquired messages that have not left (`_unsent`, `_backlog`) go back when the link ends. That does not count as an attempt.
+Acquired messages that have not left (`_unsent`, `_backlog`) go back when the link ends, which does not count as an attempt.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
 from ...engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from ...reading.slices import BlockSlice
+from ...security.rights import Right
 from ...service.turn import Turn
 from ..conditions import as_error
 from ..connections.peer import Peer
@@ -29,7 +30,7 @@ from ..loop.requests import Retirement
 from ..transactions.acquisition import Acquisition
 from ..transactions.outcomes import retire, still_open
 from ..transactions.registry import ConnectionTransactions
-from .dispositions import NOT_HERE, RETURNED, disposition_of, left_behind, rows_of, rows_of_tags
+from .dispositions import ACCEPTED, NOT_HERE, RETURNED, disposition_of, left_behind, rows_of, rows_of_tags, tags_of
 from .endpoint import Resumable, Unsettled
 from .locks import Locks
 from .outgoing_link import OutgoingLink
@@ -42,6 +43,7 @@ log = logging.getLogger("penstock.amqp")
 class ConsumerLink(OutgoingLink, Resumable):
     """Link that acquires messages. `holder` is its number in the engine."""
 
+    right = Right.RECEIVE
     successor: ConsumerLink | None
 
     def __init__(
@@ -61,15 +63,14 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.acquisition = Acquisition(self)
         self.resumptions = Resumptions()  # deliveries of the former link
         self.progress = ReceiverProgress(reports=terminus.options.reports)
-        self._lapsed: dict[int, set[bytes]] = {}  # by the number of the acquisition: messages whose lock has ended since
+        self._lapsed: dict[int, set[bytes]] = {}  # by acquisition: messages whose lock has ended since
 
     @property
     def current(self) -> ConsumerLink:
-        """The link that has its deliveries now: another one after a new attach."""
+        """The link that has its deliveries now."""
         return self if self.successor is None else self.successor.current
 
     def begin(self, turn: Turn) -> None:
-        """Begin to consume. Raises PenstockError if the queue's other consumers do not allow it."""
         self.holder, _ = turn.execute(self.terminus.subscribe())
         self.priority = self.terminus.options.priority
         self.locks.begin(turn)
@@ -80,8 +81,11 @@ class ConsumerLink(OutgoingLink, Resumable):
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Acquire the next messages. Resumed deliveries come first."""
         if self.locks.look(turn):
-            self.keep_ready(partial(self.locks.held, turn))
-            self.keep_unsent(lambda rows: turn.view.held(self.queue, self.holder, rows))
+            if self._backlog:
+                self._keep_ready(self.locks.held(turn, [tag for tag, _ in self._backlog]))
+            for acquisition, rows in self._unsent.items():
+                if lost := rows.minus(turn.view.held(self.queue, self.holder, rows)):
+                    self._lapsed.setdefault(acquisition, set()).update(tags_of(lost))
         while self.resumptions.waiting:
             resumed = self.resumptions.take(messages)
             rows = turn.view.held(self.queue, self.holder, rows_of_tags(list(resumed)))
@@ -96,7 +100,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     @property
     def looks_anyway(self) -> bool:
-        """Return True if it looks although no message is available: resumed deliveries are acquired already."""
+        """True if it looks although no message is available: resumed deliveries are acquired already."""
         return self.link.drain or bool(self.resumptions.waiting)
 
     @property
@@ -117,10 +121,9 @@ class ConsumerLink(OutgoingLink, Resumable):
         lapsed = self._lapsed.pop(acquisition, None)
         super()._make_ready(acquisition, slices)
         if lapsed is not None:
-            self.keep_ready(lambda tags: set(tags) - lapsed)
+            self._keep_ready({tag for tag, _ in self._backlog} - lapsed)
 
     def pump(self) -> None:
-        """Send ready messages, as credit and windows allow, and the outcomes that a resumed receiver expects."""
         self._tell_outcomes()
         super().pump()
 
@@ -131,7 +134,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             super()._send_some(gone)
 
     def _send_resumed(self, tag: bytes, message: bytes) -> None:
-        """Send the rest of a delivery that the receiver has in part. It is unsettled, independent of the link's mode before."""
+        """Send the rest of a delivery that the receiver has in part."""
         position, state = self.resumptions.underway.pop(tag)
         if 0 < self.link.max_message_size < len(message):
             self._leave_to_others(tag)
@@ -145,7 +148,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             delivery.state = state
             transaction.waiting.setdefault(self, {})[delivery] = None
         if self._presettled:
-            self._settle([tag])
+            self._release(rows_of_tags([tag]), ACCEPTED)
 
     def _tell_outcomes(self) -> None:
         """Confirm outcomes that the receiver set before it came back. Both ends then forget the deliveries."""
@@ -162,27 +165,21 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def _leave_to_others(self, tag: bytes) -> None:
         super()._leave_to_others(tag)
-        self._release([tag], NOT_HERE)
+        self._release(rows_of_tags([tag]), NOT_HERE)
 
     def _settle_sent(self, tags: list[bytes]) -> None:
         if self.acquisition.transaction is not None:
             self.acquisition.sent_settled(tags)
-        else:
-            self._settle(tags)
-
-    def _settle(self, tags: list[bytes]) -> None:
-        """Settle messages only after they have left, so that none is lost on our side."""
-        rows = rows_of_tags(tags)
-        self.loop.in_commit(lambda turn: self.execute(turn, c.Settle(self.queue, self.holder, rows)))
+        else:  # settled only after they have left, so that none is lost on our side
+            self._release(rows_of_tags(tags), ACCEPTED)
 
     # --- giving back
 
     def give_back(self) -> None:
-        """Give back the ready messages: the credit for them was withdrawn."""
         self.resumptions.begin_again()
         new = [tag for tag, _ in self._backlog if tag not in self.resumptions.waiting]
         if new:
-            self._release(new, RETURNED)
+            self._release(rows_of_tags(new), RETURNED)
         self._forget_backlog()
 
     def return_unsent(self) -> None:
@@ -190,42 +187,32 @@ class ConsumerLink(OutgoingLink, Resumable):
         several = list(self._unsent.values())
         self._lapsed.clear()
         for rows in several:
-            self._release([number.to_bytes(8, "big") for number in rows.sequences().tolist()], RETURNED)
+            self._release(rows, RETURNED)
         self._forget_unsent()
         if self._backlog:
             self.give_back()
         if several:
             self.loop.has_capacity(self)
 
-    def keep_unsent(self, held: Callable[[RowSet], RowSet]) -> None:
-        """Drop messages that wait for the disk and are no longer held. `held` filters a row set."""
-        for acquisition, rows in self._unsent.items():
-            lost = rows.minus(held(rows))
-            if lost:
-                tags = (number.to_bytes(8, "big") for number in lost.sequences().tolist())
-                self._lapsed.setdefault(acquisition, set()).update(tags)
+    def _keep_ready(self, held: set[bytes]) -> None:
+        """Drop ready messages that are no longer held."""
+        ready_messages = deque(ready for ready in self._backlog if ready[0] in held)
+        self._add_underway(len(ready_messages) - len(self._backlog))
+        self._backlog = ready_messages
+        self.peer.capacity.gained(self.link.session)
 
-    def keep_ready(self, held: Callable[[list[bytes]], set[bytes]]) -> None:
-        """Drop ready messages that are no longer held. `held` filters tags."""
-        if self._backlog:
-            still = held([tag for tag, _ in self._backlog])
-            ready_messages = [ready for ready in self._backlog if ready[0] in still]
-            self._add_underway(len(ready_messages) - len(self._backlog))
-            self._backlog = deque(ready_messages)
-            self.peer.capacity.gained(self.link.session)
+    def _release(self, rows: RowSet, disposition: DeliveryEnd) -> None:
+        self.loop.in_commit(lambda turn: self._dispose(turn, disposition, rows))
 
-    def _release(self, tags: list[bytes], disposition: DeliveryEnd) -> None:
-        rows = rows_of_tags(tags)
-        self.loop.in_commit(lambda turn: self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows)))
+    def _dispose(self, turn: Turn, disposition: DeliveryEnd, rows: RowSet) -> None:
+        self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows))
 
     # --- frames of the receiver
 
     def acquire_in(self, txn_id: Value) -> None:
-        """Acquire in the transaction that the receiver's flow names; None: in none. If that is not possible, detach the link."""
         self.acquisition.asked(txn_id)
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """Carry out the receiver's delivery state for some deliveries of this link."""
         self.progress.reach(deliveries, state)
         if isinstance(state, TransactionalState):
             retire(self, deliveries, state, settled)
@@ -237,7 +224,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             return
         if disposition is None:
             return
-        # A second outcome for the same delivery changes nothing: the first is being carried out.
+        # The first outcome of a delivery holds.
         fresh = [d for d in deliveries if d.state is None or not isinstance(d.state, TERMINAL)]
         if self.acquisition.deliveries:
             fresh = self.acquisition.without_strays(fresh)
@@ -252,7 +239,6 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.gained_capacity()
 
     def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
-        """Carry out the receiver's outcome; an effect answers it if the receiver waits for that."""
         rows = rows_of(deliveries)
         if isinstance(disposition, Retirement):
             transaction, default = disposition.transaction, disposition.default or ROLLED_BACK
@@ -269,17 +255,17 @@ class ConsumerLink(OutgoingLink, Resumable):
         if isinstance(error, errors.ResourceLimit):
             self.loop.when_durable(end, partial(self.fail, error))
         elif error is not None:
-            # A lock has ended, or the link, or the queue was deleted: the state of these messages is decided already.
+            # A lock has ended, or the link, or the queue was deleted.
             log.info("%s: an outcome came too late: %s", self, error)
             held, late = self.locks.divided(turn, deliveries)
             if held and late:
                 self.settle(turn, disposition, held)
             self.locks.end(late)
-        elif not all(delivery.remote_settled for delivery in deliveries):  # otherwise its capacity was given back immediately
+        elif not all(delivery.remote_settled for delivery in deliveries):  # otherwise no answer is due
             self.loop.when_durable(end, lambda: self.settled(deliveries))
 
     def settled(self, deliveries: list[Delivery]) -> None:
-        """Answer a receiver that waits for its durable outcome, and use the freed capacity."""
+        """Answer a receiver that waits for its durable outcome."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
@@ -287,7 +273,6 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.gained_capacity()
 
     def gained_capacity(self) -> None:
-        """Take more messages on the link that has the deliveries now, since some were settled."""
         if self.successor is not None:
             self.successor.gained_capacity()
             return
@@ -300,7 +285,7 @@ class ConsumerLink(OutgoingLink, Resumable):
     def end(self, turn: Turn) -> None:
         """End the link: its messages go back, by the source's default outcome or as lost with their link.
 
-        If the broker ends it for its own reasons, they go back as after a crash of the broker, without the default outcome.
+        If the broker ends it for its own reasons, the default outcome does not apply.
         """
         if self.ended:
             return
@@ -317,25 +302,25 @@ class ConsumerLink(OutgoingLink, Resumable):
         if default.annotations:
             decided = (*TERMINAL, TransactionalState)
             left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, decided)]
-            self.execute(turn, c.command_of(default, self.queue, self.holder, rows_of_tags(left)))
+            self._dispose(turn, default, rows_of_tags(left))
         cause = Cause.LINK_LOST if default.cause is None else default.cause
         begun = self.begun() if cause is Cause.LINK_LOST else None
         self.execute(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome, begun))
 
     def begun(self) -> RowSet:
-        """Return the messages without an outcome that its receiver may have begun to work on."""
+        """Return the messages that its receiver may have begun to work on."""
         deliveries = self.progress.begun(self.link)
         return rows_of(deliveries) if deliveries else RowSet()
 
     def _return_unsent(self, turn: Turn) -> None:
-        """Give back acquired messages that have not left, which is not an attempt. Resumed messages have left before."""
+        """Give back acquired messages that have not left. Resumed messages have left before."""
         self.resumptions.begin_again()
         resumed = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
         damaged = turn.view.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
         self._damaged = RowSet()
         for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
             if new := rows.minus(resumed):
-                self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, new))
+                self._dispose(turn, RETURNED, new)
         self._lapsed.clear()
         self._forget_unsent()
         self._forget_backlog()
@@ -344,12 +329,11 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     @property
     def unsettled(self) -> int:
-        """Count the deliveries that are kept for a receiver that may come back."""
         return len(self.link.unsettled) + len(self.resumptions)
 
     @property
     def keeps(self) -> bool:
-        """Return False if it acquired in a transaction, which ends with the link."""
+        """False if it acquired in a transaction, which ends with the link."""
         return not (self.acquisition.transaction or self.acquisition.deliveries)
 
     def is_there(self, turn: Turn) -> bool:
@@ -357,17 +341,15 @@ class ConsumerLink(OutgoingLink, Resumable):
         return turn.view.has_holder(self.queue, self.holder)
 
     def suspend(self, turn: Turn) -> None:
-        """Live on without a link: messages that have not left go back, and no more are acquired."""
         self._leave()
         self._return_unsent(turn)
         half = self.link.incomplete
         if half is not None and half.tag in self.link.unsettled:  # the receiver has only a part of it
             self.link.session.settle(half)
             self.peer.capacity.gained(self.link.session)
-            self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
+            self._dispose(turn, RETURNED, rows_of_tags([half.tag]))
 
     def go_on(self, turn: Turn, former: ConsumerLink) -> None:
-        """Continue with the deliveries of the former link, on the same session."""
         self._follow(turn, former)
         self.progress = former.progress
         self.resumptions.waiting, self.resumptions.outcomes = former.resumptions.waiting, former.resumptions.outcomes
@@ -381,8 +363,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         if not mine:
             return
         held = turn.view.held(self.queue, self.holder, rows_of_tags(list(mine)))
-        tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their sequence numbers
-        known = {tag: mine[tag] for tag in tags}
+        known = {tag: mine[tag] for tag in tags_of(held)}  # in the order of their sequence numbers
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
         if compared.lost:
             self._give_back_lost(turn, compared.lost, former.begun())
@@ -397,16 +378,13 @@ class ConsumerLink(OutgoingLink, Resumable):
                 self.resumptions.outcomes[tag] = in_short(state)
                 ended.setdefault(disposition, []).append(tag)
         for disposition, several in ended.items():
-            self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))
+            self._dispose(turn, disposition, rows_of_tags(several))
 
     def _give_back_lost(self, turn: Turn, tags: list[bytes], begun: RowSet) -> None:
-        """Give back deliveries that are missing in the receiver's map, as when a link ends, but never into the archive.
-
-        `begun`: the messages that it had begun to work on.
-        """
+        """Give back deliveries that are missing in the receiver's map, as when a link ends, but never into the archive."""
         default, rows = left_behind(self.default), rows_of_tags(tags)
         if default.cause is not None and default.cause is not Cause.LINK_LOST:
-            self.execute(turn, c.command_of(default, self.queue, self.holder, rows))
+            self._dispose(turn, default, rows)
             return
         ahead = rows.minus(begun)
         for cause, some in ((Cause.LINK_LOST, rows.minus(ahead)), (Cause.PREFETCHED, ahead)):
@@ -419,11 +397,11 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.loop.join(turn, self)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """Return the resumed deliveries, and deliveries with an outcome of the receiver, for our unsettled map."""
-        return self.resumptions.unsettled_map()
+        resumed = self.resumptions
+        return {**{tag: delivery.state for tag, delivery in resumed.waiting.items()}, **resumed.unnamed, **resumed.outcomes}
 
     def name_only(self, named: Unsettled, known: Unsettled) -> None:
-        """Resume only the deliveries in our map: a frame has no room for more."""
+        """Resume only the deliveries in our map."""
         self.resumptions.name_only(named)
 
     def execute(self, turn: Turn, command: c.Command[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Outcomes of receivers: the mapping from AMQP's delivery states (3.4) to the engine's dispositions, and from tags to messages.
+"""The mapping from AMQP's delivery states (3.4) to the engine's dispositions, and from tags to messages.
 
 A delivery's tag is its message's sequence number, eight octets big-endian. So an outcome names its message without a table.
 """
@@ -20,17 +20,18 @@ from ...engine.model.dispositions import DeliveryEnd, Retry
 from ...messages import delivery_times
 from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
+ACCEPTED = DeliveryEnd(outcome=Outcome.ACCEPTED)
 RETURNED = DeliveryEnd(cause=Cause.RELEASED)
 NOT_HERE = DeliveryEnd(cause=Cause.RELEASED, exclude=True)
 
 
 def disposition_of(state: DeliveryState | None, default: DeliveryEnd | None, now: int) -> DeliveryEnd | None:
-    """Map a delivery state; None for a state without an outcome. Settled without an outcome is the source's default (3.5.3).
+    """Map a delivery state, or return the default of a state without an outcome (3.5.3).
 
     `now`: milliseconds since 1970. Raises InvalidRequest for an invalid delivery time.
     """
     if isinstance(state, Accepted):
-        return DeliveryEnd(outcome=Outcome.ACCEPTED)
+        return ACCEPTED
     if isinstance(state, Rejected):
         why = state.error
         error = None if why is None else shortened(f"{why.condition}: {why.description or ''}")
@@ -53,14 +54,13 @@ def disposition_of(state: DeliveryState | None, default: DeliveryEnd | None, now
 def _retry(time: Any, delay: Any, otherwise: Any) -> Retry | None:
     """Return when a receiver wants the message to be delivered again: RabbitMQ's clients use the annotations of delayed messages.
 
-    `otherwise`: a delay for queues without a delay of their own. The annotations are for the broker, and are removed.
+    `otherwise`: a delay for queues without a delay of their own.
     """
     if time is not None:
         return Retry(time=int(time))
-    for after, gives_way in ((delay, False), (otherwise, True)):
-        if after is not None:
-            return Retry(after=max(0, int(after)), gives_way=gives_way)
-    return None
+    if delay is not None:
+        return Retry(after=max(0, int(delay)))
+    return None if otherwise is None else Retry(after=max(0, int(otherwise)), gives_way=True)
 
 
 def left_behind(default: DeliveryEnd | None) -> DeliveryEnd:
@@ -72,14 +72,17 @@ def left_behind(default: DeliveryEnd | None) -> DeliveryEnd:
 
 
 def rows_of(deliveries: list[Delivery]) -> RowSet:
-    """Return the row set of the messages of deliveries that we sent."""
     return rows_of_tags([delivery.tag for delivery in deliveries])
 
 
 def rows_of_tags(tags: list[bytes]) -> RowSet:
-    """Return the row set of the messages with these tags, at least one, in any order."""
+    """Return the rows of one or more messages, in any order."""
     if len(tags) == 1:
         return RowSet.single(int.from_bytes(tags[0], "big"))
     numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)
     numbers.sort()
     return RowSet.of_sequences(numbers)
+
+
+def tags_of(rows: RowSet) -> list[bytes]:
+    return [number.to_bytes(8, "big") for number in rows.sequences().tolist()]

@@ -1,12 +1,12 @@
-"""A link on which a client sends: it has credit, its messages are enqueued, and each is confirmed when it is durable.
+"""A link on which a client sends: its messages are enqueued, and each is confirmed when it is durable.
 
-Credit is a window of unconfirmed messages (`PeerLimits.credit`). It is renewed in batches, a tenth of the window at a time, as
-confirmations leave. So the unconfirmed messages of a sender are bounded even if the disk is slow.
+Credit is a window of unconfirmed messages, so that they are bounded even if the disk is slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 
 from ...amqp import (
@@ -45,6 +45,7 @@ class IncomingLink(Resumable):
     link: Receiver
     terminus: TargetTerminus
     successor: IncomingLink | None
+    names_each = False  # each message has its own rejection, which contains its delivery tag
 
     def __init__(self, peer: Peer, transactions: ConnectionTransactions, link: Receiver, terminus: TargetTerminus) -> None:
         super().__init__(peer)
@@ -52,21 +53,16 @@ class IncomingLink(Resumable):
         self.link = link
         self.terminus = terminus
         self.queue = terminus.queue
-        self.usual_bytes = 0  # of the last message of this sender; 0 before the first
+        self.usual_bytes = 0  # of the last message of this sender
         self._unconfirmed = 0
         self._before: Link | None = None  # the link that it resumes, until the attach is answered
         self._unnamed: dict[bytes, DeliveryState | None] = {}  # outcomes that our unsettled map had no room for
-        self._unfinished: set[Delivery] = set()  # with our outcome, which the sender has to settle (receiver-settles-second)
+        self._unfinished: set[Delivery] = set()  # the sender has to settle them (receiver-settles-second)
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} to {self.terminus.named!r} of {self.peer}"
 
-    def begin(self) -> None:
-        """Give the first credit: the attach is answered."""
-        self.renew()
-
     def delivered(self, deliveries: list[Delivery]) -> None:
-        """Take complete messages that have arrived."""
         self._unconfirmed += len(deliveries)
         if any(map(_RESUMED, deliveries)):
             deliveries = self._resumed(deliveries)
@@ -78,7 +74,7 @@ class IncomingLink(Resumable):
             refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
             self.refused(formats, refusal)
             deliveries = [d for d in deliveries if not d.format]
-        if self.context.checks_user_id:
+        if self.context.settings.amqp_check_user_id and self.context.access.enforced:
             deliveries = self._without_others(deliveries)
         if not deliveries:
             return
@@ -126,7 +122,6 @@ class IncomingLink(Resumable):
     # --- effects
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
-        """Accept deliveries: they are in the queue, and durable if the queue is."""
         if self.successor is not None:
             self.successor.confirmed(deliveries)
             return
@@ -135,7 +130,7 @@ class IncomingLink(Resumable):
         self._renew_batch()
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
-        """Reject deliveries: they are not in the queue. If the sender has settled them, its link ends instead."""
+        """Reject deliveries. If the sender has settled them, its link ends instead."""
         if self.successor is not None:
             self.successor.refused(deliveries, error)
             return
@@ -146,8 +141,11 @@ class IncomingLink(Resumable):
             self._renew_batch()
             return
         rejection = as_error(error)
-        for several in self._alike(deliveries):
-            self._dispose(several, Rejected(error=self._of(rejection, several[0])))
+        if self.names_each:
+            for delivery in deliveries:
+                self._dispose([delivery], Rejected(error=_naming(rejection, delivery)))
+        else:
+            self._dispose(deliveries, Rejected(error=rejection))
         self._renew_batch()
         if transaction is not None:
             return
@@ -155,14 +153,8 @@ class IncomingLink(Resumable):
         if settled is not None:
             self._give_up(settled, rejection)
 
-    def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
-        return [deliveries]
-
-    def _of(self, error: Error, delivery: Delivery) -> Error:
-        return error
-
     def _fail(self, delivery: Delivery, error: Exception) -> OpenTransaction | None:
-        """Fail the transaction of a delivery, and return it, if there is one."""
+        """Fail the transaction of a delivery, if there is one, and return it."""
         transaction = self.transactions.get(delivery.remote_state)
         if transaction is not None:
             transaction.fail(error)
@@ -170,8 +162,7 @@ class IncomingLink(Resumable):
 
     def _give_up(self, delivery: Delivery, error: Error) -> None:
         """Detach because of a delivery that no outcome can answer, after all earlier answers."""
-        error = _naming(error, delivery)
-        self.loop.after_all(lambda: self.peer.detach(self, error))
+        self.loop.after_all(partial(self.peer.detach, self, _naming(error, delivery)))
 
     def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
         session = self.link.session
@@ -201,7 +192,7 @@ class IncomingLink(Resumable):
         self.renew(self.context.settings.amqp_credit // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
-        """Grant credit if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
+        """Grant credit, if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
         held = self._unconfirmed + len(self._unfinished)
@@ -218,16 +209,16 @@ class IncomingLink(Resumable):
         if second:
             self.context.sender_credit.claim(self, self.peer.connection, held + self.link.link_credit)
 
-    # --- the end
+    # --- frames of the sender
 
     def asked(self) -> None:
-        """Ignore a flow that names this link: a sender does not drain."""
+        """Ignore a flow: a sender does not drain."""
 
     def flowed(self) -> None:
-        """Ignore the sender's flow: the library handles it."""
+        """Ignore a flow: the library handles it."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
-        """Forget deliveries that the sender settles after our outcome, which frees credit."""
+        """Forget deliveries that the sender settles after our outcome."""
         if settled:
             self._unfinished.difference_update(deliveries)
             self._renew_batch()
@@ -238,23 +229,20 @@ class IncomingLink(Resumable):
 
     @property
     def unsettled(self) -> int:
-        """Count the deliveries that are kept for a sender that may come back."""
         return len(self.link.unsettled) + len(self.link.resumable) + len(self._unnamed)
 
     def suspend(self, turn: Turn) -> None:
-        """Live on without a link."""
         self.context.sender_credit.leave(self, self.peer.connection)
 
     def go_on(self, turn: Turn, former: IncomingLink) -> None:
-        """Continue with the deliveries of the former link, on the same session."""
         self.usual_bytes, self._unconfirmed, self._unfinished = former.usual_bytes, former._unconfirmed, former._unfinished
         self._unnamed = former._unnamed
 
     def resume(self, turn: Turn, former: IncomingLink, theirs: Attach) -> None:
         """Resume the deliveries of the former link. Our unsettled map is made when all of them have their outcomes.
 
-        The map cannot contain the end of a transaction, so their transactions are rolled back. Otherwise messages that the sender
-        sends again would exist twice.
+        The map cannot contain the end of a transaction, and messages that the sender sends again would exist twice. So their
+        transactions are rolled back.
         """
         self._before, self._unnamed = former.link, former._unnamed
         for delivery in former.link.unsettled.values():
@@ -263,10 +251,7 @@ class IncomingLink(Resumable):
                 transaction.fail(TransactionRolledBack("a sender came back on another link before the end of its transaction"))
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """Return the outcomes of the former link's deliveries for our unsettled map.
-
-        Deliveries that are missing in the sender's map are settled.
-        """
+        """Return the outcomes of the former link's deliveries. Deliveries that are missing in the sender's map are settled."""
         if self._before is None:
             return {}
         ended = {tag: d.state for tag, d in self._before.unsettled.items() if isinstance(d.state, TERMINAL)}
@@ -278,11 +263,10 @@ class IncomingLink(Resumable):
         return {tag: state for tag, state in known.items() if tag in (theirs.unsettled or {})}
 
     def name_only(self, named: Unsettled, known: Unsettled) -> None:
-        """Keep deliveries that our map has no room for: the next attach contains their outcomes."""
+        """Keep the other deliveries: the next attach contains their outcomes."""
         self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
 
     def end(self, turn: Turn) -> None:
-        """End the link: it gives no more credit, and leaves its queue's capacity to others."""
         self.ended = True
         self.context.sender_credit.leave(self, self.peer.connection)
 
@@ -292,12 +276,13 @@ def _naming(error: Error, delivery: Delivery) -> Error:
 
 
 def can_reject(source: Source) -> bool:
-    """Return True if the sender's source supports the outcome *rejected*."""
     return not source.outcomes or "amqp:rejected:list" in source.outcomes
 
 
 class AnonymousTerminus(IncomingLink):
     """Link to the anonymous terminus: each message names its target in its property `to` (OASIS anonymous terminus 1.0)."""
+
+    names_each = True
 
     def __init__(
         self,
@@ -336,7 +321,7 @@ class AnonymousTerminus(IncomingLink):
                 line.add(several)
 
     def _waiting_list(self, queue: str) -> WaitingList | None:
-        """Return the waiting list of a queue that blocks. All messages go through it, so that none overtakes another."""
+        """Return the waiting list of a queue that blocks. All messages pass through it, so that none overtakes another."""
         line = self._waiting_lists.get(queue)
         if line is None and self.context.sender_credit.blocks(queue):
             line = self._waiting_lists[queue] = WaitingList(self, queue)
@@ -344,32 +329,23 @@ class AnonymousTerminus(IncomingLink):
         return line
 
     def leave(self, line: WaitingList) -> None:
-        """Remove a waiting list that has no messages."""
         self._waiting_lists.pop(line.queue, None)
         self.context.sender_credit.waiting_lists.pop(line, None)
 
     def end(self, turn: Turn) -> None:
-        """End the link: messages in its waiting lists have no outcome."""
         super().end(turn)
         for line in list(self._waiting_lists.values()):
             line.end()
             self.leave(line)
 
-    def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
-        return [[delivery] for delivery in deliveries]
-
-    def _of(self, error: Error, delivery: Delivery) -> Error:
-        return _naming(error, delivery)
-
     def session_ended(self) -> None:
-        """Drop the waiting lists' messages: they were not accepted, and the sender keeps them."""
+        """Drop the waiting lists' messages: the sender keeps them."""
         for line in list(self._waiting_lists.values()):
             for delivery in line.end():
                 self.link.unsettled.pop(delivery.tag, None)
             self.leave(line)
 
     def go_on(self, turn: Turn, former: IncomingLink) -> None:
-        """Continue with the deliveries of the former link, and with its waiting lists."""
         super().go_on(turn, former)
         assert isinstance(former, AnonymousTerminus)
         self._waiting_lists, former._waiting_lists = former._waiting_lists, {}
@@ -377,7 +353,7 @@ class AnonymousTerminus(IncomingLink):
             line.follow(self)
 
     def keep_out(self, delivery: Delivery, error: Exception) -> None:
-        """Reject one delivery; detach with the error if the sender's source does not know *rejected*."""
+        """Reject one delivery, or detach if the sender's source does not know *rejected*."""
         if self._can_reject:
             self.refused([delivery], error)
         else:

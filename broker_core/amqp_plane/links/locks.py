@@ -1,8 +1,7 @@
 """Deliveries that a link has lost because their lock has ended; others may hold the messages by now (Q14).
 
-The engine has taken the messages back. Their deliveries end before the link acquires again: otherwise the same message would come
-with the tag of an open delivery. A later outcome for a lost delivery changes nothing; the other deliveries of that disposition
-keep theirs. But a transaction with such an outcome cannot be committed, since not all of it can be done.
+The deliveries end before the link acquires again: otherwise the same message would come with the tag of an open delivery. A later
+outcome for a lost delivery changes nothing. But a transaction with such an outcome cannot be committed.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from ...amqp import Modified
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import TERMINAL
 from ...service.turn import Turn
-from .dispositions import rows_of_tags
+from .dispositions import rows_of_tags, tags_of
 from .outgoing_link import OutgoingLink
 
 
@@ -25,15 +24,13 @@ class Locks:
         self._seen = 0  # the number of locks that had ended in the queue at the last check
 
     def begin(self, turn: Turn) -> None:
-        """Count the locks that ended before the link held messages: they belong to others."""
         self._seen = turn.view.unlocked(self._link.queue)
 
     def follow(self, former: Locks) -> None:
-        """Continue with another link's holder."""
         self._seen = former._seen
 
     def look(self, turn: Turn) -> bool:
-        """End the deliveries that the link has lost, before it acquires. Returns whether locks have ended in its queue."""
+        """End the deliveries that the link has lost. Returns whether locks have ended in its queue."""
         count = turn.view.unlocked(self._link.queue)
         changed = count != self._seen
         if changed:
@@ -43,12 +40,11 @@ class Locks:
         return changed
 
     def divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Divide deliveries into those whose messages the link still holds, and the others."""
+        """Divide deliveries into held and lost ones."""
         held = self.held(turn, [delivery.tag for delivery in deliveries])
         return [d for d in deliveries if d.tag in held], [d for d in deliveries if d.tag not in held]
 
     def end(self, lost: list[Delivery]) -> None:
-        """End lost deliveries, and send their end to a receiver that has not settled them."""
         link = self._link
         for delivery in lost:
             delivery.state = Modified(delivery_failed=True)
@@ -64,5 +60,4 @@ class Locks:
         """Return the tags of messages that the link still holds."""
         if not tags:
             return set()
-        held = turn.view.held(self._link.queue, self._link.holder, rows_of_tags(tags))
-        return {number.to_bytes(8, "big") for number in held.sequences().tolist()}
+        return set(tags_of(turn.view.held(self._link.queue, self._link.holder, rows_of_tags(tags))))

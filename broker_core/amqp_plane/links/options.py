@@ -1,4 +1,4 @@
-"""Options of links, by the names that other brokers use; AMQP's core specification does not define any.
+"""Options of links, by the names that other brokers use.
 
 | option | where | names |
 |---|---|---|
@@ -28,14 +28,14 @@ EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"
 
 
 class LinkOptions(NamedTuple):
-    """Options of a link on which a client receives."""
+    """Options of a receiver's link."""
 
     priority: int = 0
     exclusive: bool = False
     reports: bool = False
 
     def answered(self, attach: Attach) -> dict[str, Value]:
-        """Return the properties of our attach: the granted options."""
+        """Return the granted options as properties of our attach."""
         properties: Mapping[str, Any] = attach.properties or {}
         answer: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in properties}
         if EXCLUSIVE in properties:
@@ -46,7 +46,6 @@ class LinkOptions(NamedTuple):
 
 
 def link_options_of(attach: Attach) -> LinkOptions:
-    """Read the options of an attach. Raises Refusal for one that cannot be granted."""
     properties: Mapping[str, Any] = attach.properties or {}
     wanted = next((properties[name] for name in _PRIORITY if name in properties), 0)
     priority = min(max(_number(wanted), PRIORITIES.start), PRIORITIES.stop - 1)
@@ -68,5 +67,4 @@ def _number(value: object) -> int:
 
 
 def wants_immediate(target: object) -> bool:
-    """Return True if messages to this target are to be delivered immediately or not at all."""
     return isinstance(target, Target) and IMMEDIATE in target.capabilities

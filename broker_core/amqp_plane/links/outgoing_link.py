@@ -1,7 +1,4 @@
-"""Links on which we send: credit lets them look for messages, which leave when their acquisition is durable.
-
-`OutgoingLink` sends. Its subclasses acquire (`consumer`) or only show (`browser`).
-"""
+"""Links on which we send: credit lets them look for messages, which leave when their acquisition is durable."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ import numpy as np
 from ... import errors
 from ...amqp import RemoteProtocolError, Sender, TransactionalState
 from ...amqp.deliveries import Delivery
-from ...amqp.performatives import Attach, DeliveryState
 from ...amqp.states import LinkState
 from ...amqp.types import Value
 from ...engine.columns.rowset import RowSet
@@ -32,14 +28,14 @@ from ..conditions import as_error, deleted
 from ..connections.peer import Peer
 from ..loop.interest import AWAITS, NOTIFIED
 from ..loop.parties import ReceiverLink
-from .endpoint import LinkEnd, Unsettled
+from .endpoint import LinkEnd
 from .termini import SourceTerminus
 
 log = logging.getLogger("penstock.amqp")
 
 
 class OutgoingLink(LinkEnd, ReceiverLink):
-    """Link on which a client receives."""
+    """Link on which a client receives. Its subclasses acquire messages or only show them."""
 
     link: Sender
     terminus: SourceTerminus
@@ -52,7 +48,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self.selector = terminus.filters.selector
         self._presettled = presettled
         self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: not durable yet
-        self._acquisitions = 0  # the number of the last one
+        self._acquisitions = 0
         self._pending = 0  # messages in `_unsent`
         self._damaged = RowSet()  # acquired, and never sent, because they cannot be read
         self._asked = False  # a flow with `drain` waits for its answer
@@ -62,17 +58,16 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         return f"link {self.link.name!r} from {self.queue!r} of {self.peer}"
 
     def begin(self, turn: Turn) -> None:
-        """Begin to look for messages. Raises PenstockError if the queue's other consumers do not allow it."""
+        """Begin to look for messages. Raises PenstockError."""
         self.loop.join(turn, self)
 
     # --- looking for messages
 
     def capacity(self) -> int:
-        """Count the messages that it could take now. While an unsettled map is incomplete, only resumed deliveries count."""
         link = self.link
         if self.incomplete and not self._sends_again:
             return 0
-        if self.ended or self.interest is None or link.state is not LinkState.ATTACHED or self.peer.stalled:
+        if self.ended or self.interest is None or link.state is not LinkState.ATTACHED or self.transport.stalled:
             return 0
         if link.session.remote_incoming_window <= 0:
             self._await_window()
@@ -88,12 +83,11 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         return min(free, most)
 
     def budgets(self) -> tuple[tuple[object, int], ...]:
-        """Return the limits that it shares with other links: see `Capacity.budgets`."""
         return self.peer.capacity.budgets(self.link.session)
 
     @property
     def exhausted(self) -> bool:
-        """Return True if nothing more can be sent before its receiver settles deliveries, or grants credit or window."""
+        """True if nothing more can be sent before its receiver settles deliveries, or grants credit or window."""
         link = self.link
         return (
             link.link_credit <= 0
@@ -102,17 +96,10 @@ class OutgoingLink(LinkEnd, ReceiverLink):
             or self.peer.capacity.free(link.session) <= 0
         )
 
-    @property
-    def looks_anyway(self) -> bool:
-        """Return True if it looks although no message is available."""
-        return self.link.drain
-
     def known_matches(self) -> View | None:
-        """Return the known matches of the link's selector, for one command."""
         return None if self.selector is None else self.context.broker.matching.view(self.queue, self.selector)
 
     def taken(self, rows: RowSet) -> int:
-        """Count messages that `take` has found; return the number of this acquisition, for `deliver`."""
         self._acquisitions += 1
         self._unsent[self._acquisitions] = rows
         self._pending += rows.count
@@ -136,7 +123,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self.peer.capacity.gained(self.link.session)
 
     def found_nothing(self) -> None:
-        """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
         if self._asked and self._alive and not self._backlog and not self._pending and self.link.incomplete is None:
             self._asked = False
             self.link.drained()
@@ -148,33 +134,32 @@ class OutgoingLink(LinkEnd, ReceiverLink):
             self.found_nothing()  # it can take nothing now
 
     def _is_held_up(self) -> bool:
-        """Return True if the socket or the session's window prevents it from looking for messages. It looks when they open."""
+        """Return True if the socket or the session's window prevents it from looking for messages."""
         waits = self in self.peer.squeezed.get(self.link.session, ())
-        return (self.peer.stalled or waits) and self.context.nodes.has_available(self.queue)
+        return (self.transport.stalled or waits) and self.context.nodes.has_available(self.queue)
 
     def _await_window(self) -> None:
-        """Wait for the session's window. The next flow that opens it lets the link continue, even if it names another link."""
+        """Wait for the session's window. A flow that opens it may name another link."""
         self.peer.squeezed.setdefault(self.link.session, {})[self] = None
 
     # --- sending
 
     @property
     def _sends_again(self) -> bool:
-        """Return True if resumed deliveries wait."""
+        """True if resumed deliveries wait."""
         return False
 
     @property
     def _is_ready(self) -> bool:
-        """Return True if messages wait only for credit or window."""
+        """True if messages wait only for credit or window."""
         return bool(self._backlog)
 
     @property
     def _state(self) -> TransactionalState | None:
-        """Delivery state with which messages leave."""
+        """The delivery state with which messages leave."""
         return None
 
     def deliver(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
-        """Send the messages of an acquisition that is durable now, which are in `slices`, unless they went back."""
         if self.ended:
             return  # they went back with all other messages of the link
         rows = self._unsent.pop(acquisition, None)
@@ -183,11 +168,11 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self._pending -= rows.count
         try:
             self._make_ready(acquisition, slices)
-        except Exception as error:  # without an error, the messages would stay acquired: end the link, so that they go back
+        except Exception as error:  # end the link, so that its messages go back
             log.exception("%s: acquired messages cannot be sent", self)
             lost = self._damaged.minus(self._damaged.minus(rows))
             self._damaged = self._damaged.minus(rows)
-            self._add_underway(lost.count)  # as before: all of it is acquired, and has not left
+            self._add_underway(lost.count)  # as before: all of them are acquired, and have not left
             self._backlog.clear()
             self._unsent[acquisition] = rows
             self._pending += rows.count
@@ -209,7 +194,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
                     self._leave_to_others(tag)
 
     def _keep_damaged(self, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
-        """Keep messages that cannot be read, so that the link is not offered them again. Their neighbours leave."""
+        """Keep messages that cannot be read, so that the link is not offered them again."""
         sequences = block_slice.sequences(indexes)
         self._damaged = self._damaged.plus(RowSet.of_sequences(sequences))
         self._add_underway(-len(sequences))
@@ -218,7 +203,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self.context.broker.damage.note(errors.DamagedMessages.of(self.queue, first, last, error))
 
     def pump(self) -> None:
-        """Send ready messages, as credit and windows allow."""
+        """Send ready messages, as credit and windows allow, and continue."""
         self.peer.send_soon()
         gone: list[bytes] = []
         while self._backlog and self._can_send:
@@ -226,7 +211,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         if self._presettled and gone:
             self._settle_sent(gone)
         if self._presettled:
-            self.peer.capacity.gained(self.link.session)  # messages that have left are not held
+            self.peer.capacity.gained(self.link.session)
         if self._backlog and self.link.link_credit <= 0:
             self.give_back()
         if (self._is_ready or self.link.incomplete is not None) and self.link.session.remote_incoming_window <= 0:
@@ -234,7 +219,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self._go_on()
 
     def _send_some(self, gone: list[bytes]) -> None:
-        """Send messages that can leave together from the head of the backlog. Adds the tags of sent messages to `gone`."""
+        """Send messages from the head of the backlog that can leave together. Adds their tags to `gone`."""
         tags, messages = zip(*self._backlog, strict=True)
         left = self.link.send_many(tags, messages, settled=self._presettled, state=self._state)
         count = len(left)
@@ -252,11 +237,11 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     @property
     def _can_send(self) -> bool:
-        """Return True if a message would leave now. Without a window, or on a lost connection, the library would keep it."""
+        """True if a message would leave now. Otherwise the library would keep it."""
         return self._alive and self.link.can_send and self.link.session.remote_incoming_window > 0
 
     def _send_alone(self, tag: bytes, message: bytes) -> bool:
-        """Send a message of several frames. A message larger than the receiver accepts is left to other links."""
+        """Send a message of several frames, or leave it to other links if it is too large for the receiver."""
         if 0 < self.link.max_message_size < len(message):
             self._backlog.popleft()
             self._leave_to_others(tag)
@@ -274,7 +259,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     @abstractmethod
     def _settle_sent(self, tags: list[bytes]) -> None:
-        """Settle messages that have left settled: no outcome will come."""
+        """Settle messages that have left settled."""
 
     @abstractmethod
     def give_back(self) -> None:
@@ -283,21 +268,19 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     # --- frames of the receiver
 
     def asked(self) -> None:
-        """Note the requests of the receiver's flow for this link, which it names. `flowed` comes after that."""
         self._asked = self.link.drain
 
     def flowed(self) -> None:
-        """Continue with changed credit, or another window of the session."""
         if self._is_ready:
             self.pump()
         self._go_on()
 
     @abstractmethod
     def acquire_in(self, txn_id: Value) -> None:
-        """Acquire in the transaction that the receiver's flow names; None: in none. If that is not possible, detach the link."""
+        """Acquire in the transaction that the receiver's flow names. If that is not possible, detach the link."""
 
     def gained_capacity(self) -> None:
-        """Take more messages: deliveries were settled."""
+        """Take more messages, since deliveries were settled."""
         self.peer.capacity.gained(self.link.session)  # first: the link that has waited longest
         self.loop.has_capacity(self)
 
@@ -312,24 +295,15 @@ class OutgoingLink(LinkEnd, ReceiverLink):
             self.peer.squeezed.pop(self.link.session, None)
 
     def fail(self, error: errors.PenstockError) -> None:
-        """Detach the link because its queue was deleted, or a limit prevents it from sending. Its client has not caused that."""
-        if isinstance(error, errors.NotFound):  # the queue existed at the attach
-            self.peer.detach(self, deleted(self.queue), Cause.LINK_CLOSED)
-        else:
-            self.peer.detach(self, as_error(error), Cause.LINK_CLOSED)
-
-    def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """Return the deliveries of a resumed link, for our unsettled map."""
-        return {}
-
-    def name_only(self, named: Unsettled, known: Unsettled) -> None:
-        """Leave out of our unsettled map the deliveries that it has no room for."""
+        # The queue existed at the attach.
+        reason = deleted(self.queue) if isinstance(error, errors.NotFound) else as_error(error)
+        self.peer.detach(self, reason, Cause.LINK_CLOSED)
 
 
 def _messages_of(
     broker: BrokerService, block_slice: BlockSlice, damaged: OnDamage
 ) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
-    """Yield the messages of a slice in order, some at a time: their tags, and the encoded messages or the error that prevents it.
+    """Yield the messages of a slice in order, some at a time: their tags, and the encoded messages or an error.
 
     `damaged` is called for messages that cannot be read.
     """

@@ -1,14 +1,12 @@
 """All links of a plane by name, and detached links that live on (2.6.1 to 2.6.5, 2.6.13, 3.5).
 
 A link's name is unique for its user, container and direction. The second attach of a name *steals* it from the first, on any
-connection.
+connection, and continues with its deliveries.
 
 A link ends by a closing detach, or by an error. Otherwise its terminus outlives it by its expiry policy. The time begins at the
-detach (*link-detach*), at the end of its last session (*session-end*, the default) or of its last connection
-(*connection-close*), and runs for `timeout` seconds, 0 by default. *never* is granted only to durable subscriptions, whose queue
-the engine keeps. Other links get *connection-close* with the longest timeout instead, since they may never come back. A node that
-belongs to its connection ends with it. Our attach contains the granted policy. A stolen link continues in the link that has its
-name now.
+detach (*link-detach*), at the end of its session (*session-end*, the default) or of its connection (*connection-close*), and runs
+for `timeout` seconds, 0 by default. *never* is granted only to durable subscriptions, whose queue the engine keeps. Other links
+get *connection-close* with the longest timeout instead, since they may never come back.
 
 | state | place |
 |---|---|
@@ -16,16 +14,11 @@ name now.
 | their deliveries | in the library's link, while its session lives; their ids can still be settled, also in transactions |
 | received deliveries that are not settled at both ends, and their outcomes | in the library's link: our unsettled map |
 | nodes made for the link, a subscription of its own | in the engine, until the terminus closes them |
-| the links that may come back | here: by user, container, direction and name |
 
 Acquired messages that have not left go back at the detach. A link without unsettled deliveries or nodes of its own is not kept.
-An attach with the same name and terminus continues the link: see `attach`. An attach with another terminus ends the former link
-first.
 
-None of this is journaled: a restart ends all links, and returns their messages. A user has at most
-`amqp_max_detached_links_per_user` detached links, and `amqp_max_detached_deliveries_per_user` deliveries without a session.
-Deliveries of a living session count in that session. A link beyond a limit ends. No link is kept longer than
-`amqp_max_expiry_timeout_s`. A detached link refers to its session and connection, so these are emptied at their end: see
+None of this is journaled: a restart ends all links, and returns their messages. Deliveries of a living session count in that
+session, others for their user. A detached link refers to its session and connection, so these are emptied at their end: see
 `forget_all` in the library.
 """
 
@@ -36,6 +29,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...amqp import Session
+from ...engine.columns.states import Cause
 from ...service.turn import Turn
 from ...settings.keys import Settings
 from .endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Key, LinkEnd, Resumable
@@ -45,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LinkRegistry:
-    """All links of a plane by name, and the detached ones that live on. For the loop's thread."""
+    """Attached and detached links. For the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, settings: Settings) -> None:
         self._loop = loop
@@ -70,7 +64,6 @@ class LinkRegistry:
         return older
 
     def release(self, endpoint: LinkEnd) -> None:
-        """Take back a link's name, unless a newer link has it."""
         key = endpoint.key
         if self._attached.get(key) is endpoint:
             del self._attached[key]
@@ -100,17 +93,15 @@ class LinkRegistry:
         self._start_expiry(endpoint, moment)
 
     def session_ended(self, peer: Peer, session: Session) -> None:
-        """Start the timeouts of a session's detached links, or end the links, by their expiry policies."""
         for endpoint in [detached for detached in peer.detached.values() if detached.link.session is session]:
             self._start_expiry(endpoint, SESSION_ENDED)
 
     def connection_ended(self, peer: Peer) -> None:
-        """Start the timeouts of a connection's detached links, or end the links, by their expiry policies."""
         for endpoint in list(peer.detached.values()):
             self._start_expiry(endpoint, CONNECTION_ENDED)
 
     def _start_expiry(self, endpoint: Resumable, moment: int) -> None:
-        """Start the timeout of a detached link, or end it, if its policy names this moment."""
+        """Start the timeout of a detached link, or end the link, if its policy names this moment."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:
             return
@@ -158,28 +149,30 @@ class LinkRegistry:
             endpoint.peer.log(f"{endpoint} was detached for {endpoint.terminus.expiry.timeout} s: it ends")
             self.expire(endpoint)
 
+    def check_rights(self) -> None:
+        """End detached links after a change of the users file, if their login or permission is no longer valid."""
+        for endpoint in self.links():
+            if not endpoint.peer.has_valid_login or not endpoint.peer.may_use(endpoint):
+                endpoint.peer.log(f"{endpoint} ends: its permission was withdrawn")
+                endpoint.end_cause = Cause.LINK_CLOSED
+                self.expire(endpoint)
+
     def end(self, turn: Turn, endpoint: Resumable) -> None:
-        """End a detached link: its messages go back, and its terminus is closed."""
         self._remove(endpoint)
         endpoint.peer.detached.pop(endpoint.link, None)
         if endpoint.successor is None:
             endpoint.finish(turn)
 
     def expire(self, endpoint: Resumable) -> None:
-        """End a link in the next commit, since its time is over."""
         endpoint.loop.in_commit(lambda turn: self.end(turn, endpoint))
 
     def links(self) -> list[Resumable]:
-        """List the detached links."""
         return list(self._links.values())
 
     # --- coming back
 
     def take(self, newer: LinkEnd) -> Resumable | None:
-        """Remove and return the detached link of this name, for a newer link that resumes or ends it.
-
-        Until then, dispositions of its peer still find it.
-        """
+        """Remove and return the detached link of this name, for a newer link that resumes or ends it."""
         former = self._links.get(newer.key)
         if former is not None:
             self._remove(former)

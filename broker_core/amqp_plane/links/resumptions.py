@@ -7,8 +7,6 @@ A resuming attach compares each delivery that we hold with the receiver's unsett
 - If the receiver does not know a delivery, its message goes back to the queue as lost with its link.
 - A delivery that an incomplete map does not name stays as it is.
 
-For received deliveries our map contains the outcome, so that no message is sent twice.
-
 A receiver prefetches, so most of its deliveries may never have reached the application. AMQP has no frame for *the application
 has it*, but consumers work in the order of delivery. So a receiver has begun with
 
@@ -16,8 +14,8 @@ has it*, but consumers work in the order of delivery. So a receiver has begun wi
 - the next delivery. It may have crashed the receiver, and without this rule such a message would come back for ever.
 
 A receiver that asks for the link property `annotations.REPORTS` sends *received* for each delivery before the application has it.
-Then the next delivery is known to be untouched. Penstock's own client does so. *Released*, and *modified* without
-delivery-failed, are outcomes of deliveries that were not worked on.
+Then the next delivery is known to be untouched. *Released*, and *modified* without delivery-failed, are outcomes of deliveries
+that were not worked on.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ START = (0, 0)  # of a message: section 0, first octet
 
 
 class Resumption(NamedTuple):
-    """Delivery to be sent again: its offset, and its last state from the receiver."""
+    """Delivery to be sent again."""
 
-    position: tuple[int, int]
-    state: DeliveryState | None
+    position: tuple[int, int]  # section and offset
+    state: DeliveryState | None  # the last one from the receiver
 
 
 class Compared(NamedTuple):
-    """Result of a comparison: deliveries by tag whose message need not be sent."""
+    """Deliveries by tag whose message need not be sent."""
 
     ended: dict[bytes, DeliveryState]  # with the receiver's outcome
     lost: list[bytes]  # unknown to the receiver
@@ -63,12 +61,11 @@ class Resumptions:
         return len(self.waiting) + len(self.unnamed)
 
     def take(self, most: int) -> dict[bytes, Resumption]:
-        """Take the next deliveries to be read, in their order."""
         tags = list(itertools.islice(self.waiting, min(most, AT_ONCE)))
         return {tag: self.waiting.pop(tag) for tag in tags}
 
     def begin_again(self) -> None:
-        """Put deliveries that were under way and have not left before the waiting ones."""
+        """Put deliveries under way before the waiting ones."""
         self.waiting = {**self.underway, **self.waiting}
         self.underway.clear()
 
@@ -80,7 +77,7 @@ class Resumptions:
         }
 
     def compare(self, mine: Mapping[bytes, DeliveryState | None], theirs: Mapping[bytes, Any], *, incomplete: bool) -> Compared:
-        """Compare our deliveries with the receiver's unsettled map. `incomplete`: one of the maps is."""
+        """Compare our deliveries with the receiver's unsettled map."""
         compared = Compared({}, [])
         for tag, (action, position) in resolve(mine, theirs, receiver_incomplete=incomplete).items():
             if action is Action.RESUME:
@@ -93,12 +90,7 @@ class Resumptions:
                 compared.lost.append(tag)
         return compared
 
-    def unsettled_map(self) -> dict[bytes, DeliveryState | None]:
-        """Return the unsettled map of our attach."""
-        return {**{tag: resumption.state for tag, resumption in self.waiting.items()}, **self.unnamed, **self.outcomes}
-
     def name_only(self, named: Mapping[bytes, Any]) -> None:
-        """Resume only the deliveries that our map has room for."""
         self.unnamed |= {tag: self.waiting.pop(tag).state for tag in list(self.waiting) if tag not in named}
         self.outcomes = {tag: state for tag, state in self.outcomes.items() if tag in named}
 
@@ -113,7 +105,6 @@ class ReceiverProgress:
         self._last: int | None = None  # its delivery id in the link's session
 
     def reach(self, deliveries: Sequence[Delivery], state: DeliveryState | None) -> None:
-        """Note the state that the receiver has given to some deliveries of this link."""
         if isinstance(state, TransactionalState):
             state = state.outcome
         if not deliveries or isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
@@ -125,7 +116,7 @@ class ReceiverProgress:
             self._last = last
 
     def begun(self, link: Sender) -> list[Delivery]:
-        """Return the unsettled deliveries that the receiver may have begun with, in their order."""
+        """Return the unsettled deliveries that the receiver may have begun with."""
         begun: list[Delivery] = []
         for delivery in link.unsettled.values():
             if delivery is link.incomplete:

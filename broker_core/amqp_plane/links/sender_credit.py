@@ -2,12 +2,11 @@
 
 Such a queue accepts as many messages as its senders have credit for. A link gets half of the capacity that others leave, and at
 least one message while there is any. So a sender that does not use its credit cannot block others forever. Credit is never
-withdrawn. If other producers (senders, Spark, an exchange, a redrive) fill the queue first, a sender may exceed the limit by its
-outstanding credit. In bytes it may exceed the limit further, if its messages grow.
+withdrawn. If other producers fill the queue first, a sender may exceed the limit by its outstanding credit. In bytes it may
+exceed the limit further, if its messages grow.
 
-A link's credit is computed when it attaches and when its messages are confirmed. For a link with less credit than it wants, it is
-computed again after each commit, when the service reports capacity of a full queue, and on a timer. Messages to the anonymous
-terminus wait for the same capacity in `waiting_list`.
+For a link with less credit than it wants, credit is computed again after each commit, when the service reports capacity of a full
+queue, and on a timer.
 
 A sender that settles after us (receiver-settles-second) may leave its messages unsettled, in any queue. All such links of a
 connection share a limit, which includes their credit.
@@ -25,11 +24,11 @@ from ...service.broker import BrokerService
 
 
 class CreditedSender(Protocol):
-    """A sender to one queue: a link, or a waiting list."""
+    """A link or a waiting list."""
 
     @property
     def queue(self) -> str:
-        """The queue that it sends to; "" if it is not a single queue, so that no queue limits it."""
+        """The queue that it sends to; "" if no single queue limits it."""
 
     @property
     def usual_bytes(self) -> int:
@@ -43,13 +42,11 @@ class WaitingSender(CreditedSender, Protocol):
     """A sender whose messages wait for capacity."""
 
     def look(self, now: float) -> None:
-        """Refuse messages that have waited for too long. `now`: the plane's clock, seconds."""
+        """Refuse messages that have waited for too long."""
 
 
 class SenderCredit:
-    """All senders of the plane to queues that block. `call` runs a function in the plane's thread. Capacities may be a moment
-    old.
-    """
+    """All senders of the plane to queues that block. `call` runs a function in the plane's thread."""
 
     def __init__(self, broker: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
         self._broker = broker
@@ -65,15 +62,14 @@ class SenderCredit:
         self._claimed: Counter[Connection] = Counter()
 
     def blocks(self, queue: str) -> bool:
-        """Return True if the queue blocks its senders when it is full."""
         return self._broker.capacity_of(queue) is not None
 
     def is_full(self, queue: str) -> bool:
-        """Return True if the queue has no capacity for messages that come without its credit, and cannot wait."""
+        """Return True if the queue blocks and has no capacity."""
         return self._broker.capacity_of(queue) == 0
 
     def hold(self, user: str, octets: int) -> None:
-        """Add octets of a user's messages in waiting lists; a negative number when they leave."""
+        """Add to the octets of a user's messages in waiting lists."""
         self.waiting_bytes += octets
         self.waiting_bytes_of[user] += octets
         if not self.waiting_bytes_of[user]:
@@ -109,7 +105,6 @@ class SenderCredit:
         return credit
 
     def forget(self, link: CreditedSender) -> None:
-        """Forget a sender that has ended, or whose queue does not block."""
         granted = self._granted.get(link.queue)
         if granted is None:
             return
@@ -120,21 +115,20 @@ class SenderCredit:
         self._wait_no_more(link)
 
     def room(self, link: CreditedSender, connection: Connection, held: int, most: int) -> int:
-        """Count the messages that a link whose sender settles second may have credit for.
+        """Return how much credit a link may have whose sender settles second: the part of `most` that other links leave.
 
-        Other links of its connection leave it a part of `most`. A link without unsettled messages (`held`) may send one, so that
-        none starves.
+        A link without unsettled messages (`held`) may send one, so that none starves.
         """
         others = self._claimed[connection] - self._claims.get(link, 0)
         return max(most - others - held, 0 if held else 1)
 
     def claim(self, link: CreditedSender, connection: Connection, count: int) -> None:
-        """Note the number of messages that such a link has credit for, or has sent and not settled."""
+        """Note the credit and unsettled messages of such a link."""
         self._claimed[connection] += count - self._claims.get(link, 0)
         self._claims[link] = count
 
     def leave(self, link: CreditedSender, connection: Connection) -> None:
-        """Forget a link that has ended, or is detached: its messages are counted elsewhere from now on."""
+        """Forget a link that has ended, or is detached."""
         self.forget(link)
         if link in self._claims:
             self._claimed[connection] -= self._claims.pop(link)
@@ -154,17 +148,17 @@ class SenderCredit:
 
     def look(self) -> None:
         """Let waiting senders use the present capacity."""
-        for queue in list(self._waiting) if self._waiting else ():
+        for queue in tuple(self._waiting):
             self._look_at(queue)
 
     def tick(self, now: float) -> None:
-        """Let waiting senders check their capacity and their time, at the plane's tick. `now`: its clock, seconds."""
+        """Let waiting senders check their capacity and their time. `now`: the plane's clock, seconds."""
         self.look()
-        for line in list(self.waiting_lists) if self.waiting_lists else ():
+        for line in tuple(self.waiting_lists):
             line.look(now)
 
     def _look_at(self, queue: str) -> None:
-        """Serve waiting senders one after the other. The last one served goes to the end."""
+        """Serve waiting senders in turn."""
         capacity = self._broker.capacity_of(queue)
         for link in list(self._waiting.get(queue, ()))[:capacity]:
             self._wait_no_more(link)  # `renew` adds it at the tail if it still wants more

@@ -1,9 +1,8 @@
 """Waiting lists of queues that block (Q15): messages to the anonymous terminus wait there for capacity, without an outcome.
 
-The credit of such a link is not for one queue, so it cannot hold its sender back. If a queue has no capacity, its messages wait
-in a list, one for each link and queue, and continue in order when `sender_credit` has capacity. Meanwhile they use up the link's
-credit. Time and octets are limited; beyond the limits a message is refused. Two kinds of messages cannot wait and are refused
-immediately: *immediate* messages, and messages of a transaction, whose end may come next.
+The credit of such a link is not for one queue, so it cannot hold its sender back. The waiting messages use up the link's credit.
+Two kinds of messages cannot wait and are refused immediately: *immediate* messages, and messages of a transaction, whose end may
+come next.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 CAPACITY_TIMEOUT_S = 60.0  # as long as a message that comes by Flight waits
 OF_ONE_USER = 64 << 20  # octets of one user's waiting messages, in memory
-WAITING_BYTES = 80 << 20  # of all users together: one user leaves room for others
+WAITING_BYTES = 80 << 20  # of all users together
 DELIVERY_BYTES = 1 << 10  # added for each delivery
 
 
@@ -52,7 +51,6 @@ class WaitingList:
         self._rest()
 
     def renew(self) -> None:
-        """Hand on the messages that have capacity."""
         if self._link.ended:
             return
         count = self._context.sender_credit.allowed(self, len(self._waiting), self._underway)
@@ -60,7 +58,7 @@ class WaitingList:
         self._rest()
 
     def look(self, now: float) -> None:
-        """Refuse messages that have waited for too long. If the queue was deleted, hand all on, so that they are refused."""
+        """Refuse messages that have waited for too long, or whose queue was deleted."""
         if not self._context.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the commit refuses them
         while self._waiting and self._waiting[0][1] <= now:
@@ -68,17 +66,15 @@ class WaitingList:
         self._rest()
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
-        """Accept deliveries that were handed on; waiting ones may follow."""
         self._link.confirmed(deliveries)
         self._came_back(len(deliveries))
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
-        """Reject deliveries that were handed on; waiting ones may follow."""
         self._link.refused(deliveries, error)
         self._came_back(len(deliveries))
 
     def end(self) -> list[Delivery]:
-        """End with the link. Returns the waiting deliveries, which get no outcome."""
+        """End. Returns the waiting deliveries, which get no outcome."""
         left = []
         while self._waiting:
             left.append(self._next())
@@ -87,11 +83,11 @@ class WaitingList:
         return left
 
     def follow(self, link: AnonymousTerminus) -> None:
-        """Continue with the link's successor, since the link is attached again."""
+        """Continue with the link's successor."""
         self._link = link
 
     def _too_much(self) -> str:
-        """Return the reason if too much waits; "" otherwise."""
+        """Return the reason if too much waits."""
         held = self._context.sender_credit
         if held.waiting_bytes_of[self.peer.user] > OF_ONE_USER:
             return f"{OF_ONE_USER >> 20} MiB of one user wait for room already"
@@ -117,7 +113,7 @@ class WaitingList:
             self._rest()
 
     def _rest(self) -> None:
-        """Leave capacity to others that it no longer needs."""
+        """Leave unneeded capacity to others."""
         if self._waiting:
             return
         if self._underway:

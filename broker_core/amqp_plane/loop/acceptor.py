@@ -1,7 +1,7 @@
-"""Listening sockets of the loop, and how it accepts connections from them.
+"""Listening sockets.
 
 If the process has no file descriptor left, asyncio's own server continues to accept, and logs hundreds of thousands of tracebacks
-in seconds (its `_accept_connection` neither returns nor pauses). Here, new connections wait in the backlog.
+in seconds. Here, new connections wait in the backlog.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 BACKLOG = 1024  # connections that wait to be accepted
 ACCEPTED_TOGETHER = 100  # connections accepted before other sockets are served
-PAUSE_S = 0.5  # after a connection that could not be accepted because no file descriptor was left
+PAUSE_S = 0.5  # while no file descriptor is left
 PORTS_TRIED = 20  # alternately a free port, and the same port at the other addresses of a name
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -22,7 +22,7 @@ SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Acceptor:
     """Accepts connections of one listener, from `start` until `close`.
 
-    `starved(reason)` is called after each connection that remains in the backlog because no file descriptor or memory is left.
+    `starved(reason)` is called for each connection that remains in the backlog because no file descriptor or memory is left.
     """
 
     def __init__(
@@ -37,13 +37,11 @@ class Acceptor:
         self._closed = False
 
     def start(self) -> None:
-        """Accept from now on. Called in the loop."""
         for listening in self._sockets:
             listening.listen(BACKLOG)
             self._resume(listening)
 
     def close(self) -> None:
-        """Accept nothing more. Called in the loop."""
         self._closed = True
         for listening in self._sockets:
             self._loop.remove_reader(listening)
@@ -62,7 +60,7 @@ class Acceptor:
                     self._loop.remove_reader(listening)
                     self._loop.call_later(PAUSE_S, self._resume, listening)
                     self._starved(error.strerror or str(error))
-                return  # of other errors: the backlog is empty, or the client has closed the connection
+                return  # otherwise the backlog is empty, or the client has closed the connection
             task = self._loop.create_task(self._enter(accepted))
             self._entering.add(task)
             task.add_done_callback(self._entering.discard)
@@ -99,7 +97,7 @@ def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[s
 
 
 def _socket(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
-    # With its protocol: accepted sockets inherit it, and asyncio sets TCP_NODELAY only for TCP.
+    # Accepted sockets inherit the protocol, and asyncio sets TCP_NODELAY only for TCP.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

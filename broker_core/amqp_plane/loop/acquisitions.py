@@ -1,7 +1,6 @@
 """Acquisitions: which links look for messages in a commit, and which messages each acquires.
 
-`Interest` decides which link looks next, one for each queue. A link takes at most one quantum at a time, so a link with much
-credit does not hold up others. A link at the limit of its connection has no capacity.
+A link takes at most one quantum at a time, so that a link with much credit does not hold up others.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .parties import ReceiverLink
 log = logging.getLogger("penstock.amqp")
 
 QUANTUM_BYTES = 1 << 20
-LOOKS = 1000  # of one queue's links in one commit: about 50 ms under the broker's lock; the others look in the next commit
+LOOKS = 1000  # of one queue's links in one commit: about 50 ms under the broker's lock
 
 
 class Acquisitions:
@@ -49,7 +48,6 @@ class Acquisitions:
     # --- links
 
     def join(self, turn: Turn, link: ReceiverLink) -> None:
-        """Let a link consume, or browse, from now on: its holder is known."""
         if not link.acquires:
             self._browsers -= 1  # the engine does not know browsers
             link.holder = self._browsers
@@ -59,7 +57,6 @@ class Acquisitions:
         link.interest = interest
 
     def leave(self, link: ReceiverLink) -> None:
-        """Remove a link that has ended."""
         if link.interest is not None:
             link.interest.leave(link.holder)
             if not link.interest.members and self._queues.get(link.queue) is link.interest:
@@ -68,9 +65,7 @@ class Acquisitions:
             link.interest = None
 
     def has_capacity(self, link: ReceiverLink, *, anyway: bool = False) -> None:
-        """Let a link look, since it may be able to take messages. One that waits for news would find nothing, and looks only
-        `anyway`.
-        """
+        """Let a link look, since it may be able to take messages. `anyway`: also if it waits for news."""
         if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.capacity() > 0:
             assert link.interest is not None  # otherwise it has no capacity
             link.interest.wants(link, anyway=anyway)
@@ -78,7 +73,6 @@ class Acquisitions:
                 self._look_soon(link.queue)
 
     def _evaluated(self, links: Iterable[ReceiverLink], failure: errors.PenstockError | None) -> None:
-        """Let links continue after the evaluation of their selector, or end them if it failed."""
         for link in links:
             interest = link.interest
             if failure is not None and not link.ended:
@@ -134,13 +128,11 @@ class Acquisitions:
         return True
 
     def selectors(self, queue: str) -> set[Selector]:
-        """Return the selectors of the links that wait for messages of the queue."""
         interest = self._queues.get(queue)
         levels = () if interest is None else interest.waiting()
         return {link.selector for links in levels for link in links if link.selector is not None}
 
     def deliver(self, turn: Turn, batch: ImmediateMessages) -> EnqueueResult:
-        """Let the queue's links take *immediate* messages, in the order in which they would be asked."""
         queue, arrived = batch.queue, batch.arrived
         offers = Offers(arrived.rows, batch.matches, grouped=turn.view.is_grouped(queue))
         interest = self._queues.get(queue)
@@ -167,7 +159,7 @@ class Acquisitions:
         self._effects.when_durable(end, lambda: link.deliver(acquisition, slices))
 
     def _look(self, turn: Turn, queue: str, interest: Interest[ReceiverLink]) -> bool:
-        """Let the queue's links look. Returns whether all of them have looked."""
+        """Let the queue's links look. Returns False if the commit is too short for all of them."""
         for _ in range(LOOKS):
             available = _has_messages(turn, queue)
             link = interest.next(available)
@@ -181,7 +173,7 @@ class Acquisitions:
                     self._acquire(turn, link, interest, capacity)
                 except errors.StorageError:
                     raise
-                except Exception:  # a bug: it concerns one link, and all others are served
+                except Exception:  # a bug that concerns one link
                     log.exception("%s could not acquire; its connection may hang until it times out", link)
                     interest.rests(link)
             else:

@@ -1,9 +1,7 @@
 """The batch of a commit: the requests of links since the last one.
 
-Messages wait by route, outcomes by link, actions in their order. A commit takes all requests, with two exceptions.
-
-If the journal has no capacity for the messages, all messages wait, since they came in an order. All requests that came with them
-or later wait as well. Their connections are not read from meanwhile.
+A commit takes all requests, with two exceptions. If the journal has no capacity for the messages, all messages wait, and so do
+all requests that came with them or later. Their connections are not read from meanwhile.
 
 Outcomes of deliveries that their receiver has settled are *delayed*: no answer waits for them, and they seldom make messages
 available. They share the next sync, and a later request of the same session takes them along. They are not delayed if they are
@@ -37,12 +35,12 @@ LARGE_COMMIT = 256  # deliveries that are worth a commit of their own; fewer wai
 
 
 class CommitBatch:
-    """The batch of one plane. Used in the loop's thread, without the broker's lock. `size`: new deliveries since the last
-    commit.
+    """The batch of one plane. Used in the loop's thread, without the broker's lock.
+
+    `hold_up` is called when messages have to wait until more of the log is durable.
     """
 
     def __init__(self, broker: BrokerService, hold_up: Callable[[], None]) -> None:
-        """`hold_up` is called when messages have to wait until more of the log is durable."""
         self._broker = broker
         self._hold_up = hold_up
         self._messages: dict[Route, Parts] = {}
@@ -50,12 +48,11 @@ class CommitBatch:
         self._delayed: Dispositions = {}
         self._actions: list[Action] = []
         self._paused: dict[Transport, None] = {}  # connections that are not read from
-        self.size = 0
+        self.size = 0  # new deliveries since the last commit
 
     # --- handing in
 
     def add_messages(self, destination: Route, sender: MessageSender, deliveries: list[Delivery]) -> None:
-        """Add complete deliveries of one sender."""
         self.size += len(deliveries)
         parts = self._messages.setdefault(destination, [])
         if parts and parts[-1][0] is sender:
@@ -80,23 +77,20 @@ class CommitBatch:
 
     @property
     def has_messages(self) -> bool:
-        """True if messages wait: between two commits, or in a commit for which the journal has no capacity."""
         return bool(self._messages)
 
     @property
     def is_wanted(self) -> bool:
-        """True if any request requires a commit."""
         return bool(self._messages or self._outcomes or self._actions)
 
     @property
     def has_delayed(self) -> bool:
-        """True if outcomes are delayed."""
         return bool(self._delayed)
 
     # --- taking
 
     def take_messages(self) -> Messages:
-        """Take the messages, read into columns; an empty list if the journal has no capacity for them."""
+        """Take the messages, read into columns. They stay if the journal has no capacity for them."""
         taken: Messages = []
         if not self._messages or not self._have_capacity():
             return taken
@@ -119,7 +113,7 @@ class CommitBatch:
     def take_rest(self, messages: Messages) -> tuple[Dispositions, list[Action]]:
         """Take outcomes and actions for a commit of these messages.
 
-        Delayed outcomes are included if their session has later requests in this commit. Actions include all delayed outcomes,
+        Delayed outcomes are included if their session has later requests in this commit, and all of them if there are actions,
         since a link ends after its outcomes.
         """
         actions, self._actions = self._actions, []
@@ -140,12 +134,11 @@ class CommitBatch:
         _add(outcomes, {key: self._delayed.pop(key) for key in [key for key in self._delayed if chosen(key[0])]})
 
     def take_delayed(self) -> Dispositions:
-        """Take the delayed outcomes."""
         delayed, self._delayed = self._delayed, {}
         return delayed
 
     def let_go_on(self) -> None:
-        """Read again from the paused connections."""
+        """Read from the paused connections again."""
         paused, self._paused = self._paused, {}
         for transport in paused:
             transport.resume(JOURNAL)

@@ -3,8 +3,7 @@
 The event loop serves every socket that is ready. Links hand in their requests: messages (`enqueue`), outcomes (`settle`), actions
 (`in_commit`), and the capacity to take more (`has_capacity`). Then one commit carries out all of them:
 
-1. Without the broker's lock, the messages become columns, one batch for each queue. If the journal has no capacity for them, they
-   wait, and so do all requests that came with them or later. Their connections are not read from meanwhile.
+1. Without the broker's lock, the messages become columns, one batch for each queue.
 2. Under the lock, in one turn, commands append to the log:
    - outcomes of limited queues, since they make capacity
    - messages, one Enqueue for each queue
@@ -19,10 +18,7 @@ The event loop serves every socket that is ready. Links hand in their requests: 
    transport sends its frames. For a small commit, the frames are encoded while the disk syncs.
 
 A commit sorts by queue and link, but a session's requests still become durable in their order. A commit is in the log as a whole
-or not at all, and it contains all earlier requests of its sessions. An outcome without a waiting receiver may share a later sync,
-but never comes after the next request of its session.
-
-`gate` decides when a commit runs. `acquisitions` decides which link acquires which messages.
+or not at all, and it contains all earlier requests of its sessions.
 """
 
 from __future__ import annotations
@@ -53,18 +49,20 @@ from .transport import Transport
 
 log = logging.getLogger("penstock.amqp")
 
-LINGER_S = 0.001  # outcomes without a waiting receiver are carried out after the next effects, or after this time
+LINGER_S = 0.001  # delayed outcomes are carried out after the next effects, or after this time
 
 
 class CommitLoop:
-    """Everything between the links and the broker. Used in the loop's thread, except for `_on_arrival` and `_on_durable`."""
+    """Everything between the links and the broker. Used in the loop's thread, except for `_on_arrival` and `_on_durable`.
+
+    `has_run` is called after each turn of the broker's lock, which may have changed capacities.
+    """
 
     def __init__(self, broker: BrokerService, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
-        """`has_run` is called after each turn of the broker's lock, which may have changed capacities."""
         self._broker = broker
         self._loop = loop
         self._has_run = has_run
-        self._gate = Gate(lambda: loop.call_soon(self._called), self._run)
+        self._gate = Gate(lambda: loop.call_soon(self._gate.happened, gate.RUN), self._run)
         self._batch = CommitBatch(broker, partial(self._gate.happened, gate.HOLD_UP))
         self._effects = EffectQueue()
         self._syncs = Syncs(broker.journal, loop)
@@ -84,27 +82,22 @@ class CommitLoop:
         broker.journal.add_listener(self._on_durable)
 
     def close(self) -> None:
-        """Receive no more news, and evaluate no more selectors."""
         self._broker.remove_arrival_listener(self._on_arrival)
         self.acquisitions.evaluation.close()
 
     @property
     def busy(self) -> bool:
-        """True if the loop still has work of its own. Messages that wait for capacity of the journal do not count."""
+        """True if the loop still has work, except for messages that wait for capacity of the journal."""
         wanted = self._gate.state in (gate.SCHEDULED, gate.READING_WANTED)
         return bool(wanted or not self._effects.idle or self._batch.has_delayed or self._news or self._is_woken)
 
     # --- requests of links
 
     def enqueue(self, route: Route, sender: MessageSender, deliveries: list[Delivery]) -> None:
-        """Carry out complete deliveries in the next commit. `sender.confirmed` or `sender.refused` reports the result."""
         self._batch.add_messages(route, sender, deliveries)
         self.want()
 
     def settle(self, link: ReceiverLink, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
-        """Carry out the receiver's outcome for deliveries. If the receiver does not wait for an answer, it may share a later
-        commit.
-        """
         if self._batch.add_outcome(link, disposition, deliveries):
             self.want()
         else:
@@ -116,7 +109,7 @@ class CommitLoop:
         self.want()
 
     def behind_all(self, turn: Turn, effect: Effect) -> None:
-        """Run `effect` after every effect so far, when all that `turn` has executed is durable."""
+        """Run `effect` after all effects so far, when all that `turn` has executed is durable."""
         self._effects.behind_all(turn.end, effect)
 
     def after_all(self, effect: Effect) -> None:
@@ -129,24 +122,20 @@ class CommitLoop:
         self.want()
 
     def forget(self, transport: Transport) -> None:
-        """Send nothing more: the connection is lost."""
         self._to_send.pop(transport, None)
 
     # --- when a commit runs
 
     def reading(self) -> None:
-        """Note that the only socket that was ready is being read, until `read`."""
+        """Note that the only ready socket is being read, until `read`."""
         self._gate.happened(gate.READ)
 
     def read(self) -> None:
-        """Run the commit that the socket requires. No other socket is ready, so another round of the event loop is not needed."""
+        """Run the commit that the socket requires, without another round of the event loop."""
         try:
             self._gate.happened(gate.READ_OVER)
-        except Exception as error:  # the event loop logs it, as for its own calls: the socket did not cause it
+        except Exception as error:  # the socket did not cause it
             self._loop.call_exception_handler({"message": "a commit failed", "exception": error})
-
-    def _called(self) -> None:
-        self._gate.happened(gate.RUN)
 
     # --- other threads
 
@@ -177,7 +166,7 @@ class CommitLoop:
 
     def _run(self) -> None:
         """Run a commit. If it is small and the previous one is not durable, wait: no answer could leave earlier, and more
-        requests join it. Otherwise a client that sends frame by frame would cause a commit for each frame.
+        requests join it. So a client that sends frame by frame does not cause a commit for each frame.
         """
         batch, effects, acquisitions = self._batch, self._effects, self.acquisitions
         if effects and batch.size < LARGE_COMMIT and effects.end > self._broker.journal.durable:
@@ -200,7 +189,7 @@ class CommitLoop:
         self._advance(handled + acquisitions.handled)
 
     def _immediate_of(self, messages: Messages) -> Iterator[ImmediateMessages]:
-        """Yield the *immediate* messages with the evaluated selectors of waiting links. Runs without the broker's lock."""
+        """Yield the *immediate* messages, with the selectors of waiting links evaluated before the broker's lock is taken."""
         for route, parts, arrived in messages:
             if isinstance(route, Immediate) and arrived.rows:
                 waiting = ImmediateMessages(route.queue, parts, arrived)
@@ -208,14 +197,13 @@ class CommitLoop:
                 yield waiting
 
     def _watch_outcomes(self) -> None:
-        """Limit how long outcomes without a waiting receiver are delayed."""
         if self._batch.has_delayed:
             self._lingering.set()
         else:
             self._lingering.cancel()
 
     def _catch_up(self) -> None:
-        """Carry out the outcomes without a waiting receiver, unless earlier requests are still to be carried out."""
+        """Carry out the delayed outcomes, unless earlier requests are still to be carried out."""
         if self._batch.is_wanted:
             return
         if outcomes := self._batch.take_delayed():
@@ -233,9 +221,8 @@ class CommitLoop:
             try:
                 if messages:
                     self._make_capacity(turn, outcomes)
-                # A client that asks for messages may have sent these outcomes just before, and expect the messages that they
-                # free.
-                if self.acquisitions and not batch.has_messages:  # else they may have come after the waiting messages
+                # A client that asks for messages may expect those that its delayed outcomes free.
+                if self.acquisitions and not batch.has_messages:  # otherwise they may have come after the waiting messages
                     batch.bring(outcomes, turn.view.is_freed_by_outcomes)
                 for route, parts, arrived in messages:
                     if isinstance(route, Posting):
@@ -254,9 +241,7 @@ class CommitLoop:
         self._has_run()
 
     def _make_capacity(self, turn: Turn, outcomes: Dispositions) -> None:
-        """Carry out outcomes of limited queues, and remove them from `outcomes`. The new messages may need the capacity that they
-        free, and may come from the same client.
-        """
+        """Carry out outcomes of limited queues first: the new messages may need the capacity that they free."""
         self._batch.bring(outcomes, turn.view.is_limited)
         for link, disposition in [key for key in outcomes if turn.view.is_limited(key[0].queue)]:
             link.settle(turn, disposition, outcomes.pop((link, disposition)))
@@ -281,11 +266,11 @@ class CommitLoop:
             action(turn)
         except errors.StorageError:
             raise
-        except Exception:  # a bug: it concerns one link, and all others are served
+        except Exception:  # a bug that concerns one link
             log.exception("an action of a commit failed; its connection may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, arrived: ArrivedMessages) -> EnqueueResult:
-        if isinstance(to, Immediate) or not arrived.rows:  # the batch contains no valid message
+        if isinstance(to, Immediate) or not arrived.rows:  # no message is valid
             return EnqueueResult(arrived.refused, None, turn.end)
         placed, error, end = turn.enqueue(to, arrived)
         refused = arrived.refused
@@ -295,7 +280,7 @@ class CommitLoop:
 
     @staticmethod
     def _post(turn: Turn, posting: Posting, parts: Parts, arrived: Any) -> EnqueueResult:
-        """Stage messages of a transaction. Their senders' credit is renewed now: a transaction may be larger than any credit."""
+        """Stage messages of a transaction, and renew credit now: a transaction may be larger than any credit."""
         transaction = posting.transaction
         if isinstance(posting.route, ExchangeRoute):
             confirmation = exchanges.carry_out(turn, arrived)
@@ -319,16 +304,16 @@ class CommitLoop:
     def _advance(self, handled: int = LARGE_COMMIT, *, news: bool = False) -> None:
         """Run all effects that the disk allows, and send the result.
 
-        `handled`: the deliveries of the commit that has just run. `news`: more of the log is durable. Without news, a commit that
-        waits for the disk continues to wait.
+        `handled`: the deliveries of the commit that has just run. `news`: more of the log is durable.
         """
         journal, effects = self._broker.journal, self._effects
         end, before = effects.end, journal.durable
         self._is_notified = True  # the loop's own writing is not news
         written = self._syncs.begin(end, handled, lambda: effects.happen(end))
         self._is_notified = False
-        if written and journal.durable < end:
-            self._fall_silent()
+        if written and journal.durable < end:  # the journal failed, so none of the prepared answers may leave
+            for transport in self._to_send:
+                transport.abort()
             return
         happened = effects.happen(journal.durable) or written  # read again: calls of `_on_durable` in between were ignored
         waited = self._gate.waits
@@ -338,11 +323,6 @@ class CommitLoop:
         if happened and not effects and not waited:
             self._catch_up()
         self._syncs.rest()
-
-    def _fall_silent(self) -> None:
-        """Drop all connections whose answers were prepared: the journal failed, so none of these answers may leave."""
-        for transport in self._to_send:
-            transport.abort()
 
     def _send(self) -> None:
         transports, self._to_send = self._to_send, {}

@@ -1,4 +1,4 @@
-"""Confirmations: which messages of a commit are in their queue, and which are refused. Their senders receive them as effects."""
+"""Confirmations: which messages of a commit are in their queue, and which are refused."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ class EnqueueResult(NamedTuple):
 
 
 class NoRoute(Refusal):
-    """Refusal of a message for which there is no queue now."""
+    """Refusal of a message for which there is no queue."""
 
 
 def confirm(parts: Parts, refused: Refused, error: PenstockError | None) -> None:
-    """Tell each sender which of its deliveries were accepted or refused; the numbers of `refused` count through all parts."""
+    """Tell each sender which of its deliveries were accepted or refused. The numbers of `refused` count through all parts."""
     reasons = dict(refused)
     start = 0
     for sender, deliveries in parts:
-        stop = start + len(deliveries)
         if error is not None:
             sender.refused(deliveries, error)
         elif not reasons:
             sender.confirmed(deliveries)
         else:
             sender.confirmed([d for i, d in enumerate(deliveries, start) if i not in reasons])
-            for index in range(start, stop):
+            for index, delivery in enumerate(deliveries, start):
                 if index in reasons:
-                    sender.refused([deliveries[index - start]], reasons[index])
-        start = stop
+                    sender.refused([delivery], reasons[index])
+        start += len(deliveries)
 
 
 def kept_out(nodes: Nodes, queue: str, arrived: ArrivedMessages, rows: Sequence[int]) -> Refused:
-    """Return the refused deliveries of a batch, by number: its `rows`, for which the queue has no capacity."""
+    """Return the refused deliveries of a batch, including its `rows`, for which the queue has no capacity."""
     error = QueueFull(
         f"the queue {queue!r} is full{also_staged(nodes, queue)}: its limits keep this message out;"
         " drain it, or raise them (`penstock queue alter`)"
@@ -55,7 +54,7 @@ def kept_out(nodes: Nodes, queue: str, arrived: ArrivedMessages, rows: Sequence[
 
 
 def also_staged(nodes: Nodes, queue: str) -> str:
-    """Return the part of an error about a full queue that counts its staged messages. The count may be a moment old."""
+    """Return the part of an error about a full queue that counts its staged messages."""
     staged = nodes.staged(queue)
     if not staged:
         return ""

@@ -1,7 +1,7 @@
-"""Effects: answers that may leave when the log is durable up to their position, in one queue.
+"""Effects: answers that may leave when the log is durable up to their position.
 
 An effect writes frames (dispositions, transfers, the answer to an attach) into the protocol machine of its peer. The octets leave
-at the end of the commit. No effect overtakes another one in the queue.
+at the end of the commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger("penstock.amqp")
 
 
 class EffectQueue:
-    """The queue of one plane. Used in the loop's thread; other threads may ask whether it contains effects."""
+    """Effects in their order. Used in the loop's thread; other threads may ask whether it contains effects."""
 
     __slots__ = ("_immediate", "_line")
 
@@ -30,12 +30,11 @@ class EffectQueue:
 
     @property
     def end(self) -> int:
-        """The log position that the last effect waits for; 0 without effects."""
+        """The log position that the last effect waits for."""
         return self._line[-1][0] if self._line else 0
 
     @property
     def idle(self) -> bool:
-        """True if there is no effect."""
         return not (self._line or self._immediate)
 
     def when_durable(self, end: int, effect: Effect) -> None:
@@ -49,13 +48,10 @@ class EffectQueue:
             self._immediate.append(effect)
 
     def behind_all(self, end: int, effect: Effect) -> None:
-        """Run `effect` when the log is durable up to `end`, after every effect so far."""
         self._line.append((max(end, self.end), effect))
 
     def happen(self, durable: int) -> bool:
-        """Run the effects whose position is at most `durable`. Returns whether there were any. An exception of an effect is
-        logged.
-        """
+        """Run the effects whose position is at most `durable`. Returns whether there were any."""
         line = self._line
         ready, self._immediate = self._immediate, []
         while line and line[0][0] <= durable:

@@ -1,7 +1,7 @@
 """Messages for an exchange: one command for all of a commit.
 
 If an exchange routes a message to no queue and does not drop it, the answer is *released*, as in RabbitMQ 4. The message is
-valid, and may find a queue later. If its sender has settled it, the sender cannot be answered, and the message is dropped.
+valid, and may find a queue later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .requests import ExchangeRoute
 
 
 class Exchanged(NamedTuple):
-    """Messages read before the lock, as the broker has prepared them; None if the batch contains no valid message."""
+    """Messages that were prepared before the lock. `message` is None if no message is valid."""
 
     exchange: str
     arrived: ArrivedMessages
@@ -29,7 +29,7 @@ class Exchanged(NamedTuple):
 
 
 def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages) -> Exchanged:
-    """Read the parts of messages that the exchange's bindings need. Holds the lock only briefly."""
+    """Read the parts of messages that the exchange's bindings need. Takes the lock briefly."""
     if not arrived.rows:
         return Exchanged(route.exchange, arrived, None)
     payload = store(arrived.payload, arrived.mask)
@@ -40,7 +40,6 @@ def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages) 
 
 
 def carry_out(turn: Turn, exchanged: Exchanged) -> EnqueueResult:
-    """Route messages."""
     arrived, message = exchanged.arrived, exchanged.message
     if message is None:
         return EnqueueResult(arrived.refused, None, turn.end)
@@ -49,7 +48,6 @@ def carry_out(turn: Turn, exchanged: Exchanged) -> EnqueueResult:
 
 
 def _refusals(exchanged: Exchanged, sent: Sent) -> Refused:
-    """Return refusals by the number of a delivery; invalid messages count in these numbers."""
     refused = list(exchanged.arrived.refused)
     unroutable, kept_out = as_array(sent.unroutable).tolist(), as_array(sent.refused).tolist()
     if not unroutable and not kept_out:

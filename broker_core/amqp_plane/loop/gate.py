@@ -1,24 +1,23 @@
-"""The gate, which decides when a commit runs: a state, and one table with the transition of each event.
+"""The gate decides when a commit runs.
 
 | state | meaning |
 |---|---|
 | idle | no request requires a commit |
 | scheduled | the event loop will call the next commit |
-| reading | the only socket that was ready is being read, and no request requires a commit yet |
+| reading | the only ready socket is being read, and no request requires a commit yet |
 | reading, wanted | the same, and a commit is required: it runs when the socket is read, without another round of the event loop |
 | waiting | a commit waits for the disk: it is small and the previous one is not durable, or the journal has no capacity for it |
-| reading, waiting | the same, while the only socket that was ready is being read |
+| reading, waiting | the same, while the only ready socket is being read |
 
 | event | meaning |
 |---|---|
 | want | a request requires a commit |
-| read, read over | reading of the only socket that was ready begins; ends |
+| read, read over | reading of the only ready socket begins; ends |
 | run | the event loop calls the commit |
 | hold up | the commit has to wait for the disk |
 | disk | more of the log is durable, or may be |
 
-While a commit runs, the state is that of the next one. The deadline of delayed outcomes runs independently of the state, so it is
-not in the table (see `commit_loop`).
+While a commit runs, the state is that of the next one.
 """
 
 from __future__ import annotations
@@ -84,20 +83,20 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 
 
 class Gate:
-    """The state of one plane's commits. Used in the loop's thread; other threads may read `waits`."""
+    """The state of one plane's commits. Used in the loop's thread; other threads may read `waits`.
+
+    `call_soon` lets the event loop call back, and the callback reports RUN.
+    """
 
     __slots__ = ("_call_soon", "_run", "state")
 
     def __init__(self, call_soon: Callable[[], object], run: Callable[[], object]) -> None:
-        """`call_soon` lets the event loop call back, and the callback reports RUN. `run` runs the commit."""
         self._call_soon = call_soon
         self._run = run
         self.state: str = IDLE
 
     def happened(self, event: str) -> None:
-        """Change the state, and do the action of the transition. Raises KeyError for an event that cannot happen in this
-        state.
-        """
+        """Change the state. Raises KeyError for an event that cannot happen in this state."""
         self.state, action = TRANSITIONS[self.state][event]
         if action is RUN_NOW:
             self._run()
@@ -105,11 +104,9 @@ class Gate:
             self._call_soon()
 
     def want(self) -> None:
-        """Require a commit soon."""
         if self.state is not SCHEDULED:
             self.happened(WANT)
 
     @property
     def waits(self) -> bool:
-        """True if a commit waits for the disk."""
         return self.state is WAITING or self.state is READING_WAITING

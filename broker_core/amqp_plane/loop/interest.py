@@ -6,7 +6,7 @@
   interested links.
 - *Awaiting*: the link has looked, and needs an evaluation of its selector. It keeps its place.
 
-Browsers receive all news, since they take no messages from each follower.
+Browsers receive all news, since they take no messages from others.
 
     not interested ──wants──▶ notified ──next──▶ looks ──stays──▶ notified
                                                    ▲ ├──waits──▶ interested
@@ -14,14 +14,12 @@ Browsers receive all news, since they take no messages from each follower.
                                 notified ◀──resumes──┴──awaits─▶ awaiting
 
 An awaiting link has precedence over links of a lower priority. If it waited for news before, it also precedes later links of its
-own priority, for at most `ROUNDS` evaluations. With many waiting messages there is enough for all, and a cold selector takes
-long. A link behind an awaiting link may take only messages that the awaiting link has passed (`ahead_of`). If it finds no others,
-it is *held back*, and looks again when the awaiting link continues.
+own priority, for at most `ROUNDS` evaluations. A link behind an awaiting link may take only messages that the awaiting link has
+passed (`ahead_of`). If it finds no others, it is *held back*, and looks again when the awaiting link continues.
 
-Links do not pass notifications on, which could get lost. Instead, `next` asks each time: are messages available, and which
-waiting link has not looked since the last news? A selector or a message group may exclude one link and not another. So all
-waiting links are asked, once for each news, the highest priority first, until no message is available. If the first link takes
-all of an arrival, the cost is the same for one waiting link and for a thousand.
+Links do not pass notifications on, which could get lost. Instead, all waiting links are asked, once for each news, the highest
+priority first, until no message is available: a selector or a message group may exclude one link and not another. If the first
+link takes all of an arrival, the cost is the same for one waiting link and for a thousand.
 
 When `next` has returned None and no link is notified, each waiting link has looked since the last news, or no message is
 available, or the link is held back.
@@ -39,7 +37,7 @@ RESTS, INTERESTED, NOTIFIED, LOOKS, AWAITS = range(5)
 UNAWARE = -1  # the value of `looked` of a link that looks without news
 ROUNDS = 2  # the first evaluation may have begun before the news
 
-PRIORITIES = range(-128, 128)  # other values count as the nearest of these; each value in use costs `next` a little time
+PRIORITIES = range(-128, 128)  # other values count as the nearest of these; each value in use costs `next` time
 
 
 class Candidate:
@@ -76,18 +74,16 @@ class _Level(Generic[C]):
         self.interested: OrderedDict[C, None] = OrderedDict()  # in the order in which they looked
 
     def first_notified(self, current: int) -> C | None:
-        """Return the next link that is to look and has not looked in this round. Links behind it came later, and are for the next
-        round.
-        """
+        """Return the next link that is to look and has not looked in this round. Links behind it came later."""
         link = next(iter(self.notified), None)
         return None if link is None or link.served == current else link
 
 
 class Interest(Generic[C]):
-    """Interest of one queue's consumers and browsers. `members`: by the number that the engine has for each."""
+    """Interest of one queue's consumers and browsers."""
 
     def __init__(self) -> None:
-        self.members: dict[int, C] = {}
+        self.members: dict[int, C] = {}  # by their number in the engine
         self._news = 0  # how often messages became available
         self._round = 0
         self._levels: list[_Level[C]] = []  # the highest priority first
@@ -100,20 +96,16 @@ class Interest(Generic[C]):
     # --- reports of a link
 
     def join(self, number: int, link: C) -> None:
-        """Add a link, which rests."""
         self.members[number] = link
         link.number = number
 
     def leave(self, number: int) -> None:
-        """Remove a link that has ended."""
         link = self.members.pop(number, None)
         if link is not None:
             self.rests(link)
 
     def wants(self, link: C, *, anyway: bool = False) -> None:
-        """Let a link look, since it may be able to take messages. One that waits for news would find nothing, and looks only
-        `anyway`.
-        """
+        """Let a link look, since it may be able to take messages. `anyway`: also if it waits for news."""
         if link.standing == RESTS or (anyway and link.standing == INTERESTED):
             self.stays(link)
 
@@ -186,11 +178,10 @@ class Interest(Generic[C]):
 
     @property
     def is_awaiting(self) -> bool:
-        """True if any link awaits an evaluation."""
         return bool(self._awaiting)
 
     def waiting(self) -> Iterator[list[C]]:
-        """Yield the consumers that wait for news and may take it, by priority, the highest first, in the order of `next`."""
+        """Yield the consumers that wait for news and may acquire, by priority, the highest first, in the order of `next`."""
         only = None if self._only is None else self.members.get(self._only)
         for level in self._levels:
             yield [link for link in level.interested if self._only is None or link is only]
@@ -210,7 +201,7 @@ class Interest(Generic[C]):
             self._let_on()
 
     def _let_on(self) -> None:
-        """Let the links that were held back look again, before links that came after them."""
+        """Let the links that were held back look again, before later ones."""
         held, self._held_back = self._held_back, {}
         for link in reversed(held):
             self._move_up(link)
@@ -225,9 +216,8 @@ class Interest(Generic[C]):
     def news(self) -> None:
         """Note that messages became available: by arrival, return, due time, commit, or because their group was freed."""
         self._news += 1
-        if self._browsers.interested:
-            for link in list(self._browsers.interested):
-                self.stays(link)
+        for link in tuple(self._browsers.interested):
+            self.stays(link)
 
     def only(self, number: int | None) -> None:
         """Set the only link to which the queue gives messages: 0 if it is not a member, None for all links."""
@@ -239,11 +229,10 @@ class Interest(Generic[C]):
 
     @property
     def busy(self) -> bool:
-        """True if any link is notified."""
         return bool(self._browsers.notified) or any(level.notified for level in self._levels)
 
     def begin_round(self) -> None:
-        """Begin a round: each link may look again."""
+        """Let each link look again."""
         self._round += 1
 
     def next(self, available: bool) -> C | None:
@@ -267,13 +256,13 @@ class Interest(Generic[C]):
             if link is None and available:
                 link = self._unaware(level)
                 if link is None and level.notified:
-                    return None  # these have had their share of this round and want more: lower ones wait
+                    return None  # they have had their share of this round and want more: lower ones wait
             if link is not None:
                 return link
         return None
 
     def _unaware(self, level: _Level[C]) -> C | None:
-        """One that waits, and has not looked since the last news."""
+        """Return a link that waits, and has not looked since the last news."""
         if self._only is None:
             link = next(iter(level.interested), None)  # if this one has looked, so have all behind it
         else:

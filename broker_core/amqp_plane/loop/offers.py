@@ -1,8 +1,7 @@
 """*Immediate* messages: offered to the links that can take messages, and stored only if one of them does.
 
-The engine decides (see `engine.decide.immediate`). This module provides the links with capacity, in the order in which the queue
-asks them, and evaluates their selectors on the arriving messages. While a link of the queue awaits an evaluation for earlier
-messages, the decision waits: those messages have precedence. A crash meanwhile loses nothing: the sender has no outcome yet.
+The engine decides. While a link of the queue awaits an evaluation for earlier messages, the decision waits: those messages have
+precedence.
 
 The sender receives *accepted* for a message that a link acquired, also if that link gives it back later, and *released* for a
 message that no link could take.
@@ -22,7 +21,7 @@ from ...messages.encoding.arriving import ArrivedMessages
 from ...selectors import Selector
 from .parties import Parts, ReceiverLink
 
-QUANTUM_MESSAGES = 512  # of one acquisition: large ones are cheap, and small ones let the next link have its share soon
+QUANTUM_MESSAGES = 512  # of one acquisition: large ones are cheap, and small ones are fair
 
 
 class ImmediateMessages:
@@ -33,7 +32,6 @@ class ImmediateMessages:
         self._matches: dict[Selector, npt.NDArray[np.bool_]] = {}
 
     def evaluate(self, chosen: Iterable[Selector]) -> None:
-        """Evaluate selectors that are likely to be needed, before the broker's lock is taken."""
         for selector in chosen:
             self.matches(selector)
 
@@ -46,22 +44,24 @@ class ImmediateMessages:
 
 
 class Offers:
-    """Offers in the order in which they are made. `links`: by holder; `budgets`: limits of connections and sessions."""
+    """Offers in the order in which they are made.
+
+    `count`: arriving messages. `matches`: by message, whether a selector matches. `grouped`: the queue has message groups, so
+    that a link may be able to take only some of the messages.
+    """
 
     def __init__(self, count: int, matches: Callable[[Selector], Ints], *, grouped: bool) -> None:
-        """`count`: arriving messages; `matches`: by message, whether a selector matches; `grouped`: the queue has message groups,
-        so that a link may be able to take some of the messages only."""
         self.offers: list[c.Offer] = []
-        self.budgets: list[int] = []
-        self.links: dict[int, ReceiverLink] = {}
+        self.budgets: list[int] = []  # limits of connections and sessions
+        self.links: dict[int, ReceiverLink] = {}  # by holder
         self._count, self._matches = count, matches
         self._grouped = grouped
         self._indexes: dict[object, int] = {}  # of offer budget, by the connection's capacity or the session
-        self._spare: list[int] = []  # the same for each budget
+        self._spare: list[int] = []  # what certain offers leave of each budget
         self._left = count  # messages that are not certain to be taken
 
     def add(self, links: Iterable[ReceiverLink]) -> None:
-        """Add the offers of links of one priority, except for links that get nothing because earlier ones take all messages."""
+        """Add the offers of links of one priority, unless earlier ones are certain to take all messages."""
         offers = []
         for link in links:
             if self._left <= 0:

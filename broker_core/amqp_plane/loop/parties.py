@@ -24,12 +24,10 @@ class MessageSender(Protocol):
     """A sender of messages: a link, or the waiting list of a link. The loop reports the result of each delivery."""
 
     @property
-    def transport(self) -> Transport:
-        """The transport of its connection: it is not read from while the journal has no capacity."""
+    def transport(self) -> Transport: ...
 
     @property
-    def session(self) -> Session:
-        """The session that it sends on."""
+    def session(self) -> Session: ...
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
         """Accept deliveries: they are in the queue, and durable if the queue is."""
@@ -42,21 +40,21 @@ Parts = list[tuple[MessageSender, list[Delivery]]]  # deliveries by their sender
 
 
 class ReceiverLink(Candidate):
-    """A link on which a client receives. `holder` is its number, in the engine too if it acquires."""
+    """A link on which a client receives. `holder` is its number, also in the engine if it acquires."""
 
     link: Sender
     queue: str
     selector: Selector | None
     undecided: int | None = None  # the block in which the last `take` needed an evaluation
     holder = 0
-    interest: Interest[ReceiverLink] | None = None  # of its queue; set when its attach is carried out
-    took_at = 0  # when it last took something, among the links of its connection
+    interest: Interest[ReceiverLink] | None = None  # of its queue, once its attach is carried out
+    took_at = 0  # when it last took messages, among the links of its connection
     ended = False
 
     @property
     @abstractmethod
     def session(self) -> Session:
-        """The session that the link is on."""
+        """The session of the link."""
 
     @abstractmethod
     def capacity(self) -> int:
@@ -64,7 +62,7 @@ class ReceiverLink(Candidate):
 
     @abstractmethod
     def budgets(self) -> tuple[tuple[object, int], ...]:
-        """Return the limits that it shares with other links, each with the number of messages that are left."""
+        """Return the limits that it shares with other links, each with the number of messages that it still allows."""
 
     @abstractmethod
     def known_matches(self) -> View | None:

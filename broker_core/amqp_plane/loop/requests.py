@@ -1,4 +1,4 @@
-"""Requests of links as values: where their messages go, and outcomes in a transaction. The commit loop carries them out."""
+"""Requests of links as values: where their messages go, and outcomes in a transaction."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ...errors import TransactionRolledBack
 class TransactionWork:
     """Counts of a transaction. If they differ at its commit, it is rolled back.
 
-    `asked`: messages and outcomes that named it. `done`: messages and outcomes that were carried out. `failed`: why it can only
-    be rolled back.
+    `asked`: messages and outcomes that named it. `done`: those that were carried out. `failed`: why it can only be rolled back.
     """
 
     __slots__ = ("asked", "done", "failed", "number")
@@ -24,7 +23,6 @@ class TransactionWork:
         self.failed: Exception | None = None
 
     def fail(self, error: Exception) -> None:
-        """Note why the transaction can only be rolled back; the first reason stays."""
         if self.failed is None:
             self.failed = error
 
@@ -40,7 +38,7 @@ class TransactionWork:
 
 
 class Immediate(NamedTuple):
-    """Route to a queue whose messages are delivered immediately or not at all."""
+    """Route of messages that are delivered immediately or not at all."""
 
     queue: str
 
@@ -74,5 +72,4 @@ class Retirement(NamedTuple):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome of the messages if the transaction commits; None if they become available again."""
         return self.disposition.outcome

@@ -1,7 +1,7 @@
 """Requests to the journal to write: immediately if an answer waits for the log, soon otherwise.
 
-The journal's thread writes. To wake that thread and to be woken by it takes longer than a fast disk. So after a small commit the
-loop writes itself, if the journal expects that to be quick; all other sockets wait that long.
+To wake the journal's thread and to be woken by it takes longer than a fast disk. So after a small commit the loop writes itself,
+if the journal expects that to be quick.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from ...journal import Journal
 
 FEW = 4  # deliveries of a commit, in and out; with more, the loop has work while the thread writes
-REST_S = 0.002  # how long the log may wait for a write that an answer needs
+REST_S = 0.002  # the log may wait so long for a write that an answer needs
 
 
 class Syncs:
-    """Requests to the journal to write. Used in the loop's thread."""
+    """The requests of one plane. Used in the loop's thread."""
 
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal = journal
@@ -27,8 +27,7 @@ class Syncs:
     def begin(self, end: int, deliveries: int, meanwhile: Callable[[], object]) -> bool:
         """Have the log written up to `end`, for the answers of a commit with this number of `deliveries`.
 
-        Returns whether this thread has written it: then it is durable, or the journal has failed, and `meanwhile` may have been
-        called: see `Journal.write_here`.
+        Returns True if this thread has written it (see `Journal.write_here`): then it is durable, or the journal has failed.
         """
         if end <= self._journal.durable:
             return False
@@ -57,7 +56,7 @@ class Syncs:
 
 
 class Deadline:
-    """Calls a function once, some time after it was set, unless it is cancelled before. Used in the loop's thread."""
+    """Calls a function once, some time after it was set, unless it is cancelled before."""
 
     __slots__ = ("_function", "_handle", "_loop", "_seconds")
 
@@ -73,9 +72,7 @@ class Deadline:
             self._handle = self._loop.call_later(self._seconds, self._reached)
 
     def cancel(self) -> None:
-        """Stop the timer, if it runs. A timer that fires with nothing to do costs a round of the event loop; a cancelled one does
-        not.
-        """
+        """Stop the timer. A timer that fires costs a round of the event loop."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,7 +1,7 @@
-"""The transport of one connection: its socket, the layers above it (TLS, WebSocket), and back pressure.
+"""The transport of one connection: its socket, the layers above it, and back pressure.
 
-If a peer does not read, its socket takes no more octets. Then it is not read from either, and no messages are acquired for it. So
-`WRITE_BUFFER` limits the memory that a peer can use.
+If a peer does not read, it is not read from either, and no messages are acquired for it. So `WRITE_BUFFER` limits the memory that
+a peer can use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 class Transport:
-    """One accepted socket. `connection`: its protocol machine, once its layers are ready. `now`: the plane's clock, seconds."""
+    """One socket. `connection`: its protocol machine, once its layers are ready. `now`: the plane's clock, seconds."""
 
     connection: Connection | None = None
 
@@ -34,7 +34,7 @@ class Transport:
         self.number = next(_numbers)  # unique in one life of the broker
         self.since = now()
         self.stalled_since: float | None = None  # since when its socket takes no more
-        self.checked: dict[str, str | None] = {}  # names that were looked up for the login: the identity that each had then
+        self.checked: dict[str, str | None] = {}  # names that were looked up for the login, with their identities
         self._now = now
         self._layer = layer
         self._transport: asyncio.Transport | None = None
@@ -77,18 +77,17 @@ class Transport:
         self._deadline = self._now() + CLOSE_TIMEOUT_S
 
     def abort(self) -> None:
-        """Drop the connection immediately. Octets that are not written are lost."""
+        """Drop the connection and all octets that are not written."""
         if self._transport is not None:
             self._transport.abort()
 
     def pause(self, reason: str) -> None:
-        """Stop reading, for one of several reasons."""
+        """Stop reading, until all reasons are withdrawn."""
         if not self._paused and self._transport is not None:
             self._transport.pause_reading()
         self._paused.add(reason)
 
     def resume(self, reason: str) -> None:
-        """Withdraw one reason for not reading; read again when none is left."""
         self._paused.discard(reason)
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()

@@ -1,9 +1,8 @@
-"""Addresses of a link's termini: an existing node that the user may use, a node to be made, or a refusal with its condition.
+"""Addresses of a link's termini.
 
 An address is the name of a queue or of an exchange (their names are distinct), or EXCHANGE/KEY with a routing key or a pattern. A
-capability may choose between the two: JMS uses `queue` for queues and `topic` for topics. An attach makes a node if it asks for a
-dynamic node, or if a policy makes this node on first use. An address in the notation of another broker (`/queues/q`, `queue://q`)
-is refused with the right address, unless an exchange has that name.
+capability may choose between the two: JMS uses `queue` for queues and `topic` for topics. An address in the notation of another
+broker (`/queues/q`, `queue://q`) is refused with the right address, unless an exchange has that name.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ OWNED = {"temporary-queue", "temporary-topic"}  # of dynamic nodes from which on
 
 
 class Node(NamedTuple):
-    """The node that an address names. `key`: the routing key of an exchange; None for a queue."""
+    """The node that an address names. `key`: the routing key of an exchange."""
 
     name: str
     is_exchange: bool = False
@@ -46,7 +45,7 @@ class Node(NamedTuple):
 
 
 def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Node:
-    """Return the node of an address. Raises Refusal if it does not exist, is of the wrong kind, or is forbidden for this user."""
+    """Return the node of an address, which a policy may make on first use. Raises Refusal."""
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
     name, separator, key = address.partition("/")
@@ -80,7 +79,7 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
 
 
 def target_of(peer: Peer, target: object) -> TargetTerminus | None:
-    """Return the target of a sender's attach; None for the anonymous terminus. Raises PenstockError, Refusal."""
+    """Return the target of a sender's attach; None for the anonymous terminus."""
     if isinstance(target, Described):
         raise Refusal(
             Condition.NOT_IMPLEMENTED, f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
@@ -88,8 +87,8 @@ def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     if not isinstance(target, Target):
         raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
     if target.dynamic:
-        is_topic, owned = bool(TOPICS.intersection(target.capabilities)), bool(OWNED.intersection(target.capabilities))
-        return DynamicTarget(peer, _lifetime(target), is_topic=is_topic, owned=owned)
+        is_topic = bool(TOPICS.intersection(target.capabilities))
+        return DynamicTarget(peer, _lifetime(target), is_topic=is_topic, owned=_is_owned(target))
     if target.address is None:
         return None
     node = find(peer, target.address, Right.SEND, target.capabilities)
@@ -99,13 +98,11 @@ def target_of(peer: Peer, target: object) -> TargetTerminus | None:
 
 
 def route_to(peer: Peer, address: str | None) -> str | ExchangeRoute:
-    """Return the route of a message by the address that it names. Raises Refusal."""
     node = find(peer, address, Right.SEND)
     return exchange_route(peer, node.name, node.key) if node.is_exchange else node.name
 
 
 def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
-    """Return the source of a receiver's attach. Raises PenstockError, Refusal."""
     source = attach.source
     if source is None:
         return KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))
@@ -113,16 +110,19 @@ def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
         raise Refusal(Condition.NOT_IMPLEMENTED, f"a source is amqp:source:list, not {source.descriptor!r:.80}")
     filters = filters_of(source)
     if source.dynamic:
-        owned = bool(OWNED.intersection(source.capabilities))
         if TOPICS.intersection(source.capabilities):
-            return DynamicTopicSource(peer, _lifetime(source), filters, owned=owned)
-        return DynamicSource(peer, _lifetime(source), filters.of_queue(), owned=owned)
+            return DynamicTopicSource(peer, _lifetime(source), filters, owned=_is_owned(source))
+        return DynamicSource(peer, _lifetime(source), filters.of_queue(), owned=_is_owned(source))
     browse = source.distribution_mode == "copy"
     node = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
     if node.is_exchange:
         subscription = subscriptions.of_link(peer, attach.name, source, node.name, node.key, filters)
         return SubscriptionSource(peer, subscription, filters)
     return SourceTerminus(peer, node.name, node.name, filters.of_queue(), browse=browse)
+
+
+def _is_owned(terminus: Source | Target) -> bool:
+    return bool(OWNED.intersection(terminus.capabilities))
 
 
 def _lifetime(terminus: Source | Target) -> str:

@@ -1,8 +1,7 @@
 """Nodes that an attach makes (3.5.3, 3.5.4: *dynamic*): a queue, or an exchange for a temporary topic.
 
-The broker names it `temp:…`. Any user with the right may send to it and receive from it. With the capability *temporary-queue* or
-*temporary-topic*, only its connection receives from it. The engine decides about that and about the node's lifetime
-(`lifetimes`), from the commands at the begin and end of a link.
+Any user with the right may send to it and receive from it. With the capability *temporary-queue* or *temporary-topic*, only its
+connection receives from it. The engine decides about that and about the node's lifetime.
 """
 
 from __future__ import annotations
@@ -37,12 +36,11 @@ _POLICIES = {lifetime: code for code, lifetime in LIFETIMES.items() if isinstanc
 
 
 def new_name() -> str:
-    """Return a unique name: `temp:` and random octets in hexadecimal."""
     return PREFIX + secrets.token_hex(NAME_OCTETS)
 
 
 def lifetime_of(properties: Mapping[str, Any] | None) -> str:
-    """Read the lifetime that an attach asks for. Without a policy, a node ends with the link that made it. Raises Refusal."""
+    """Read the lifetime that an attach asks for. Raises Refusal."""
     policy = (properties or {}).get(LIFETIME_POLICY)
     if policy is None:
         return "link"
@@ -63,7 +61,7 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
 
 
 def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
-    """Make a node, and return its name. Raises Refusal if the user may not have such nodes, and PenstockError."""
+    """Make a node, and return its name. Raises Refusal, PenstockError."""
     name = new_name()
     if not peer.may(Right.RECEIVE, name):
         raise forbidden(peer.user, Right.RECEIVE, f"{PREFIX}*")
@@ -76,6 +74,6 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
     return name
 
 
-def described(lifetime: str) -> dict[str, Any]:
+def described(lifetime: str | None) -> dict[str, Any] | None:
     """Return the properties of a dynamic node for our attach."""
-    return {Symbol(LIFETIME_POLICY): Described(ULong(_POLICIES[lifetime]), [])}
+    return None if lifetime is None else {Symbol(LIFETIME_POLICY): Described(ULong(_POLICIES[lifetime]), [])}

@@ -1,5 +1,4 @@
-"""The filters of a source (3.5.8): JMS's selector and no-local. Our answer contains the granted filters; the log names the
-others.
+"""The filters of a source (3.5.8): JMS's selector and no-local.
 
 The descriptor of a filter's value, a name or a number, identifies the filter; some clients use the key instead. The answer is
 kept as long as the link, so it contains only a key, a descriptor and a selector of the peer.
@@ -22,14 +21,14 @@ MAX_KEY = 255  # characters of the key of a known filter: each link keeps its ow
 
 
 class Filters(NamedTuple):
-    """Filters that a link asks for, and the filter-set of our answer."""
+    """Granted filters, and the filter-set of our answer."""
 
     selector: Selector | None = None
     no_local: bool = False
     answered: Mapping[str, Value] | None = None
 
     def of_queue(self) -> Filters:
-        """Leave out no-local, which is for subscriptions: JMS does not define it for a queue."""
+        """Leave out no-local, which JMS does not define for a queue."""
         filters = {key: value for key, value in (self.answered or {}).items() if _kind(key, value) not in NO_LOCAL}
         return Filters(self.selector, answered=filters or None)
 
@@ -39,10 +38,7 @@ def _kind(key: str, value: Value) -> object:
 
 
 def filters_of(source: Source) -> Filters:
-    """Read the filters of a source. A blank selector is granted, and filters nothing.
-
-    Raises Refusal for a second selector, InvalidRequest for an invalid one.
-    """
+    """Read the filters of a source. A blank selector is granted, and filters nothing. Raises Refusal, InvalidRequest."""
     selector, selects, no_local = None, False, False
     answered: dict[str, Value] = {}
     for key, value in (source.filter or {}).items():
@@ -68,13 +64,13 @@ def filters_of(source: Source) -> Filters:
 
 
 def not_granted(asked: Source, granted: Source) -> list[str]:
-    """Return the filters of an attach that our answer leaves out, each with its descriptor."""
+    """Return the filters that our answer leaves out."""
     left = [(key, value) for key, value in (asked.filter or {}).items() if key not in (granted.filter or {})]
     return [f"{key:.80} ({_kind(key, value)!s:.80})" if isinstance(value, Described) else f"{key:.80}" for key, value in left]
 
 
 def filter_set(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:
-    """Return the filter-set of a subscription of which only the engine's binding is known."""
+    """Return the filter-set of a durable subscription."""
     filters: dict[str, Value] = {}
     if selector is not None:
         filters[Symbol("jms-selector")] = Described(Symbol(SELECTOR[0]), selector)

@@ -1,9 +1,9 @@
 """Subscriptions: a link from an exchange is a link from a queue of its own that is bound there.
 
 The kind of the subscription decides how long the queue lives (OASIS *AMQP binding for JMS*). A plain subscription ends with its
-link. A shared one is used by links of one container, or of all containers, and ends with the last of them. A durable one (expiry
-*never*) has its link's name, and outlives its links and the broker. It ends when a link detaches with *closed*, or when an attach
-asks for another address or filter, which makes a new one. The queue's name contains its owner:
+link, and a shared one with the last of its links. A durable one (expiry *never*) has its link's name, and outlives its links and
+the broker. It ends when a link detaches with *closed*, or when an attach asks for another address or filter, which makes a new
+one. The queue's name contains its owner:
 
 | queue | subscription |
 |---|---|
@@ -40,7 +40,7 @@ EVERYTHING = "#"  # the pattern of a topic exchange that matches every key
 
 @dataclass(frozen=True)
 class LinkSubscription:
-    """A subscription that a link asks for. `key`: the routing key or pattern of its address, if there is one."""
+    """A subscription that a link asks for. `key`: the routing key or pattern of its address."""
 
     queue: str
     exchange: str
@@ -51,10 +51,7 @@ class LinkSubscription:
     shared: bool
 
     def open(self, turn: Turn, peer: Peer) -> None:
-        """Find or make the subscription.
-
-        Raises Refusal if it exists with other properties and is in use, or if only one of the two is shared; and PenstockError.
-        """
+        """Find or make the subscription. Raises Refusal, PenstockError."""
         queue, binding = turn.view.queue_facts(self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
@@ -107,7 +104,7 @@ def is_alone(queue: QueueFacts) -> bool:
 
 
 def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
-    """Check that the user may receive from the exchanges of a durable subscription. Raises Refusal."""
+    """Check that the user may receive from the exchanges of a durable subscription."""
     about = [exchange for exchange, _ in turn.view.bindings(queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
@@ -137,20 +134,17 @@ def end(turn: Turn, queue: str) -> bool:
 
 
 def in_use(name: str) -> Error:
-    """Return the error for a link that wants to end a durable subscription in use."""
     text = f"the subscription {name!r:.80} is in use: end its other links first"
     return Error(condition=Condition.RESOURCE_LOCKED, description=text)
 
 
 def of_topic(peer: Peer, topic: str, filters: Filters) -> LinkSubscription:
-    """Return the subscription of a link for which a temporary topic is made."""
     selector = None if filters.selector is None else filters.selector.text
     no_local = peer.container if filters.no_local else None
     return LinkSubscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
 
 
 def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> LinkSubscription:
-    """Return the subscription of a link with this name and source. Raises Refusal for a name that is too long."""
     durable = source.expiry_policy == NEVER
     shared, everybodys = SHARED in source.capabilities, GLOBAL in source.capabilities
     if not durable and not shared:
@@ -162,7 +156,7 @@ def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | Non
 
 
 def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
-    """Return the queue of the durable subscription that a link without a source names."""
+    """Return the queue of a link without a source."""
     everybodys = GLOBAL in desired
     return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
 
@@ -185,12 +179,12 @@ def _escaped(char: str) -> str:
 
 
 def described(turn: Turn, queue: str) -> Source | None:
-    """Return the source of a durable subscription of which only the queue is known; None if it does not exist."""
+    """Return the source of a durable subscription; None if it does not exist."""
     facts = turn.view.queue_facts(queue)
     if facts is None:
         return None
     capabilities = ("topic",) if is_alone(facts) else ("topic", SHARED)
-    # Its exchange may be deleted; then only the queue is known.
+    # Its exchange may be deleted.
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
     for exchange, binding in turn.view.bindings(queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"

@@ -1,9 +1,8 @@
 """Messages that a link acquires in a transaction (4.4.3, 4.4.4), which the receiver's flow names.
 
-They leave with the transaction as their state, and their outcomes must name it. A commit applies the outcomes; a message without
-an outcome then belongs to the link like any delivery. A rollback undoes the acquisition: the messages go back as after a failed
-attempt, independent of the link's default outcome, and their deliveries end. If the link or its control link is lost, only the
-messages that the receiver had begun with count as failed (see `links.resumptions`).
+Their outcomes must name it. A commit applies the outcomes; a message without an outcome then belongs to the link like any
+delivery. A rollback returns the messages as after a failed attempt, independent of the link's default outcome, and their
+deliveries end. If the link or its control link is lost, only the messages that the receiver had begun with count as failed.
 """
 
 from __future__ import annotations
@@ -17,56 +16,44 @@ from ...amqp.deliveries import Delivery
 from ...amqp.performatives import Error
 from ...amqp.types import Value
 from ...engine import commands as c
-from ...engine.columns.states import Cause, Outcome
-from ...engine.model.dispositions import ROLLED_BACK, DeliveryEnd
-from ...errors import PenstockError, StorageError
+from ...engine.columns.states import Cause
+from ...engine.model.dispositions import ROLLED_BACK
 from ...service.turn import Turn
 from ..conditions import Refusal, as_error
-from ..links.dispositions import rows_of, rows_of_tags
+from ..links.dispositions import ACCEPTED, rows_of, rows_of_tags
 from .registry import OpenTransaction
 
 if TYPE_CHECKING:
     from ..links.consumer import ConsumerLink
 
-ACCEPTED = DeliveryEnd(outcome=Outcome.ACCEPTED)
-
 
 class Acquisition:
-    """Transactions of one link: the `transaction` in which it acquires, and the transaction of each delivery.
-
-    `aborts`: the transaction of a half-sent delivery, which is aborted when the session's window opens.
-    """
+    """Transactions of one link."""
 
     __slots__ = ("_link", "_untouched", "aborts", "deliveries", "transaction")
 
     def __init__(self, link: ConsumerLink) -> None:
         self._link = link
-        self.transaction: OpenTransaction | None = None
+        self.transaction: OpenTransaction | None = None  # in which the link acquires
         self.deliveries: dict[Delivery, OpenTransaction] = {}
-        self.aborts: OpenTransaction | None = None
+        self.aborts: OpenTransaction | None = None  # of a half-sent delivery, which is aborted when the window opens
         self._untouched: set[Delivery] = set()  # that go back although the receiver had not begun with them
 
     @property
     def state(self) -> TransactionalState | None:
-        """The state of deliveries that leave now."""
         return None if self.transaction is None else TransactionalState(txn_id=self.transaction.id)
 
     def asked(self, txn_id: Value) -> None:
-        """Acquire in the transaction that the receiver's flow names; None: in no transaction. Detaches the link if that is
-        impossible.
-        """
+        """Acquire in the transaction that the receiver's flow names, or detach the link if that is impossible."""
         try:
-            self.begin(None if txn_id is None else self._find(txn_id))
+            if txn_id is not None and not isinstance(txn_id, bytes):
+                raise Refusal(Condition.INVALID_FIELD, f"a transaction id is binary, not {txn_id!r:.80}")
+            self.begin(None if txn_id is None else self._link.transactions.find(txn_id))
         except Refusal as error:
             self._link.peer.detach(self._link, as_error(error))
 
-    def _find(self, txn_id: Value) -> OpenTransaction:
-        if not isinstance(txn_id, bytes):
-            raise Refusal(Condition.INVALID_FIELD, f"a transaction id is binary, not {txn_id!r:.80}")
-        return self._link.transactions.find(txn_id)
-
     def begin(self, transaction: OpenTransaction | None) -> None:
-        """Acquire in this transaction from now on. Messages that have not left are given back and acquired again."""
+        """Acquire in this transaction from now on. Messages that have not left are acquired again."""
         self._link.link.txn_id = None if transaction is None else transaction.id
         if transaction is not self.transaction:
             self.transaction = transaction
@@ -75,7 +62,6 @@ class Acquisition:
             self._link.return_unsent()
 
     def sent(self, deliveries: Iterable[Delivery]) -> None:
-        """Note unsettled deliveries that have left."""
         if self.transaction is not None:
             state = self.state
             for delivery in deliveries:
@@ -91,20 +77,14 @@ class Acquisition:
             if transaction.over:
                 link.execute(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
                 return
-            try:
-                turn.execute(c.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True))
-            except StorageError:
-                raise
-            except PenstockError as error:
+            retirement = c.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True)
+            if (error := turn.carry_out(retirement).error) is not None:
                 transaction.fail(error)
 
         link.loop.in_commit(retire)
 
     def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Leave out deliveries whose outcome came outside of the transaction in which they were acquired.
-
-        Such a transaction cannot be committed, and its control link ends (4.4.2, 4.4.4).
-        """
+        """Leave out deliveries whose outcome came outside of their transaction, whose control link ends (4.4.2, 4.4.4)."""
         strays = {d: t for d in deliveries if (t := self.deliveries.get(d)) is not None and not t.discharging}
         text = "an outcome outside of the transaction in which its delivery was acquired"
         for transaction in strays.values():
@@ -115,19 +95,19 @@ class Acquisition:
 
     def roll_back(self, turn: Turn, transaction: OpenTransaction) -> None:
         """Return the messages of a transaction that the client rolled back."""
-        self._return(turn, [d for d, acquired_in in self.deliveries.items() if acquired_in is transaction], Cause.ROLLBACK)
+        self._return(turn, self._deliveries_of(transaction), Cause.ROLLBACK)
 
     def abandon(self, turn: Turn, transaction: OpenTransaction, cause: Cause) -> None:
-        """Return the messages of a transaction whose control link has ended, for `cause`."""
-        self._abandon(turn, [d for d, acquired_in in self.deliveries.items() if acquired_in is transaction], cause)
+        """Return the messages of a transaction whose control link has ended."""
+        self._abandon(turn, self._deliveries_of(transaction), cause)
 
     def end(self, turn: Turn) -> None:
         """Return, at the link's end, messages of open transactions without an outcome."""
-        self._abandon(
-            turn,
-            [d for d, transaction in self.deliveries.items() if not transaction.over and _is_open(d)],
-            self._link.end_cause,
-        )
+        left = [d for d, transaction in self.deliveries.items() if not transaction.over and _is_open(d)]
+        self._abandon(turn, left, self._link.end_cause)
+
+    def _deliveries_of(self, transaction: OpenTransaction) -> list[Delivery]:
+        return [delivery for delivery, acquired_in in self.deliveries.items() if acquired_in is transaction]
 
     def _abandon(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
         if cause is not Cause.LINK_LOST:
@@ -147,9 +127,8 @@ class Acquisition:
                 link.execute(turn, c.Release(link.queue, link.holder, rows, cause))
 
     def over(self, transaction: OpenTransaction, *, committed: bool) -> None:
-        """End the deliveries of a transaction, or after a commit let them continue as others do. An effect."""
-        link = self._link
-        mine = [delivery for delivery, acquired_in in self.deliveries.items() if acquired_in is transaction]
+        """End the deliveries of a transaction, or after a commit let them continue as others do."""
+        link, mine = self._link, self._deliveries_of(transaction)
         for delivery in mine:
             del self.deliveries[delivery]
         if committed:
@@ -164,9 +143,8 @@ class Acquisition:
         if waiting and link.may_tell:
             if link.link.incomplete in waiting and link.link.abort_rest():
                 self.aborts = transaction
-            for state, several in groupby(
-                (delivery for delivery in waiting if not delivery.settled), lambda delivery: delivery.state
-            ):
+            unsettled = [delivery for delivery in waiting if not delivery.settled]
+            for state, several in groupby(unsettled, lambda delivery: delivery.state):
                 link.session.dispose(list(several), state)
             link.peer.send_soon()
         if mine and not link.ended:
@@ -181,5 +159,4 @@ class Acquisition:
 
 
 def _is_open(delivery: Delivery) -> bool:
-    """Return True if the delivery has no outcome in its transaction."""
     return isinstance(delivery.state, TransactionalState) and delivery.state.outcome is None

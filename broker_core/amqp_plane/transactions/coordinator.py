@@ -1,4 +1,4 @@
-"""The control link of transactions (4.1 to 4.3): they are declared and discharged on it, and rolled back with it.
+"""The control link of transactions (4.1 to 4.3).
 
 A discharge is carried out after all earlier requests, and later work in the transaction is refused. All deliveries of the
 transaction have their outcomes before the discharge is answered.
@@ -7,6 +7,7 @@ transaction have their outcomes before the discharge is answered.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from ... import errors
 from ...amqp import (
@@ -40,7 +41,7 @@ ANSWERED = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, MUL
 
 
 class Control(IncomingLink):
-    """One control link. Its messages are requests. Transactions that it has declared end with it."""
+    """One control link. Its messages are requests."""
 
     keeps = False
 
@@ -54,7 +55,6 @@ class Control(IncomingLink):
         return f"control link {self.link.name!r} of {self.peer}"
 
     def delivered(self, deliveries: list[Delivery]) -> None:
-        """Carry out declares and discharges; detach if the sender has settled one, or sends one in a transaction."""
         for delivery in deliveries:
             self._unconfirmed += 1
             if delivery.remote_settled:
@@ -96,17 +96,13 @@ class Control(IncomingLink):
     def _declare(self, turn: Turn, delivery: Delivery) -> None:
         if self.ended:
             return
-        try:
-            number, _ = turn.execute(c.BeginTransaction(self.transactions.owner, self.peer.user))
-        except errors.StorageError:
-            raise
-        except errors.PenstockError as error:
-            refusal = error
-            self.loop.behind_all(turn, lambda: self._reject(delivery, refusal))
+        number, refusal, _ = turn.carry_out(c.BeginTransaction(self.transactions.owner, self.peer.user))
+        if refusal is not None:
+            self.loop.behind_all(turn, partial(self._reject, delivery, refusal))
             return
         transaction = OpenTransaction(number, self)
         self.transactions.add(transaction)
-        self.loop.when_durable(0, lambda: self._tell_declared(delivery, transaction))
+        self.loop.when_durable(0, partial(self._tell_declared, delivery, transaction))
 
     def _discharge(self, turn: Turn, delivery: Delivery, transaction: OpenTransaction, fail: bool) -> None:
         if transaction.over:
@@ -119,10 +115,15 @@ class Control(IncomingLink):
         if fail or why is not None:
             for link in transaction.takers:
                 link.acquisition.roll_back(turn, transaction)
-        self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
+
+        def answer() -> None:
+            self._over(transaction, committed=not fail and why is None)
+            self._tell_discharged(delivery, why, transaction, transaction.takers)
+
+        self.loop.behind_all(turn, answer)
 
     def end(self, turn: Turn) -> None:
-        """Roll back the transactions of this link that are not discharged (4.1)."""
+        """Roll back the transactions of this link (4.1)."""
         super().end(turn)
         for transaction in self.transactions.of(self):
             if not transaction.over:
@@ -139,12 +140,6 @@ class Control(IncomingLink):
         self._unconfirmed -= 1
         self._dispose([delivery], Declared(txn_id=transaction.id))
         self._renew_batch()
-
-    def _discharged(
-        self, delivery: Delivery, transaction: OpenTransaction, commit: bool, why: errors.PenstockError | None
-    ) -> None:
-        self._over(transaction, committed=commit and why is None)
-        self._tell_discharged(delivery, why, transaction, transaction.takers)
 
     def _tell_discharged(
         self, delivery: Delivery, why: errors.PenstockError | None, transaction: OpenTransaction, takers: Iterable[ConsumerLink]
@@ -180,7 +175,7 @@ class Control(IncomingLink):
 
 
 def _is_partly(link: object, transaction: OpenTransaction) -> bool:
-    """Return True if the last transfer of a delivery of this transaction has not come on this link."""
+    """Return True if a delivery of this transaction is incomplete on this link."""
     unfinished = getattr(link, "unfinished", None)  # a sending link of ours lacks it
     state = None if unfinished is None else unfinished.remote_state
     return isinstance(state, TransactionalState) and state.txn_id == transaction.id

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
-    """Carry out the receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
+    """Carry out the receiver's outcome for deliveries, to hold if a transaction commits."""
     peer, transactions = link.peer, link.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     named = transactions.get(state)
@@ -32,7 +32,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
         peer.detach(link, as_error(error))
         return
     if not fresh and (named is None or named.discharging):
-        return  # the first outcome holds, and this is the same again
+        return  # the first outcome holds
     transaction = known(link, transactions, state)
     if transaction is None:
         return
@@ -60,9 +60,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
 
 
 def known(link: OutgoingLink, transactions: ConnectionTransactions, state: TransactionalState) -> OpenTransaction | None:
-    """Return the transaction that an outcome for a link's deliveries names. If it takes no work, detach the link and return
-    None.
-    """
+    """Return the transaction that an outcome names. If it takes no work, detach the link."""
     try:
         return transactions.find(state.txn_id)
     except Refusal as error:
@@ -73,8 +71,7 @@ def known(link: OutgoingLink, transactions: ConnectionTransactions, state: Trans
 def still_open(link: ConsumerLink, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
     """Return the deliveries whose outcome can be carried out now.
 
-    For the others, a discharge is under way: after it, their messages may belong to others. So their outcome holds only after a
-    rollback (see `discharged`).
+    For the others, a discharge is under way, after which their messages may belong to others. So their outcome waits for it.
     """
     now, known = [], link.transactions
     for delivery in deliveries:
@@ -87,15 +84,13 @@ def still_open(link: ConsumerLink, deliveries: list[Delivery], state: DeliverySt
 
 
 def discharged(link: ConsumerLink, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
-    """Answer the outcomes of deliveries that waited for the end of a transaction. Deliveries without an outcome are not
-    answered.
-    """
+    """Answer the outcomes of deliveries that waited for the end of a transaction."""
     link = link.current
-    by_outcome: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
+    by_outcome: list[tuple[DeliveryState | None, list[Delivery]]] = []
     for delivery in deliveries if committed else ():
         state = delivery.state
         if delivery.settled or delivery.remote_settled or not isinstance(state, TransactionalState) or state.txn_id != txn_id:
-            continue  # it has ended otherwise, or is in another transaction by now
+            continue  # it has ended otherwise, or is in another transaction
         alike = next((several for outcome, several in by_outcome if outcome == state.outcome), None)
         if alike is None:
             by_outcome.append((state.outcome, [delivery]))

@@ -1,8 +1,8 @@
 """The transactions of a connection, by the ids that its links name (part 4).
 
-A transaction is committed as a whole or not at all. All messages and outcomes that name it are counted when their frames arrive
-(`events.Named`), before they can be refused or dropped. The messages and outcomes that are carried out are counted again. If the
-two numbers differ, a commit becomes a rollback. So a refused, ignored or dropped part always fails its transaction.
+All messages and outcomes that name a transaction are counted when their frames arrive (`events.Named`), before they can be
+refused or dropped. The messages and outcomes that are carried out are counted again. If the two numbers differ, a commit becomes
+a rollback.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ _owners = itertools.count(1)
 class OpenTransaction(TransactionWork):
     """A transaction from its declare until its discharge is answered.
 
-    - `control`: the link that declared it.
     - `discharging`: it takes no more work. `over`: the engine has ended it.
-    - `waiting`: deliveries whose receivers wait for its end. `takers`: links that acquire in it.
+    - `takers`: links that acquire in it. `waiting`: deliveries whose receivers wait for its end.
     - `later`: outcomes of its deliveries that came after the discharge.
     """
 
@@ -41,7 +40,7 @@ class OpenTransaction(TransactionWork):
 
     def __init__(self, number: int, control: LinkEnd) -> None:
         super().__init__(number)
-        # Numbers start again in each process. The random part prevents that a client names a transaction of another process.
+        # Numbers start again in each process, so a client could name a transaction of another process.
         self.id = f"{number}-{secrets.token_hex(RANDOM_OCTETS)}".encode()
         self.control = control
         self.discharging = self.over = False
@@ -51,7 +50,7 @@ class OpenTransaction(TransactionWork):
 
 
 class ConnectionTransactions:
-    """The transactions of one connection."""
+    """Transactions by their id."""
 
     __slots__ = ("_coordinated", "_open", "owner")
 
@@ -64,12 +63,10 @@ class ConnectionTransactions:
         return bool(self._open)
 
     def add(self, transaction: OpenTransaction) -> None:
-        """Add a transaction that was declared."""
         self._open[transaction.id] = transaction
         self._coordinated.open(transaction.id)
 
     def of(self, control: LinkEnd) -> list[OpenTransaction]:
-        """Return the transactions that a control link has declared."""
         return [transaction for transaction in self._open.values() if transaction.control is control]
 
     def named(self, event: Named) -> None:
@@ -79,12 +76,11 @@ class ConnectionTransactions:
             transaction.asked += event.count
 
     def forget(self, transaction: OpenTransaction) -> None:
-        """Remove a transaction that is discharged; its id is unknown from now on."""
         self._open.pop(transaction.id, None)
         self._coordinated.close(transaction.id)
 
     def get(self, state: object) -> OpenTransaction | None:
-        """Return the transaction that a delivery's state names; None if it names no open one."""
+        """Return the open transaction that a delivery's state names."""
         return self._open.get(state.txn_id) if isinstance(state, TransactionalState) else None
 
     def find(self, txn_id: bytes) -> OpenTransaction:
