@@ -1,4 +1,4 @@
-"""What all links and connections of a plane share: settings, clock, commit loop, and the broker."""
+"""What all links and connections of a plane share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .loop.commit_loop import CommitLoop
 
 
 class PlaneContext:
-    """The broker's and the plane's common objects. For the loop's thread, except `call`."""
+    """The plane as its connections and links see it. For the loop's thread, except `call`."""
 
     def __init__(self, broker: BrokerService, access: Access, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self._loop = broker, loop
         self.access, self.settings, self.nodes = access, settings, broker.nodes
-        self.now = broker.uptime_s  # the clock of all time-outs, seconds
+        self.now = broker.uptime_s  # the clock of all time-outs, seconds: it stands still while the process does not run
         self.wall_ms = broker.wall_ms  # milliseconds since 1970
         self.create_on_use = broker.create_on_use
         self.sender_credit = SenderCredit(broker, self.call)

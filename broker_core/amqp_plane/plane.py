@@ -64,7 +64,7 @@ class Ready(selectors.DefaultSelector):
         return ready
 
 
-class AmqpPlane:
+class AmqpPlane(PlaneContext):
     """The plane: it listens from construction until `close`.
 
     `flight`: scheme and port of the Flight plane. `connections`: fewer than the settings allow, if there are not enough file
@@ -81,11 +81,11 @@ class AmqpPlane:
         flight: tuple[str, int] | None,
         connections: int | None = None,
     ) -> None:
-        self.broker = broker
-        self.access = access
         settings = broker.settings
-        self.settings = settings if connections is None else dataclasses.replace(settings, amqp_max_connections=connections)
-        self.nodes = broker.nodes
+        if connections is not None:
+            settings = dataclasses.replace(settings, amqp_max_connections=connections)
+        self.ready = Ready()
+        super().__init__(broker, access, settings, asyncio.SelectorEventLoop(self.ready))
         self.containers = Containers()
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
@@ -95,13 +95,9 @@ class AmqpPlane:
         self._acceptors: list[Acceptor] = []
         self._stopping = False
         self._users = access.generation  # of the users file, when rights were last checked
-        self.ready = Ready()
-        self._loop = asyncio.SelectorEventLoop(self.ready)
         self._tick_at = self._loop.time()
-        self.context = PlaneContext(broker, access, self.settings, self._loop)
-        self.call, self.sender_credit, self.commit_loop = self.context.call, self.context.sender_credit, self.context.commit_loop
-        self.registry = LinkRegistry(self._loop, self.settings)
-        self.unfinished = UnfinishedMessages(self.settings.max_message_bytes, self.now)
+        self.registry = LinkRegistry(self._loop, settings)
+        self.unfinished = UnfinishedMessages(settings.max_message_bytes, self.now)
         self.protocol = self._protocol()
         self.urls: list[str] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
@@ -149,10 +145,6 @@ class AmqpPlane:
         self._tick()
 
     # --- connections
-
-    def now(self) -> float:
-        """Return the time in seconds, for all time-outs of the plane. It stands still while the process does not run."""
-        return self.broker.uptime_s()
 
     def enter(self, accepted: AcceptedSocket) -> bool:
         """Add an accepted socket. Returns False if there are too many, even for an answer."""

@@ -41,7 +41,7 @@ class Dispatcher(Peer):
 
     def __init__(self, plane: AmqpPlane, socket: AcceptedSocket, listener: Listener, sasl: SaslServer) -> None:
         connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
-        super().__init__(plane.context, plane.registry, socket, connection)
+        super().__init__(plane, plane.registry, socket, connection)
         self.plane = plane
         self.socket = socket
         self._sasl = sasl

@@ -5,7 +5,6 @@
 - `incoming_link`: a link on which a client sends.
 - `outgoing_link`: a link on which a client receives, the base of the next two.
 - `consumer`, `browser`: a link that acquires messages; a link that only shows them.
-- `locks`: deliveries whose lock has ended.
 - `dispositions`: AMQP's outcomes as the engine's.
 - `registry`, `resumptions`: all links by name, with detached ones; deliveries that a new attach resumes.
 - `sender_credit`, `waiting_list`: senders to a full queue that blocks: their credit, or their waiting messages.

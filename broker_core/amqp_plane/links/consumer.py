@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ... import errors
-from ...amqp import Released, Sender, TransactionalState
+from ...amqp import Modified, Released, Sender, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import SND_UNSETTLED, TERMINAL, Attach, DeliveryState, Received, in_short
 from ...amqp.resume import offset_of
@@ -32,7 +32,6 @@ from ..transactions.outcomes import retire, still_open
 from ..transactions.registry import ConnectionTransactions
 from .dispositions import ACCEPTED, NOT_HERE, RETURNED, disposition_of, left_behind, rows_of, rows_of_tags, tags_of
 from .endpoint import Resumable, Unsettled
-from .locks import Locks
 from .outgoing_link import OutgoingLink
 from .resumptions import START, ReceiverProgress, Resumptions
 from .termini import SourceTerminus
@@ -59,7 +58,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         super().__init__(peer, link, terminus, presettled=presettled)
         self.transactions = transactions
         self.default = disposition_of(default, None, peer.context.wall_ms())
-        self.locks = Locks(self)
+        self._locks_ended = 0  # in the queue, at the last check
         self.acquisition = Acquisition(self)
         self.resumptions = Resumptions()  # deliveries of the former link
         self.progress = ReceiverProgress(reports=terminus.options.reports)
@@ -73,19 +72,14 @@ class ConsumerLink(OutgoingLink, Resumable):
     def begin(self, turn: Turn) -> None:
         self.holder, _ = turn.execute(self.terminus.subscribe())
         self.priority = self.terminus.options.priority
-        self.locks.begin(turn)
+        self._locks_ended = turn.view.unlocked(self.queue)
         super().begin(turn)
 
     # --- acquiring
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Acquire the next messages. Resumed deliveries come first."""
-        if self.locks.look(turn):
-            if self._backlog:
-                self._keep_ready(self.locks.held(turn, [tag for tag, _ in self._backlog]))
-            for acquisition, rows in self._unsent.items():
-                if lost := rows.minus(turn.view.held(self.queue, self.holder, rows)):
-                    self._lapsed.setdefault(acquisition, set()).update(tags_of(lost))
+        self._look_at_locks(turn)
         while self.resumptions.waiting:
             resumed = self.resumptions.take(messages)
             rows = turn.view.held(self.queue, self.holder, rows_of_tags(list(resumed)))
@@ -97,6 +91,44 @@ class ConsumerLink(OutgoingLink, Resumable):
         taken, end = turn.execute(c.Acquire(self.queue, self.holder, messages, max_bytes, self.known_matches(), behind))
         self.undecided = taken.unevaluated
         return taken.rows, end
+
+    def _look_at_locks(self, turn: Turn) -> None:
+        """If locks have ended, drop the messages that others may hold by now (Q14).
+
+        Their deliveries end before the link acquires again. Otherwise the same message would come with the tag of an open
+        delivery.
+        """
+        before, self._locks_ended = self._locks_ended, turn.view.unlocked(self.queue)
+        if self._locks_ended == before:
+            return
+        open_ones = [d for d in self.link.unsettled.values() if not isinstance(d.state, TERMINAL)]
+        self._end_lost(self._divided(turn, open_ones)[1])
+        if self._backlog:
+            self._keep_ready(self._still_held(turn, [tag for tag, _ in self._backlog]))
+        for acquisition, rows in self._unsent.items():
+            if lost := rows.minus(turn.view.held(self.queue, self.holder, rows)):
+                self._lapsed.setdefault(acquisition, set()).update(tags_of(lost))
+
+    def _still_held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
+        """Return the tags of messages that the link still holds."""
+        return set(tags_of(turn.view.held(self.queue, self.holder, rows_of_tags(tags)))) if tags else set()
+
+    def _divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Divide deliveries into held and lost ones."""
+        held = self._still_held(turn, [delivery.tag for delivery in deliveries])
+        return [d for d in deliveries if d.tag in held], [d for d in deliveries if d.tag not in held]
+
+    def _end_lost(self, lost: list[Delivery]) -> None:
+        """End deliveries whose lock has ended, and report their end to a receiver that has not settled them."""
+        for delivery in lost:
+            delivery.state = Modified(delivery_failed=True)
+        waiting = [delivery for delivery in lost if not delivery.settled and not delivery.remote_settled]
+        self.link.session.lost.add(delivery.id for delivery in waiting)
+        if waiting and self.may_tell:
+            self.link.session.dispose(waiting, waiting[0].state)
+            self.peer.log(f"{self}: {len(waiting)} deliveries were not settled before their lock ended")
+            self.peer.send_soon()
+        self.gained_capacity()
 
     @property
     def looks_anyway(self) -> bool:
@@ -257,10 +289,10 @@ class ConsumerLink(OutgoingLink, Resumable):
         elif error is not None:
             # A lock has ended, or the link, or the queue was deleted.
             log.info("%s: an outcome came too late: %s", self, error)
-            held, late = self.locks.divided(turn, deliveries)
+            held, late = self._divided(turn, deliveries)
             if held and late:
                 self.settle(turn, disposition, held)
-            self.locks.end(late)
+            self._end_lost(late)  # a transaction with such an outcome cannot be committed
         elif not all(delivery.remote_settled for delivery in deliveries):  # otherwise no answer is due
             self.loop.when_durable(end, lambda: self.settled(deliveries))
 
@@ -393,7 +425,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def _follow(self, turn: Turn, former: ConsumerLink) -> None:
         self.holder, self.priority = former.holder, former.priority
-        self.locks.follow(former.locks)
+        self._locks_ended = former._locks_ended
         self.loop.join(turn, self)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:

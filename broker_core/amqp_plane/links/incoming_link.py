@@ -9,17 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
-from ...amqp import (
-    Accepted,
-    Condition,
-    Declared,
-    DecodeError,
-    Link,
-    Receiver,
-    Rejected,
-    Released,
-    TransactionalState,
-)
+from ...amqp import Accepted, Condition, Declared, DecodeError, Link, Receiver, Rejected, Released, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import RCV_SECOND, TERMINAL, Attach, DeliveryState, Error, Source
 from ...amqp.types import Symbol

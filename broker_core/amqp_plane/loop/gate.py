@@ -48,12 +48,7 @@ RUN_NOW: Final = "run the commit now"
 
 #: State → event → (next state, action). An event that a state does not list cannot happen in it.
 TRANSITIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
-    IDLE: {
-        WANT: (SCHEDULED, CALL_SOON),
-        READ: (READING, NOTHING),
-        HOLD_UP: (WAITING, NOTHING),
-        DISK: (IDLE, NOTHING),
-    },
+    IDLE: {WANT: (SCHEDULED, CALL_SOON), READ: (READING, NOTHING), HOLD_UP: (WAITING, NOTHING), DISK: (IDLE, NOTHING)},
     SCHEDULED: {
         WANT: (SCHEDULED, NOTHING),
         READ: (SCHEDULED, NOTHING),
@@ -62,23 +57,10 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         HOLD_UP: (SCHEDULED, NOTHING),
         DISK: (SCHEDULED, NOTHING),
     },
-    READING: {
-        WANT: (READING_WANTED, NOTHING),
-        READ_OVER: (IDLE, NOTHING),
-    },
-    READING_WANTED: {
-        WANT: (READING_WANTED, NOTHING),
-        READ_OVER: (IDLE, RUN_NOW),
-    },
-    WAITING: {
-        WANT: (SCHEDULED, CALL_SOON),
-        READ: (READING_WAITING, NOTHING),
-        DISK: (SCHEDULED, CALL_SOON),
-    },
-    READING_WAITING: {
-        WANT: (READING_WANTED, NOTHING),
-        READ_OVER: (WAITING, NOTHING),
-    },
+    READING: {WANT: (READING_WANTED, NOTHING), READ_OVER: (IDLE, NOTHING)},
+    READING_WANTED: {WANT: (READING_WANTED, NOTHING), READ_OVER: (IDLE, RUN_NOW)},
+    WAITING: {WANT: (SCHEDULED, CALL_SOON), READ: (READING_WAITING, NOTHING), DISK: (SCHEDULED, CALL_SOON)},
+    READING_WAITING: {WANT: (READING_WANTED, NOTHING), READ_OVER: (WAITING, NOTHING)},
 }
 
 
