@@ -26,9 +26,7 @@ _CONDITIONS: dict[type[errors.PenstockError], str] = {
 
 
 def as_error(error: Exception) -> Error:
-    if isinstance(error, Refusal):
-        return Error(condition=error.condition, description=_short(str(error)))
-    if isinstance(error, RemoteProtocolError):
+    if isinstance(error, (Refusal, RemoteProtocolError)):
         return Error(condition=error.condition, description=_short(error.description))
     condition = next((_CONDITIONS[kind] for kind in type(error).__mro__ if kind in _CONDITIONS), Condition.INTERNAL_ERROR)
     return Error(condition=condition, description=_short(str(error)))
@@ -55,4 +53,4 @@ class Refusal(Exception):
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)
-        self.condition = condition
+        self.condition, self.description = condition, description

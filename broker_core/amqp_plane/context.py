@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
+from functools import partial
 
 from ..security.access import Access
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from .links.sender_credit import SenderCredit
 from .loop.commit_loop import CommitLoop
+from .loop.effects import call
 
 
 class PlaneContext:
@@ -22,10 +22,6 @@ class PlaneContext:
         self.now = broker.uptime_s  # the clock of all time-outs, seconds: it stands still while the process does not run
         self.wall_ms = broker.wall_ms  # milliseconds since 1970
         self.create_on_use = broker.create_on_use
+        self.call = partial(call, loop)
         self.sender_credit = SenderCredit(broker, self.call)
         self.commit_loop = CommitLoop(broker, loop, self.sender_credit.look)
-
-    def call(self, function: Callable[[], None]) -> None:
-        """Have the event loop call `function`, from any thread. Does nothing if the plane has stopped."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function)

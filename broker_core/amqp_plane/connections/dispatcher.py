@@ -23,7 +23,7 @@ from ...security.users import ANONYMOUS
 from ...settings.listeners import Listener
 from ..conditions import Refusal
 from ..links import attach
-from ..links.endpoint import DETACHED
+from ..links.endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED
 from ..links.outgoing_link import OutgoingLink
 from ..transactions.registry import ConnectionTransactions
 from . import containers
@@ -169,7 +169,7 @@ class Dispatcher(Peer):
     def _on_close(self, event: events.Closed) -> None:
         if event.error is not None:
             self.log(f"closed with {event.error.condition!r:.80}: {event.error.description!r:.300}")
-        self._connection_ended()
+        self._lose_links(CONNECTION_ENDED)
         self.loop.after_all(self._answer_close)
 
     def _answer_close(self) -> None:
@@ -180,11 +180,11 @@ class Dispatcher(Peer):
     def _on_violation(self, event: events.Violated) -> None:
         self.log(f"broke the protocol: {event.error}")
         if event.link is not None:
-            self._end([event.link], None)
+            self._end(event.link)
         elif event.session is not None:
-            self._session_ended(event.session)
+            self._lose_links(SESSION_ENDED, event.session)
         else:
-            self._connection_ended()
+            self._lose_links(CONNECTION_ENDED)
         self.loop.after_all(partial(self._answer_violation, event))
 
     def _answer_violation(self, event: events.Violated) -> None:
@@ -203,7 +203,7 @@ class Dispatcher(Peer):
 
     def _on_timeout(self, event: events.TimedOut) -> None:
         self.log("silent beyond its idle time-out")
-        self._connection_ended()
+        self._lose_links(CONNECTION_ENDED)
         self.transport.expect_close()
 
     def lost(self) -> None:
@@ -211,7 +211,7 @@ class Dispatcher(Peer):
         if not self.gone:
             self.gone = True
             self.connection.receive_eof()
-            self._connection_ended()
+            self._lose_links(CONNECTION_ENDED)
             # A detached link would keep all of this in memory.
             self.connection.forget_all()
             self.loop.after_all(self.capacity.clear)
@@ -235,7 +235,7 @@ class Dispatcher(Peer):
                 self.send_soon()
             self.capacity.forget(session)
 
-        self._session_ended(session)
+        self._lose_links(SESSION_ENDED, session)
         self.loop.after_all(answer)
 
     def _on_flow(self, event: events.Flowed) -> None:
@@ -294,7 +294,7 @@ class Dispatcher(Peer):
                 link.session.forget(link)
 
         if endpoint is None or closed or event.error is not None:
-            self._end([link], None)
+            self._end(link)
         else:
             self.registry.leave(endpoint, DETACHED)
         self.loop.after_all(answer)

@@ -107,11 +107,12 @@ class Peer:
         for endpoint in (*self.links.values(), *self.detached.values()):
             endpoint.end_cause = cause
         if permanently:
-            self._end(list(self.links), None)
+            for link in list(self.links):
+                self._end(link)
             for endpoint in list(self.detached.values()):
                 self.registry.expire(endpoint)
         else:
-            self._connection_ended()
+            self._lose_links(CONNECTION_ENDED)
         self.loop.after_all(lambda: self._say_close(error))
 
     def _say_close(self, error: Error | None) -> None:
@@ -122,16 +123,12 @@ class Peer:
             self.transport.abort()
         self.send_soon()
 
-    def _session_ended(self, session: Session) -> None:
-        """Detach the links of a session, without closing them."""
-        self.registry.session_ended(self, session)
-        for link in [link for link in self.links if link.session is session]:
-            self.registry.leave(self.links[link], SESSION_ENDED)
-
-    def _connection_ended(self) -> None:
-        self.registry.connection_ended(self)
-        for endpoint in list(self.links.values()):
-            self.registry.leave(endpoint, CONNECTION_ENDED)
+    def _lose_links(self, moment: int, session: Session | None = None) -> None:
+        """Detach the links of a session or of the connection, without closing them."""
+        for detached in [end for end in self.detached.values() if session in (None, end.session)]:
+            self.registry.start_expiry(detached, moment)
+        for endpoint in [end for end in self.links.values() if session in (None, end.session)]:
+            self.registry.leave(endpoint, moment)
 
     # --- links
 
@@ -147,7 +144,7 @@ class Peer:
         except LocalProtocolError as error:
             self.log(f"link {link.name!r:.80} cannot be answered: {error}")
             session = link.session
-            self._session_ended(session)
+            self._lose_links(SESSION_ENDED, session)
             small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
             condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
             session.end(Error(condition=condition, description=str(error)[:200]))
@@ -176,7 +173,7 @@ class Peer:
         if endpoint.link in self.links:
             endpoint.end_cause = cause
             self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
-            self._end([endpoint.link], error)
+            self._end(endpoint.link, error)
         elif self.detached.get(endpoint.link) is endpoint:  # there is no link to send it on
             endpoint.end_cause = cause
             self.registry.expire(endpoint)
@@ -188,16 +185,14 @@ class Peer:
         self.registry.leave(endpoint, DETACHED)
         self.loop.after_all(lambda: self._say_detach(endpoint.link, error))
 
-    def _end(self, links: list[Link], error: Error | None) -> None:
-        """End links. The error is sent when their messages are back in the queue."""
-        for link in links:
-            endpoint = self.links.get(link)
-            if endpoint is not None:
-                self.forget(endpoint)
-                self.loop.in_commit(endpoint.finish)
-        for link in links:
-            if error is not None:
-                self.loop.after_all(partial(self._say_detach, link, error))
+    def _end(self, link: Link, error: Error | None = None) -> None:
+        """End a link. The error is sent when its messages are back in the queue."""
+        endpoint = self.links.get(link)
+        if endpoint is not None:
+            self.forget(endpoint)
+            self.loop.in_commit(endpoint.finish)
+        if error is not None:
+            self.loop.after_all(partial(self._say_detach, link, error))
 
     def _say_detach(self, link: Link, error: Error) -> None:
         if self.awaits_attach(link):

@@ -111,7 +111,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def _still_held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
         """Return the tags of messages that the link still holds."""
-        return set(tags_of(turn.view.held(self.queue, self.holder, rows_of_tags(tags)))) if tags else set()
+        return set(tags_of(turn.view.held(self.queue, self.holder, rows_of_tags(tags))))
 
     def _divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Divide deliveries into held and lost ones."""
@@ -125,10 +125,8 @@ class ConsumerLink(OutgoingLink, Resumable):
         waiting = [delivery for delivery in lost if not delivery.settled and not delivery.remote_settled]
         self.link.session.lost.add(delivery.id for delivery in waiting)
         if waiting and self.may_tell:
-            self.link.session.dispose(waiting, waiting[0].state)
             self.peer.log(f"{self}: {len(waiting)} deliveries were not settled before their lock ended")
-            self.peer.send_soon()
-        self.gained_capacity()
+        self.settled(waiting)
 
     @property
     def looks_anyway(self) -> bool:
@@ -297,7 +295,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.loop.when_durable(end, lambda: self.settled(deliveries))
 
     def settled(self, deliveries: list[Delivery]) -> None:
-        """Answer a receiver that waits for its durable outcome."""
+        """Send the state of deliveries to a receiver that waits for it, and use the freed capacity."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
@@ -341,13 +339,12 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def begun(self) -> RowSet:
         """Return the messages that its receiver may have begun to work on."""
-        deliveries = self.progress.begun(self.link)
-        return rows_of(deliveries) if deliveries else RowSet()
+        return rows_of(self.progress.begun(self.link))
 
     def _return_unsent(self, turn: Turn) -> None:
         """Give back acquired messages that have not left. Resumed messages have left before."""
         self.resumptions.begin_again()
-        resumed = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
+        resumed = rows_of_tags(list(self.resumptions.waiting))
         damaged = turn.view.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
         self._damaged = RowSet()
         for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:

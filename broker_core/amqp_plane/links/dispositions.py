@@ -76,7 +76,7 @@ def rows_of(deliveries: list[Delivery]) -> RowSet:
 
 
 def rows_of_tags(tags: list[bytes]) -> RowSet:
-    """Return the rows of one or more messages, in any order."""
+    """Return the rows of messages in any order."""
     if len(tags) == 1:
         return RowSet.single(int.from_bytes(tags[0], "big"))
     numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)

@@ -340,7 +340,7 @@ class AnonymousTerminus(IncomingLink):
         assert isinstance(former, AnonymousTerminus)
         self._waiting_lists, former._waiting_lists = former._waiting_lists, {}
         for line in self._waiting_lists.values():
-            line.follow(self)
+            line.link = self
 
     def keep_out(self, delivery: Delivery, error: Exception) -> None:
         """Reject one delivery, or detach if the sender's source does not know *rejected*."""

@@ -28,14 +28,13 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ...amqp import Session
 from ...engine.columns.states import Cause
 from ...service.turn import Turn
 from ...settings.keys import Settings
-from .endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Key, LinkEnd, Resumable
+from .endpoint import DETACHED, Key, LinkEnd, Resumable
 
 if TYPE_CHECKING:
-    from ..connections.peer import Peer
+    pass
 
 
 class LinkRegistry:
@@ -90,17 +89,9 @@ class LinkRegistry:
         self._of_user[peer.user] += 1
         peer.detached[endpoint.link] = endpoint
         loop.in_commit(lambda turn: self._suspend(turn, endpoint))
-        self._start_expiry(endpoint, moment)
+        self.start_expiry(endpoint, moment)
 
-    def session_ended(self, peer: Peer, session: Session) -> None:
-        for endpoint in [detached for detached in peer.detached.values() if detached.link.session is session]:
-            self._start_expiry(endpoint, SESSION_ENDED)
-
-    def connection_ended(self, peer: Peer) -> None:
-        for endpoint in list(peer.detached.values()):
-            self._start_expiry(endpoint, CONNECTION_ENDED)
-
-    def _start_expiry(self, endpoint: Resumable, moment: int) -> None:
+    def start_expiry(self, endpoint: Resumable, moment: int) -> None:
         """Start the timeout of a detached link, or end the link, if its policy names this moment."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:

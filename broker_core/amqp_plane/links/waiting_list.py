@@ -31,7 +31,7 @@ class WaitingList:
         self._loop, self._context = link.loop, link.context
         self.queue = queue
         self.usual_bytes = 0
-        self._link = link
+        self.link = link
         self._waiting: deque[tuple[Delivery, float]] = deque()  # with the time until which each may wait
         self._underway = 0  # handed on, and not confirmed
 
@@ -47,11 +47,11 @@ class WaitingList:
         while self._waiting and (why := self._too_much()):
             beyond.append((self._next(last=True), why))
         for delivery, why in reversed(beyond):
-            self._link.keep_out(delivery, self._full(why))
+            self.link.keep_out(delivery, self._full(why))
         self._rest()
 
     def renew(self) -> None:
-        if self._link.ended:
+        if self.link.ended:
             return
         count = self._context.sender_credit.allowed(self, len(self._waiting), self._underway)
         self._hand_on(count)
@@ -62,15 +62,15 @@ class WaitingList:
         if not self._context.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the commit refuses them
         while self._waiting and self._waiting[0][1] <= now:
-            self._link.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
+            self.link.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
         self._rest()
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
-        self._link.confirmed(deliveries)
+        self.link.confirmed(deliveries)
         self._came_back(len(deliveries))
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
-        self._link.refused(deliveries, error)
+        self.link.refused(deliveries, error)
         self._came_back(len(deliveries))
 
     def end(self) -> list[Delivery]:
@@ -81,10 +81,6 @@ class WaitingList:
             left[-1].payload = b""  # it is no longer counted
         self._context.sender_credit.forget(self)
         return left
-
-    def follow(self, link: AnonymousTerminus) -> None:
-        """Continue with the link's successor."""
-        self._link = link
 
     def _too_much(self) -> str:
         """Return the reason if too much waits."""
@@ -105,7 +101,7 @@ class WaitingList:
 
     def _came_back(self, count: int) -> None:
         self._underway -= count
-        if self._link.ended:
+        if self.link.ended:
             return
         if self._waiting:
             self._context.call(self.renew)  # not now: a commit may be running
@@ -120,7 +116,7 @@ class WaitingList:
             self._context.sender_credit.allowed(self, 0, self._underway)
         else:
             self._context.sender_credit.forget(self)
-            self._link.leave(self)
+            self.link.leave(self)
 
     def _full(self, why: str) -> QueueFull:
         staged = also_staged(self._context.nodes, self.queue)

@@ -123,14 +123,11 @@ class CommitBatch:
         elif self._delayed:
             sessions = {sender.session for _, parts, _ in messages for sender, _ in parts}
             sessions.update(link.session for link, _ in outcomes)
-            self._move(outcomes, lambda link: link.session in sessions)
+            self.bring(outcomes, lambda link: link.session in sessions)
         return outcomes, actions
 
-    def bring(self, outcomes: Dispositions, chosen: Callable[[str], bool]) -> None:
-        """Move delayed outcomes of the chosen queues into `outcomes`."""
-        self._move(outcomes, lambda link: chosen(link.queue))
-
-    def _move(self, outcomes: Dispositions, chosen: Callable[[ReceiverLink], bool]) -> None:
+    def bring(self, outcomes: Dispositions, chosen: Callable[[ReceiverLink], bool]) -> None:
+        """Move delayed outcomes of the chosen links into `outcomes`."""
         _add(outcomes, {key: self._delayed.pop(key) for key in [key for key in self._delayed if chosen(key[0])]})
 
     def take_delayed(self) -> Dispositions:

@@ -39,7 +39,7 @@ from . import exchanges, gate
 from .acquisitions import Acquisitions
 from .batch import LARGE_COMMIT, Action, CommitBatch, Dispositions, Messages
 from .confirmations import EnqueueResult, Refused, confirm, kept_out
-from .effects import Effect, EffectQueue
+from .effects import Effect, EffectQueue, call
 from .gate import Gate
 from .offers import ImmediateMessages
 from .parties import MessageSender, Parts, ReceiverLink
@@ -144,19 +144,13 @@ class CommitLoop:
         self._news[queue] = None
         if not self._in_turn and not self._is_woken:
             self._is_woken = True
-            self._call(self._wake)
+            call(self._loop, self._wake)
 
     def _on_durable(self, durable: int) -> None:
         """Note that more of the log is durable. Called by the thread that has written it."""
         if not self._is_notified and (self._effects or self._gate.waits):
             self._is_notified = True
-            self._call(partial(self._advance, news=True))
-
-    def _call(self, function: Effect) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the loop is closed: the plane has stopped
-            log.debug("news after the loop has closed")
+            call(self._loop, partial(self._advance, news=True))
 
     def _wake(self) -> None:
         self._is_woken = False
@@ -223,7 +217,7 @@ class CommitLoop:
                     self._make_capacity(turn, outcomes)
                 # A client that asks for messages may expect those that its delayed outcomes free.
                 if self.acquisitions and not batch.has_messages:  # otherwise they may have come after the waiting messages
-                    batch.bring(outcomes, turn.view.is_freed_by_outcomes)
+                    batch.bring(outcomes, lambda link: turn.view.is_freed_by_outcomes(link.queue))
                 for route, parts, arrived in messages:
                     if isinstance(route, Posting):
                         self._confirm(parts, *self._post(turn, route, parts, arrived))
@@ -242,7 +236,7 @@ class CommitLoop:
 
     def _make_capacity(self, turn: Turn, outcomes: Dispositions) -> None:
         """Carry out outcomes of limited queues first: the new messages may need the capacity that they free."""
-        self._batch.bring(outcomes, turn.view.is_limited)
+        self._batch.bring(outcomes, lambda link: turn.view.is_limited(link.queue))
         for link, disposition in [key for key in outcomes if turn.view.is_limited(key[0].queue)]:
             link.settle(turn, disposition, outcomes.pop((link, disposition)))
 

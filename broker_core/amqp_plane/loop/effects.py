@@ -6,6 +6,8 @@ at the end of the commit.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +15,12 @@ from collections.abc import Callable
 Effect = Callable[[], None]
 
 log = logging.getLogger("penstock.amqp")
+
+
+def call(loop: asyncio.AbstractEventLoop, function: Effect) -> None:
+    """Have the event loop call `function`, from any thread. Does nothing if the plane has stopped."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
 
 
 class EffectQueue:

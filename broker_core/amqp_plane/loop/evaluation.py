@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from ... import errors
 from ...selectors import Selector
 from ...service.matching import SelectorMatcher
+from .effects import call
 from .parties import ReceiverLink
 
 log = logging.getLogger("penstock.amqp")
@@ -57,10 +59,7 @@ class SelectorEvaluation:
         except Exception as error:  # a bug that concerns these links
             log.exception("the selector %r could not be evaluated", key[1])
             failure = errors.InvalidRequest(f"the selector {key[1]!r:.200} could not be evaluated: {error}")
-        try:
-            self._loop.call_soon_threadsafe(self._looked, key, failure)
-        except RuntimeError:  # the loop is closed: the plane has stopped
-            log.debug("a selector was evaluated after the loop has closed")
+        call(self._loop, partial(self._looked, key, failure))
 
     def _looked(self, key: _Key, failure: errors.PenstockError | None) -> None:
         self._evaluated(self._waiting.pop(key), failure)
