@@ -90,7 +90,6 @@ class AmqpPlane(PlaneContext):
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
         self._flight = flight
-        self._listeners = tuple(listeners)
         self._accepted: set[AcceptedSocket] = set()
         self._acceptors: list[Acceptor] = []
         self._stopping = False
@@ -103,7 +102,7 @@ class AmqpPlane(PlaneContext):
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
         self._thread.start()
         try:
-            self._run(self._listen())
+            self._run(self._listen(listeners))
         except OSError as error:
             self.close()
             raise errors.InvalidRequest(f"cannot listen for AMQP: {error}") from error
@@ -133,8 +132,8 @@ class AmqpPlane(PlaneContext):
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    async def _listen(self) -> None:
-        for listener in self._listeners:
+    async def _listen(self, listeners: Sequence[Listener]) -> None:
+        for listener in listeners:
             sockets, port = bound(listener.host.strip("[]"), listener.port)
             starved = partial(self.broker.connections.cannot_accept, "AMQP")
             acceptor = Acceptor(self._loop, sockets, partial(AcceptedSocket, self, listener), starved)
@@ -158,11 +157,10 @@ class AmqpPlane(PlaneContext):
     def admit(self, peer: Dispatcher) -> None:
         peer.socket.opened()
         if len(self._accepted) > self.settings.amqp_max_connections:
-            raise Refusal(
-                Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.settings.amqp_max_connections} connections are open, the limit"
-            )
+            text = f"{self.settings.amqp_max_connections} connections are open, the limit"
+            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         most = self.settings.amqp_max_connections_per_user
-        if self.containers.count(peer.user) >= most:
+        if self.containers.users[peer.user] >= most:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {peer.user!r} has {most} connections, the limit")
 
     def left(self, peer: Dispatcher) -> None:

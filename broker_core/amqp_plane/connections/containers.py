@@ -6,6 +6,8 @@ closed: the older or the newer one. The policy of the older connection has prece
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ...amqp import Condition
 from ...amqp.performatives import Error, Open
 from ..conditions import Refusal
@@ -26,10 +28,7 @@ class Containers:
 
     def __init__(self) -> None:
         self._peers: dict[tuple[str, str], list[Peer]] = {}
-        self._users: dict[str, int] = {}
-
-    def count(self, user: str) -> int:
-        return self._users.get(user, 0)
+        self.users: Counter[str] = Counter()  # their connections
 
     def enter(self, peer: Peer, theirs: Open) -> list[Peer]:
         """Add a connection that is about to be opened. Returns the connections that it replaces, which the caller closes.
@@ -48,7 +47,7 @@ class Containers:
                 raise Refusal(Condition.INVALID_FIELD, f"container-id {peer.container!r:.80} is connected already")
             replaced.append(older)
         self._peers.setdefault((peer.user, peer.container), []).append(peer)
-        self._users[peer.user] = self.count(peer.user) + 1
+        self.users[peer.user] += 1
         return replaced
 
     def leave(self, peer: Peer) -> None:
@@ -57,8 +56,8 @@ class Containers:
         peers = self._peers.get(key, [])
         if peer in peers:
             peers.remove(peer)
-            self._users[peer.user] -= 1
+            self.users[peer.user] -= 1
         if not peers:
             self._peers.pop(key, None)
-        if not self._users.get(peer.user):
-            self._users.pop(peer.user, None)
+        if not self.users[peer.user]:
+            del self.users[peer.user]

@@ -68,17 +68,15 @@ class IncomingLink(Resumable):
             deliveries = self._without_others(deliveries)
         if not deliveries:
             return
-        state = deliveries[0].remote_state  # all of them have the same one: see `TransferRun`
-        if not isinstance(state, TransactionalState):
-            self._route(deliveries)
-            return
-        try:
-            transaction = self.transactions.find(state.txn_id)
-        except Refusal as error:  # answered as for outcomes, which have no other answer (4.5.8)
-            self._unconfirmed -= len(deliveries)
-            self._give_up(deliveries[0], as_error(error))
-        else:
-            self._route(deliveries, transaction)
+        state, transaction = deliveries[0].remote_state, None  # all of them have the same state: see `TransferRun`
+        if isinstance(state, TransactionalState):
+            try:
+                transaction = self.transactions.find(state.txn_id)
+            except Refusal as error:  # answered as for outcomes, which have no other answer (4.5.8)
+                self._unconfirmed -= len(deliveries)
+                self._give_up(deliveries[0], as_error(error))
+                return
+        self._route(deliveries, transaction)
 
     def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Refuse deliveries whose `user-id` names another user; return the others."""
@@ -98,7 +96,7 @@ class IncomingLink(Resumable):
         self._renew_batch()
         return [delivery for delivery in deliveries if not delivery.resumed]
 
-    def _route(self, deliveries: list[Delivery], transaction: OpenTransaction | None = None) -> None:
+    def _route(self, deliveries: list[Delivery], transaction: OpenTransaction | None) -> None:
         self._send(self.terminus.route(), deliveries, transaction)
 
     def _send(
@@ -164,16 +162,14 @@ class IncomingLink(Resumable):
         state = provisional(open_ones[0], outcome, self.transactions)
         # Receiver-settles-second: the sender receives the outcome, and settles first (2.6.12).
         second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
-        if not second:
-            session.dispose(open_ones, state)
-        else:
-            first = [d for d in open_ones if d.rcv_settle_mode != RCV_SECOND]
+        if second:
             session.dispose(second, state, settled=False)
             self._unfinished.update(second)
             for delivery in second:
                 delivery.payload = b""
-            if first:
-                session.dispose(first, state)
+            open_ones = [d for d in open_ones if d.rcv_settle_mode != RCV_SECOND]
+        if open_ones:
+            session.dispose(open_ones, state)
         self.peer.send_soon()
         if self.detached:
             self.peer.registry.look(self)
@@ -288,18 +284,17 @@ class AnonymousTerminus(IncomingLink):
         self._can_reject = can_reject(source)
         self._waiting_lists: dict[str, WaitingList] = {}  # by queue
 
-    def _route(self, deliveries: list[Delivery], transaction: OpenTransaction | None = None) -> None:
+    def _route(self, deliveries: list[Delivery], transaction: OpenTransaction | None) -> None:
         routed: dict[str | Immediate | ExchangeRoute, list[Delivery]] = {}
         for delivery in deliveries:
             try:
                 route: str | Immediate | ExchangeRoute = self._find(address_of(delivery.payload))
                 immediate = self.terminus.immediate
-                may_wait = not immediate and transaction is None
-                if isinstance(route, str) and not may_wait and self.context.sender_credit.is_full(route):
-                    staged = also_staged(self.context.nodes, route)
-                    raise QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
-                if isinstance(route, str) and immediate:
-                    route = Immediate(route)
+                if isinstance(route, str) and (immediate or transaction is not None):  # the message cannot wait
+                    if self.context.sender_credit.is_full(route):
+                        staged = also_staged(self.context.nodes, route)
+                        raise QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
+                    route = Immediate(route) if immediate else route
                 routed.setdefault(route, []).append(delivery)
             except (Refusal, DecodeError, QueueFull) as error:
                 self.keep_out(delivery, error)

@@ -26,7 +26,7 @@ from .requests import ExchangeRoute, Posting, Retirement, Route
 from .transport import JOURNAL, Transport
 
 Action = Callable[[Turn], None]
-Messages = list[tuple[Route, Parts, Any]]  # the last is the read form: ArrivedMessages, or Exchanged through an exchange
+Messages = list[tuple[Route, Parts, Any]]  # the last is ArrivedMessages, or Exchanged through an exchange
 Dispositions = dict[tuple[ReceiverLink, DeliveryEnd | Retirement], list[Delivery]]
 
 _PAYLOAD = attrgetter("payload")
@@ -103,7 +103,7 @@ class CommitBatch:
                     size += _octets(record[-1][1])
                 read: Any = arrived([d.payload for _, deliveries in record for d in deliveries], self._broker.wall_ms())
                 route = destination.route if isinstance(destination, Posting) else destination
-                if isinstance(route, ExchangeRoute):
+                if isinstance(route, ExchangeRoute) and read.rows:
                     if isinstance(destination, Posting):
                         route = route._replace(transaction=destination.transaction.number)
                     read = exchanges.read(self._broker, route, read)

@@ -32,7 +32,6 @@ from typing import Any
 from ... import errors
 from ...amqp.deliveries import Delivery
 from ...engine.model.dispositions import DeliveryEnd
-from ...messages.encoding.arriving import ArrivedMessages
 from ...service.broker import BrokerService
 from ...service.turn import Turn
 from . import exchanges, gate
@@ -43,7 +42,7 @@ from .effects import Effect, EffectQueue, call
 from .gate import Gate
 from .offers import ImmediateMessages
 from .parties import MessageSender, Parts, ReceiverLink
-from .requests import ExchangeRoute, Immediate, Posting, Retirement, Route
+from .requests import Immediate, Posting, Retirement, Route, TransactionWork
 from .syncs import Deadline, Syncs
 from .transport import Transport
 
@@ -219,12 +218,12 @@ class CommitLoop:
                 if self.acquisitions and not batch.has_messages:  # otherwise they may have come after the waiting messages
                     batch.bring(outcomes, lambda link: turn.view.is_freed_by_outcomes(link.queue))
                 for route, parts, arrived in messages:
+                    if isinstance(route, Immediate) and arrived.rows:
+                        continue  # their turn comes after the acquisitions
+                    result = self._enqueue(turn, route, arrived)
                     if isinstance(route, Posting):
-                        self._confirm(parts, *self._post(turn, route, parts, arrived))
-                    elif isinstance(route, ExchangeRoute):
-                        self._confirm(parts, *exchanges.carry_out(turn, arrived))
-                    elif isinstance(route, str) or not arrived.rows:
-                        self._confirm(parts, *self._enqueue(turn, route, arrived))
+                        _count(route.transaction, parts, result)
+                    self._confirm(parts, *result)
                 for (link, disposition), deliveries in outcomes.items():
                     link.settle(turn, disposition, deliveries)
                 for action in actions:
@@ -263,32 +262,20 @@ class CommitLoop:
         except Exception:  # a bug that concerns one link
             log.exception("an action of a commit failed; its connection may hang until it times out")
 
-    def _enqueue(self, turn: Turn, to: str | Immediate, arrived: ArrivedMessages) -> EnqueueResult:
-        if isinstance(to, Immediate) or not arrived.rows:  # no message is valid
+    def _enqueue(self, turn: Turn, route: Route, arrived: Any) -> EnqueueResult:
+        if isinstance(arrived, exchanges.Exchanged):
+            return exchanges.carry_out(turn, arrived)
+        if not arrived.rows:  # no message is valid
             return EnqueueResult(arrived.refused, None, turn.end)
-        placed, error, end = turn.enqueue(to, arrived)
-        refused = arrived.refused
-        if placed is not None and placed.refused:
-            refused = kept_out(self._broker.nodes, to, arrived, placed.refused)
+        queue, refused = route.route if isinstance(route, Posting) else route, arrived.refused
+        assert isinstance(queue, str)
+        if isinstance(route, Posting):  # its answer waits for no sync: a transaction may be larger than any credit
+            _, error, end = turn.post(route.transaction.number, queue, arrived)
+        else:
+            placed, error, end = turn.enqueue(queue, arrived)
+            if placed is not None and placed.refused:
+                refused = kept_out(self._broker.nodes, queue, arrived, placed.refused)
         return EnqueueResult(refused, error, end)
-
-    @staticmethod
-    def _post(turn: Turn, posting: Posting, parts: Parts, arrived: Any) -> EnqueueResult:
-        """Stage messages of a transaction, and renew credit now: a transaction may be larger than any credit."""
-        transaction = posting.transaction
-        if isinstance(posting.route, ExchangeRoute):
-            confirmation = exchanges.carry_out(turn, arrived)
-        elif arrived.rows:
-            _, error, end = turn.post(transaction.number, posting.route, arrived)
-            confirmation = EnqueueResult(arrived.refused, error, end)
-        else:
-            confirmation = EnqueueResult(arrived.refused, None, turn.end)
-        refused, error, _ = confirmation
-        if error is not None or refused:
-            transaction.fail(refused[0][1] if error is None else error)  # now: the discharge may come next in this commit
-        else:
-            transaction.done += sum(len(deliveries) for _, deliveries in parts)
-        return confirmation
 
     def _confirm(self, parts: Parts, refused: Refused, error: errors.PenstockError | None, end: int) -> None:
         self.when_durable(end, lambda: confirm(parts, refused, error))
@@ -322,3 +309,11 @@ class CommitLoop:
         transports, self._to_send = self._to_send, {}
         for transport in transports:
             transport.send()
+
+
+def _count(transaction: TransactionWork, parts: Parts, result: EnqueueResult) -> None:
+    """Count messages of a transaction, or fail it, immediately: its discharge may come next in this commit."""
+    if result.error is not None or result.refused:
+        transaction.fail(result.error or result.refused[0][1])
+    else:
+        transaction.done += sum(len(deliveries) for _, deliveries in parts)

@@ -21,17 +21,15 @@ from .requests import ExchangeRoute
 
 
 class Exchanged(NamedTuple):
-    """Messages that were prepared before the lock. `message` is None if no message is valid."""
+    """Messages that were prepared before the lock."""
 
     exchange: str
     arrived: ArrivedMessages
-    message: Prepared | None
+    message: Prepared
 
 
 def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages) -> Exchanged:
     """Read the parts of messages that the exchange's bindings need. Takes the lock briefly."""
-    if not arrived.rows:
-        return Exchanged(route.exchange, arrived, None)
     payload = store(arrived.payload, arrived.mask)
     sending = ExchangeMessages(
         route.exchange, payload, arrived.sizes, route.key, arrived.durable, route.container, transaction=route.transaction
@@ -40,10 +38,7 @@ def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages) 
 
 
 def carry_out(turn: Turn, exchanged: Exchanged) -> EnqueueResult:
-    arrived, message = exchanged.arrived, exchanged.message
-    if message is None:
-        return EnqueueResult(arrived.refused, None, turn.end)
-    sent, error, end = message.carry_out(turn)
+    sent, error, end = exchanged.message.carry_out(turn)
     return EnqueueResult([] if error is not None else _refusals(exchanged, sent), error, end)
 
 

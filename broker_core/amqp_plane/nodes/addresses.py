@@ -81,9 +81,8 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
 def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     """Return the target of a sender's attach; None for the anonymous terminus."""
     if isinstance(target, Described):
-        raise Refusal(
-            Condition.NOT_IMPLEMENTED, f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
-        )
+        text = f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
+        raise Refusal(Condition.NOT_IMPLEMENTED, text)
     if not isinstance(target, Target):
         raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
     if target.dynamic:

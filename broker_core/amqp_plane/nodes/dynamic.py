@@ -21,18 +21,13 @@ from ..connections.peer import Peer
 PREFIX = "temp:"
 NAME_OCTETS = 12  # random, so that a name is unique and cannot be guessed
 LIFETIME_POLICY = "lifetime-policy"
-#: The descriptor of a policy → the option `lifetime` of a queue.
-LIFETIMES = {
-    0x2B: "link",
-    "amqp:delete-on-close:list": "link",
-    0x2C: "unused",
-    "amqp:delete-on-no-links:list": "unused",
-    0x2D: "empty",
-    "amqp:delete-on-no-messages:list": "empty",
-    0x2E: "unusedOrEmpty",
-    "amqp:delete-on-no-links-or-messages:list": "unusedOrEmpty",
+#: The option `lifetime` of a queue → the descriptor of the policy, as a number and as a name.
+POLICIES = {
+    "link": (0x2B, "amqp:delete-on-close:list"),
+    "unused": (0x2C, "amqp:delete-on-no-links:list"),
+    "empty": (0x2D, "amqp:delete-on-no-messages:list"),
+    "unusedOrEmpty": (0x2E, "amqp:delete-on-no-links-or-messages:list"),
 }
-_POLICIES = {lifetime: code for code, lifetime in LIFETIMES.items() if isinstance(code, int)}
 
 
 def new_name() -> str:
@@ -44,19 +39,17 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
     policy = (properties or {}).get(LIFETIME_POLICY)
     if policy is None:
         return "link"
-    known = ", ".join(name for name in LIFETIMES if isinstance(name, str))
+    known = ", ".join(name for _, name in POLICIES.values())
     if not isinstance(policy, Described):  # 3.5.9: the value is of a type that provides the archetype
-        raise Refusal(
-            Condition.INVALID_FIELD, f"{LIFETIME_POLICY} must be a described list, not {policy!r:.80}; known are {known}"
-        )
-    lifetime = LIFETIMES.get(policy.descriptor) if isinstance(policy.descriptor, (int, str)) else None
+        text = f"{LIFETIME_POLICY} must be a described list, not {policy!r:.80}; known are {known}"
+        raise Refusal(Condition.INVALID_FIELD, text)
+    lifetime = next((lifetime for lifetime, descriptors in POLICIES.items() if policy.descriptor in descriptors), None)
     if lifetime is None:
         text = f"{LIFETIME_POLICY} {policy.descriptor!r:.80} is not known; known are lists described as {known}"
         raise Refusal(Condition.NOT_IMPLEMENTED, text)
     if policy.value != []:  # all four have no fields
-        raise Refusal(
-            Condition.INVALID_FIELD, f"{LIFETIME_POLICY} {policy.descriptor!r} is an empty list, not {policy.value!r:.80}"
-        )
+        text = f"{LIFETIME_POLICY} {policy.descriptor!r} is an empty list, not {policy.value!r:.80}"
+        raise Refusal(Condition.INVALID_FIELD, text)
     return lifetime
 
 
@@ -76,4 +69,4 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
 
 def described(lifetime: str | None) -> dict[str, Any] | None:
     """Return the properties of a dynamic node for our attach."""
-    return None if lifetime is None else {Symbol(LIFETIME_POLICY): Described(ULong(_POLICIES[lifetime]), [])}
+    return None if lifetime is None else {Symbol(LIFETIME_POLICY): Described(ULong(POLICIES[lifetime][0]), [])}

@@ -46,9 +46,8 @@ def filters_of(source: Source) -> Filters:
         if kind not in SELECTOR + NO_LOCAL:
             continue
         if len(key) > MAX_KEY:
-            raise Refusal(
-                Condition.INVALID_FIELD, f"the key of a filter has {len(key):,} characters; at most {MAX_KEY} are allowed"
-            )
+            text = f"the key of a filter has {len(key):,} characters; at most {MAX_KEY} are allowed"
+            raise Refusal(Condition.INVALID_FIELD, text)
         if kind in SELECTOR:
             if selects:
                 raise Refusal(Condition.INVALID_FIELD, "a link has one selector: join the two with AND")

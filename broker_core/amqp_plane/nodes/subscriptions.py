@@ -85,9 +85,8 @@ class LinkSubscription:
     def _check_kind(self, queue: QueueFacts) -> None:
         if self.durable and self.shared == is_alone(queue):
             kind = "not shared" if self.shared else "shared"
-            raise Refusal(
-                Condition.PRECONDITION_FAILED, f"the subscription {self.queue!r} is {kind}: end it first, or name another"
-            )
+            text = f"the subscription {self.queue!r} is {kind}: end it first, or name another"
+            raise Refusal(Condition.PRECONDITION_FAILED, text)
 
     def _check_unused(self, queue: QueueFacts) -> None:
         if queue.in_use:

@@ -87,10 +87,8 @@ class ConnectionTransactions:
         """Return a transaction that takes work, or its discharge. Raises Refusal."""
         transaction = self._open.get(txn_id)
         if transaction is None or transaction.discharging:
-            raise Refusal(
-                Condition.TRANSACTION_UNKNOWN_ID,
-                f"this connection has no transaction {txn_id.hex()}: it was never declared, or is discharged",
-            )
+            text = f"this connection has no transaction {txn_id.hex()}: it was never declared, or is discharged"
+            raise Refusal(Condition.TRANSACTION_UNKNOWN_ID, text)
         return transaction
 
 
