@@ -55,8 +55,7 @@ def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attac
         endpoint = _endpoint(peer, transactions, link, theirs)
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
-        refusal = as_error(error)
-        peer.loop.after_all(lambda: peer.refuse(link, refusal))
+        peer.loop.after_all(partial(peer.refuse, link, as_error(error)))
         return
     older = peer.registry.claim(endpoint)
     if older is not None:
@@ -111,11 +110,10 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
         raise
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
-        refusal = as_error(error)
         peer.forget(endpoint)
         endpoint.ended = True
         endpoint.terminus.close(turn, closed=False)
-        peer.loop.behind_all(turn, lambda: peer.refuse(link, refusal))
+        peer.loop.behind_all(turn, partial(peer.refuse, link, as_error(error)))
         return
     endpoint.opened = True
     peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ... import errors
-from ...amqp import Modified, Released, Sender, TransactionalState
+from ...amqp import Condition, Modified, Released, Sender, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import SND_UNSETTLED, TERMINAL, Attach, DeliveryState, Received, in_short
 from ...amqp.resume import offset_of
@@ -24,7 +24,7 @@ from ...engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from ...reading.slices import BlockSlice
 from ...security.rights import Right
 from ...service.turn import Turn
-from ..conditions import as_error
+from ..conditions import Refusal, as_error
 from ..connections.peer import Peer
 from ..loop.requests import Retirement
 from ..transactions.acquisition import Acquisition
@@ -240,7 +240,12 @@ class ConsumerLink(OutgoingLink, Resumable):
     # --- frames of the receiver
 
     def acquire_in(self, txn_id: Value) -> None:
-        self.acquisition.asked(txn_id)
+        try:
+            if txn_id is not None and not isinstance(txn_id, bytes):
+                raise Refusal(Condition.INVALID_FIELD, f"a transaction id is binary, not {txn_id!r:.80}")
+            self.acquisition.begin(None if txn_id is None else self.transactions.find(txn_id))
+        except Refusal as error:
+            self.peer.detach(self, as_error(error))
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         self.progress.reach(deliveries, state)
@@ -442,5 +447,5 @@ class ConsumerLink(OutgoingLink, Resumable):
         except errors.IllegalTransition as error:
             self.peer.log(f"{self}: {error}")
         except errors.ResourceLimit as error:
-            limit = as_error(error)  # the client exceeds a limit of the link
-            self.loop.when_durable(turn.end, lambda: self.peer.detach(self, limit))
+            # The client exceeds a limit of the link.
+            self.loop.when_durable(turn.end, partial(self.peer.detach, self, as_error(error)))

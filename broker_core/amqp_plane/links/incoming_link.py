@@ -20,7 +20,7 @@ from ..conditions import Refusal, as_error
 from ..connections.peer import Peer
 from ..loop.confirmations import NoRoute, also_staged
 from ..loop.requests import ExchangeRoute, Immediate, Posting
-from ..transactions.registry import ConnectionTransactions, OpenTransaction, provisional
+from ..transactions.registry import ConnectionTransactions, OpenTransaction
 from .endpoint import Resumable, Unsettled
 from .termini import TargetTerminus
 from .waiting_list import WaitingList
@@ -159,7 +159,10 @@ class IncomingLink(Resumable):
             for delivery in open_ones:  # for a sender that comes back
                 delivery.state, delivery.payload = outcome, b""
             return
-        state = provisional(open_ones[0], outcome, self.transactions)
+        transaction = self.transactions.get(open_ones[0].remote_state)
+        state: DeliveryState = outcome
+        if transaction is not None:  # the outcome is provisional
+            state = TransactionalState(txn_id=transaction.id, outcome=outcome)
         # Receiver-settles-second: the sender receives the outcome, and settles first (2.6.12).
         second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
         if second:

@@ -46,7 +46,7 @@ class CommitBatch:
         self._messages: dict[Route, Parts] = {}
         self._outcomes: Dispositions = {}  # that require a commit
         self._delayed: Dispositions = {}
-        self._actions: list[Action] = []
+        self.actions: list[Action] = []
         self._paused: dict[Transport, None] = {}  # connections that are not read from
         self.size = 0  # new deliveries since the last commit
 
@@ -69,10 +69,6 @@ class CommitBatch:
             self.size += len(deliveries)
         return requires
 
-    def add_action(self, action: Action) -> None:
-        """Add an action to be carried out under the lock, after the outcomes and before acquisitions."""
-        self._actions.append(action)
-
     # --- contents
 
     @property
@@ -81,7 +77,7 @@ class CommitBatch:
 
     @property
     def is_wanted(self) -> bool:
-        return bool(self._messages or self._outcomes or self._actions)
+        return bool(self._messages or self._outcomes or self.actions)
 
     @property
     def has_delayed(self) -> bool:
@@ -116,7 +112,7 @@ class CommitBatch:
         Delayed outcomes are included if their session has later requests in this commit, and all of them if there are actions,
         since a link ends after its outcomes.
         """
-        actions, self._actions = self._actions, []
+        actions, self.actions = self.actions, []
         outcomes, self._outcomes = self._outcomes, {}
         if actions:
             _add(outcomes, self.take_delayed())

@@ -104,7 +104,7 @@ class CommitLoop:
 
     def in_commit(self, action: Action) -> None:
         """Carry out `action` under the lock in the next commit, after the outcomes and before acquisitions."""
-        self._batch.add_action(action)
+        self._batch.actions.append(action)
         self.want()
 
     def behind_all(self, turn: Turn, effect: Effect) -> None:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 from ...amqp import Condition, Modified, Released, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import Error
-from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.states import Cause
 from ...engine.model.dispositions import ROLLED_BACK
 from ...service.turn import Turn
-from ..conditions import Refusal, as_error
 from ..links.dispositions import ACCEPTED, rows_of, rows_of_tags
 from .registry import OpenTransaction
 
@@ -42,15 +40,6 @@ class Acquisition:
     @property
     def state(self) -> TransactionalState | None:
         return None if self.transaction is None else TransactionalState(txn_id=self.transaction.id)
-
-    def asked(self, txn_id: Value) -> None:
-        """Acquire in the transaction that the receiver's flow names, or detach the link if that is impossible."""
-        try:
-            if txn_id is not None and not isinstance(txn_id, bytes):
-                raise Refusal(Condition.INVALID_FIELD, f"a transaction id is binary, not {txn_id!r:.80}")
-            self.begin(None if txn_id is None else self._link.transactions.find(txn_id))
-        except Refusal as error:
-            self._link.peer.detach(self._link, as_error(error))
 
     def begin(self, transaction: OpenTransaction | None) -> None:
         """Acquire in this transaction from now on. Messages that have not left are acquired again."""

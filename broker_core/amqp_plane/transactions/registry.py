@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...amqp import Condition, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.events import Named
-from ...amqp.performatives import DeliveryState, Outcome
+from ...amqp.performatives import DeliveryState
 from ...amqp.transactions import Coordinated
 from ..conditions import Refusal
 from ..links.endpoint import LinkEnd
@@ -90,9 +90,3 @@ class ConnectionTransactions:
             text = f"this connection has no transaction {txn_id.hex()}: it was never declared, or is discharged"
             raise Refusal(Condition.TRANSACTION_UNKNOWN_ID, text)
         return transaction
-
-
-def provisional(delivery: Delivery, outcome: Outcome, known: ConnectionTransactions) -> Outcome | TransactionalState:
-    """Return an outcome as the sender of a delivery receives it: in a transaction, it is provisional."""
-    transaction = known.get(delivery.remote_state)
-    return outcome if transaction is None else TransactionalState(txn_id=transaction.id, outcome=outcome)
