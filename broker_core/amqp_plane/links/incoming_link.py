@@ -68,7 +68,8 @@ class IncomingLink(Resumable):
             deliveries = self._without_others(deliveries)
         if not deliveries:
             return
-        state, transaction = deliveries[0].remote_state, None  # all of them have the same state: see `TransferRun`
+        transaction: OpenTransaction | None = None
+        state = deliveries[0].remote_state  # all of them have the same one: see `TransferRun`
         if isinstance(state, TransactionalState):
             try:
                 transaction = self.transactions.find(state.txn_id)
