@@ -84,17 +84,15 @@ class TlsLayer:
         """Send close_notify, and do not wait for the peer's."""
         if self._said_goodbye:
             return
-        self._said_goodbye = True
+        self._said_goodbye = self.closed = True
         if not self.ready or self._broken:
-            self.closed = True
             return
         try:
             self._tls.unwrap()
-            self.closed = True
         except ssl.SSLWantReadError:
-            pass  # the peer's close_notify has not come
+            self.closed = False  # the peer's close_notify has not come
         except ssl.SSLError:
-            self.closed = True
+            pass
         self._drain()
 
     def _drain(self) -> None:

@@ -74,17 +74,16 @@ class WebSocketLayer:
             rest = bytes(http.trailing_data[0]) + after
             self._frames = self._accept(event)
         except h11.RemoteProtocolError as error:  # its text may quote all that the peer has sent
-            self._refuse(http, error.error_status_hint, "no HTTP request that can be read")
-        except _RefusedRequest as error:
-            self._refuse(http, error.status, str(error), error.headers)
+            self._refuse(http, _RefusedRequest(error.error_status_hint, "no HTTP request that can be read"))
+        except _RefusedRequest as refusal:
+            self._refuse(http, refusal)
         self._http = None
         return rest
 
     def _accept(self, request: h11.Request) -> Connection:
         if request.method != b"GET" or request.http_version < b"1.1":
-            raise _RefusedRequest(
-                400, f"{request.method.decode()[:_MAX_QUOTED]} in HTTP {request.http_version.decode()}, not GET in 1.1"
-            )
+            method, version = request.method.decode()[:_MAX_QUOTED], request.http_version.decode()
+            raise _RefusedRequest(400, f"{method} in HTTP {version}, not GET in 1.1")
         handshake = H11Handshake(ConnectionType.SERVER)
         try:
             handshake.initiate_upgrade_connection(list(request.headers), request.target)
@@ -106,22 +105,20 @@ class WebSocketLayer:
         assert connection is not None
         return connection
 
-    def _refuse(self, http: h11.Connection, status: int, reason: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    def _refuse(self, http: h11.Connection, refusal: _RefusedRequest) -> None:
         self.closed, self._http = True, None
-        body = f"AMQP over WebSocket: {reason}\n".encode()
+        body = f"AMQP over WebSocket: {refusal}\n".encode()
         if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            kind = [
+            headers = [
+                *refusal.headers,
                 (b"content-type", b"text/plain; charset=utf-8"),
                 (b"content-length", b"%d" % len(body)),
                 (b"connection", b"close"),
             ]
-            for event in (
-                h11.Response(status_code=status, headers=[*(headers or []), *kind]),
-                h11.Data(body),
-                h11.EndOfMessage(),
-            ):
+            response = h11.Response(status_code=refusal.status, headers=headers)
+            for event in (response, h11.Data(body), h11.EndOfMessage()):
                 self._out.append(http.send(event) or b"")
-        raise LayerError(f"WebSocket: {reason}")
+        raise LayerError(f"WebSocket: {refusal}")
 
     # --- frames
 
