@@ -26,15 +26,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ...engine.columns.states import Cause
 from ...service.turn import Turn
 from ...settings.keys import Settings
 from .endpoint import DETACHED, Key, LinkEnd, Resumable
-
-if TYPE_CHECKING:
-    pass
 
 
 class LinkRegistry:
