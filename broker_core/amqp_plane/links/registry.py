@@ -104,11 +104,9 @@ class LinkRegistry:
         key, user = endpoint.key, endpoint.peer.user
         if key in self._counted:
             return True
-        count = endpoint.unsettled
-        if self._deliveries[user] + count > self._settings.amqp_max_detached_deliveries_per_user:
-            endpoint.peer.log(
-                f"{endpoint} ends: {self._settings.amqp_max_detached_deliveries_per_user} deliveries of detached links are kept"
-            )
+        count, most = endpoint.unsettled, self._settings.amqp_max_detached_deliveries_per_user
+        if self._deliveries[user] + count > most:
+            endpoint.peer.log(f"{endpoint} ends: {most} deliveries of detached links are kept")
             return False
         self._counted[key] = count
         self._deliveries[user] += count
