@@ -177,7 +177,7 @@ def _hint(peer: Peer, terminus: SourceTerminus) -> dict[str, Value]:
 
 def _resume(turn: Turn, former: Resumable, endpoint: Resumable, theirs: Attach) -> None:
     """Let `endpoint` continue in place of the detached link `former`."""
-    again = theirs.unsettled is None and former.link.session is endpoint.link.session and not former.stolen
+    again = theirs.unsettled is None and former.session is endpoint.session and not former.stolen
     former.terminus.peer, former.terminus.expiry = endpoint.peer, endpoint.terminus.expiry
     endpoint.terminus, endpoint.queue = former.terminus, former.queue
     former.ended = True
@@ -189,7 +189,7 @@ def _resume(turn: Turn, former: Resumable, endpoint: Resumable, theirs: Attach) 
     else:
         former.detached = False  # nothing more is sent on its session
         endpoint.resume(turn, former, theirs)
-        former.link.session.forget(former.link)
+        former.session.forget(former.link)
 
 
 def _unsettled_map(endpoint: LinkEnd, theirs: Attach) -> tuple[dict[bytes, DeliveryState | None] | None, bool]:
@@ -198,7 +198,7 @@ def _unsettled_map(endpoint: LinkEnd, theirs: Attach) -> tuple[dict[bytes, Deliv
     if not known:
         return None, False
     unsettled: dict[bytes, DeliveryState | None] = {}
-    room = endpoint.link.session.max_frame_size
+    room = endpoint.session.max_frame_size
     room -= min(FRAME_RESERVE, room // 2)
     for tag, state in known.items():
         room -= len(encode(tag)) + len(encode(state))

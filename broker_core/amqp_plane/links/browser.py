@@ -8,11 +8,9 @@ from ...amqp.performatives import TERMINAL, DeliveryState, Error
 from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
-from ...engine.model.dispositions import DeliveryEnd
 from ...security.rights import Right
 from ...service.turn import Turn
 from ..connections.peer import Peer
-from ..loop.requests import Retirement
 from ..transactions.outcomes import known
 from ..transactions.registry import ConnectionTransactions
 from .outgoing_link import OutgoingLink
@@ -44,9 +42,6 @@ class BrowserLink(OutgoingLink):
         self._forget_backlog()
         self._forget_unsent()
 
-    def _settle_sent(self, tags: list[bytes]) -> None:
-        """Do nothing: the messages stay in the queue."""
-
     def acquire_in(self, txn_id: Value) -> None:
         if txn_id is not None:
             text = "a browser acquires nothing, in a transaction or outside"
@@ -61,12 +56,9 @@ class BrowserLink(OutgoingLink):
             state = state.outcome
         waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
         if waiting and self.may_tell:
-            self.link.session.dispose(waiting, state)
+            self.session.dispose(waiting, state)
             self.peer.send_soon()
         self.gained_capacity()
-
-    def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
-        """Do nothing: a browser hands in no outcomes."""
 
     def end(self, turn: Turn) -> None:
         self.ended = True

@@ -123,7 +123,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         for delivery in lost:
             delivery.state = Modified(delivery_failed=True)
         waiting = [delivery for delivery in lost if not delivery.settled and not delivery.remote_settled]
-        self.link.session.lost.add(delivery.id for delivery in waiting)
+        self.session.lost.add(delivery.id for delivery in waiting)
         if waiting and self.may_tell:
             self.peer.log(f"{self}: {len(waiting)} deliveries were not settled before their lock ended")
         self.settled(waiting)
@@ -229,7 +229,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         ready_messages = deque(ready for ready in self._backlog if ready[0] in held)
         self._add_underway(len(ready_messages) - len(self._backlog))
         self._backlog = ready_messages
-        self.peer.capacity.gained(self.link.session)
+        self.peer.capacity.gained(self.session)
 
     def _release(self, rows: RowSet, disposition: DeliveryEnd) -> None:
         self.loop.in_commit(lambda turn: self._dispose(turn, disposition, rows))
@@ -303,7 +303,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         """Send the state of deliveries to a receiver that waits for it, and use the freed capacity."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
-            self.link.session.dispose(waiting, waiting[0].state)
+            self.session.dispose(waiting, waiting[0].state)
             self.peer.send_soon()
         self.gained_capacity()
 
@@ -379,8 +379,8 @@ class ConsumerLink(OutgoingLink, Resumable):
         self._return_unsent(turn)
         half = self.link.incomplete
         if half is not None and half.tag in self.link.unsettled:  # the receiver has only a part of it
-            self.link.session.settle(half)
-            self.peer.capacity.gained(self.link.session)
+            self.session.settle(half)
+            self.peer.capacity.gained(self.session)
             self._dispose(turn, RETURNED, rows_of_tags([half.tag]))
 
     def go_on(self, turn: Turn, former: ConsumerLink) -> None:

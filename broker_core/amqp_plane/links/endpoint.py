@@ -105,7 +105,6 @@ class LinkEnd:
     link: Link
     terminus: Terminus
     right = Right.SEND  # the right that permits the link
-    queue = ""  # of its messages; "" if there is no single queue, or not yet
     opened = False  # its attach is carried out, so its nodes exist
     ended = False  # it takes no more messages, and its messages were given back
     end_cause = Cause.LINK_LOST  # another cause if the broker ends it for its own reasons
@@ -137,22 +136,18 @@ class LinkEnd:
         """Return the seconds without a sent or settled delivery, while deliveries are unsettled."""
         return 0.0 if self._still is None else now - self._still[2]
 
-    def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.loop = peer.loop
-        self.context = peer.context
-        self.transport = peer.transport
-
-    @property
-    def session(self) -> Session:
-        """The session of the link, or its last one if it is detached."""
-        return self.link.session
+    def __init__(self, peer: Peer, link: Link, terminus: Terminus) -> None:
+        self.peer, self.loop, self.context, self.transport = peer, peer.loop, peer.context, peer.transport
+        self.link = link
+        self.session: Session = link.session  # the last one, if the link is detached
+        self.terminus = terminus
+        self.queue = terminus.queue  # of its messages; "" if there is no single queue, or not yet
 
     @property
     def may_tell(self) -> bool:
         """True if outcomes can be sent: until we have answered the end of the link, or, if it is detached, of its session."""
         is_attached = self.link.state in (LinkState.ATTACHED, LinkState.VIOLATED, LinkState.DETACH_RCVD) or self.detached
-        return is_attached and self.link.session.may_send
+        return is_attached and self.session.may_send
 
     @property
     def key(self) -> Key:
@@ -161,17 +156,15 @@ class LinkEnd:
 
     @property
     def _alive(self) -> bool:
-        return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
+        return not self.ended and self.link.state is LinkState.ATTACHED and self.session.may_send
 
     @abstractmethod
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """Carry out the peer's delivery state for some deliveries of this link."""
 
-    @abstractmethod
     def asked(self) -> None:
         """Note the requests of a flow that names this link. `flowed` comes after that."""
 
-    @abstractmethod
     def flowed(self) -> None:
         """Continue with changed credit, or another window of the session."""
 
@@ -195,7 +188,7 @@ class LinkEnd:
     def forget_deliveries(self) -> None:
         """Forget the link's deliveries, although its peer may never answer the detach."""
         self.link.forget_all()
-        self.peer.capacity.gained(self.link.session)
+        self.peer.capacity.gained(self.session)
 
 
 class Resumable(LinkEnd):

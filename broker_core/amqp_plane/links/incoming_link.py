@@ -38,11 +38,8 @@ class IncomingLink(Resumable):
     names_each = False  # each message has its own rejection, which contains its delivery tag
 
     def __init__(self, peer: Peer, transactions: ConnectionTransactions, link: Receiver, terminus: TargetTerminus) -> None:
-        super().__init__(peer)
+        super().__init__(peer, link, terminus)
         self.transactions = transactions
-        self.link = link
-        self.terminus = terminus
-        self.queue = terminus.queue
         self.usual_bytes = 0  # of the last message of this sender
         self._unconfirmed = 0
         self._before: Link | None = None  # the link that it resumes, until the attach is answered
@@ -154,7 +151,7 @@ class IncomingLink(Resumable):
         self.loop.after_all(partial(self.peer.detach, self, _naming(error, delivery)))
 
     def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
-        session = self.link.session
+        session = self.session
         open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
         if not open_ones or not self.may_tell:
             for delivery in open_ones:  # for a sender that comes back
@@ -200,12 +197,6 @@ class IncomingLink(Resumable):
             self.context.sender_credit.claim(self, self.peer.connection, held + self.link.link_credit)
 
     # --- frames of the sender
-
-    def asked(self) -> None:
-        """Ignore a flow: a sender does not drain."""
-
-    def flowed(self) -> None:
-        """Ignore a flow: the library handles it."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
         """Forget deliveries that the sender settles after our outcome."""

@@ -41,10 +41,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     terminus: SourceTerminus
 
     def __init__(self, peer: Peer, link: Sender, terminus: SourceTerminus, *, presettled: bool) -> None:
-        super().__init__(peer)
-        self.link = link
-        self.terminus = terminus
-        self.queue = terminus.queue
+        super().__init__(peer, link, terminus)
         self.selector = terminus.filters.selector
         self._presettled = presettled
         self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: not durable yet
@@ -83,7 +80,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         return min(free, most)
 
     def budgets(self) -> tuple[tuple[object, int], ...]:
-        return self.peer.capacity.budgets(self.link.session)
+        return self.peer.capacity.budgets(self.session)
 
     @property
     def exhausted(self) -> bool:
@@ -109,18 +106,18 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     def _add_underway(self, change: int) -> None:
         """Add to the number of messages that are acquired for it and have not left."""
-        self.peer.capacity.add_underway(self.link.session, change)
+        self.peer.capacity.add_underway(self.session, change)
 
     def _forget_unsent(self) -> None:
         self._unsent.clear()
         self._add_underway(-self._pending)
         self._pending = 0
-        self.peer.capacity.gained(self.link.session)
+        self.peer.capacity.gained(self.session)
 
     def _forget_backlog(self) -> None:
         self._add_underway(-len(self._backlog))
         self._backlog.clear()
-        self.peer.capacity.gained(self.link.session)
+        self.peer.capacity.gained(self.session)
 
     def found_nothing(self) -> None:
         if self._asked and self._alive and not self._backlog and not self._pending and self.link.incomplete is None:
@@ -135,12 +132,12 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     def _is_held_up(self) -> bool:
         """Return True if the socket or the session's window prevents it from looking for messages."""
-        waits = self in self.peer.squeezed.get(self.link.session, ())
+        waits = self in self.peer.squeezed.get(self.session, ())
         return (self.transport.stalled or waits) and self.context.nodes.has_available(self.queue)
 
     def _await_window(self) -> None:
         """Wait for the session's window. A flow that opens it may name another link."""
-        self.peer.squeezed.setdefault(self.link.session, {})[self] = None
+        self.peer.squeezed.setdefault(self.session, {})[self] = None
 
     # --- sending
 
@@ -198,7 +195,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         sequences = block_slice.sequences(indexes)
         self._damaged = self._damaged.plus(RowSet.of_sequences(sequences))
         self._add_underway(-len(sequences))
-        self.peer.capacity.gained(self.link.session)
+        self.peer.capacity.gained(self.session)
         first, last = int(sequences[0]), int(sequences[-1])
         self.context.broker.damage.note(errors.DamagedMessages.of(self.queue, first, last, error))
 
@@ -211,10 +208,10 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         if self._presettled and gone:
             self._settle_sent(gone)
         if self._presettled:
-            self.peer.capacity.gained(self.link.session)
+            self.peer.capacity.gained(self.session)
         if self._backlog and self.link.link_credit <= 0:
             self.give_back()
-        if (self._is_ready or self.link.incomplete is not None) and self.link.session.remote_incoming_window <= 0:
+        if (self._is_ready or self.link.incomplete is not None) and self.session.remote_incoming_window <= 0:
             self._await_window()
         self._go_on()
 
@@ -238,7 +235,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     @property
     def _can_send(self) -> bool:
         """True if a message would leave now. Otherwise the library would keep it."""
-        return self._alive and self.link.can_send and self.link.session.remote_incoming_window > 0
+        return self._alive and self.link.can_send and self.session.remote_incoming_window > 0
 
     def _send_alone(self, tag: bytes, message: bytes) -> bool:
         """Send a message of several frames, or leave it to other links if it is too large for the receiver."""
@@ -255,9 +252,8 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     def _leave_to_others(self, tag: bytes) -> None:
         """Give up a message that this link cannot receive."""
         self._add_underway(-1)
-        self.peer.capacity.gained(self.link.session)
+        self.peer.capacity.gained(self.session)
 
-    @abstractmethod
     def _settle_sent(self, tags: list[bytes]) -> None:
         """Settle messages that have left settled."""
 
@@ -281,7 +277,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     def gained_capacity(self) -> None:
         """Take more messages, since deliveries were settled."""
-        self.peer.capacity.gained(self.link.session)  # first: the link that has waited longest
+        self.peer.capacity.gained(self.session)  # first: the link that has waited longest
         self.loop.has_capacity(self)
 
     # --- the end
@@ -289,10 +285,10 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     def _leave(self) -> None:
         self.loop.leave(self)
         self.peer.capacity.leave(self)
-        waiting = self.peer.squeezed.get(self.link.session, {})
+        waiting = self.peer.squeezed.get(self.session, {})
         waiting.pop(self, None)
         if not waiting:
-            self.peer.squeezed.pop(self.link.session, None)
+            self.peer.squeezed.pop(self.session, None)
 
     def fail(self, error: errors.PenstockError) -> None:
         # The queue existed at the attach.

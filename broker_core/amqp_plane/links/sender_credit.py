@@ -26,13 +26,8 @@ from ...service.broker import BrokerService
 class CreditedSender(Protocol):
     """A link or a waiting list."""
 
-    @property
-    def queue(self) -> str:
-        """The queue that it sends to; "" if no single queue limits it."""
-
-    @property
-    def usual_bytes(self) -> int:
-        """The payload bytes of its last message; 0 before the first."""
+    queue: str  # that it sends to; "" if no single queue limits it
+    usual_bytes: int  # of its last message; 0 before the first
 
     def renew(self) -> None:
         """Ask for credit again: there may be capacity."""

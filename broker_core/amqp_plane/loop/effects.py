@@ -26,8 +26,6 @@ def call(loop: asyncio.AbstractEventLoop, function: Effect) -> None:
 class EffectQueue:
     """Effects in their order. Used in the loop's thread; other threads may ask whether it contains effects."""
 
-    __slots__ = ("_immediate", "_line")
-
     def __init__(self) -> None:
         self._line: deque[tuple[int, Effect]] = deque()
         self._immediate: list[Effect] = []

@@ -70,8 +70,6 @@ class Gate:
     `call_soon` lets the event loop call back, and the callback reports RUN.
     """
 
-    __slots__ = ("_call_soon", "_run", "state")
-
     def __init__(self, call_soon: Callable[[], object], run: Callable[[], object]) -> None:
         self._call_soon = call_soon
         self._run = run

@@ -23,11 +23,8 @@ from .transport import Transport
 class MessageSender(Protocol):
     """A sender of messages: a link, or the waiting list of a link. The loop reports the result of each delivery."""
 
-    @property
-    def transport(self) -> Transport: ...
-
-    @property
-    def session(self) -> Session: ...
+    transport: Transport
+    session: Session
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
         """Accept deliveries: they are in the queue, and durable if the queue is."""
@@ -43,6 +40,7 @@ class ReceiverLink(Candidate):
     """A link on which a client receives. `holder` is its number, also in the engine if it acquires."""
 
     link: Sender
+    session: Session
     queue: str
     selector: Selector | None
     undecided: int | None = None  # the block in which the last `take` needed an evaluation
@@ -50,11 +48,6 @@ class ReceiverLink(Candidate):
     interest: Interest[ReceiverLink] | None = None  # of its queue, once its attach is carried out
     took_at = 0  # when it last took messages, among the links of its connection
     ended = False
-
-    @property
-    @abstractmethod
-    def session(self) -> Session:
-        """The session of the link."""
 
     @abstractmethod
     def capacity(self) -> int:
@@ -92,7 +85,6 @@ class ReceiverLink(Candidate):
     def found_nothing(self) -> None:
         """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
 
-    @abstractmethod
     def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries of this link."""
 

@@ -58,8 +58,6 @@ class Syncs:
 class Deadline:
     """Calls a function once, some time after it was set, unless it is cancelled before."""
 
-    __slots__ = ("_function", "_handle", "_loop", "_seconds")
-
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, function: Callable[[], None]) -> None:
         self._loop = loop
         self._seconds = seconds
