@@ -132,7 +132,7 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     passes, containers = s.plane.commit_loop, s.plane.containers
     assert {key[1] for key in s.plane.registry._attached} == {"bystander"}
     assert list(containers._peers) == [("anonymous", "bystander")]
-    assert containers.count("anonymous") == 1
+    assert containers.users["anonymous"] == 1
     waiting = [link for interest in passes.acquisitions._queues.values() for link in interest.members.values()]
     assert {link.peer.container for link in waiting} == {"bystander"}
     assert not passes._batch._messages

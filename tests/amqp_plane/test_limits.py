@@ -291,7 +291,7 @@ def test_connections_of_one_user_leave_room_for_others(limited: Limited, tmp_pat
         bob = log_in(s, "bob").usual()
         bob.sender()
         held.pop().drop()
-        s.until(lambda: s.plane.containers.count("alice") == 1, "it is gone")
+        s.until(lambda: s.plane.containers.users["alice"] == 1, "it is gone")
         log_in(s, "alice").usual().sender()
 
 

@@ -265,7 +265,7 @@ def test_who_leaves_while_the_password_is_checked_leaves_nothing(site: Site, tmp
         s.plane.passwords.submit(lambda: None).result(PATIENCE_S)
         log_in(s, "carol", SECRET).usual().nothing()
         assert access.checks <= 2 * PASSWORD_THREADS
-        assert s.plane.containers.count("alice") == 0
+        assert s.plane.containers.users["alice"] == 0
         assert not s.plane.registry._attached
         assert s.counts("q") == {}
 
