@@ -1,4 +1,4 @@
-"""What all links and connections of a plane share."""
+"""The objects that all links and connections of a plane share."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class AmqpPlane(PlaneContext):
         self._tick_at = self._loop.time() + TICK_S
         self._loop.call_at(self._tick_at, self._tick)  # first: after any failure below, the next tick still comes
         now = self.now()
-        self.access.refresh()  # its result is no use: the Flight plane may have called it first
+        self.access.refresh()  # its result is not enough: the Flight plane may have called it first
         self.sender_credit.tick(now)
         for peer in self.unfinished.late():
             text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the memory of half-sent messages"

@@ -93,7 +93,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         return taken.rows, end
 
     def _look_at_locks(self, turn: Turn) -> None:
-        """If locks have ended, drop the messages that others may hold by now (Q14).
+        """Drop messages whose lock has ended: others may hold them by now (Q14).
 
         Their deliveries end before the link acquires again. Otherwise the same message would come with the tag of an open
         delivery.

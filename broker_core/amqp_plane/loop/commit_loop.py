@@ -214,7 +214,7 @@ class CommitLoop:
             try:
                 if messages:
                     self._make_capacity(turn, outcomes)
-                # A client that asks for messages may expect those that its delayed outcomes free.
+                # A client that asks for messages may expect the messages that its delayed outcomes free.
                 if self.acquisitions and not batch.has_messages:  # otherwise they may have come after the waiting messages
                     batch.bring(outcomes, lambda link: turn.view.is_freed_by_outcomes(link.queue))
                 for route, parts, arrived in messages:

@@ -18,7 +18,7 @@ own priority, for at most `ROUNDS` evaluations. A link behind an awaiting link m
 passed (`ahead_of`). If it finds no others, it is *held back*, and looks again when the awaiting link continues.
 
 Links do not pass notifications on, which could get lost. Instead, all waiting links are asked, once for each news, the highest
-priority first, until no message is available: a selector or a message group may exclude one link and not another. If the first
+priority first, until no message is available. A selector or a message group may exclude one link and not another. If the first
 link takes all of an arrival, the cost is the same for one waiting link and for a thousand.
 
 When `next` has returned None and no link is notified, each waiting link has looked since the last news, or no message is

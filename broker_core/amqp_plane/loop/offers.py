@@ -57,7 +57,7 @@ class Offers:
         self._count, self._matches = count, matches
         self._grouped = grouped
         self._indexes: dict[object, int] = {}  # of offer budget, by the connection's capacity or the session
-        self._spare: list[int] = []  # what certain offers leave of each budget
+        self._spare: list[int] = []  # the rest of each budget after certain offers
         self._left = count  # messages that are not certain to be taken
 
     def add(self, links: Iterable[ReceiverLink]) -> None:

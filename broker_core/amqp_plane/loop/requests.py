@@ -12,7 +12,7 @@ from ...errors import TransactionRolledBack
 class TransactionWork:
     """Counts of a transaction. If they differ at its commit, it is rolled back.
 
-    `asked`: messages and outcomes that named it. `done`: those that were carried out. `failed`: why it can only be rolled back.
+    `asked`: messages and outcomes that named it. `done`: the ones carried out. `failed`: why it can only be rolled back.
     """
 
     __slots__ = ("asked", "done", "failed", "number")
