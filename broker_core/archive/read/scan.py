@@ -96,12 +96,7 @@ def is_folder(url: str) -> bool:
 
 
 def batches(
-    file: Any,
-    share: FileShare,
-    columns: Sequence[str],
-    bounds: Bounds,
-    selector: str | None = None,
-    presence: Any = None,
+    file: Any, share: FileShare, columns: Sequence[str], bounds: Bounds, selector: str | None = None, presence: Any = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an open file that are within the bounds and match the selector, in the file's order.
 

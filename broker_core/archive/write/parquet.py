@@ -107,10 +107,7 @@ class _FileWriter:
         self._pending: Future[None] | None = None
         try:
             self._writer = pq.ParquetWriter(
-                self._file,
-                table.FILE_SCHEMA,
-                metadata_collector=self._metadata,
-                **table.file_options(),
+                self._file, table.FILE_SCHEMA, metadata_collector=self._metadata, **table.file_options()
             )
         except BaseException:
             self.abandon()

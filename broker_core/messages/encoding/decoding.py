@@ -25,32 +25,8 @@ from ..columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
 from .fields import ALL_FIELDS, FIELDS
 from .maps import map_array
 from .octets import Mask, Places, validity
-from .rendering import (
-    BINARY,
-    JSON_NULL,
-    NUMBERS,
-    STRING,
-    SYMBOL,
-    Indices,
-    allowing,
-    numbers,
-    only,
-    simple,
-    texts,
-    users,
-)
-from .walk import (
-    APPLICATION_PROPERTIES,
-    MESSAGE_ANNOTATIONS,
-    NULL,
-    PROPERTIES,
-    SEQUENCE,
-    VALUE,
-    Cells,
-    MapEntries,
-    Walk,
-    walk_of,
-)
+from .rendering import BINARY, JSON_NULL, NUMBERS, STRING, SYMBOL, Indices, allowing, numbers, only, simple, texts, users
+from .walk import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, MapEntries, Walk, walk_of
 
 #: Rows of one walk: their bytes stay near the processor while each step passes over them.
 CHUNK_ROWS = 1 << 15

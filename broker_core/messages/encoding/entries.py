@@ -8,19 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import (
-    Bools,
-    Ints,
-    as_binary,
-    before_values,
-    check_ascii,
-    column,
-    joined,
-    lengths,
-    offsets,
-    refuse,
-    valid,
-)
+from .arrays import Bools, Ints, as_binary, before_values, check_ascii, column, joined, lengths, offsets, refuse, valid
 
 STRING, SYMBOL, NULL = 0xA1, 0xA3, 0x40
 
