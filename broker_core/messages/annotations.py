@@ -1,4 +1,4 @@
-"""Names of the message annotations and link properties that the broker and its clients use. docs/queues.md explains them."""
+"""Names of message annotations and link properties. docs/queues.md explains them."""
 
 from __future__ import annotations
 

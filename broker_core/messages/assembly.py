@@ -1,7 +1,6 @@
 """Record batches of the columns that a reader asks for, from stored rows and the broker's own columns.
 
-Pure pyarrow, since the broker and Spark's executors use it. A stored block is columnar or encoded (see `columns`). A column that
-is not stored is converted from the other form by `conversion`.
+Pure pyarrow, since the broker and Spark's executors use it.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ def assemble(
     stored: bool = False,
     malformed: Malformed | None = None,
 ) -> Payload:
-    """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A table stays a table if `stored`.
+    """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A table stays a table if
+    `stored`.
 
-    `system` contains values of system columns, by name: `queue` and `sequenceNumber` always. A value is one for all rows, or one
-    for each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. A column that neither
-    `system` nor `payload` contains is converted from the other form, or null. A time of a message before `FIRST_TIME` or after
-    `LAST_TIME` is null.
+    `system` contains values of system columns, by name: `queue` and `sequenceNumber` always. A value is one for all rows, or
+    one for each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. A column that
+    neither `system` nor `payload` contains is converted from the other form, or null.
 
-    With `stored` nothing is converted, and the schema is `arrow_schema(columns, stored=True)`: see `converted`. A message that
-    cannot be decoded is added to `malformed`, by sequence number: its converted columns are null, and `error` contains the
-    reason. Without `malformed`, MalformedMessage is raised.
+    With `stored` nothing is converted, and the schema is `arrow_schema(columns, stored=True)`. A message that cannot be decoded
+    is added to `malformed`, by sequence number: its converted columns are null, and `error` contains the reason. Without
+    `malformed`, MalformedMessage is raised.
     """
     schema = arrow_schema(columns, stored=stored)
     rows, sequence = payload.num_rows, system["sequenceNumber"]
@@ -63,21 +62,14 @@ def assemble(
             system = {**system, "error": _with_reasons(system.get("error"), unreadable, sequence, rows)}
     arrays = []
     for name in schema.names:
-        if name in made:
-            arrays.append(_representable(made[name]))
-        elif name in MESSAGE_COLUMNS:
-            array = _payload_column(name, payload)
+        if name in MESSAGE_COLUMNS:
+            array = made[name] if name in made else _payload_column(name, payload)
             arrays.append(array if stored else _representable(array))
         elif name == "sequenceNumber":
             arrays.append(_sequences(sequence, rows))
         else:
             arrays.append(_values(system.get(name), SYSTEM_COLUMNS[name], rows))
     return type(payload).from_arrays(arrays, schema=schema)
-
-
-def empty(columns: Sequence[str]) -> pa.RecordBatch:
-    """Return a batch without rows, with `arrow_schema(columns)`."""
-    return pa.RecordBatch.from_pylist([], schema=arrow_schema(columns))
 
 
 def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
@@ -113,7 +105,6 @@ def _sequences(sequence: Integers, rows: int) -> pa.Array:
 
 
 def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> pa.RecordBatch:
-    """Return the batch without the rows that cannot be decoded."""
     import pyarrow.compute as pc
 
     if not malformed:
@@ -153,10 +144,7 @@ def needed(columns: Sequence[str]) -> list[str]:
 
 
 def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None = None) -> pa.RecordBatch:
-    """Return a batch of `arrow_schema(columns)` from a batch of the stored columns `needed(columns)`.
-
-    Its rows may have both forms. For `malformed` see `assemble`.
-    """
+    """Return `columns` from a batch of the stored columns `needed(columns)`, whose rows may have both forms."""
     if "message" not in batch.schema.names:
         return batch.select(list(columns))
     form = batch.column("message").is_valid()
@@ -184,9 +172,8 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     if all(batch.schema == batches[0].schema for batch in batches):
         return pa.concat_batches(batches)
-    names = [name for name in MESSAGE_COLUMNS if any(name in batch.schema.names for batch in batches)]
-    schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
-    same = [pa.RecordBatch.from_arrays([_payload_column(name, b) for name in names], schema=schema) for b in batches]
+    schema = _common_schema(batches)
+    same = [pa.RecordBatch.from_arrays([_payload_column(name, b) for name in schema.names], schema=schema) for b in batches]
     return pa.concat_batches(same)
 
 
@@ -194,10 +181,14 @@ def stacked(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """Return batches as one table, without a copy. A column that a batch lacks is null in its rows."""
     if all(batch.schema == batches[0].schema for batch in batches):
         return pa.Table.from_batches(batches)
-    names = [name for name in MESSAGE_COLUMNS if any(name in batch.schema.names for batch in batches)]
-    schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
-    chunks = ([_payload_column(name, batch) for batch in batches] for name in names)
+    schema = _common_schema(batches)
+    chunks = ([_payload_column(name, batch) for batch in batches] for name in schema.names)
     return pa.Table.from_arrays([pa.chunked_array(column) for column in chunks], schema=schema)
+
+
+def _common_schema(batches: Sequence[pa.RecordBatch]) -> pa.Schema:
+    names = [name for name in MESSAGE_COLUMNS if any(name in batch.schema.names for batch in batches)]
+    return pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
 
 
 Item = TypeVar("Item")
@@ -248,17 +239,14 @@ def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
 
 
 def constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:
-    """Return a column of one value."""
     return _repeated(value, type_, _room(rows)).slice(0, rows)
 
 
 def nulls(type_: pa.DataType, rows: int) -> pa.Array:
-    """Return a column of nulls."""
     return _all_null(type_, _room(rows)).slice(0, rows)
 
 
 def rising(first: int, rows: int) -> pa.Array:
-    """Return the int64 numbers from `first`, one for each row."""
     import pyarrow.compute as pc
 
     return pc.add(_counted(_room(rows)).slice(0, rows), first)

@@ -1,4 +1,4 @@
-"""Checks of record batches that clients send: known columns, correct types, and only values that AMQP can hold."""
+"""Checks of record batches that clients send."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS
 if TYPE_CHECKING:
     import numpy as np
 
+_BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
+_STRINGS = (pa.string(), pa.large_string(), pa.string_view())
+_VIEWS = (pa.binary_view(), pa.string_view())
+
 
 def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int | None = None) -> pa.RecordBatch:
     """Return an incoming batch with known columns of the right types, in the order of the mask.
 
     A string body becomes its UTF-8 bytes. Large, view and dictionary forms of a type, and other widths of an integer, are cast.
-    Exactly one of `body` and `message` must be present, with a value in every row. The content of a `message` is not checked: see
-    `encoding.validity`.
+    Exactly one of `body` and `message` must be present, with a value in every row. `encoding.validity` checks the content of a
+    `message`.
 
-    Raises InvalidRequest with column and row, and ResourceLimit if the cast columns would have more than `most_bytes`. That size
-    is computed before the cast, since a dictionary or views can repeat one value many times. `now` is in milliseconds since 1970;
-    None sets no limit to `deliveryTime`.
+    Raises InvalidRequest with column and row, and ResourceLimit if the cast columns would have more than `most_bytes`. That
+    size is computed before the cast, since a dictionary or views can repeat one value many times. `now` is in milliseconds
+    since 1970; None sets no limit to `deliveryTime`.
     """
     try:
         names = batch.schema.names
@@ -38,7 +42,9 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
     # Offsets and UTF-8 from outside are checked first: once journaled, they could not be removed.
     text_checks.validate(batch)
     # Nulls have no bytes that would prove their number: a dictionary of nulls may claim any number.
-    arrays = {name: pa.nulls(len(array)) if _names_nulls(array.type) else array for name, array in arrays.items()}
+    for name, array in arrays.items():
+        if pa.types.is_dictionary(array.type) and pa.types.is_null(array.type.value_type):
+            arrays[name] = pa.nulls(len(array))
     if most_bytes is not None and any(array.type != MESSAGE_COLUMNS[name] for name, array in arrays.items()):
         nbytes = sum(_nbytes(array, MESSAGE_COLUMNS[name]) for name, array in arrays.items())
         if nbytes > most_bytes:
@@ -71,7 +77,6 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def check_content(names: Sequence[str]) -> None:
-    """Raise InvalidRequest unless exactly one of `body` and `message` is named, and no column that `message` contains."""
     if "message" in names:
         for name in names:
             if name in BARE_COLUMNS:
@@ -83,7 +88,7 @@ def check_content(names: Sequence[str]) -> None:
 
 
 def _check_type(name: str, actual: pa.DataType) -> None:
-    """Raise InvalidRequest for a type that is not accepted, before an array of that type is read."""
+    """Check a type before an array of that type is read."""
     wanted = MESSAGE_COLUMNS[name]
     inner = actual.value_type if pa.types.is_dictionary(actual) else actual
     nested = inner != actual and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
@@ -127,7 +132,7 @@ def _without_hidden(array: pa.Array) -> pa.Array:
     """Return views with empty null slots. Null slots were not checked, and a cast would follow them."""
     import numpy as np
 
-    if not _is_view(array.type) or not array.null_count:
+    if array.type not in _VIEWS or not array.null_count:
         return array
     validity, views, *data = array.buffers()
     slots = np.frombuffer(views, np.uint8)[: 16 * (array.offset + len(array))].reshape(-1, 16).copy()
@@ -167,10 +172,10 @@ def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         return np.zeros(rows, np.int64)
-    if _is_view(type_):
+    if type_ in _VIEWS:
         views = np.frombuffer(buffer, np.int32, 4 * (array.offset + rows)).reshape(-1, 4)
         return _where_valid(array, views[array.offset :, 0].astype(np.int64))
-    kind = np.int64 if types.is_large_binary(type_) or types.is_large_string(type_) else np.int32
+    kind = np.int64 if type_ in (pa.large_binary(), pa.large_string()) else np.int32
     lengths = np.diff(np.frombuffer(buffer, kind, array.offset + rows + 1)[array.offset :])
     return lengths.astype(np.int64)
 
@@ -185,37 +190,19 @@ def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[A
     return zeroed
 
 
-def _is_view(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_binary_view(type_) or pa.types.is_string_view(type_))
-
-
 def _castable(type_: pa.DataType, wanted: pa.DataType, name: str) -> bool:
     types = pa.types
     if types.is_null(type_):
         return True
     if types.is_binary(wanted):
-        return _is_binary(type_) or (name == "body" and _is_string(type_))
+        return type_ in _BINARIES or (name == "body" and type_ in _STRINGS)
     if types.is_string(wanted):
-        return _is_string(type_)
+        return type_ in _STRINGS
     if types.is_integer(wanted):
         return bool(types.is_integer(type_))
     if types.is_timestamp(wanted):
         # A time without a zone is ambiguous.
         return bool(types.is_timestamp(type_) and type_.tz is not None)
     if types.is_map(wanted):
-        return bool(types.is_map(type_)) and _is_string(type_.key_type) and _is_string(type_.item_type)
+        return bool(types.is_map(type_)) and type_.key_type in _STRINGS and type_.item_type in _STRINGS
     return False
-
-
-def _names_nulls(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(type_) and pa.types.is_null(type_.value_type))
-
-
-def _is_binary(type_: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_))
-
-
-def _is_string(type_: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))

@@ -1,16 +1,11 @@
-"""Columns of a message: names, Arrow types, the stored form, and the schema of a stream that leaves the broker.
+"""Columns of a message: names, Arrow types, and the stored form.
 
-Pure pyarrow, since the broker, the connector's planner and Spark's executors use it. No function loops over messages.
-`pyarrow.compute` is imported inside functions: it takes 30 ms, and Spark's planning workers need only names and types.
+A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly
+as it came, without separate columns for its contents). The other sections of an AMQP client's message are stored as they came
+in internal columns, which users cannot send or ask for by name.
 
-Two kinds of columns:
-
-- *message columns* travel with the message and are stored in the journal (`MESSAGE_COLUMNS`);
-- *system columns* are added by the broker on the way out (`SYSTEM_COLUMNS`).
-
-A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly as
-it came, without separate columns for its contents). The other sections of an AMQP client's message are stored as they came in
-internal columns (`INTERNAL_COLUMNS`), which users cannot send or ask for by name.
+Pure pyarrow, since the broker, the connector's planner and Spark's executors use it. `pyarrow.compute` is imported inside
+functions: it takes 30 ms, and Spark's planning workers need only names and types.
 """
 
 from __future__ import annotations
@@ -38,29 +33,17 @@ STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("val
 
 
 class Column(NamedTuple):
-    """One column, and everything that depends on it.
-
-    Schemas, masks, Spark's types, the checks of AMQP's ranges, and the columns of each path follow from this declaration.
-    tests/connector/test_message_columns.py writes and reads every column on every path.
-    """
+    """One column. Schemas, masks, Spark's types, the checks of AMQP's ranges, and the columns of each path follow from it."""
 
     type: pa.DataType
-    #: Bit of a payload's column mask, if the column is stored with the message. None: the broker adds it on the way out.
-    bit: int | None
-    #: Section of an AMQP message with the value; None for a system column.
-    section: str | None
-    #: Its type in that section: of a field, or of a map's keys. OCTETS stands for a whole section as it came.
-    wire: str | None = None
+    bit: int | None  # of a payload's mask; a new column gets the next one. None: a system column, which the broker adds
+    section: str | None  # of an AMQP message
+    wire: str | None = None  # type of the field, or of the map's keys. OCTETS: the whole section as it came
     nullable: bool = True
-    #: True if a source returns the column by default.
-    default: bool = False
-    #: Spark reads that may name it: "any", batch reads (`BATCH`), or no read (`NOBODY`).
-    read: str = "any"
-    #: True if a sink writes the column. A sink ignores other columns, so that rows can be written back as they were read.
-    written: bool = False
-    #: True if a task on the broker's host can compute it from a file and the location of the messages in it. Otherwise only the
-    #: broker can.
-    mapped: bool = True
+    default: bool = False  # a source returns the column by default
+    read: str = "any"  # Spark reads that may name it: "any", `BATCH` or `NOBODY`
+    written: bool = False  # by a sink, which ignores other columns, so that rows can be written back as they were read
+    mapped: bool = True  # a task on the broker's host can compute it from a file and the location of the messages
 
 
 BATCH, NOBODY, OCTETS = "batch", "nobody", "octets"
@@ -69,22 +52,18 @@ APPLICATION_PROPERTIES, BODY, BARE, FOOTER = "application-properties", "body", "
 
 
 def _stored(type_: pa.DataType, bit: int, section: str, wire: str | None = None, *, default: bool = False) -> Column:
-    """Declare a column that travels with the message. A sink writes it, and any source reads it."""
     return Column(type_, bit, section, wire, default=default, written=True)
 
 
 def _sent(type_: pa.DataType, bit: int, section: str, wire: str) -> Column:
-    """Declare a column that a sink writes and no source of Spark reads."""
     return Column(type_, bit, section, wire, read=NOBODY, written=True)
 
 
 def _internal(bit: int, section: str) -> Column:
-    """Declare a column that is stored with an encoded message. Users can neither send it nor ask for it."""
     return Column(pa.binary(), bit, section, OCTETS, read=NOBODY)
 
 
 def _ended(type_: pa.DataType) -> Column:
-    """Declare a column of the broker about the end of a message."""
     return Column(type_, None, None, read=BATCH, mapped=False)
 
 
@@ -124,11 +103,10 @@ COLUMNS: dict[str, Column] = {
     "footer": _internal(21, FOOTER),  # the whole section
 }
 
-#: The columns that travel with the message and are stored in the journal, in the order of their bits.
+#: The columns that are stored in the journal, in the order of their bits.
 MESSAGE_COLUMNS: dict[str, pa.DataType] = {
     name: column.type for bit in range(len(COLUMNS)) for name, column in COLUMNS.items() if column.bit == bit
 }
-#: The columns that the broker adds on the way out.
 SYSTEM_COLUMNS: dict[str, pa.DataType] = {name: column.type for name, column in COLUMNS.items() if column.bit is None}
 INTERNAL_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.read == NOBODY and not column.written)
 NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.nullable)
@@ -139,13 +117,10 @@ BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in
 ENCODED_COLUMNS: tuple[str, ...] = tuple(
     name for name in MESSAGE_COLUMNS if COLUMNS[name].section == HEADER or COLUMNS[name].wire == OCTETS
 )
-#: Columns about the end of a message.
 OUTCOME_COLUMNS = frozenset(name for name, column in COLUMNS.items() if column.read == BATCH)
-#: Columns that a task on the broker's host cannot compute.
 NOT_MAPPED = frozenset(name for name, column in COLUMNS.items() if not column.mapped)
 
 _BITS = {name: 1 << i for i, name in enumerate(MESSAGE_COLUMNS)}
-#: The columns that may be sent, and that may be requested.
 SENT_COLUMNS: tuple[str, ...] = tuple(name for name in MESSAGE_COLUMNS if name not in INTERNAL_COLUMNS)
 _TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COLUMNS}
 
@@ -176,9 +151,6 @@ def cached(limit: int) -> Callable[[Callable[..., Any]], _Cached]:
     return lambda function: _Cached(function, limit)
 
 
-# --- Schemas ---------------------------------------------------------------------------------------------------------------
-
-
 @cached(256)
 def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
     for i, name in enumerate(columns):
@@ -190,20 +162,12 @@ def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
 
 
 def arrow_schema(columns: Sequence[str], *, stored: bool = False) -> pa.Schema:
-    """Return the schema of an outgoing stream of these columns, in this order, exactly as Spark expects it.
-
-    With `stored`, internal columns are allowed. Raises InvalidRequest for an unknown or repeated name.
-    """
+    """Return the schema that Spark expects. With `stored`, internal columns are allowed. Raises InvalidRequest."""
     return _arrow_schema(tuple(columns), stored)
 
 
-def payload_schema(mask: int) -> pa.Schema:
-    """Return the schema of a stored payload: the message columns whose bits are set, in the order of the bits, all nullable."""
-    return _payload_schema(mask)
-
-
 @cached(4096)
-def _payload_schema(mask: int) -> pa.Schema:
+def payload_schema(mask: int) -> pa.Schema:
     if not 0 <= mask < 1 << len(MESSAGE_COLUMNS):
         raise InvalidRequest(
             f"a payload holds columns that this version does not know (mask {mask:#x}, {len(MESSAGE_COLUMNS)} are known);"
@@ -213,23 +177,15 @@ def _payload_schema(mask: int) -> pa.Schema:
 
 
 def mask_of(columns: Iterable[str]) -> int:
-    """Return the mask of a payload with these columns."""
     return sum(_BITS[name] for name in columns)
 
 
 def is_encoded(mask: int) -> bool:
-    """Return True if a payload with this mask contains encoded messages."""
     return bool(mask & _BITS["message"])
 
 
-# --- The stored form -------------------------------------------------------------------------------------------------------
-
-
 def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
-    """Return the stored form of a validated batch: its mask, and the batch that `unpack` returns later.
-
-    Only message columns are stored, and only columns with a value.
-    """
+    """Return the mask of a validated batch, and the batch that `unpack` returns later: its message columns that have a value."""
     rows = batch.num_rows
     stored = {name: batch.column(i) for i, name in enumerate(batch.schema.names) if name in MESSAGE_COLUMNS}
     used = {name: stored[name] for name in MESSAGE_COLUMNS if name in stored and stored[name].null_count < rows}
@@ -238,19 +194,12 @@ def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
     return mask, pa.RecordBatch.from_arrays(list(used.values()), schema=payload_schema(mask))
 
 
-def pack(batch: pa.RecordBatch) -> tuple[int, pa.Buffer]:
-    """Return the stored form of a validated batch: its mask, and one Arrow IPC record-batch message without a schema."""
-    mask, stored = stored_form(batch)
-    return mask, stored.serialize()
-
-
 def unpack(mask: int, buffer: pa.Buffer) -> pa.RecordBatch:
-    """Return the batch that `pack` stored. Its arrays are views of `buffer` and keep it alive. Nothing is copied."""
+    """Return the batch of a stored record-batch message without a schema. Its arrays are views of `buffer` and keep it alive."""
     return pa.ipc.read_record_batch(buffer, payload_schema(mask))
 
 
 def any_durable(batch: pa.RecordBatch) -> bool:
-    """Return True if any header contains `durable` with the value true."""
     import pyarrow.compute as pc
 
     return "durable" in batch.schema.names and bool(pc.any(batch.column("durable")).as_py())

@@ -1,8 +1,8 @@
-"""Conversion of messages from one stored form to the other, for columns that `assembly.assemble` does not find stored.
+"""Conversion of messages from one stored form to the other.
 
-The modules that convert need numpy and the AMQP library, and their import takes as long as all others together. They are imported
-for the first message that needs them, never for a queue that only Spark writes to. An executor therefore needs numpy only to read
-messages of AMQP clients, or to encode messages for them.
+The modules that convert need numpy and the AMQP library, and their import takes as long as all others together. They are
+imported for the first message that needs them. An executor therefore needs numpy only to read messages of AMQP clients, or to
+encode messages for them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ def decoded(
 
 
 def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
-    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and added to `malformed`.
-
-    Without `malformed`, the errors of `encoding.bare_encoder` are raised.
-    """
+    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and added to `malformed`. Without `malformed`,
+    the errors of `encoding.bare_encoder` are raised."""
     return _encoded(_encoding("bare_encoder"), payload, 0, sequence, malformed)
 
 
@@ -60,12 +58,10 @@ def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malf
 
 
 def cut(column: pa.Array) -> Any:
-    """Cut complete encoded messages into the stored form: see `encoding.foreign_messages.cut`."""
     return _encoding("foreign_messages").cut(column)
 
 
 def keys(column: pa.Array) -> Any:
-    """Compute the keys that recognize complete encoded messages: see `encoding.foreign_messages.keys`."""
     return _encoding("foreign_messages").keys(column)
 
 

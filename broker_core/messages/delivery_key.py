@@ -1,8 +1,7 @@
 """Keys of the column `delivery`: they name a message and its batch, so that a sink can settle the message later.
 
-A key is opaque to users. Version 1 contains the version, the length of the lease's name, the name, batch, epoch and sequence
-number. The epoch fences off an old planner: keys of a planner that has a successor settle nothing. To change the format,
-increment `VERSION`; a key of another version is refused.
+A key is opaque to users. The epoch fences off an old planner: keys of a planner that has a successor settle nothing. To change
+the format, increment `VERSION`; a key of another version is refused.
 """
 
 from __future__ import annotations
@@ -16,16 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import InvalidRequest
+from .encoding.arrays import column as lines
 from .encoding.octets import offsets_of
 
 VERSION = 1
-_HEAD = struct.Struct(">BH")  # version, length of the name
+_HEAD = struct.Struct(">BH")  # version, length of the lease's name, which follows
 _TAIL = struct.Struct(">QQ")  # batch, epoch
 _SEQUENCE = 8
 
 
 class Deliveries(NamedTuple):
-    """Rows of a column that belong to one batch: their indexes, and their sequence numbers, in the column's order."""
+    """Rows of a column that belong to one batch, in the column's order."""
 
     lease: str
     batch: int
@@ -35,19 +35,16 @@ class Deliveries(NamedTuple):
 
 
 def prefix(lease: str, batch: int, epoch: int) -> bytes:
-    """Return the bytes that all keys of a batch begin with. Eight bytes of sequence number follow."""
     name = lease.encode()
     return _HEAD.pack(VERSION, len(name)) + name + _TAIL.pack(batch, epoch)
 
 
 def column(prefix: bytes, sequences: Any) -> pa.Array:
-    """Return the keys of these messages."""
     width = len(prefix) + _SEQUENCE
     data = np.empty((len(sequences), width), np.uint8)
     data[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
     data[:, len(prefix) :] = np.asarray(sequences).astype(">u8").view(np.uint8).reshape(-1, _SEQUENCE)
-    offsets = np.arange(len(sequences) + 1, dtype=np.int32) * width
-    return pa.Array.from_buffers(pa.binary(), len(sequences), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return lines(data, width)
 
 
 def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliveries]:

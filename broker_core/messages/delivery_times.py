@@ -1,4 +1,4 @@
-"""Delivery times of messages: their annotations, read and checked. `batch_checks` checks the column.
+"""Annotations with the time of delivery.
 
 A time in the past, and a delay of 0 or less, mean immediate delivery: clocks differ, and a sender may compute either from a
 deadline that has passed.
@@ -21,7 +21,7 @@ _TEN_YEARS = f"{MAX_MILLISECONDS - 1:,} ms (ten years)"
 
 
 def read(section: bytes) -> Mapping[Any, Any]:
-    """Decode an encoded section of message annotations that was checked on arrival."""
+    """Decode a section of message annotations that was checked on arrival."""
     (section_at,) = scan(section)
     notes, _ = decode(section, section_at.value, section_at.end)
     return notes if isinstance(notes, dict) else {}
@@ -36,11 +36,8 @@ def due(notes: Mapping[Any, Any], now: int) -> int:
 
 
 def check(notes: Mapping[Any, Any], now: int | None) -> None:
-    """Check the annotations of a message, or of an outcome, that set its delivery time.
-
-    `now` is in milliseconds since 1970; None sets no limit to a time. Raises InvalidRequest for a value that is not an integer,
-    and for `MAX_MILLISECONDS` from now or more.
-    """
+    """Check the annotations of a message, or of an outcome. `now` is in milliseconds since 1970; None sets no limit to a time.
+    Raises InvalidRequest."""
     time = notes.get(DELIVERY_TIME)
     if time is not None:
         if not _is_number(time):

@@ -1,4 +1,4 @@
-"""Messages as the journal stores them, and the stored size of a message.
+"""Messages as the journal stores them.
 
 A journal payload is a mask of columns (8 bytes, little-endian), followed by an Arrow IPC record batch without a schema.
 """
@@ -17,12 +17,10 @@ from .encoding.uniform_messages import UniformMessages
 
 MASK_BYTES = 8
 
-#: Messages in the stored form.
 Payload: TypeAlias = "pa.RecordBatch | UniformMessages"
 
 
 def as_batch(payload: Payload) -> pa.RecordBatch:
-    """Return the messages as a record batch."""
     return payload.batch if isinstance(payload, UniformMessages) else payload
 
 
@@ -34,12 +32,10 @@ class Stored(NamedTuple):
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The record batch that a reader of the journal gets."""
         return as_batch(self.payload)
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the journal."""
         return sum(map(len, self.buffers))
 
     @property
@@ -59,7 +55,6 @@ def store(payload: Payload, mask: int | None = None) -> Stored:
 
 
 def mask_of(payload: pa.Buffer) -> int:
-    """Return the mask of columns at the beginning of a journal payload."""
     return int.from_bytes(payload.slice(0, MASK_BYTES).to_pybytes(), "little")
 
 
@@ -68,13 +63,12 @@ def mask_of(payload: pa.Buffer) -> int:
 
 
 def encoded_sizes(messages: list[bytes]) -> int | npt.NDArray[np.int64]:
-    """Return the stored size of each bare message: as `stored_sizes`, but without Arrow, which is slow for a few messages."""
+    """Return what `stored_sizes` returns, without Arrow, which is slow for a few messages."""
     lengths = list(map(len, messages)) or [0]
     return lengths[0] if lengths.count(lengths[0]) == len(lengths) else np.array(lengths, np.int64)
 
 
 def stored_sizes(payload: pa.RecordBatch) -> int | npt.NDArray[np.int64]:
-    """Return the stored size of each message."""
     sizes = np.zeros(payload.num_rows, np.int64)
     for name in ("body", "message"):
         if name in payload.schema.names:

@@ -19,18 +19,16 @@ _REPAIRED_MAPS = {
 
 
 class _InvalidText(NamedTuple):
-    """A text that is not UTF-8. `part` is keys or values of a map, otherwise empty."""
+    """A text that is not UTF-8."""
 
     row: int
     octets: bytes
-    part: str = ""
+    part: str = ""  # keys or values of a map
 
 
 def validate(batch: pa.RecordBatch) -> None:
-    """Check the buffers and texts of a record batch from outside.
-
-    Raises InvalidColumn for a text that is not UTF-8, and InvalidRequest for any other fault.
-    """
+    """Check the buffers and texts of a record batch. Raises InvalidColumn for a text that is not UTF-8, and InvalidRequest for
+    any other fault."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -39,7 +37,6 @@ def validate(batch: pa.RecordBatch) -> None:
 
 
 def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
-    """Raise InvalidColumn for the first column with a text that is not UTF-8; return if the fault is another one."""
     for name, array in columns.items():
         invalid = _find(array)
         if invalid is None:
@@ -57,8 +54,7 @@ def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
 def _find(array: pa.Array) -> _InvalidText | None:
     """Return the first text of a column that is not UTF-8; None if all are valid, or if the column cannot be read.
 
-    The column is from outside. Each of its buffers is checked before it is followed: an unchecked offset may point outside of the
-    process's memory.
+    Each buffer is checked before it is followed: an unchecked offset may point outside of the process's memory.
     """
     try:
         array.validate()

@@ -1,7 +1,6 @@
 """Checks that AMQP can hold messages in columns, made on arrival, since AMQP clients may receive them.
 
-A value is valid if it has its column's type and passes these checks. `encoding.bare_encoder` encodes it. Pure pyarrow, since
-Spark's tasks also check before they send. Absent columns cost nothing, and no function loops over messages.
+Pure pyarrow, since Spark's tasks also check before they send. Absent columns cost nothing, and no function loops over messages.
 """
 
 from __future__ import annotations
@@ -16,24 +15,20 @@ from .columns import COLUMNS, STRING_MAP
 
 _WIRE_RANGES = {"ubyte": (0, 2**8 - 1), "uint": (0, 2**32 - 1)}
 RANGES = {name: _WIRE_RANGES[column.wire] for name, column in COLUMNS.items() if column.wire in _WIRE_RANGES}
-#: Columns of maps: True if their keys are symbols.
+#: True if the keys are symbols.
 MAPS = {name: column.wire == "symbol" for name, column in COLUMNS.items() if column.type == STRING_MAP}
 SYMBOLS = tuple(name for name, column in COLUMNS.items() if column.wire == "symbol" and name not in MAPS)
 FEW = 32  # entries of a map
 
 
 def check(columns: Mapping[str, pa.Array]) -> None:
-    """Raise InvalidRequest, with column and row, for the first value that no AMQP message can hold.
-
-    `columns` have the types of `columns.MESSAGE_COLUMNS`.
-    """
     for name, array in columns.items():
         if array.null_count == len(array):
             continue
         if name in RANGES:
             _check_range(name, array)
         elif name in SYMBOLS:
-            _check_symbols(name, array, pa.nulls(0))
+            _check_symbols(name, array)
         elif name in MAPS:
             _check_map(name, array)
 
@@ -49,14 +44,13 @@ def _check_range(name: str, array: pa.Array) -> None:
     _refuse(f"{name!r} is {array[row].as_py()}", row, f"allowed are {least} to {most}")
 
 
-def _check_symbols(name: str, texts: pa.Array, rows: pa.Array) -> None:
-    """Raise InvalidRequest for a text that is not a symbol. `rows` are the rows of the texts; empty: each text is a row."""
+def _check_symbols(name: str, texts: pa.Array, rows: pa.Array | None = None) -> None:
     import pyarrow.compute as pc
 
     ascii_ = pc.string_is_ascii(texts)
     if pc.all(ascii_).as_py() is False:
         place = _first(pc.invert(ascii_))
-        row = rows[place].as_py() if len(rows) else place
+        row = place if rows is None else rows[place].as_py()
         _refuse(f"{name!r} has {texts[place].as_py()!r}", row, "it is a symbol in AMQP, and symbols are ASCII")
 
 
@@ -86,10 +80,8 @@ def _check_map(name: str, maps: pa.Array) -> None:
 
 
 def _check_once(name: str, keys: pa.Array, owners: pa.Array, most: int) -> None:
-    """Raise InvalidRequest for a key that a map has twice. `most` is the largest number of entries of a map.
-
-    A few entries are compared with each other, which is faster than hashing all of them.
-    """
+    """Raise InvalidRequest for a key that a map has twice. A few entries are compared with each other, which is faster than
+    hashing all of them."""
     import pyarrow.compute as pc
 
     coded = keys.dictionary_encode()

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker_core.messages import assembly
-from penstock.broker_core.messages.columns import InvalidRequest, arrow_schema, pack
+from penstock.broker_core.messages.columns import InvalidRequest, arrow_schema, stored_form
 from penstock.connector.sink.routing import by_queue, routed
 from penstock.connector.task import batching
 from penstock.connector.task import mapping as mapped
@@ -82,7 +82,8 @@ def _reached() -> None:
 
 def stored(folder: Path, bodies: list[bytes]) -> Location:
     """The whole of a record that a file holds."""
-    mask, buffer = pack(pa.record_batch({"body": pa.array(bodies)}))
+    mask, stored = stored_form(pa.record_batch({"body": pa.array(bodies)}))
+    buffer = stored.serialize()
     file = folder / f"{len(list(folder.iterdir()))}.seg"
     file.write_bytes(b"headless" + buffer.to_pybytes())
     found = file.stat()

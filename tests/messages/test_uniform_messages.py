@@ -15,7 +15,7 @@ from penstock.broker_core.amqp.messages import Message
 from penstock.broker_core.amqp.performatives import Header
 from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.journal.view import JournalView
-from penstock.broker_core.messages.columns import pack, stored_form, unpack
+from penstock.broker_core.messages.columns import stored_form, unpack
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.messages.encoding.headers import NOTHING, HeaderFields
 from penstock.broker_core.messages.encoding.leaving import leaving
@@ -41,7 +41,8 @@ several = st.lists(st.binary(max_size=40), min_size=2, max_size=2 * FEW)
 
 
 def check(single: UniformMessages) -> None:
-    mask, written = pack(single.batch)
+    mask, stored = stored_form(single.batch)
+    written = stored.serialize()
     octets = b"".join(single.serialized())
     assert (single.mask, octets) == (mask, written.to_pybytes())
     assert unpack(single.mask, pa.py_buffer(octets)).equals(single.batch)
@@ -94,7 +95,8 @@ def test_one_message_is_what_it_is_among_others(header: Header | None) -> None:
 @settings(STEADY, max_examples=200)
 def test_what_is_stored_is_what_arrow_writes(messages: list[bytes], header: HeaderFields) -> None:
     uniform = UniformMessages(messages, header)
-    assert (uniform.mask, b"".join(uniform.serialized())) == (stored_form(uniform.batch)[0], pack(uniform.batch)[1].to_pybytes())
+    mask, stored = stored_form(uniform.batch)
+    assert (uniform.mask, b"".join(uniform.serialized())) == (mask, stored.serialize().to_pybytes())
     assert uniform.batch.column("message").to_pylist() == messages
     assert {name: set(uniform.batch.column(name).to_pylist()) for name in uniform.batch.schema.names if name != "message"} == {
         name: {value} for name, value in header._asdict().items() if value is not None

@@ -16,7 +16,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.flight_plane import arrow_ipc
 from penstock.broker_core.messages import batch_checks
-from penstock.broker_core.messages.columns import STRING_MAP, pack, unpack
+from penstock.broker_core.messages.columns import STRING_MAP, stored_form, unpack
 from penstock.broker_core.messages.payloads import stored_sizes
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
@@ -94,10 +94,10 @@ def look(octets: bytes) -> str:
     try:
         checked = batch_checks.validate(batch)
         sizes = stored_sizes(checked)
-        mask, octets_stored = pack(checked)
+        mask, stored = stored_form(checked)
     except errors.PenstockError:
         return "refused"
-    found = unpack(mask, octets_stored)
+    found = unpack(mask, stored.serialize())
     assert found.num_rows == checked.num_rows
     for name in found.schema.names:
         assert found.column(name).equals(checked.column(name)), name
