@@ -1,19 +1,19 @@
 """Conversion between encoded AMQP messages and stored columns, without a Python object for each field.
 
 arriving          complete messages of AMQP clients into the stored form
-leaving           stored messages into complete encoded messages
+leaving           stored messages into complete messages
 foreign_messages  messages of another broker: into the stored form, and their keys
 uniform_messages  messages with the same header, kept without Arrow
 decoding          encoded messages into columns
 bare_encoder      columns into bare messages
 reference         the reference decoder: one message at a time, every valid form
 texts, rendering  AMQP values as text: one at a time, and in vectors
-walk              the sections and values of many bare messages in lock step: the one place that follows them in vectors
+walk              the sections and values of many bare messages in lock step
 octets, arrays    vector operations on bytes, and on Arrow arrays
 maps, entries     maps of many messages: decoded, and encoded
 headers           header sections
-fields            the fields of the properties, and single fields read from one message
-annotation        annotation sections: checked, merged, and laid over columns
+fields            fields of the properties
+annotation        annotation sections
 validity          checks that bare messages are valid
-shapes            a quick check of one message: its sections are compared with sections that were valid before
+shapes            a quick check of one message
 """

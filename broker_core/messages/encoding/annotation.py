@@ -16,14 +16,15 @@ from ...amqp.types import Symbol, ULong
 from ..columns import MESSAGE_COLUMNS
 from . import reference
 from .bare_encoder import annotation_sections
+from .octets import replaced
 
 KEPT_SECTIONS = 1024  # cached valid sections; a full cache is cleared
 KEPT_OCTETS = 512  # longer sections, and those of more values, are checked each time
+#: The budget of the sections around one message. Sections in `known` are not counted; together they stay within `MAX_ITEMS`.
 AROUND = MAX_ITEMS - 3 * KEPT_OCTETS
-"""The budget of the sections around one message. Sections in `known` are not counted; together they stay within `MAX_ITEMS`."""
 
+#: Sections that `check` accepted before. Read-only for other modules.
 known: set[bytes] = set()
-"""Sections that `check` accepted before. Read-only for other modules."""
 
 
 def check(section: bytes, budget: Budget | None = None) -> None:
@@ -81,15 +82,11 @@ def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[typ
         position = after
 
 
-# --- In columns ----------------------------------------------------------------------------------------------------------------
-
-
 def overlaid(payload: pa.RecordBatch, overlays: Mapping[int, Sequence[bytes]]) -> pa.RecordBatch:
     """Return the rows of a stored batch, encoded or columnar, with `overlays` in their annotations.
 
     `overlays` contains encoded maps in their order, by row: annotations that a *modified* outcome added (3.4.5). Of equal keys
-    the last entry wins. Encoded rows keep their annotations encoded, columnar rows as texts. Rows with overlays are few, and each
-    is built separately.
+    the last entry wins. Rows with overlays are few, and each is built separately.
     """
     sections = {row: merged(_section(payload, row), maps) for row, maps in overlays.items()}
     if "message" not in payload.schema.names:
@@ -112,9 +109,7 @@ def _section(payload: pa.RecordBatch, row: int) -> bytes:
 
 def _with(payload: pa.RecordBatch, name: str, values: Mapping[int, Any]) -> pa.RecordBatch:
     columns = dict(zip(payload.schema.names, payload.columns, strict=True))
-    kind, rows = MESSAGE_COLUMNS[name], payload.num_rows
-    order = np.arange(rows)
-    order[list(values)] = np.arange(rows, rows + len(values))
-    stored = columns.get(name, pa.nulls(rows, kind))
-    columns[name] = pa.concat_arrays([stored, pa.array(list(values.values()), kind)]).take(pa.array(order))
+    kind = MESSAGE_COLUMNS[name]
+    stored = columns.get(name, pa.nulls(payload.num_rows, kind))
+    columns[name] = replaced(stored, np.array(list(values), np.int64), pa.array(list(values.values()), kind))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,4 +1,4 @@
-"""Vector operations that encode columns into AMQP: lengths of Arrow arrays, and bytes as Arrow arrays."""
+"""Vector operations that encode columns into AMQP."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ def joined(*columns: Any) -> pa.Array:
 
 
 def offsets(array: pa.Array) -> Ints:
-    """Return an array's offsets as 64-bit numbers."""
     return offsets_of(array).astype(np.int64)
 
 
 def valid(array: pa.Array) -> Bools:
-    """Return the mask of elements that are not null."""
     if array.null_count == 0:
         return np.ones(len(array), np.bool_)
     mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
@@ -44,7 +42,6 @@ def numbers(array: pa.Array) -> Ints:
 
 
 def as_binary(array: pa.Array) -> pa.Array:
-    """View texts as binary, without a copy."""
     return array.view(pa.binary())
 
 
@@ -145,5 +142,4 @@ def check_ascii(name: str, array: pa.Array, row_of: Ints | None = None) -> None:
 
 
 def refuse(name: str, row: int, why: str) -> NoReturn:
-    """Raise InvalidRequest for one cell, with the reason."""
     raise InvalidRequest(f"column {name!r} in row {row}: {why}")

@@ -1,13 +1,11 @@
 """Arriving messages: from complete encoded messages to one batch in the stored form.
 
-A message is split into its sections, and the bare message is stored byte for byte. The common encodings (short descriptor, no
-described values) are followed through a table, with one lookup for each section. The next four bytes determine the next table and
-the width of the size. A message that the table does not cover goes through `messages.scan`, and so does a message that does not
-end with its last section. `scan` alone refuses messages. The fast path only accepts; a property test compares both.
+The common encodings (short descriptor, no described values) are followed through a table, with one lookup for each section: the
+next four bytes determine the next table and the width of the size. A message that the table does not cover goes through
+`messages.scan`. `scan` alone refuses messages. The fast path only accepts; a property test compares both.
 
-A message is refused if a reader could not decode it: sections out of order or beyond the message, or a header field of a wrong
-type. Annotations and a footer must be decodable, and the bare message valid (`validity`). Delivery annotations are for one hop:
-they are checked and dropped. A message without a body is accepted.
+A message is refused if a reader could not decode it. Delivery annotations are for one hop: they are checked and dropped. A
+message without a body is accepted.
 """
 
 from __future__ import annotations
@@ -50,39 +48,32 @@ MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its bytes in 31 bit
 
 
 class ArrivedMessages(NamedTuple):
-    """Result of a sequence of messages that arrived.
+    """Result of a sequence of messages that arrived."""
 
-    `payload` contains the well-formed messages in order, in the stored form. `mask` is the mask of its columns, without columns
-    of nulls. `durable` is True if any header is durable. `refused` contains the index and the error (DecodeError, FieldError) of
-    each refused message. `sizes` are the stored sizes of `payloads`.
-    """
-
-    payload: Payload
-    mask: int
-    durable: bool
-    refused: list[tuple[int, Exception]]
-    sizes: int | npt.NDArray[np.int64]
+    payload: Payload  # the well-formed messages in order
+    mask: int  # of the columns of `payload`, without columns of nulls
+    durable: bool  # any header is durable
+    refused: list[tuple[int, Exception]]  # index and error (DecodeError, FieldError)
+    sizes: int | npt.NDArray[np.int64]  # stored sizes of `payload`
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The messages as a record batch."""
         return as_batch(self.payload)
 
     @property
     def rows(self) -> int:
-        """The number of messages in `payload`."""
         return int(self.payload.num_rows)
 
     @property
     def numbers(self) -> list[int]:
-        """The indexes of the messages in `payload` among all that arrived, the refused ones included."""
+        """The indexes of the messages in `payload` among all that arrived."""
         malformed = {number for number, _ in self.refused}
         return [number for number in range(self.rows + len(malformed)) if number not in malformed]
 
 
 class _Parts:
-    """Columns under construction. Few messages have annotations, and fewer have a footer: these are stored by row. So are the
-    bytes of a ttl; the entry in `headers` then has no ttl."""
+    """Columns under construction. Few messages have annotations, a footer, or a ttl that is not in `headers`: these are stored
+    by row."""
 
     __slots__ = ("annotations", "footers", "headers", "messages", "ttls")
 
@@ -142,9 +133,6 @@ def _whole(payload: bytes, error: Exception) -> Exception:
     except RemoteProtocolError as whole_error:
         return whole_error
     return error
-
-
-# --- Cutting ---------------------------------------------------------------------------------------------------------------
 
 
 def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
@@ -229,7 +217,7 @@ def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
 
 
 def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: int) -> bool:
-    """Keep all messages if they have the length and first bytes of the first message; otherwise return False."""
+    """Keep all messages if they have the length and first bytes of the first message."""
     if len({payload[:octets] for payload in payloads}) > 1 or len(set(map(len, payloads))) > 1:
         return False
     parts.messages += [payload[bare_at:] for payload in payloads[1:]]
@@ -281,8 +269,6 @@ _MOST = MAX_SECTIONS - 3  # sections that the table follows, after up to three b
 _SHORT = 4 * _MOST  # bytes of a message that cannot have more sections: each has at least four
 _DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # the head of a data section → bytes of its size
 
-# --- The table -------------------------------------------------------------------------------------------------------------
-
 # (0x00, 0x53, section, constructor) → the table of the next section, bytes of a fixed width, bytes of the size otherwise.
 _Table = dict[bytes, tuple[Any, int, int]]
 
@@ -312,8 +298,6 @@ def _tables() -> dict[int, _Table]:
 
 
 _TABLES = _tables()
-
-# --- The batch -------------------------------------------------------------------------------------------------------------
 
 
 def _distinct(fields: list[HeaderFields]) -> list[HeaderFields]:

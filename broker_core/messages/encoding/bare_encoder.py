@@ -41,17 +41,14 @@ MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its bytes in 31
 _MAX_UINT = 2**32 - 1
 
 _CODES = {"message-id": STRING, "string": STRING, "binary": BINARY, "symbol": SYMBOL, "timestamp": TIMESTAMP, "uint": UINT}
-# The fields of the properties that have a column, in their order, each with its constructor.
+# The fields of the properties that have a column, in their order.
 _FIELDS = tuple((name, _CODES[field.wire]) for name, field in FIELDS.items())
 _SIZED = (STRING, BINARY, SYMBOL)
 
 
 def bare_messages(payload: pa.RecordBatch) -> pa.Array:
-    """Return the bare message of each row of columnar `payload`, as binary.
-
-    Raises InvalidRequest, with column and row, for a value that AMQP cannot represent, and ResourceLimit for more than
-    `MAX_BYTES` in all.
-    """
+    """Return the bare message of each row. Raises InvalidRequest, with column and row, for a value that AMQP cannot represent,
+    and ResourceLimit for more than `MAX_BYTES` in all."""
     return joined(*bare_parts(payload))
 
 
@@ -109,9 +106,6 @@ _TIME_KEY = np.frombuffer(bytes((SYMBOL, len(DELIVERY_TIME))) + DELIVERY_TIME.en
 def _held(payload: pa.RecordBatch) -> dict[str, pa.Array]:
     rows = payload.num_rows
     return {n: column for n, column in zip(payload.schema.names, payload.columns, strict=True) if column.null_count < rows}
-
-
-# --- Properties ------------------------------------------------------------------------------------------------------------
 
 
 def _properties(held: Mapping[str, pa.Array], rows: int) -> tuple[list[pa.Array], Ints]:

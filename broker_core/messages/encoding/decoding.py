@@ -2,15 +2,13 @@
 
 `walk` finds the place of every value, `rendering` and `maps` build Arrow arrays, and `reference` decodes the remaining rows:
 forms that ordinary clients do not send, and damage, which it refuses with the reason. The vectors can be slow on a strange
-message, but never wrong: they make every check of the reference decoder. `texts` defines the values of columns,
-except for:
+message, but never wrong: they make every check of the reference decoder. `texts` defines the values of columns, except for:
 
 - `body`: the joined bytes of the data sections, or the bytes of a binary or string (UTF-8) amqp-value.
   Any other value, and the elements of all sequences, are JSON text. Null in a message without a body;
-- `messageId`, `correlationId`: a string unchanged, otherwise its text (ulong: digits, uuid: 36 characters, binary: base64);
 - `userId`: the binary's text if it is UTF-8, otherwise its base64;
 - `creationTime`, `absoluteExpiryTime`: null if 64 bits of microseconds cannot hold it;
-- `properties`, `annotations`: each value's text, null stays null; null if the message has no such section.
+- `properties`, `annotations`: null if the message has no such section.
 """
 
 from __future__ import annotations
@@ -24,31 +22,26 @@ import pyarrow as pa
 from ..columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
 from .fields import ALL_FIELDS, FIELDS
 from .maps import map_array
-from .octets import Mask, Places, validity
+from .octets import Mask, Places, replaced, validity
 from .rendering import BINARY, JSON_NULL, NUMBERS, STRING, SYMBOL, Indices, allowing, numbers, only, simple, texts, users
 from .walk import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, MapEntries, Walk, walk_of
 
-#: Rows of one walk: their bytes stay near the processor while each step passes over them.
-CHUNK_ROWS = 1 << 15
-
-#: Characters of a refusal's reason: some errors quote bytes.
-MAX_REASON = 200
+CHUNK_ROWS = 1 << 15  # of one walk: their bytes stay near the processor while each step passes over them
+MAX_REASON = 200  # characters: some errors quote bytes
 
 
 def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Return columns of encoded messages, and the refused rows with their reasons. All columns are null in refused rows.
 
-    `names` are any of `columns.BARE_COLUMNS`, and `annotations`; types are those of `MESSAGE_COLUMNS`. `payload` contains
-    `message`, and `encodedAnnotations` if messages have annotations. Only the sections of `names` are decoded; all sections are
+    `names` are any of `columns.BARE_COLUMNS`, and `annotations`. Only the sections of `names` are decoded; all sections are
     measured.
     """
     refused: dict[int, str] = {}
     chunks = [_chunk(payload.slice(n, CHUNK_ROWS), names, n, refused) for n in range(0, payload.num_rows, CHUNK_ROWS)]
-    if not chunks:
-        return {name: pa.array([], MESSAGE_COLUMNS[name]) for name in names}, refused
     if len(chunks) == 1:
         return chunks[0], refused
-    return {name: pa.concat_arrays([chunk[name] for chunk in chunks]) for name in names}, refused
+    nothing = {name: pa.array([], MESSAGE_COLUMNS[name]) for name in names}
+    return {name: pa.concat_arrays([empty, *(chunk[name] for chunk in chunks)]) for name, empty in nothing.items()}, refused
 
 
 def _chunk(payload: pa.RecordBatch, names: Sequence[str], first: int, refused: dict[int, str]) -> dict[str, pa.Array]:
@@ -124,10 +117,16 @@ def _settled(walk: Walk, result: tuple[pa.Array, Indices]) -> pa.Array:
     return array
 
 
-MESSAGE_ID = allowing(*STRING, *BINARY, 0x80, 0x53, 0x44, 0x98)
-_TEXTS = {"message-id": MESSAGE_ID, "string": allowing(*STRING), "symbol": allowing(*SYMBOL)}
+_UINT = (0x70, 0x52, 0x43)
+FIELD_CODES = {
+    "message-id": allowing(*STRING, *BINARY, 0x80, 0x53, 0x44, 0x98),
+    "binary": allowing(*BINARY),
+    "string": allowing(*STRING),
+    "symbol": allowing(*SYMBOL),
+    "timestamp": allowing(0x83),
+    "uint": allowing(*_UINT),
+}
 _BODY = simple()
-UINT = (0x70, 0x52, 0x43)
 
 
 def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked: Sequence[str]) -> dict[str, pa.Array]:
@@ -142,18 +141,17 @@ def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked
         if cells is None or only(cells.code) == NULL:
             if name in asked:
                 decoded[name] = pa.nulls(len(walk.first), MESSAGE_COLUMNS[name])
-        elif field.wire in _TEXTS:
-            array = _settled(walk, texts(buffer, cells, _TEXTS[field.wire]))
-            if name in asked:
-                decoded[name] = array
-        elif field.wire == "binary":
+            continue
+        if field.wire == "binary":
             array = _settled(walk, users(buffer, cells))
-            if name in asked:
-                decoded[name] = array
+        elif field.wire == "timestamp":
+            array = _times(walk, buffer, cells)
+        elif field.wire == "uint":
+            array = _sequences(walk, buffer, cells)
         else:
-            array = _times(walk, buffer, cells) if field.wire == "timestamp" else _sequences(walk, buffer, cells)
-            if name in asked:
-                decoded[name] = array
+            array = _settled(walk, texts(buffer, cells, FIELD_CODES[field.wire]))
+        if name in asked:
+            decoded[name] = array
     return decoded
 
 
@@ -165,7 +163,7 @@ def _times(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
 
 
 def _sequences(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
-    values, valid = _numbers(walk, buffer, cells, {code: NUMBERS.get(code, "") for code in UINT})
+    values, valid = _numbers(walk, buffer, cells, {code: NUMBERS.get(code, "") for code in _UINT})
     return pa.Array.from_buffers(pa.int64(), len(values), [validity(valid), pa.py_buffer(values)])
 
 
@@ -217,10 +215,7 @@ def _merged(
         except reference.REFUSALS as error:
             refused[first + row] = str(error)[:MAX_REASON]
             decoded.append(nothing)
-    order = np.arange(payload.num_rows)
-    order[rows] = np.arange(payload.num_rows, payload.num_rows + len(rows))
-    merged = {}
-    for name, array in vectors_only.items():
-        part = pa.array([row[name] for row in decoded], MESSAGE_COLUMNS[name])
-        merged[name] = pa.concat_arrays([array, part]).take(pa.array(order))
-    return merged
+    return {
+        name: replaced(array, rows, pa.array([row[name] for row in decoded], MESSAGE_COLUMNS[name]))
+        for name, array in vectors_only.items()
+    }

@@ -14,19 +14,19 @@ STRING, SYMBOL, NULL = 0xA1, 0xA3, 0x40
 
 
 class Entries(NamedTuple):
-    """For each row: its encoded entries in one value, their bytes, their number, and whether there is a map."""
+    """Maps of each row, encoded."""
 
     octets: pa.Array
     sizes: Ints
-    counts: Ints
-    present: Bools
+    counts: Ints  # of entries
+    present: Bools  # False: the row has no map
 
 
 def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools] | None = None) -> Entries:
     """Encode the entries of a map<string, string|null> column, keys as STRING or SYMBOL, values as strings.
 
-    `without` is a key that is left out in the marked rows. Raises InvalidRequest, with column and row, for a key that AMQP cannot
-    represent, or that a row has twice.
+    `without` is a key that is left out in the marked rows. Raises InvalidRequest, with column and row, for a key that AMQP
+    cannot represent, or that a row has twice.
     """
     present = valid(maps)
     if maps.null_count:

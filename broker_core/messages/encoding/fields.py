@@ -16,11 +16,11 @@ from ..columns import COLUMNS
 
 
 class PropertyField(NamedTuple):
-    """Place in the list (from 0), name in `broker_core.amqp.Properties`, type on the wire."""
+    """A field of AMQP's list."""
 
-    place: int
-    attribute: str
-    wire: str
+    place: int  # from 0
+    attribute: str  # in `broker_core.amqp.Properties`
+    wire: str  # type
 
 
 #: In the order of AMQP's list. The last field has no column.
@@ -42,18 +42,14 @@ ALL_FIELDS = {name: PropertyField(place, _attribute(name), _wire(name)) for plac
 #: The fields that have a column.
 FIELDS = {name: field for name, field in ALL_FIELDS.items() if name in COLUMNS}
 
-# --- One field of one message ------------------------------------------------------------------------------------------------
-
 _MESSAGE_ID, _USER_ID, _TO = (ALL_FIELDS[name].place for name in ("messageId", "userId", "to"))
 _LIST_WIDTH = {0x45: 0, 0xC0: 1, 0xD0: 4}  # bytes of a list's size, and also of its count
 _NULL, _BINARY = 0x40, 0xA0
 
 
 def address_of(message: bytes) -> str | None:
-    """Read `to` of an encoded message; None if it has none. Raises DecodeError for malformed sections or properties.
-
-    The fields before it are not checked: they are left to the receiver.
-    """
+    """Read `to` of an encoded message. Raises DecodeError for malformed sections or properties. The fields before it are left
+    to the receiver."""
     for section in scan(message):
         if section.code == PROPERTIES:
             address = _field(message, section.value, section.end, _TO)
@@ -66,8 +62,7 @@ def address_of(message: bytes) -> str | None:
 def user_id_of(message: bytes) -> bytes | None:
     """Read `user-id` of an encoded message; None if it has none, or is malformed: that is noticed when it is stored.
 
-    Called for every message that a user sends. It steps over the sections before the properties by their sizes, and ignores
-    those behind them.
+    Called for every message that a user sends. It steps over the sections before the properties by their sizes.
     """
     try:
         position = _properties(message)
@@ -80,7 +75,7 @@ def user_id_of(message: bytes) -> bytes | None:
 
 
 def message_id(message: bytes | None) -> Any:
-    """Read the message id of a bare message: a string, ulong, uuid or binary; None if it has none or cannot be read."""
+    """Read the message id of a bare message; None if it has none or cannot be read."""
     try:
         for section in scan(message or b"", most=MAX_SECTIONS_READ):
             if section.code == PROPERTIES:
@@ -124,8 +119,6 @@ def _properties(message: bytes) -> int:
             position += 4  # an empty list
     return next((section.value for section in scan(message) if section.code == PROPERTIES), -1) if position < len(message) else -1
 
-
-# --- Message ids of many messages ----------------------------------------------------------------------------------------------
 
 ID_BYTES = 16
 

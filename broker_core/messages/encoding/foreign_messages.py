@@ -36,25 +36,21 @@ Numbers = npt.NDArray[np.uint64]
 
 
 class Cut(NamedTuple):
-    """Messages in the stored form, with all rows of the input. Rows in `refused` (row → reason) are empty.
-
-    `attempts` is the number of failed deliveries in the header, int32.
-    """
+    """Messages in the stored form, with all rows of the input."""
 
     payload: pa.RecordBatch
-    attempts: pa.Array
-    refused: dict[int, str]
+    attempts: pa.Array  # failed deliveries in the header, int32
+    refused: dict[int, str]  # row → reason; such rows are empty
 
 
 class MessageKeys(NamedTuple):
-    """Keys of messages: `known` is the mask of messages with an id; `high` and `low` are the first 128 bits of SHA-256 of the
-    bytes after the annotations, which include the id.
+    """Keys of messages: the first 128 bits of SHA-256 of the bytes after the annotations, which include the id.
 
-    Two messages are the same if both numbers are equal. A producer that repeats an id with other content sends another message. A
-    checksum would let a sender forge the key of another message, and thereby lose it.
+    A producer that repeats an id with other content sends another message. A checksum would let a sender forge the key of
+    another message, and thereby lose it.
     """
 
-    known: Mask
+    known: Mask  # messages with an id
     high: Numbers
     low: Numbers
 
@@ -94,7 +90,6 @@ def cut(column: pa.Array) -> Cut:
 
 
 def keys(column: pa.Array) -> MessageKeys:
-    """Compute the keys that recognize complete encoded messages."""
     walk, buffer = walk_of(column)
     _header(walk)
     _annotations(walk)
@@ -114,9 +109,6 @@ def keys(column: pa.Array) -> MessageKeys:
     both = np.zeros((2, len(column)), np.uint64)
     both[:, chosen] = _digests(buffer, begin[chosen], walk.last[chosen]).T
     return MessageKeys(known, both[0], both[1])
-
-
-# --- Sections ----------------------------------------------------------------------------------------------------------------
 
 
 def _header(walk: Walk) -> list[Cells | None]:
@@ -190,15 +182,12 @@ def _array(field: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
     return pa.Array.from_buffers(pa.int16(), len(values), [validity(valid), pa.py_buffer(values)]).cast(wanted)
 
 
-# --- One at a time -------------------------------------------------------------------------------------------------------------
-
-
 class _ForeignMessage(NamedTuple):
-    """Parts of one message: the bounds of its bare message and of its annotations, and three fields of its header."""
+    """Parts of one message."""
 
-    begin: int
+    begin: int  # of the bare message
     end: int
-    note: int
+    note: int  # begin of the message annotations
     note_end: int
     priority: int | None
     durable: bool | None
@@ -226,8 +215,6 @@ def _bare_of(message: bytes) -> bytes:
     except RemoteProtocolError:
         return b""
 
-
-# --- Keys ----------------------------------------------------------------------------------------------------------------------
 
 # With processor instructions for SHA-256 it is faster than BLAKE2b; without them it takes three times as long.
 _digest = methodcaller("digest")

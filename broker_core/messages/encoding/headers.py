@@ -1,14 +1,11 @@
 """Header sections (3.2.1) and the columns `durable`, `priority`, `ttl`. A null is a field that the sender left out.
 
-Headers repeat from message to message, so both directions are cached. Only the ttl may differ in every message: a header is also
-cached without the bytes of its ttl.
+Headers repeat from message to message, so both directions are cached. Only the ttl may differ in every message: a header is
+also cached without the bytes of its ttl.
 
-A field that the sender set is sent again, even with the default value. A field that it left out stays out. A receiver may have
-its own defaults ("unless other target or node specific defaults have otherwise been set"), so a default value and a missing field
-differ.
-
-`first-acquirer` is written if it is true. Its default, false, claims only that the message *may* have been acquired before. The
-default of `delivery-count` is 0. A header with these values alone is left out, which AMQP treats like a header without fields.
+A field that the sender set is sent again, even with the default value, and a field that it left out stays out: a receiver may
+have its own defaults ("unless other target or node specific defaults have otherwise been set"). `first-acquirer` is written if
+it is true, `delivery-count` unless it is 0. AMQP treats a message without a header like one without fields.
 """
 
 from __future__ import annotations
@@ -41,15 +38,12 @@ class HeaderFields(NamedTuple):
 
 NOTHING = HeaderFields(None, None, None)
 
+#: Fields of header sections that were read before. Read-only for other modules, like `but_ttl`.
 known: dict[bytes, HeaderFields] = {}
-"""Fields of header sections that were read before. Read-only for other modules."""
+#: Fields without the ttl, by the header's length: the position of the ttl's 4 bytes, and a cache by the bytes around them.
+#: All headers of a length in the cache have their ttl at the same position. A hit therefore has the same bytes before its ttl as
+#: a valid header, ending with the ttl's constructor, and the next 4 bytes may be any.
 but_ttl: dict[int, tuple[int, dict[bytes, HeaderFields]]] = {}
-"""Fields without the ttl, by the header's length: the position of the ttl's 4 bytes, and a cache by the bytes around them.
-Read-only for other modules.
-
-All headers of a length in the cache have their ttl at the same position. A hit therefore has the same bytes before its ttl as a
-valid header, ending with the ttl's constructor, and the next 4 bytes may be any.
-"""
 _written: dict[tuple[Any, ...], bytes] = {}
 
 
@@ -65,7 +59,6 @@ def read(octets: bytes) -> HeaderFields:
 
 
 def learn(octets: bytes, but_its_ttl: HeaderFields, ttl: bytes) -> None:
-    """Cache a header that was found by the bytes around its ttl and repeats."""
     _keep(known, octets, but_its_ttl._replace(ttl=int.from_bytes(ttl, "big")))
 
 
@@ -142,8 +135,7 @@ def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: 
     """
     columns = [_codes(payload, name) if name in names else _ABSENT for name in ("priority", "durable", "ttl")]
     columns += [_distinct(attempts), _distinct(returned)]
-    varying = [codes for codes, _ in columns if codes is not None]
-    if not varying:
+    if all(codes is None for codes, _ in columns):
         priority, durable, ttl, count, again = (values[0] for _, values in columns)
         return write(priority, durable, ttl, int(count), bool(again))
     code: Any = 0
@@ -158,8 +150,6 @@ def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: 
 
 
 _Codes = tuple["npt.NDArray[np.int64] | None", list[Any]]  # index of each row's value; None: all rows have the first value
-
-
 _ABSENT: _Codes = None, [None]
 
 

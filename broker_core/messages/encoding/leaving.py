@@ -7,7 +7,7 @@ writes, and for annotations that a *modified* outcome added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,12 @@ def leaving(
     overlays: Mapping[int, Sequence[bytes]],
     ttl: npt.NDArray[Any] | None = None,
 ) -> list[bytes]:
-    """Return complete encoded messages, one for each row of a slice of stored messages in any form.
+    """Return complete encoded messages, one for each row.
 
     `attempts` is the header's delivery-count. `returned` is not 0 if the message was acquired before: first-acquirer is then
     false. Both are one number for all rows, or one for each. `overlays` contains encoded maps by row, which are merged into its
-    annotations in order. `ttl` contains the milliseconds that each message has left, 0 for none. Without `ttl`, the ttl stays as
-    it came.
+    annotations in order. `ttl` contains the milliseconds that each message has left, 0 for none. Without `ttl`, the ttl stays
+    as it came.
 
     Raises InvalidRequest, with row and column, for a columnar row that AMQP cannot represent.
     """
@@ -47,27 +47,27 @@ def leaving(
         payload = payload.batch
     rows = payload.num_rows
     if rows > 1 and payload.get_total_buffer_size() > JOINED_BYTES and payload.nbytes > JOINED_BYTES:  # the first is cheap
-        half = rows // 2
-        parts = ((payload.slice(0, half), slice(0, half), 0), (payload.slice(half), slice(half, rows), half))
-        result: list[bytes] = []
-        for part, of, first in parts:
-            laid = {row - first: maps for row, maps in overlays.items() if of.start <= row < of.stop}
-            result += leaving(part, _part(attempts, of), _part(returned, of), laid, None if ttl is None else ttl[of])
-        return result
+        messages: list[bytes] = []
+        for of in (slice(0, rows // 2), slice(rows // 2, rows)):
+            part = payload.slice(of.start, of.stop - of.start)
+            laid = {row - of.start: maps for row, maps in overlays.items() if of.start <= row < of.stop}
+            messages += leaving(part, _part(attempts, of), _part(returned, of), laid, None if ttl is None else ttl[of])
+        return messages
     if ttl is not None:
         payload = _with_ttl(payload, ttl)
     names = payload.schema.names
     header = headers.written(payload, names, attempts, returned)
-    if rows <= FEW and "message" in names:
-        return _few(payload, names, header, overlays)
-    head = pa.scalar(header, pa.binary()) if isinstance(header, bytes) else pa.array(header, pa.binary())
     before, middle, after = _columns(payload, names)
-    messages: list[bytes] = joined(head, *before, *middle, *after).to_pylist()
-    for row, maps in overlays.items():
-        section = annotation.merged(_row(before, row), maps)
-        messages[row] = b"".join(
-            (header if isinstance(header, bytes) else header[row], section, _row(middle, row), _row(after, row))
-        )
+    single: Iterable[int] = overlays  # rows that Python joins
+    if rows <= FEW and "message" in names:  # Arrow's preparations take longer than Python does
+        messages, single = [b""] * rows, range(rows)
+    else:
+        head = pa.scalar(header, pa.binary()) if isinstance(header, bytes) else pa.array(header, pa.binary())
+        messages = joined(head, *before, *middle, *after).to_pylist()
+    for row in single:
+        note = annotation.merged(_row(before, row), overlays[row]) if row in overlays else _row(before, row)
+        parts = (header if isinstance(header, bytes) else header[row], note, _row(middle, row), _row(after, row))
+        messages[row] = b"".join(parts)
     return messages
 
 
@@ -77,19 +77,6 @@ def _with_ttl(payload: pa.RecordBatch, ttl: npt.NDArray[Any]) -> pa.RecordBatch:
     if index < 0:
         return pa.RecordBatch.from_arrays([*payload.columns, column], names=[*payload.schema.names, "ttl"])
     return payload.set_column(index, "ttl", column)
-
-
-def _few(
-    payload: pa.RecordBatch, names: list[str], header: list[bytes] | bytes, overlays: Mapping[int, Sequence[bytes]]
-) -> list[bytes]:
-    """Form a few encoded rows. Arrow's preparations take longer than Python does."""
-    before, middle, after = _columns(payload, names)
-    messages = []
-    for row in range(payload.num_rows):
-        head = header if isinstance(header, bytes) else header[row]
-        note = annotation.merged(_row(before, row), overlays[row]) if row in overlays else _row(before, row)
-        messages.append(b"".join((head, note, _row(middle, row), _row(after, row))))
-    return messages
 
 
 def _part(numbers: int | npt.NDArray[Any], of: slice) -> int | npt.NDArray[Any]:

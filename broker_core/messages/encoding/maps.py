@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..columns import STRING_MAP
-from .octets import Mask, Octets, Places, is_ascii, of_width, same_length, validity
+from .octets import Octets, Places, is_ascii, of_width, same_length, validity
 from .rendering import Indices, allowing, only, simple, texts, unfit
 from .walk import NULL, Cells, MapEntries, Rows, Walk
 
@@ -19,8 +19,7 @@ def map_array(
     Marks as odd a message with a bad entry, with a key whose constructor is not in `keys`, or with a repeated key.
     """
     entries = _Entries(walk, rows, counts, pairs)
-    valid, offsets, alike = entries.valid, entries.offsets, entries.is_regular
-    names = _same_keys(walk.buffer, [pair.key for pair in pairs], keys) if alike else None
+    names = _same_keys(walk.buffer, [pair.key for pair in pairs], keys) if entries.is_regular else None
     if names is None:
         names = entries.names(walk, buffer, keys)
         if names.null_count:
@@ -28,8 +27,8 @@ def map_array(
     values, bad = texts(buffer, entries.in_order("value"), _SIMPLE)
     walk.odd[entries.owner[bad]] = True
     struct = pa.StructArray.from_arrays([names, values], fields=[STRING_MAP.key_field, STRING_MAP.item_field])
-    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32))]
-    return pa.Array.from_buffers(STRING_MAP, len(valid), buffers, children=[struct])
+    buffers = [validity(entries.valid), pa.py_buffer(entries.offsets.astype(np.int32))]
+    return pa.Array.from_buffers(STRING_MAP, len(entries.valid), buffers, children=[struct])
 
 
 def check_entries(
@@ -37,7 +36,7 @@ def check_entries(
 ) -> None:
     """Mark as odd the messages that `map_array` marks, without building arrays of the entries."""
     entries = _Entries(walk, rows, counts, pairs)
-    if not (entries.is_regular and _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is not None):
+    if not entries.is_regular or _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is None:
         entries.names(walk, buffer, keys)
     walk.odd[entries.owner[unfit(buffer, entries.in_order("value"), _SIMPLE)]] = True
 
@@ -60,7 +59,19 @@ class _Entries:
         self.is_regular = whole and int(self.of_row.min()) == len(pairs)
 
     def in_order(self, part: str) -> Cells:
-        return _in_order(self.pairs, part, self.offsets, self.valid, self.is_regular)
+        columns: list[Cells] = [getattr(pair, part) for pair in self.pairs]
+        if self.is_regular:
+            stacked = (np.stack([getattr(cells, name) for cells in columns], axis=1).ravel() for name in ("code", "start", "end"))
+            return Cells(*stacked)
+        total = int(self.offsets[-1])
+        placed = Cells(np.zeros(total, np.uint8), np.zeros(total, np.int64), np.zeros(total, np.int64))
+        numbers = np.arange(len(self.valid))
+        for number, (pair, cells) in enumerate(zip(self.pairs, columns, strict=True)):
+            rows = numbers[pair.rows]
+            live = self.valid[rows]
+            to = self.offsets[rows[live]] + number
+            placed.code[to], placed.start[to], placed.end[to] = cells.code[live], cells.start[live], cells.end[live]
+        return placed
 
     def names(self, walk: Walk, buffer: pa.Buffer, keys: tuple[int, ...]) -> pa.Array:
         """Return the texts of the keys. A message with a bad or repeated key becomes odd."""
@@ -75,22 +86,6 @@ LONG_KEY = 128
 
 _SIMPLE = simple()
 _NOT_NULL = np.arange(256) != NULL
-
-
-def _in_order(pairs: list[MapEntries], part: str, offsets: Places, valid: Mask, alike: bool) -> Cells:
-    columns: list[Cells] = [getattr(pair, part) for pair in pairs]
-    if alike:
-        stacked = (np.stack([getattr(cells, name) for cells in columns], axis=1).ravel() for name in ("code", "start", "end"))
-        return Cells(*stacked)
-    total = int(offsets[-1])
-    placed = Cells(np.zeros(total, np.uint8), np.zeros(total, np.int64), np.zeros(total, np.int64))
-    numbers = np.arange(len(valid))
-    for number, (pair, cells) in enumerate(zip(pairs, columns, strict=True)):
-        rows = numbers[pair.rows]
-        live = valid[rows]
-        to = offsets[rows[live]] + number
-        placed.code[to], placed.start[to], placed.end[to] = cells.code[live], cells.start[live], cells.end[live]
-    return placed
 
 
 def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> pa.Array | None:

@@ -1,8 +1,8 @@
-"""Vector operations on the bytes of many messages: gather, big-endian numbers, slices into Arrow arrays.
+"""Vector operations on the bytes of many messages.
 
-A *place* is an index into the one buffer with all messages of a block. Places are int64 arrays with one element for each message
-(or value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the last
-byte. The caller compares the place it reaches with the end of the message.
+A *place* is an index into the one buffer with all messages of a block. Places are int64 arrays with one element for each
+message (or value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the
+last byte. The caller compares the place it reaches with the end of the message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ np.empty(16 << 20, np.uint8)
 
 
 def at(buffer: Octets, places: Places) -> Octets:
-    """Return the byte at each place."""
     return buffer.take(places, mode="clip")
 
 
@@ -40,8 +39,8 @@ def word(buffer: Octets, places: Places) -> Places:
 def slices(buffer: pa.Buffer, starts: Places, ends: Places) -> pa.Array:
     """Return a binary array of copies of `buffer[start:end]`. The slices must lie in the buffer in the order of the rows.
 
-    Slices of one length are elements of one width to numpy, which gathers them twice as fast as Arrow. Otherwise starts and ends,
-    used as offsets, make an array of alternating slices and gaps, of which Arrow takes every second element.
+    Slices of one length are elements of one width to numpy, which gathers them twice as fast as Arrow. Otherwise starts and
+    ends, used as offsets, make an array of alternating slices and gaps, of which Arrow takes every second element.
     """
     rows = len(starts)
     width = same_length(starts, ends)
@@ -77,17 +76,19 @@ def data_of(array: pa.Array) -> Octets:
     return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
 
-def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Return the length of each element, in bytes."""
-    return np.diff(offsets_of(array))
-
-
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Return the n+1 offsets of a binary, string or map array as they are stored, not copied."""
+    """Return the n+1 offsets of a binary, string or map array, not copied."""
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
         return np.zeros(len(array) + 1, np.int32)
     return np.frombuffer(buffer, np.int32, len(array) + 1, 4 * array.offset)
+
+
+def replaced(array: pa.Array, rows: Places, values: pa.Array) -> pa.Array:
+    """Return the array with other values in these rows."""
+    order = np.arange(len(array))
+    order[rows] = np.arange(len(array), len(array) + len(values))
+    return pa.concat_arrays([array, values]).take(pa.array(order))
 
 
 def validity(valid: Mask | None) -> pa.Buffer | None:
@@ -109,7 +110,6 @@ def fixed(buffer: pa.Buffer, starts: Places, kind: str) -> npt.NDArray[Any]:
 
 
 def is_ascii(octets: Octets) -> bool:
-    """Return True if all bytes are below 128."""
     return not len(octets) or int(octets.max()) < 128
 
 
@@ -121,8 +121,7 @@ def not_utf8(array: pa.Array) -> npt.NDArray[np.int64]:
     if len(array) == 1:
         return np.zeros(1, np.int64)
     half = len(array) // 2
-    first, second = (pa.concat_arrays([part]) for part in (array[:half], array[half:]))
-    return np.concatenate([not_utf8(_compact(first)), not_utf8(_compact(second)) + half])
+    return np.concatenate([not_utf8(_compact(array[:half])), not_utf8(_compact(array[half:])) + half])
 
 
 def _compact(array: pa.Array) -> pa.Array:

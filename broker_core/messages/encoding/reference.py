@@ -7,7 +7,7 @@ messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...amqp.errors import RemoteProtocolError
@@ -20,7 +20,6 @@ from ...amqp.messages import (
     PROPERTIES,
     VALUE,
     Message,
-    Section,
     decode_message,
     scan,
 )
@@ -59,12 +58,8 @@ def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
     for section in sections:
         if not PROPERTIES <= section.code <= VALUE:
             raise NotBare(section.code)
-    chosen = (s for s in sections if s.code in codes or (body and s.code >= DATA))
-    return decode_message(_cut(message, chosen), most=MAX_SECTIONS_READ)
-
-
-def _cut(message: bytes, sections: Iterable[Section]) -> bytes:
-    return b"".join(message[section.start : section.end] for section in sections)
+    chosen = [message[s.start : s.end] for s in sections if s.code in codes or (body and s.code >= DATA)]
+    return decode_message(b"".join(chosen), most=MAX_SECTIONS_READ)
 
 
 def _parts(message: Message, names: Sequence[str]) -> dict[str, Any]:
@@ -94,7 +89,6 @@ def _body(message: Message) -> bytes | None:
 
 
 def user_text(user: bytes) -> str | None:
-    """Return the value of the column `userId`."""
     try:
         return user.decode()
     except UnicodeDecodeError:

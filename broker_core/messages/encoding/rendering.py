@@ -1,7 +1,7 @@
 """Values of many messages as Arrow text, without a Python object for each value: the vector form of `texts`.
 
-`_WRITERS` has an entry for each constructor with a text. Constructors without an entry (decimals, characters, nested values) and
-values that fail their check (invalid UTF-8, a boolean of 7) are reported as *bad* and left to the reference decoder.
+Constructors without an entry in `_WRITERS` (decimals, characters, nested values) and values that fail their check (invalid
+UTF-8, a boolean of 7) are reported as *bad* and left to the reference decoder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .octets import Mask, Octets, Places, data_of, fixed, lengths_of, not_ascii, not_utf8, offsets_of, slices, with_nulls
+from .arrays import column
+from .octets import Mask, Octets, Places, data_of, fixed, not_ascii, not_utf8, offsets_of, replaced, slices, with_nulls
 from .walk import NULL, Cells
 
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -36,9 +37,7 @@ def allowing(*codes: int) -> Mask:
 
 def simple() -> Mask:
     """Return a table of all constructors except lists, maps and arrays. Described values are not constructors."""
-    table = np.ones(256, np.bool_)
-    table[list(_COMPOUND)] = False
-    return table
+    return ~np.isin(np.arange(256), _COMPOUND)
 
 
 def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = False) -> tuple[pa.Array, Indices]:
@@ -93,7 +92,6 @@ def unfit(buffer: pa.Buffer, cells: Cells, allowed: Mask) -> Indices:
 
 
 def only(code: Octets) -> int | None:
-    """Return the constructor if all have the same one."""
     return int(code[0]) if len(code) and bool((code == code[0]).all()) else None
 
 
@@ -114,9 +112,7 @@ def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
         return with_nulls(base, pa.string(), valid), bad
     shown = _typed(base, pa.string(), valid, wrong)
     part, _ = _base64(buffer, cells.start[wrong], cells.end[wrong])
-    order = np.arange(len(code))
-    order[wrong] = np.arange(len(code), len(code) + len(wrong))
-    return pa.concat_arrays([shown, part]).take(pa.array(order)), bad
+    return replaced(shown, wrong, part), bad
 
 
 def _sliced(buffer: pa.Buffer, cells: Cells, present: Indices, sliced: list[int]) -> tuple[pa.Array, Indices]:
@@ -148,7 +144,7 @@ def _typed(base: pa.Array, type_: pa.DataType, valid: Mask | None, bad: Indices)
         valid = np.ones(len(base), np.bool_) if valid is None else valid.copy()
         valid[bad] = False
         # A later validation would read the bytes of a null, so they are dropped.
-        lengths = np.where(valid, lengths_of(base), 0)
+        lengths = np.where(valid, np.diff(offsets_of(base)), 0)
         starts = offsets_of(base)[:-1].astype(np.int64)
         base = slices(base.buffers()[2], starts, starts + lengths)
     return with_nulls(base, type_, valid)
@@ -160,9 +156,6 @@ def _rows(code: Octets, constructors: Indices) -> Indices:
 
 def _union(left: Indices, right: Indices) -> Indices:
     return np.union1d(left, right) if len(left) and len(right) else left if len(left) else right
-
-
-# --- One writer for each constructor -----------------------------------------------------------------------------------------
 
 
 def _constant(text: str) -> _Writer:
@@ -182,7 +175,6 @@ def _number(kind: str) -> _Writer:
 
 
 def numbers(buffer: pa.Buffer, start: Places, kind: str) -> npt.NDArray[np.generic]:
-    """Read a fixed-width number at each place, in the byte order of this machine."""
     values = fixed(buffer, start, kind)
     return values.astype(values.dtype.newbyteorder("="))
 
@@ -200,13 +192,7 @@ def _uuid(buffer: pa.Buffer, start: Places, end: Places) -> tuple[pa.Array, Indi
     out = np.full((len(start), 36), ord("-"), np.uint8)
     for source, to, width in ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12)):
         out[:, to : to + width] = digits[:, source : source + width]
-    return _of_width(out), _NONE
-
-
-def _of_width(octets: Octets) -> pa.Array:
-    rows, width = octets.shape
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
-    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+    return column(out, 36).view(pa.string()), _NONE
 
 
 _DAY = 86_400_000
@@ -228,7 +214,7 @@ def _timestamp(buffer: pa.Buffer, start: Places, end: Places) -> tuple[pa.Array,
         for digit in range(width - 1, -1, -1):
             out[:, place + digit] = part % 10 + ord("0")
             part //= 10
-    return _of_width(out), bad
+    return column(out, 24).view(pa.string()), bad
 
 
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)

@@ -2,9 +2,9 @@
 clients.
 
 A section of properties or application properties is compared with *shapes* of sections that were walked before. The bytes of
-types and sizes, and the keys, are the same; texts are ASCII at the same places; the bytes of numbers and binaries may be any. The
-comparison is one operation on two large integers. A section of another shape is walked value by value. An unknown form is not
-invalid: the decoder decides.
+types and sizes, and the keys, are the same; texts are ASCII at the same places; the bytes of numbers and binaries may be any.
+The comparison is one operation on two large integers. A section of another shape is walked value by value. An unknown form is
+not invalid: the decoder decides.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ KEPT_SHAPES = 1024  # shapes of all lengths; a full cache is cleared
 OF_ONE_LENGTH = 4  # shapes that are compared before a section is walked
 KEPT_OCTETS = 1024  # bytes of a section whose shape is cached; a longer section is walked each time
 
+#: By the length of a section, descriptor included: a mask of the compared bits, and their expected value.
 shapes: dict[int, list[tuple[int, int]]] = {}
-"""By the length of a section, descriptor included: a mask of the compared bits, and their expected value."""
-_count = 0  # the number of all shapes
+_count = 0  # of all shapes
 
 # The extent of a value, by its constructor: a positive number of bytes in all, or one of these.
 _MISS, _TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL, _BINARY, _LONG_BINARY = range(0, -7, -1)
@@ -60,11 +60,8 @@ def valid(message: bytes) -> bool:
         body = message[position : position + 4]
         if body[:3] == b"\x00\x53\x75":  # data may contain any bytes
             return True
-        if body == b"\x00\x53\x77\xa1":
-            message[position + 5 :].decode()
-            return True
-        if body == b"\x00\x53\x77\xb1":
-            message[position + 8 :].decode()
+        if body in (b"\x00\x53\x77\xa1", b"\x00\x53\x77\xb1"):
+            message[position + (5 if body[3] == 0xA1 else 8) :].decode()
             return True
         return body in (b"", b"\x00\x53\x77\x40", b"\x00\x53\x77\xa0", b"\x00\x53\x77\xb0")
     except (KeyError, IndexError, UnicodeDecodeError):
@@ -83,28 +80,33 @@ def _section(message: bytes, position: int) -> int:
     else:
         raise KeyError
     octets = message[position:end]
-    length = end - position
-    if length <= KEPT_OCTETS:
-        number = int.from_bytes(octets, "big")
-        for mask, wanted in shapes.get(length, ()):
-            if number & mask == wanted:
-                return end
-    _walk(octets)
-    if length <= KEPT_OCTETS:
-        _learn(octets)
+    if len(octets) > KEPT_OCTETS:
+        _walk(octets)
+        return end
+    number = int.from_bytes(octets, "big")
+    for mask, wanted in shapes.get(len(octets), ()):
+        if number & mask == wanted:
+            return end
+    _learn(octets, _walk(octets))
     return end
 
 
-def _walk(octets: bytes) -> None:
-    """Follow the values of a section. Raises KeyError, IndexError or UnicodeDecodeError for an unknown form."""
-    count, position = _begin(octets)
+def _walk(octets: bytes) -> list[tuple[int, int]]:
+    """Follow a section, and return where its values without the keys begin and end.
+
+    Raises KeyError, IndexError or UnicodeDecodeError for an unknown form.
+    """
+    is_short = octets[3] in (0xC0, 0xC1)
+    count, position = (octets[5], 6) if is_short else (int.from_bytes(octets[8:12], "big"), 12)
     if count > MOST_VALUES:
         raise KeyError
+    values = []
     if octets[2] == 0x73:
         if count > len(_FIELDS):
             raise KeyError
         for kinds in _FIELDS[:count]:
-            position = _value(octets, position, kinds)
+            values.append((position, _value(octets, position, kinds)))
+            position = values[-1][1]
     else:
         if count % 2:
             raise KeyError
@@ -115,16 +117,12 @@ def _walk(octets: bytes) -> None:
             after = position + 2 + octets[position + 1]
             keys.add(octets[position + 2 : after].decode())
             position = _value(octets, after, _SIMPLE)
+            values.append((after, position))
         if len(keys) != count // 2:
             raise KeyError
     if position != len(octets):
         raise KeyError
-
-
-def _begin(octets: bytes) -> tuple[int, int]:
-    if octets[3] in (0xC0, 0xC1):
-        return octets[5], 6
-    return int.from_bytes(octets[8:12], "big"), 12
+    return values
 
 
 def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
@@ -150,22 +148,17 @@ def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
     return after
 
 
-def _learn(octets: bytes) -> None:
+def _learn(octets: bytes, values: list[tuple[int, int]]) -> None:
     """Cache the shape of a section that was walked, unless it has a text beyond ASCII."""
     global _count
     mask = bytearray(b"\xff" * len(octets))
-    count, position = _begin(octets)
-    for number in range(count):
-        is_key = octets[2] == 0x74 and number % 2 == 0
-        after = _value(octets, position, _SIMPLE)
+    for position, after in values:
         how = _SIMPLE[octets[position]]
-        if not is_key:
-            start = position + (1 if how > 0 else 2 if how in (_TEXT, _SYMBOL, _BINARY) else 5)
-            text = how in (_TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL)
-            if text and not octets[start:after].isascii():
-                return
-            mask[start:after] = (b"\x80" if text else b"\x00") * (after - start)
-        position = after
+        start = position + (1 if how > 0 else 2 if how in (_TEXT, _SYMBOL, _BINARY) else 5)
+        text = how in (_TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL)
+        if text and not octets[start:after].isascii():
+            return
+        mask[start:after] = (b"\x80" if text else b"\x00") * (after - start)
     if _count >= KEPT_SHAPES:
         shapes.clear()
         _count = 0

@@ -18,9 +18,9 @@ both.
 | map | its JSON | an object (3) |
 | described | its JSON | `{"descriptor": …, "value": …}`, also in an array |
 
-(1) Values that are not numbers are `NaN`, `Infinity` or `-Infinity`, in JSON a string. (2) Years beyond 0 to 9999 have a sign and
-at least six digits. (3) Its names are the texts of the keys (`null` for a null key). If two keys have the same text, it is an
-array of arrays `[key, value]`.
+(1) Values that are not numbers are `NaN`, `Infinity` or `-Infinity`, in JSON a string. (2) Years beyond 0 to 9999 have a sign
+and at least six digits. (3) Its names are the texts of the keys (`null` for a null key). If two keys have the same text, it is
+an array of arrays `[key, value]`.
 
 JSON text is UTF-8 without spaces. Characters beyond ASCII are not escaped.
 """
@@ -52,7 +52,6 @@ def text(value: Any) -> str | None:
 
 
 def to_json(value: Any) -> str:
-    """Return the JSON text of any AMQP value."""
     if isinstance(value, list):
         return _array(to_json(item) for item in value)
     if isinstance(value, (dict, Pairs)):
@@ -70,13 +69,10 @@ def _array(items: Any) -> str:
 
 
 def _map(pairs: list[tuple[Any, Any]]) -> str:
-    names = [text(key) for key, _ in pairs]
-    names = ["null" if name is None else name for name in names]
-    if len(set(names)) < len(names):
+    values = {"null" if (name := text(key)) is None else name: value for key, value in pairs}
+    if len(values) < len(pairs):
         return _array(_array((to_json(key), to_json(value))) for key, value in pairs)
-    entries = (
-        f"{json.dumps(str(name), ensure_ascii=False)}:{to_json(value)}" for name, (_, value) in zip(names, pairs, strict=True)
-    )
+    entries = (f"{json.dumps(str(name), ensure_ascii=False)}:{to_json(value)}" for name, value in values.items())
     return f"{{{','.join(entries)}}}"
 
 

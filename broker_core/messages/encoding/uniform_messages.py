@@ -1,10 +1,10 @@
 """Encoded messages with the same header, as they came: the usual messages of AMQP clients.
 
-Most messages leave soon after they arrived. Taking them out of a record batch costs more than all other work on that way. Without
-this form, the whole way takes twice the time for 100 messages, and 4.5 times for a single message.
+Most messages leave soon after they arrived. Taking them out of a record batch costs more than all other work on that way.
+Without this form, the whole way takes twice the time for 100 messages, and 4.5 times for a single message.
 
-A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: Arrow writes the
-record batch of a sample message once. This *template* gets the length of each later message in place of the sample's.
+A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: Arrow writes
+the record batch of a sample message once. This *template* gets the length of each later message in place of the sample's.
 """
 
 from __future__ import annotations
@@ -33,24 +33,21 @@ _PADDING = [bytes(count) for count in range(8)]
 
 
 class UniformMessages(NamedTuple):
-    """Bare messages, and the header that preceded each of them. The header has no ttl, which needs a column."""
+    """Bare messages with the same header, which has no ttl: that needs a column."""
 
     messages: list[bytes]
     header: HeaderFields
 
     @property
     def num_rows(self) -> int:
-        """The number of messages; named as in a record batch."""
         return len(self.messages)
 
     @property
     def mask(self) -> int:
-        """The mask of the stored columns."""
         return _form(self.header).mask
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
         return sum(map(len, self.messages)) + OBJECT_BYTES * len(self.messages)
 
     @property
@@ -65,17 +62,14 @@ class UniformMessages(NamedTuple):
         return _template(self.header).around(self.messages[0]) if len(self.messages) == 1 else [self.batch.serialize()]
 
     def slice(self, first: int, count: int) -> UniformMessages:
-        """Return consecutive messages."""
         if not first and count == len(self.messages):
             return self
         return UniformMessages(self.messages[first : first + count], self.header)
 
     def take(self, rows: Iterable[int]) -> UniformMessages:
-        """Return the messages with these indexes."""
         return UniformMessages([self.messages[row] for row in rows], self.header)
 
     def leaving(self, attempts: int, *, returned: bool) -> list[bytes]:
-        """Return the complete messages: see `leaving.leaving`."""
         head = headers.write(self.header.priority, self.header.durable, None, attempts, returned)
         return [head + message for message in self.messages]
 

@@ -2,11 +2,11 @@
 decodes them.
 
 The fields of the properties have their types. Application properties map strings to simple values. Texts are UTF-8 and symbols
-ASCII. No map has a key twice, no value is nested deeper than `MAX_DEPTH`, and no section has more than `MAX_ITEMS` values.
+ASCII. No map has a key twice, no value is nested deeper than `MAX_DEPTH`, and no section has more than `MAX_ITEMS` values. A
+data section may contain any bytes.
 
 `shapes` accepts nearly every message of AMQP clients, `unsure` many messages of a column together. Both accept less than the
-decoder. The remaining messages are decoded, and the decoder alone refuses: messages from Flight and from AMQP (`arriving`) follow
-the same rule. A data section may contain any bytes.
+decoder, which alone refuses.
 """
 
 from __future__ import annotations
@@ -29,25 +29,15 @@ from ...amqp.messages import (
 )
 from ...errors import InvalidRequest
 from . import reference, shapes
-from .decoding import MESSAGE_ID, UINT
+from .decoding import CHUNK_ROWS, FIELD_CODES
 from .fields import ALL_FIELDS
 from .maps import check_entries
 from .octets import Mask
-from .rendering import BINARY, STRING, SYMBOL, allowing, simple, unfit
+from .rendering import STRING, simple, unfit
 from .walk import SEQUENCE, VALUE, Cells, MapEntries, Walk, walk_of
-
-CHUNK_ROWS = 1 << 15  # messages of one walk: their data stays near the processor
 
 _DATA_FIRST = bytes((0x00, 0x53, DATA))  # only data sections follow
 _SECTIONS = {PROPERTIES, APPLICATION_PROPERTIES}
-_FIELD = {
-    "message-id": MESSAGE_ID,
-    "binary": allowing(*BINARY),
-    "string": allowing(*STRING),
-    "symbol": allowing(*SYMBOL),
-    "timestamp": allowing(0x83),
-    "uint": allowing(*UINT),
-}
 _VALUE = simple()
 
 
@@ -70,10 +60,8 @@ def invalid(messages: Sequence[bytes]) -> dict[int, RemoteProtocolError]:
 
 
 def check_column(messages: pa.Array) -> None:
-    """Check a binary column (without nulls) of bare messages that a client encoded.
-
-    Raises InvalidRequest for the first invalid message, with its row. An empty message, which has no section, is valid.
-    """
+    """Raise InvalidRequest for the first invalid message that a client encoded. An empty message, which has no section, is
+    valid."""
     for row in np.flatnonzero(unsure(messages)).tolist():
         reason = _refusal(messages[row].as_py())
         if reason:
@@ -103,11 +91,9 @@ _NOT_BARE = {  # by the section's code
     FOOTER: f"a footer {_NO_PART}",
 }
 
-# --- In vectors --------------------------------------------------------------------------------------------------------------
-
 
 def unsure(messages: pa.Array) -> Mask:
-    """Return the mask of messages in a binary column (without nulls) that the vectors cannot accept. `check` decides on these."""
+    """Return the mask of messages that the vectors cannot accept. `check` decides on these."""
     parts = [_unsure(messages.slice(first, CHUNK_ROWS)) for first in range(0, len(messages), CHUNK_ROWS)]
     return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 
@@ -126,7 +112,7 @@ def _unsure(messages: pa.Array) -> Mask:
         check_entries(walk, buffer, with_map, counts, pairs, STRING)
     for field in ALL_FIELDS.values():
         if fields and (cells := fields[field.place]) is not None:
-            _check(walk, buffer, cells, _FIELD[field.wire])
+            _check(walk, buffer, cells, FIELD_CODES[field.wire])
     if value is not None:
         _check(walk, buffer, value, _VALUE)
     return walk.odd

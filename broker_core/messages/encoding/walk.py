@@ -3,10 +3,10 @@
 All messages of a block lie in one buffer, with a cursor for each. The cost of a step is a few vector operations, independent of
 the number of messages. It is lower if all of them have the same constructor at that step, like the messages of one producer.
 
-Nothing here raises. Forms that are too rare for vectors, and damage, are marked *odd* and left to the reference decoder. Cursors
-only move forward, so one comparison proves a whole section. If the cursor stands exactly at the announced end after the announced
-number of elements, no element has left the section. Counts above `MOST_PAIRS` are odd before a step is made, which limits the
-number of steps.
+Nothing here raises. Forms that are too rare for vectors, and damage, are marked *odd* and left to the reference decoder.
+Cursors only move forward, so one comparison proves a whole section. If the cursor stands exactly at the announced end after the
+announced number of elements, no element has left the section. Counts above `MOST_PAIRS` are odd before a step is made, which
+limits the number of steps.
 """
 
 from __future__ import annotations
@@ -59,26 +59,23 @@ _KNOWN[list(_CODES)] = True
 
 @dataclass
 class Cells:
-    """One value of each row: its constructor, and where its bytes begin and end. `code` is 0x40 (null) without a value."""
+    """One value of each row."""
 
-    code: Octets
+    code: Octets  # constructor; 0x40 (null) without a value
     start: Places
     end: Places
 
     @staticmethod
     def none(rows: Places) -> Cells:
-        """Return a cell for each row, all null."""
         return Cells(np.full(len(rows), NULL, np.uint8), rows.copy(), rows.copy())
 
     def put(self, rows: Rows, cells: Cells) -> None:
-        """Set the cells of these rows."""
         if isinstance(rows, slice):
             self.code, self.start, self.end = cells.code, cells.start, cells.end
         else:
             self.code[rows], self.start[rows], self.end[rows] = cells.code, cells.start, cells.end
 
     def clear(self, rows: Mask, places: Places) -> None:
-        """Make the cells of these rows null."""
         self.code[rows] = NULL
         self.start[rows] = self.end[rows] = places[rows]
 
@@ -102,8 +99,6 @@ class Walk:
         self.cursor = first.copy()
         self.odd = np.zeros(len(first), np.bool_)
         self.code = self._descriptors()
-
-    # --- Sections ----------------------------------------------------------------------------------------------------------
 
     def _descriptors(self) -> Octets:
         """Return the code of the section at each cursor (0 at the end of a message), and move the cursor to its value."""
@@ -146,10 +141,7 @@ class Walk:
         return [(code, rows) for code in (DATA, SEQUENCE, VALUE) if (rows := self.rows_of(code)) is not None]
 
     def finish(self) -> None:
-        """Mark messages as odd whose cursor is not at their end."""
         self.odd |= (self.cursor != self.last) | (self.code != 0)
-
-    # --- Values ------------------------------------------------------------------------------------------------------------
 
     def element(self, rows: Rows, place: Places) -> tuple[Octets, Places, Places]:
         """Return constructor, start and end of the value at each place. A value without an extent makes its row odd."""
@@ -178,7 +170,7 @@ class Walk:
         return code, start, end
 
     def value(self, code: int, rows: Rows) -> Cells:
-        """The value of a section with this code, as a whole: the cells of `rows`. The cursors move on."""
+        """Return the whole value of a section with this code. The cursors move on."""
         cells = Cells(*self.element(rows, self.cursor[rows]))
         if CONSTRUCTORS[code]:
             self.require(rows, cells.code, CONSTRUCTORS[code])
@@ -186,12 +178,10 @@ class Walk:
         return cells
 
     def skip(self, code: int) -> None:
-        """Skip a section in the rows that have it, by its size."""
         if (rows := self.rows_of(code)) is not None:
             self.value(code, rows)
 
     def require(self, rows: Rows, code: Octets, constructors: tuple[int, ...]) -> None:
-        """Mark the rows whose constructor is not in `constructors`."""
         fits = code == constructors[0]
         for constructor in constructors[1:]:
             fits |= code == constructor
@@ -224,7 +214,7 @@ class Walk:
         return count, first, end
 
     def fields(self, rows: Rows) -> list[Cells | None]:
-        """Follow the properties: a list of up to 13 fields, each of them over all rows; None for a field of nulls."""
+        """Follow a list of up to 13 fields: the properties, or a header. A field is None if it is null in all rows."""
         count, place, end = self._header(rows, 0xC0, 0xD0)
         self._mark(rows, count > MOST_FIELDS)
         fields: list[Cells | None] = [None] * MOST_FIELDS
@@ -280,7 +270,6 @@ def _within(rows: Rows, inside: npt.NDArray[np.int64]) -> Rows:
 
 
 def walk_of(column: pa.Array) -> tuple[Walk, pa.Buffer]:
-    """Return a walk over a binary column, and the bytes that it reads."""
     bounds = offsets_of(column).astype(np.int64)
     buffer = column.buffers()[2]
     if buffer is None or buffer.size == 0:
