@@ -147,7 +147,7 @@ class Watch:
         troubles = recorder.troubles()
         self._alarms.set_queues(a.ARCHIVE_FAILING, {queue: troubles[queue] for queue in sorted(troubles)[:QUEUES_MAX]})
         self._alarms.set(a.ARCHIVE_BEHIND, recorder.behind())
-        self._alarms.set(a.ARCHIVE_OUTGROWS_DISK, recorder.outgrows_disk())
+        self._alarms.set(a.ARCHIVE_OUTGROWS_DISK, recorder.growth.warning())
 
     def _look_at_files(self) -> None:
         watched = self._watched

@@ -339,17 +339,17 @@ def test_a_disk_that_ends_before_messages_are_old_enough_is_said(tmp_path: Path)
     up, free = [0.0], [100 << 30]
     settings = Settings(data=tmp_path, archive_retention_age_s=30 * DAY_S)
     growth = Growth(str(tmp_path), settings, lambda: up[0], lambda path: free[0])
-    growth.grew(1 << 30)
+    growth.added_bytes += 1 << 30
     up[0] = 300.0
     growth.look()
-    assert growth.full_in_s() is None
+    assert growth.full_in_s is None
     up[0] = DAY_S
     growth.look()
-    assert growth.full_in_s() is None, "100 days are more than 30"
+    assert growth.full_in_s is None, "100 days are more than 30"
     up[0] += 61
     free[0] = 10 << 30
     growth.look()
-    assert growth.full_in_s() == pytest.approx(9.75 * DAY_S, rel=0.01)
+    assert growth.full_in_s == pytest.approx(9.75 * DAY_S, rel=0.01)
     assert "is full in about 9.8 days" in str(growth.warning())
     free[0], up[0] = 100 << 30, up[0] + 61
     growth.look()
@@ -373,8 +373,8 @@ def test_a_disk_that_has_room_for_all_that_the_archive_keeps_is_large_enough(
         growth.change(replace(settings, archive_vacuum_after_s=vacuum_after_days * DAY_S))
         for size[0] in sizes:
             up[0] += 3600.0
-            growth.grew(1 << 30)
-            growth.compacted(compacts << 30)
+            growth.added_bytes += 1 << 30
+            growth.replaced_bytes += compacts << 30
             growth.look()
             assert (growth.warning() is not None) == warns
 

@@ -290,7 +290,7 @@ def test_small_files_are_put_together_old_days_go_and_so_does_what_dead_attempts
     rig.record()
     table = deltalake.DeltaTable(rig.data / "archive" / "q")
     assert table.get_add_actions().num_rows < 6
-    assert rig.recorder._growth._replaced > 0
+    assert rig.recorder.growth.replaced_bytes > 0
     assert sequences(rig.table()) == numbers(range(60))
     orphan = next((rig.data / "archive" / "q").glob("day=*")) / "pass-1-99-dead.parquet"
     orphan.write_bytes(b"left behind")

@@ -137,7 +137,7 @@ def test_the_archive(tmp_path: Path) -> None:
             (tmp_path / "archive").unlink()
             rig.record()
             assert names(rig.service) == set()
-            rig.recorder._growth._full_in_s = 86400.0
+            rig.recorder.growth.full_in_s = 86400.0
             assert names(rig.service) == {"archive-outgrows-disk"}
         finally:
             rig.service.recorder = None

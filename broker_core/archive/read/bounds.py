@@ -1,7 +1,7 @@
 """The rows of an archive table that a read wants: by queue and recording, and by the options of the read.
 
-Files and row groups are judged by the lowest and highest value of a column in them (`Range`), rows one by one (`mask`). Unknown
-values never exclude a file or row group.
+Files and row groups are judged by the lowest and highest value of a column in them, rows one by one. Unknown values never
+exclude a file or row group.
 
 A data directory that was restored from a backup gives recordings the numbers that its original gave other recordings. The table
 has the rows of both, and only the `lineage` distinguishes them. So numbers of recordings always come with their `Lineages`.
@@ -22,8 +22,7 @@ Range = tuple["int | str | None", "int | str | None"]
 #: Takes the name of a column; returns its range, and whether it may contain nulls.
 Ranges = Callable[[str], tuple[Range, bool]]
 
-#: A lineage and the number of its last recording that counts, ascending. Each lineage begins after the last recording of the one
-#: before it.
+#: A lineage and the number of its last recording that counts, ascending. It begins after the last recording of the one before it.
 Lineages = tuple[tuple[str, int], ...]
 
 #: The field of a request for each attribute of `Bounds`.
@@ -50,7 +49,7 @@ def common(left: Lineages, right: Lineages) -> int | None:
 
 
 class Bounds(NamedTuple):
-    """The rows of one queue, by its id, from those recordings of `lineages` that are above `after`.
+    """The rows of one queue from those recordings of `lineages` that are above `after`.
 
     Bounds are inclusive unless stated otherwise. Times are microseconds since 1970 UTC. None: no bound.
     """
@@ -67,7 +66,6 @@ class Bounds(NamedTuple):
     outcome: str | None = None
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the fields of a request for these rows, without the queue's name."""
         fields = {field: getattr(self, name) for name, field in FIELDS.items()}
         return {**fields, "lineages": to_list(self.lineages), "queueId": self.queue_id}
 
@@ -79,7 +77,6 @@ class Bounds(NamedTuple):
         return bounds._replace(after=bounds.after or 0, lineages=lineages_of(bounds.lineages))
 
     def conditions(self) -> list[ColumnRange | RecordingSpans]:
-        """Return the conditions that all rows fulfil, by column."""
         ranges = [
             ColumnRange("queueId", self.queue_id, self.queue_id),
             ColumnRange("sequenceNumber", self.first or None, self.last),
@@ -88,13 +85,14 @@ class Bounds(NamedTuple):
             ColumnRange("outcome", self.outcome, self.outcome),
         ]
         ends = [("", 0), *self.lineages]
-        spans = [(name, max(before, self.after) + 1, last) for (_, before), (name, last) in pairwise(ends)]
-        spans_of_lineages = [
-            (ColumnRange("lineage", name, name), ColumnRange("pass", least, last)) for name, least, last in spans if least <= last
+        spans = [
+            (ColumnRange("lineage", name, name), ColumnRange("pass", max(before, self.after) + 1, last))
+            for (_, before), (name, last) in pairwise(ends)
+            if max(before, self.after) < last
         ]
         return [
             *(column_range for column_range in ranges if column_range.least is not None or column_range.most is not None),
-            RecordingSpans(spans_of_lineages),
+            RecordingSpans(spans),
         ]
 
 
@@ -122,7 +120,6 @@ class ColumnRange(NamedTuple):
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns of the condition."""
         return (self.column,)
 
     def may_hold(self, ranges: Ranges) -> bool:
@@ -162,19 +159,15 @@ class RecordingSpans(NamedTuple):
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns of the condition."""
         return ("lineage", "pass")
 
     def may_hold(self, ranges: Ranges) -> bool:
-        """Return True if rows with values in these ranges may fulfil the condition."""
         return any(all(column_range.may_hold(ranges) for column_range in span) for span in self.spans)
 
     def holds(self, ranges: Ranges) -> bool:
-        """Return True if all rows with values in these ranges fulfil the condition. Nulls never do."""
         return any(all(column_range.holds(ranges) for column_range in span) for span in self.spans)
 
     def mask(self, rows: pa.RecordBatch) -> pa.Array:
-        """Return for each row whether it fulfils the condition; null if a value is null."""
         import pyarrow.compute as pc
 
         mask = pa.repeat(False, rows.num_rows)

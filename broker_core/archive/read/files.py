@@ -1,7 +1,7 @@
 """The files of one table version that may have wanted rows, and their division into tasks.
 
-The table's log has the number of rows of each file, and the lowest and highest values of its columns. Reading it needs
-`deltalake` (delta-rs). A process without it asks the broker.
+The table's log has the number of rows of each file, and the lowest and highest values of its columns. A process without
+`deltalake` asks the broker to read it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ _OPERATIONS = frozenset(
 )
 _UNKNOWN_ROWS = 1 << 20  # of a file without a count in the log
 _FIELDS = ("url", "broker", "queueId", "lineages", "version")  # of a table, in a reply of the broker
-_TIMES = ("enqueuedTime", "settledTime")
 _MILLISECOND = 999  # microseconds that a log may cut off the end of a time
 
 
 class File(NamedTuple):
-    """A file below the table's folder: the number of its rows, wanted or not, and its first and last sequence numbers."""
+    """A file below the table's folder, with all of its rows, wanted or not."""
 
     path: str
     rows: int
-    first: int
+    first: int  # sequence numbers
     last: int
     deletions: Deletions | None = None  # None: all of its rows are in the table
 
@@ -50,17 +49,14 @@ class File(NamedTuple):
 
     @classmethod
     def of_list(cls, values: Sequence[Any]) -> File:
-        """Read the result of `to_list`."""
         path, rows, first, last, version = values
         return cls(path, rows, first, last, None if version is None else Deletions(version))
 
     def share(self, number: int = 0, parts: int = 1) -> FileShare:
-        """Return a share of the file, by default all of it."""
         return FileShare(self.path, number, parts, self.first, self.last, self.deletions)
 
     @property
     def day(self) -> str | None:
-        """The day of arrival of its messages in ISO 8601; None if the path does not contain it."""
         return day_of(self.path)
 
 
@@ -75,26 +71,21 @@ class Table(NamedTuple):
 
     @property
     def last_recording(self) -> int:
-        """Number of the last recording."""
         return self.lineages[-1][1]
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of all recorded rows."""
         return Bounds(self.queue_id, self.lineages)
 
     def of_recording(self, number: int) -> Bounds:
-        """Return the bounds of the rows of one recording."""
         lineages = tuple((name, min(last, number)) for name, last in self.lineages)
         return Bounds(self.queue_id, lineages, after=number - 1)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the fields of a reply to `archive.plan`."""
         return {**dict(zip(_FIELDS, self, strict=True)), "lineages": to_list(self.lineages)}
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> Table:
-        """Read the fields of a reply to `archive.plan`."""
         table = cls(*(fields[name] for name in _FIELDS))
         return table._replace(lineages=lineages_of(table.lineages))
 
@@ -182,36 +173,32 @@ def _below(place: str, paths: Container[str]) -> str:
 
 
 def _wanted(actions: pa.Table, bounds: Bounds) -> Iterator[File]:
+    import pyarrow.compute as pc
+
     names = actions.schema.names
 
-    def column(name: str) -> list[Any]:
+    def column(name: str, unknown: int | None = None) -> list[Any]:
         if name not in names:
-            return [None] * actions.num_rows
+            return [unknown] * actions.num_rows
         values = actions.column(name)
         if pa.types.is_timestamp(values.type):
             values = values.cast(pa.timestamp("us", tz=values.type.tz)).cast(pa.int64())
-        return list(values.to_pylist())
+            if name.startswith("max."):
+                values = pc.add(values, _MILLISECOND)
+        return [unknown if value is None else value for value in values.to_pylist()]
 
     conditions = bounds.conditions()
     ranges: dict[str, list[Range]] = {
-        name: list(zip(column(f"min.{name}"), _greatest(name, column(f"max.{name}")), strict=True))
+        name: list(zip(column(f"min.{name}"), column(f"max.{name}"), strict=True))
         for condition in conditions
         for name in condition.columns
     }
-    paths, rows = column("path"), column("num_records")
-    firsts, lasts = column("min.sequenceNumber"), column("max.sequenceNumber")
-    for index, path in enumerate(paths):
+    paths, rows = column("path"), column("num_records", _UNKNOWN_ROWS)
+    firsts, lasts = column("min.sequenceNumber", 0), column("max.sequenceNumber", 2**62)
+    for index, (path, *numbers) in enumerate(zip(paths, rows, firsts, lasts, strict=True)):
         mine = {name: (condition[index], True) for name, condition in ranges.items()}
         if all(condition.may_hold(mine.__getitem__) for condition in conditions):
-            first = 0 if firsts[index] is None else firsts[index]
-            last = 2**62 if lasts[index] is None else lasts[index]
-            yield File(unquote(path), _UNKNOWN_ROWS if rows[index] is None else rows[index], first, last)
-
-
-def _greatest(column: str, values: list[Any]) -> list[Any]:
-    if column not in _TIMES:
-        return values
-    return [None if value is None else value + _MILLISECOND for value in values]
+            yield File(unquote(path), *numbers)
 
 
 def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[FileShare]]:

@@ -1,6 +1,6 @@
 """The wanted rows of a table's file, as record batches. Row groups are skipped by their statistics, rows by their values.
 
-A file of a table never changes, so a task reads it without asking the broker. `FileShare` names its row groups.
+A file of a table never changes, so a task reads it without asking the broker.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import reduce
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from ...errors import ArchiveUnreachable, InvalidRequest
 from ...stores.credentials import arrow_file_system
 from ...stores.folders import is_local, local_path
 from ..table import layout as table
-from .bounds import Bounds, ColumnRange, Range, RecordingSpans
+from .bounds import Bounds, Range
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 9 << 20  # of a batch, unless a few rows are larger: a size that Spark need not join
@@ -91,7 +92,6 @@ def opened(url: str, path: str) -> Any:
 
 
 def is_folder(url: str) -> bool:
-    """Return True if a URL names a folder that this process can access."""
     return is_local(url) and os.path.isdir(local_path(url))
 
 
@@ -100,34 +100,34 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an open file that are within the bounds and match the selector, in the file's order.
 
-    The batches are input for `table.rows_of_read`. Some have no rows, so that a caller regains control in a long search. A column
-    is left out if it is null in all rows of a row group. Most columns of most messages are, and decoding nulls takes nearly as
-    long as decoding numbers.
+    Some batches have no rows, so that a caller regains control in a long search. A column is left out if it is null in all rows
+    of a row group. Most columns of most messages are, and decoding nulls takes nearly as long as decoding numbers.
 
-    `file` is a result of `opened`. `presence` (a `selectors.Presence`) collects the lookalikes in the compared rows. Raises
-    ArchiveUnreachable if the file cannot be read any further.
+    `presence` (a `selectors.Presence`) collects the lookalikes in the compared rows. Raises ArchiveUnreachable if the file
+    cannot be read any further.
     """
-    names = {column: index for index, column in enumerate(_paths(file.metadata))}
+    import pyarrow.compute as pc
+
+    leaves = file.metadata.schema
+    names = {leaves.column(index).path: index for index in range(file.metadata.num_columns)}
     wanted = [name for name in table.needed(columns) if name in file.schema_arrow.names]
     apply = None if share.deletions is None else share.deletions.applied()
+    conditions = bounds.conditions()
     for group in share.of(file.metadata.num_row_groups):
-        conditions = bounds.conditions()
-        ranges = {
-            name: _range(file.metadata.row_group(group), names.get(name))
-            for condition in conditions
-            for name in condition.columns
-        }
+        metadata = file.metadata.row_group(group)
+        ranges = {name: _range(metadata, names.get(name)) for condition in conditions for name in condition.columns}
         if not all(condition.may_hold(ranges.__getitem__) for condition in conditions):
             continue
         checked = [condition for condition in conditions if not condition.holds(ranges.__getitem__)]
         compared = {*(name for condition in checked for name in condition.columns), *_selected(selector)}
-        present = [name for name in wanted if not _is_null(file.metadata.row_group(group), names.get(name))]
+        present = [name for name in wanted if not _is_null(metadata, names.get(name))]
         needed = [name for name in file.schema_arrow.names if name in {*present, *compared}]
         place = sum(file.metadata.row_group(number).num_rows for number in range(group)) if apply is not None else 0
         for batch in _read(file, group, needed):
             rows = batch if apply is None else apply(place, batch)
             place += batch.num_rows
-            rows = _within(rows, checked)
+            if checked:
+                rows = rows.filter(reduce(pc.and_, (condition.mask(rows) for condition in checked)))
             if selector is not None and rows.num_rows:
                 rows = rows.filter(matching(selector, rows, presence))
             yield rows.select(present)
@@ -136,7 +136,10 @@ def batches(
 def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
     # Not on Arrow's threads, which all tasks of a process share: a task has one processor.
     try:
-        most = _batch_rows(file.metadata.row_group(group), columns)
+        metadata = file.metadata.row_group(group)
+        chunks = (metadata.column(index) for index in range(metadata.num_columns))
+        size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
+        most = min(BATCH_ROWS, 1 + BATCH_BYTES * metadata.num_rows // max(size, 1))
         for batch in file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
             yield from _parts(batch)
     except (OSError, pa.ArrowException) as error:
@@ -151,26 +154,6 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = max(1, BATCH_BYTES * batch.num_rows // batch.nbytes)
     for first in range(0, batch.num_rows, rows):
         yield batch.slice(first, rows)
-
-
-def _batch_rows(group: Any, columns: list[str]) -> int:
-    """Return the number of rows of a row group that make a batch."""
-    chunks = (group.column(index) for index in range(group.num_columns))
-    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
-    rows: int = min(BATCH_ROWS, 1 + BATCH_BYTES * group.num_rows // max(size, 1))
-    return rows
-
-
-def _within(batch: pa.RecordBatch, checked: Sequence[ColumnRange | RecordingSpans]) -> pa.RecordBatch:
-    import pyarrow.compute as pc
-
-    if not checked:
-        return batch
-    mask = None
-    for condition in checked:
-        selection = condition.mask(batch)
-        mask = selection if mask is None else pc.and_(mask, selection)
-    return batch.filter(mask)
 
 
 def _selected(selector: str | None) -> list[str]:
@@ -205,10 +188,6 @@ def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Ar
             part = rows.take(numbers)
             parts.append(numbers.filter(evaluated(part if names is None else part.select(names))))
     return pc.is_in(pc.add(pc.cumulative_sum(pa.repeat(1, rows.num_rows)), -1), value_set=pa.concat_arrays(parts))
-
-
-def _paths(metadata: Any) -> list[str]:
-    return [metadata.schema.column(index).path for index in range(metadata.num_columns)]
 
 
 def _is_null(group: Any, column: int | None) -> bool:

@@ -1,8 +1,8 @@
 """Estimate of when the disk of an archive is full: its free space divided by the growth of the archive.
 
-The disk does not fill up if retention removes as much as is recorded. The archive then holds the messages of the retention time,
-and of one more day, because days are removed as a whole. Until vacuum removes them, it also holds the files of older days and the
-files that compaction has replaced.
+The disk does not fill up if retention removes as much as is recorded. The archive then holds the messages of the retention
+time, and of one more day, because days are removed as a whole. Until vacuum removes them, it also holds the files of older days
+and the files that compaction has replaced.
 """
 
 from __future__ import annotations
@@ -41,29 +41,17 @@ class Growth:
         self._monotonic, self._free_bytes, self._size_of = monotonic, free_bytes, size_of or bytes_below
         self._has, self._measured = 0, -math.inf  # bytes of the archive, and the time of the count
         self._began = self._looked = monotonic()
-        self._bytes = self._replaced = 0
-        self._full_in_s: float | None = None
+        self.added_bytes = 0  # of new files
+        self.replaced_bytes = 0  # of files that compaction has replaced; they stay until the next vacuum
+        self.full_in_s: float | None = None  # None: the disk will not fill up, or nothing is known
 
     def change(self, settings: Settings) -> None:
-        """Apply settings that were read again."""
         self._keeps_s, self._mark = settings.archive_retention_age_s, settings.free_space_mark_bytes
         self._stays_s = settings.archive_vacuum_after_s + VACUUM_S  # that a removed file stays on the disk
 
-    def grew(self, count: int) -> None:
-        """Add bytes of new files."""
-        self._bytes += count
-
-    def compacted(self, replaced: int) -> None:
-        """Add bytes of files that compaction has replaced. They stay until the next vacuum."""
-        self._replaced += replaced
-
-    def full_in_s(self) -> float | None:
-        """Seconds until the disk is full; None if it will not fill up, or if nothing is known."""
-        return self._full_in_s
-
     def warning(self) -> str | None:
         """Return a sentence about a disk that will be full, if the archive has a retention time."""
-        left_s = self._full_in_s
+        left_s = self.full_in_s
         if self._keeps_s is None or left_s is None:
             return None
         return (
@@ -79,25 +67,24 @@ class Growth:
             return
         self._looked = up
         passed = up - self._began
-        if passed < KNOWN_AFTER_S or not self._bytes:
+        if passed < KNOWN_AFTER_S or not self.added_bytes:
             return
         try:
             free = self._free_bytes(self._folder) - self._mark
         except OSError:
             return  # the writer reports it
-        left_s, most = max(0, free) * passed / self._bytes, self._most(passed)
+        left_s, most = max(0, free) * passed / self.added_bytes, self._most(passed)
         # The files are counted only if the result depends on it.
         is_enough = free >= most or (most < math.inf and free >= most - self._size(up))
-        self._full_in_s = None if is_enough else left_s
+        self.full_in_s = None if is_enough else left_s
 
     def _most(self, passed: float) -> float:
         """Return the highest number of bytes in the archive, once retention removes as much as is recorded."""
         if self._keeps_s is None:
             return math.inf
-        return (self._bytes * (self._keeps_s + DAY_S + self._stays_s) + self._replaced * self._stays_s) / passed
+        return (self.added_bytes * (self._keeps_s + DAY_S + self._stays_s) + self.replaced_bytes * self._stays_s) / passed
 
     def _size(self, up: float) -> int:
-        """Return the number of bytes in the archive, counted within the last hour."""
         if self._folder is not None and up >= self._measured + MEASURE_S:
             self._measured, self._has = up, self._size_of(self._folder)
         return self._has

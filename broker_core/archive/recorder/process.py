@@ -1,4 +1,4 @@
-"""The process that writes tables, as the broker sees it: started for the first recording, asked, ended."""
+"""The process that writes tables, as the broker sees it."""
 
 from __future__ import annotations
 
@@ -31,29 +31,26 @@ class RecorderProcess:
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None if none runs."""
         process = self._process
         return None if process is None or process.poll() is not None else process.pid
 
     def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
         """Return the reply to a request. Raises ProcessEnded if the process ended instead; the next request starts another."""
         with self._asking:
-            return self._ask(request, attachments)
-
-    def _ask(self, request: dict[str, Any], attachments: Sequence[bytes]) -> dict[str, Any]:
-        try:
-            process = self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            frames.send(process.stdin, request, attachments)
-            answer = frames.receive(process.stdout)
-        except OSError as error:
-            self._end()
-            raise ProcessEnded(f"the archiver's process cannot be reached: {error}") from error
-        if answer is None:
-            code = self._end()
-            raise ProcessEnded(f"the archiver's process ended, {_how(code)}")
-        return answer.header
+            try:
+                process = self._started()
+                assert process.stdin is not None
+                assert process.stdout is not None
+                frames.send(process.stdin, request, attachments)
+                answer = frames.receive(process.stdout)
+            except OSError as error:
+                self._end()
+                raise ProcessEnded(f"the archiver's process cannot be reached: {error}") from error
+            if answer is None:
+                code = self._end()
+                how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+                raise ProcessEnded(f"the archiver's process ended, {how}")
+            return answer.header
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
@@ -103,7 +100,3 @@ class RecorderProcess:
             self._end()
         finally:
             self._asking.release()
-
-
-def _how(code: int | None) -> str:
-    return f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"

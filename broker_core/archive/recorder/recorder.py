@@ -45,7 +45,7 @@ OFF = "off"
 
 
 class RecordedBroker(Protocol):
-    """The broker of a recorder, by `service.recordings`: a protocol, because the import contract places the service above."""
+    """The broker of a recorder: a protocol, because the import contract places the service above."""
 
     broker_id: str
 
@@ -94,9 +94,10 @@ class Recorder:
         process: RecorderProcess | None = None,
     ) -> None:
         self._host, self._settings, self._monotonic = host, settings, monotonic
-        self.url = url_of(settings)
+        #: A folder or URL. A relative path is below the data directory.
+        self.url = settings.archive if "://" in settings.archive else str(settings.data / settings.archive)
         self._process = process or RecorderProcess(greeting(host, settings))
-        self._growth = Growth(self.url, settings)
+        self.growth = Growth(self.url, settings)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
         self._last = 0  # id of the queue that was recorded last
@@ -104,9 +105,8 @@ class Recorder:
         self._due: list[Backlog] = []  # the due ones of these; the last one is next
         self._looked = -math.inf  # time of the last listing
         self._troubles: dict[int, Trouble] = {}  # by queue's id
-        self._waits: dict[
-            int, tuple[int, float]
-        ] = {}  # by queue's id: since when messages wait, on the wall clock and on the monotonic clock
+        #: By queue's id: since when messages wait, on the wall clock and on the monotonic clock.
+        self._waits: dict[int, tuple[int, float]] = {}
         self._started = monotonic()
         self._others: list[str] = []  # tables of deleted queues, by folder name
         self._listed = -math.inf  # time of that listing
@@ -118,7 +118,6 @@ class Recorder:
         self.recorded = 0  # messages, since the start
 
     def start(self) -> None:
-        """Start the thread. The process starts with the first recording."""
         retention_s = self._settings.archive_retention_age_s
         how_long = "for ever" if retention_s is None else f"for {retention_s / 86400:g} days"
         log.info("settled messages are recorded in %s, and kept there %s (archive_retention_age_s)", self.url, how_long)
@@ -127,7 +126,7 @@ class Recorder:
     def change(self, settings: Settings) -> None:
         """Apply settings that were read again: those in `settings.live`."""
         self._settings = settings
-        self._growth.change(settings)
+        self.growth.change(settings)
 
     def close(self) -> None:
         """End the thread and the process. An unfinished recording continues at the next start."""
@@ -136,9 +135,7 @@ class Recorder:
         if self._thread.ident is not None:
             self._thread.join()
 
-    # ---- reports
     def status(self) -> dict[str, Any]:
-        """Describe the archive: its place, its backlog, its lag and its errors."""
         backlogs, now = self._host.submit(ListBacklogs()), self._host.now()
         return {
             "archive": self.url,
@@ -146,24 +143,23 @@ class Recorder:
             "process": self._process.pid,
             "unrecorded": sum(backlog.rows for backlog in backlogs),
             "unrecordedBytes": sum(backlog.bytes for backlog in backlogs),
-            "lag": max((_lag(backlog, now) for backlog in backlogs), default=0.0),
+            "lag": _lag(backlogs, now),
             "behind": self.behind() is not None,
             "passes": self.recordings,
             "recorded": self.recorded,
-            "diskFullIn": self._growth.full_in_s(),
+            "diskFullIn": self.growth.full_in_s,
             "queues": [self._described(backlog, now) for backlog in backlogs],
         }
 
     def of_queue(self, queue: str) -> dict[str, Any]:
-        """Describe one queue's unrecorded messages."""
         now = self._host.now()
         backlogs = [backlog for backlog in self._host.submit(ListBacklogs()) if backlog.queue == queue]
         troubles = [self._troubles[backlog.queue_id].text for backlog in backlogs if backlog.queue_id in self._troubles]
         return {
             "table": table_url(self.url, queue),
-            "lag": max((_lag(backlog, now) for backlog in backlogs), default=0.0),
+            "lag": _lag(backlogs, now),
             "error": troubles[0] if troubles else None,
-            "diskFullIn": self._growth.full_in_s(),
+            "diskFullIn": self.growth.full_in_s,
         }
 
     def troubles(self) -> dict[str, str]:
@@ -175,15 +171,11 @@ class Recorder:
         return texts
 
     def behind(self) -> str | None:
-        """Describe how far the archive is behind; None if it is not. While a request waits, perhaps for ever, the former backlog
-        still waits."""
+        """Describe how far the archive is behind; None if it is not. While a request waits, perhaps for ever, the former
+        backlog still waits."""
         if self._asking:
             self._look_whether_behind()
         return self._behind
-
-    def outgrows_disk(self) -> str | None:
-        """Return a sentence about a disk that will be full; None if it will not fill up, or if nothing is known."""
-        return self._growth.warning()
 
     def _described(self, backlog: Backlog, now: int) -> dict[str, Any]:
         trouble = self._troubles.get(backlog.queue_id)
@@ -193,11 +185,10 @@ class Recorder:
             "deleted": backlog.departed,
             "unrecorded": backlog.rows,
             "unrecordedBytes": backlog.bytes,
-            "lag": _lag(backlog, now),
+            "lag": _lag([backlog], now),
             "error": None if trouble is None else trouble.text,
         }
 
-    # ---- the thread
     def _run(self) -> None:
         while not self._closing.wait(LOOK_S):
             try:
@@ -223,7 +214,7 @@ class Recorder:
         return self._record(backlog)
 
     def _look(self, up: float) -> None:
-        """List the due queues. This asks the engine for all queues, so it is not repeated for backlog of them."""
+        """List the due queues. This asks the engine for all queues, so it is not repeated for each of them."""
         self._looked, self._backlogs = up, self._host.submit(ListBacklogs())
         before = self._waits
         self._waits = {backlog.queue_id: (backlog.waiting_since, up) for backlog in self._backlogs if backlog.waiting_rows}
@@ -231,7 +222,7 @@ class Recorder:
         waiting = {backlog.queue_id for backlog in self._backlogs}
         self._troubles = {queue_id: trouble for queue_id, trouble in self._troubles.items() if queue_id in waiting}
         self._look_whether_behind()
-        self._growth.look()
+        self.growth.look()
         now = self._host.now()
         due = [backlog for backlog in self._backlogs if self._is_due(backlog, now, up)]
         self._due = sorted(due, key=lambda backlog: (backlog.queue_id <= self._last, backlog.queue_id), reverse=True)
@@ -251,9 +242,8 @@ class Recorder:
 
     def _record(self, backlog: Backlog) -> bool:
         """Carry out one recording. Return False if the process ended, or the table cannot be written."""
-        current = self._host.submit(
-            BeginRecording(backlog.queue_id, RECORDING_ROWS, RECORDING_FILES * self._settings.archive_file_bytes)
-        )
+        most_bytes = RECORDING_FILES * self._settings.archive_file_bytes
+        current = self._host.submit(BeginRecording(backlog.queue_id, RECORDING_ROWS, most_bytes))
         if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
             self._waits.pop(backlog.queue_id, None)  # it has all waiting rows: later settlements start a new wait
         content = None if current is None else self._host.content(backlog, current)
@@ -304,7 +294,7 @@ class Recorder:
     def _note_success(self, backlog: Backlog, answer: dict[str, Any]) -> None:
         self.recordings += 1
         self.recorded += answer["rows"]
-        self._growth.grew(answer["bytes"])
+        self.growth.added_bytes += answer["bytes"]
         if answer["gone"]:
             log.warning(
                 "%s of queue %r settled without an archive, which retention has removed: not recorded",
@@ -320,9 +310,8 @@ class Recorder:
         self._troubles[backlog.queue_id] = Trouble(backlog.queue, text, refused, wait_s, self._monotonic() + wait_s)
 
     def _look_whether_behind(self) -> None:
-        """Update whether the archive is behind."""
         now, limit = self._host.now(), BEHIND * self._settings.archive_after_s + BEHIND_S
-        lag = max((_lag(backlog, now) for backlog in self._backlogs), default=0.0)
+        lag = _lag(self._backlogs, now)
         if lag > limit or (self._behind is not None and lag > max(limit / 2, self._settings.archive_after_s)):
             rows, size = sum(backlog.rows for backlog in self._backlogs), sum(backlog.bytes for backlog in self._backlogs)
             self._behind = f"the archive is {lag:.0f} s behind: {rows} settled messages, {size >> 20} MiB, wait in the journal"
@@ -331,7 +320,6 @@ class Recorder:
 
     @property
     def _keep_from(self) -> float:
-        """Time from which the first maintenance of a table is counted."""
         return self._started + FIRST_KEEP_S - KEEP_S
 
     def _list_tables(self, up: float) -> bool:
@@ -362,9 +350,7 @@ class Recorder:
         # Not a table with an unfinished recording: its rows tell whether the table has it.
         under_way = {table_url(self.url, backlog.queue) for backlog in self._backlogs if backlog.current is not None}
         tables = {url: queue for url, queue in self._tables().items() if url not in under_way}
-        url, queue = next(
-            (table for table in tables.items() if up >= self._kept.get(table[0], self._keep_from) + KEEP_S), (None, None)
-        )
+        url = next((url for url in tables if up >= self._kept.get(url, self._keep_from) + KEEP_S), None)
         if url is None:
             return False
         # Otherwise a power cut might lose the end of a recording whose rows are removed here. The table would then seem to have
@@ -374,7 +360,7 @@ class Recorder:
         vacuum = up >= self._vacuumed.get(url, -math.inf) + VACUUM_S
         request = {
             "op": "keep",
-            "queue": queue,
+            "queue": tables[url],
             "url": url,
             "fileBytes": self._settings.archive_file_bytes,
             "compactFiles": self._settings.archive_compact_files,
@@ -386,7 +372,7 @@ class Recorder:
             return False
         if vacuum:
             self._vacuumed[url] = up
-        self._growth.compacted(answer["replaced"])
+        self.growth.replaced_bytes += answer["replaced"]
         if any(answer.values()):
             log.info(
                 "the table %s: %s put together, %d too old, %d removed from the disk",
@@ -404,18 +390,12 @@ class Recorder:
 
 
 def greeting(host: RecordedBroker, settings: Settings) -> dict[str, Any]:
-    """Return the first message to the process."""
     return {"data": str(settings.data), "broker": host.broker_id}
 
 
-def url_of(settings: Settings) -> str:
-    """Return the archive's folder or URL. A relative path is below the data directory."""
-    return settings.archive if "://" in settings.archive else str(settings.data / settings.archive)
-
-
-def _lag(backlog: Backlog, now: int) -> float:
+def _lag(backlogs: Sequence[Backlog], now: int) -> float:
     """Return the seconds that the oldest message has waited."""
-    return 0.0 if backlog.since == NEVER else max(0.0, (now - backlog.since) / 1e6)
+    return max((max(0.0, (now - backlog.since) / 1e6) for backlog in backlogs if backlog.since != NEVER), default=0.0)
 
 
 def _request(

@@ -1,7 +1,7 @@
 """The process that writes tables: requests on stdin, replies on stdout, one after another. `penstock archiver` runs it.
 
-It ends when stdin ends, and so with its parent. It then leaves a file that no commit names, or a commit without a reply. The next
-process handles both.
+It ends when stdin ends, and so with its parent. It then leaves a file that no commit names, or a commit without a reply. The
+next process handles both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ Step = Callable[[str], None]
 
 
 def run() -> int:
-    """Serve the process that started this one until it closes stdin."""
     step_back(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])  # a broker blocks them
@@ -75,21 +74,17 @@ class RecorderWorker:
 
     def answer(self, request: ChildFrame) -> dict[str, Any]:
         """Carry out a request. A reply with an `error` has `refused` if an operator must act."""
-        answer = self._answered(request)
-        if "error" in answer:
-            self._stores.pop(request.header["url"], None)  # table and credentials may have changed
-        return answer
-
-    def _answered(self, request: ChildFrame) -> dict[str, Any]:
         try:
             return _REQUESTS[request.header["op"]](self, request)
         except TableRefused as error:
-            return {"error": str(error), "refused": True}
+            answer = {"error": str(error), "refused": True}
         except (TableUnreachable, PenstockError, OSError) as error:
-            return {"error": short(error) if isinstance(error, OSError) else str(error), "refused": False}
+            answer = {"error": short(error) if isinstance(error, OSError) else str(error), "refused": False}
         except Exception as error:
             log.exception("a request of the broker's failed: %s", request.header["op"])
-            return {"error": f"{type(error).__name__}: {error}", "refused": False}
+            answer = {"error": f"{type(error).__name__}: {error}", "refused": False}
+        self._stores.pop(request.header["url"], None)  # table and credentials may have changed
+        return answer
 
     def _record(self, request: ChildFrame) -> dict[str, Any]:
         header = request.header
@@ -136,7 +131,6 @@ class RecorderWorker:
         }
 
     def _keep(self, request: ChildFrame) -> dict[str, Any]:
-        """Keep a table small: merge small files, remove old days and unneeded files."""
         header = request.header
         answer = {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
         try:
@@ -155,7 +149,6 @@ class RecorderWorker:
         return answer
 
     def _tables(self, request: ChildFrame) -> dict[str, Any]:
-        """Return the names in the archive that may be tables, of any queue."""
         return {"names": names_in(request.header["url"])}
 
 

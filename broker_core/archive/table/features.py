@@ -1,7 +1,7 @@
 """Features of a Delta table, which any writer can turn on. A read supports some features, and a commit supports some.
 
-Other features are refused, because their rules for readers or writers are unknown. The error names the table, the feature and the
-command of Spark SQL that removes the feature. Needs a table that deltalake has opened.
+Other features are refused, because their rules for readers or writers are unknown. The error names the table, the feature and
+the command of Spark SQL that removes the feature.
 """
 
 from __future__ import annotations
@@ -61,12 +61,8 @@ _MAPPING = "delta.columnMapping.mode"
 _FORGETS = "delta.setTransactionRetentionDuration"
 
 
-def check_readable(table: Any, url: str) -> None:
+def check_readable(table: Any, url: str, instead: str = _SPARK_READS) -> None:
     """Check that the rows of a table can be read correctly. Raises ArchiveUnsupported."""
-    _check_reader(table, url, _SPARK_READS)
-
-
-def _check_reader(table: Any, url: str, instead: str) -> None:
     protocol, properties = table.protocol(), table.metadata().configuration
     version = protocol.min_reader_version
     features = {*(protocol.reader_features or ()), *_implied(_OF_READER, version, MAX_READER)}
@@ -78,7 +74,7 @@ def _check_reader(table: Any, url: str, instead: str) -> None:
 
 def check_writable(table: Any, url: str) -> None:
     """Check that rows can be added to a table, and its files merged, by the rules of the table. Raises ArchiveUnsupported."""
-    _check_reader(table, url, _AWAY)
+    check_readable(table, url, _AWAY)
     protocol, properties = table.protocol(), table.metadata().configuration
     version = protocol.min_writer_version
     features = {*(protocol.writer_features or ()), *_implied(_OF_WRITER, version, MAX_WRITER)}
@@ -86,15 +82,11 @@ def check_writable(table: Any, url: str) -> None:
     for name, expression in properties.items():
         if name.startswith(_CONSTRAINT):
             constraint = name.removeprefix(_CONSTRAINT)
-            raise _refusal(
-                url, f"has the check constraint {constraint!r} ({expression})", f"`ALTER TABLE … DROP CONSTRAINT {constraint}`"
-            )
+            remedy = f"`ALTER TABLE … DROP CONSTRAINT {constraint}`"
+            raise _refusal(url, f"has the check constraint {constraint!r} ({expression})", remedy)
     if _FORGETS in properties:  # a recording that was committed before a crash would be committed again after it
-        raise _refusal(
-            url,
-            f"forgets by its property {_FORGETS} which messages are recorded",
-            f"`ALTER TABLE … UNSET TBLPROPERTIES ('{_FORGETS}')`",
-        )
+        remedy = f"`ALTER TABLE … UNSET TBLPROPERTIES ('{_FORGETS}')`"
+        raise _refusal(url, f"forgets by its property {_FORGETS} which messages are recorded", remedy)
     for field in table.schema().fields:
         for key, rule in _RULES.items():
             if any(name.startswith(key) for name in field.metadata):

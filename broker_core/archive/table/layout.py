@@ -1,12 +1,11 @@
 """Layout of an archive table: columns, partition, Parquet files, folders, and the conversion of rows to those of a read.
 
-A row holds a message in the form of the journal, columnar or encoded (see `messages.columns`), so that it can be sent again byte
-for byte. It also holds the outcome of the message and its circumstances. `rows_of_read` returns rows as a broker sends them for
-`stored: true`, and `messages.assembly.converted` computes the columns that the table does not store.
+A row holds a message in the form of the journal, columnar or encoded, so that it can be sent again byte for byte. It also holds
+the outcome of the message and its circumstances.
 
-The table is a persisted format that other programs read. To change it: add a nullable column to those of a read, and to `ADDED`,
-nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column never
-changes its type, and is never removed.
+The table is a persisted format that other programs read. To change it: add a nullable column to those of a read, and to
+`ADDED`, nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column
+never changes its type, and is never removed.
 """
 
 from __future__ import annotations
@@ -23,21 +22,16 @@ from ...messages import assembly
 from ...messages.columns import COLUMNS as MESSAGE
 from ...messages.columns import arrow_schema
 
-# ---- columns
-
 #: Columns that a read has and the table does not: all of its rows are archived, and cannot be settled.
 _NOT_IN_TABLE = ("state", "delivery")
 STATE = "archived"
 
-#: Columns of messages in the table, in the form in which they are stored.
 STORED: tuple[str, ...] = tuple(name for name in MESSAGE if name not in _NOT_IN_TABLE)
 #: The table's own. `queueId`: a queue that is declared again under an old name has a new id, and numbers from 0. `pass`: the
 #: number of the recording, which is one commit. `lineage`: the lineage of the data directory that wrote the row.
 OWN: dict[str, pa.DataType] = {"queueId": pa.int64(), "pass": pa.int64(), "lineage": pa.string()}
-#: Columns that tables of earlier versions may lack. Version 1 has all of its columns.
+#: Columns that tables of earlier versions may lack.
 ADDED: frozenset[str] = frozenset()
-
-# ---- partition
 
 #: The partition column: the day of `enqueuedTime` in UTC. A file has its value in the path, not in a column.
 DAY = "day"
@@ -46,7 +40,6 @@ _DAY_US = 24 * 3600 * 1_000_000
 
 
 def partition_folder(day: str) -> str:
-    """Return the folder of a day's files below the table's folder."""
     return f"{DAY}={day}"
 
 
@@ -75,7 +68,6 @@ def by_day(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def with_day(rows: pa.Table, day: str) -> pa.Table:
-    """Return rows of a file as rows of the table."""
     days = pa.repeat(pa.scalar(day).cast(pa.date32()), rows.num_rows)
     return pa.table([*rows.columns, days], schema=SCHEMA)
 
@@ -99,8 +91,6 @@ FILE_SCHEMA: pa.Schema = pa.schema(
 )
 SCHEMA: pa.Schema = FILE_SCHEMA.append(pa.field(DAY, pa.date32(), nullable=False))
 
-# ---- Parquet files
-
 #: Rows of a row group. A reader takes all or none of a group, so a task of a read may be as small.
 ROW_GROUP_ROWS = 1 << 17
 ROW_GROUP_BYTES = 64 << 20  # before compression, if those are fewer rows
@@ -117,7 +107,6 @@ LOG_STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "q
 
 
 def file_options() -> dict[str, Any]:
-    """Return the options of pyarrow's Parquet writer for the table's files."""
     return {
         "compression": COMPRESSION,
         "compression_level": COMPRESSION_LEVEL,
@@ -132,8 +121,6 @@ def _leaves(without: frozenset[str]) -> list[str]:
     is_map = {name: pa.types.is_map(FILE_SCHEMA.field(name).type) for name in names}
     return [f"{name}{leaf}" for name in names for leaf in (_LEAVES_OF_MAP if is_map[name] else ("",))]
 
-
-# ---- folders
 
 FOLDER_BYTES = 200  # of a folder's name; file systems allow 255
 _HASH_DIGITS = 16
@@ -160,11 +147,7 @@ def folder_name(queue: str) -> str:
 
 
 def table_url(archive: str, queue: str) -> str:
-    """Return the folder or URL of a queue's table, below that of the archive."""
     return f"{archive.rstrip('/')}/{folder_name(queue)}"
-
-
-# ---- rows
 
 
 def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -> assembly.Payload:
@@ -194,13 +177,11 @@ def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa
     lacks is null. `assembly.converted` turns the result into `columns`.
     """
     schema = arrow_schema(assembly.needed(columns), stored=True)
-    count = rows.num_rows
+    count, constants = rows.num_rows, {"state": STATE, "queue": queue}
     arrays = []
     for field in schema:
-        if field.name == "state":
-            arrays.append(assembly.constant(STATE, field.type, count))
-        elif field.name == "queue":
-            arrays.append(assembly.constant(queue, field.type, count))
+        if field.name in constants:
+            arrays.append(assembly.constant(constants[field.name], field.type, count))
         elif field.name in rows.schema.names:
             arrays.append(_typed(rows.column(field.name), field.type))
         else:
@@ -215,9 +196,7 @@ def _typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         return _typed(array.dictionary_decode(), wanted)
     if pa.types.is_map(wanted) and pa.types.is_map(array.type):
-        entries = pa.StructArray.from_arrays(
-            [_typed(array.keys, wanted.key_type), _typed(array.items, wanted.item_type)],
-            fields=[wanted.key_field, wanted.item_field],
-        )
+        children = [_typed(array.keys, wanted.key_type), _typed(array.items, wanted.item_type)]
+        entries = pa.StructArray.from_arrays(children, fields=[wanted.key_field, wanted.item_field])
         return pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [entries])
     return array.cast(wanted)

@@ -59,8 +59,15 @@ class TableUnreachable(Exception):
     """The folder or store cannot be written now."""
 
 
+@contextlib.contextmanager
+def _reaching(failure: str) -> Iterator[None]:
+    try:
+        yield
+    except (DeltaError, OSError, ValueError) as error:
+        raise TableUnreachable(f"{failure}: {short(error)}") from error
+
+
 def application(broker_id: str, lineage: str, queue_id: int) -> str:
-    """Name the application whose transactions are the recordings of a queue."""
     return f"penstock/{broker_id}/{lineage}/{queue_id}"
 
 
@@ -101,7 +108,7 @@ class QueueTable:
         return deltalake.DeltaTable(self.url, storage_options=self._store.options)
 
     def _create(self, broker_id: str, queue: str) -> deltalake.DeltaTable:
-        try:
+        with _reaching(f"the table {self.url} cannot be made"):
             self._store.prepare()
             deltalake.DeltaTable.create(
                 self.url,
@@ -116,9 +123,7 @@ class QueueTable:
             )
             created = self._open()
             self._store.sync_log(created.version())
-            return created
-        except (DeltaError, OSError, ValueError) as error:
-            raise TableUnreachable(f"the table {self.url} cannot be made: {short(error)}") from error
+        return created
 
     def _check(self, broker_id: str, queue: str | None) -> None:
         metadata = self._table.metadata()
@@ -140,14 +145,11 @@ class QueueTable:
                 f"the table {self.url} is partitioned by {metadata.partition_columns}, not by {table.PARTITION}{_WAY_OUT}"
             )
         existing = {field.name: field for field in self._table.schema().fields}
-        ours = deltalake.Schema.from_arrow(table.SCHEMA).fields
-        for field in ours:
+        for field in deltalake.Schema.from_arrow(table.SCHEMA).fields:
             column = existing.pop(field.name, None)
-            if column is None and field.name in table.ADDED:
-                continue
-            if column is None:
+            if column is None and field.name not in table.ADDED:
                 raise TableRefused(f"the table {self.url} has no column {field.name!r} any more{_WAY_OUT}")
-            if column.type != field.type:
+            if column is not None and column.type != field.type:
                 raise TableRefused(
                     f"the column {field.name!r} of the table {self.url} is {column.type}, not {field.type}{_WAY_OUT}"
                 )
@@ -210,11 +212,9 @@ class QueueTable:
             max_commit_retries=RETRIES,
             app_transactions=[Transaction(application_id, number)],
         )
-        try:
+        with _reaching(f"nothing could be committed to the table {self.url}"):
             self._add_columns()
             self._commit(files, [], properties)
-        except (DeltaError, OSError, ValueError) as error:
-            raise TableUnreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
         return self._table.version()
 
     def _after_commit(self, before: int) -> None:
@@ -242,7 +242,6 @@ class QueueTable:
         return sorted(map(TableFile, paths, actions["size_bytes"].to_pylist(), days, has_deletions))
 
     def small_files(self, file_bytes: int) -> int:
-        """Return the number of small files that could be merged."""
         return sum(map(len, compaction.small(self._members(), file_bytes)))
 
     def compact(self, file_bytes: int) -> int:
@@ -266,7 +265,6 @@ class QueueTable:
         return gone
 
     def _commit(self, new: Sequence[DataFile], old: Sequence[TableFile], properties: CommitProperties) -> None:
-        """Add files, and remove the files that they replace."""
         for file in new:
             if not self._store.exists(file.path):
                 raise OSError(
@@ -313,22 +311,20 @@ class QueueTable:
             )
             return 0
         before = self._table.version()
-        try:
+        with _reaching(f"old days of the table {self.url} could not be removed"):
             self._table.delete(
                 table.before(keep_from),
                 commit_properties=CommitProperties(custom_metadata={BROKER: "retention"}),
                 post_commithook_properties=_NOTHING_BESIDE,
             )
             self._after_commit(before)
-        except (DeltaError, OSError, ValueError) as error:
-            raise TableUnreachable(f"old days of the table {self.url} could not be removed: {short(error)}") from error
         return len(old)
 
     def vacuum(self, age_s: float) -> int:
         """Remove the files of interrupted attempts, and files that were in no version of the last `age_s` seconds. Return how
         many."""
         before = self._table.version()
-        try:
+        with _reaching(f"the table {self.url} could not be cleaned up"):
             self._store.sync_log(before)  # a removed file may be needed again if the commit that removed it is lost
             hours = math.ceil(age_s / 3600)  # rounded up: delta-rs counts in hours, and a read may take `age_s` seconds
             self._remember_for(hours)
@@ -341,8 +337,6 @@ class QueueTable:
                 post_commithook_properties=_NOTHING_BESIDE,
             )
             self._after_commit(before)
-        except (DeltaError, OSError, ValueError) as error:
-            raise TableUnreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
         return len(gone)
 
     def _is_property_on(self, name: str, *, default: bool) -> bool:

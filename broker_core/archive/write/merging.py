@@ -91,7 +91,6 @@ class _OpenInput:
 
 
 def merged(sources: Sequence[MergeInput]) -> Iterator[pa.Table]:
-    """Yield the rows of all files in the order of `COLUMNS`."""
     waiting = sorted(((*source.ends, number) for number, source in enumerate(sources) if source.ends is not None), reverse=True)
     opened: list[_OpenInput] = []
     while waiting or opened:

@@ -1,5 +1,4 @@
-"""Parquet files of a recording: compressed, sorted by sequence number, one file for each day, with statistics for the table's
-log."""
+"""Parquet files of a recording: sorted by sequence number, one file for each day, with statistics for the table's log."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -30,12 +29,11 @@ class DataFile:
     rows: int
     bytes: int
     statistics: str  # as the table's log has them
-    modified_ms: int = field(default=0)
+    modified_ms: int
 
 
 def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: int) -> list[DataFile]:
-    """Write rows of the table's schema to files of about `file_bytes`, with names that begin with `name`. Return when they are
-    stored.
+    """Write rows to files of about `file_bytes`, with names that begin with `name`. Return when they are stored.
 
     After a failure, the files written so far are removed if possible. Otherwise vacuum removes them.
     """
@@ -43,7 +41,7 @@ def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: 
     paths: list[str] = []
     writer: _FileWriter | None = None
     syncs: list[Future[None]] = []
-    syncing = ThreadPoolExecutor(1, "sync")  # of file_writer file, while the next file_writer is written
+    syncing = ThreadPoolExecutor(1, "sync")  # of a file, while the next one is written
 
     def finished(file_writer: _FileWriter) -> None:
         written.append(file_writer.finish())
@@ -136,16 +134,13 @@ class _FileWriter:
         size = self._file.tell()
         self._file.close()
         metadata: Any = self._metadata[0]
-        return DataFile(self._path, self.day, metadata.num_rows, size, _statistics(metadata), _now_ms())
+        now_ms = int(datetime.now(timezone.utc).timestamp() * 1000)
+        return DataFile(self._path, self.day, metadata.num_rows, size, _statistics(metadata), now_ms)
 
     def abandon(self) -> None:
         self._thread.shutdown()
         with contextlib.suppress(Exception):
             self._file.close()
-
-
-def _now_ms() -> int:
-    return int(datetime.now(timezone.utc).timestamp() * 1000)
 
 
 def _statistics(metadata: Any) -> str:
@@ -155,12 +150,11 @@ def _statistics(metadata: Any) -> str:
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for name in table.LOG_STATISTICS:
-        columns = [metadata.row_group(number).column(places[name]).statistics for number in range(metadata.num_row_groups)]
-        nulls[name] = sum(column_statistics.null_count for column_statistics in columns)
-        bounded = [column_statistics for column_statistics in columns if column_statistics.has_min_max]
-        if bounded and len(bounded) == len(columns):
-            least[name] = _in_log(min(column_statistics.min for column_statistics in bounded))
-            most[name] = _in_log(max(column_statistics.max for column_statistics in bounded))
+        groups = [metadata.row_group(number).column(places[name]).statistics for number in range(metadata.num_row_groups)]
+        nulls[name] = sum(group.null_count for group in groups)
+        if groups and all(group.has_min_max for group in groups):
+            least[name] = _in_log(min(group.min for group in groups))
+            most[name] = _in_log(max(group.max for group in groups))
     return json.dumps({"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls})
 
 

@@ -57,7 +57,6 @@ class RecordingRows:
             yield table.rows(messages, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
 
     def present(self) -> RowSet:
-        """Return the rows whose payloads are in the journal."""
         return RowSet.of((block.number, rows) for block, rows in self._parts())
 
     def _parts(self) -> Iterator[tuple[Block, Any]]:

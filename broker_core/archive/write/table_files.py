@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
@@ -25,40 +25,6 @@ _COLOURS = re.compile("\x1b\\[[0-9;]*m|↳")
 _BEGIN, _END = 150, 450  # characters of a long text that `short` keeps
 
 
-class TableStore(Protocol):
-    """The files of one table. Paths are below its folder."""
-
-    url: str
-    options: dict[str, str] | None  # delta-rs's storage options
-
-    def prepare(self) -> None:
-        """Prepare the place of a new table."""
-
-    def create(self, path: str) -> Any:
-        """Open a new file for writing."""
-
-    def start_sync(self, path: str) -> None:
-        """Let the disk begin with the written bytes of a file, and return: a later `sync` then takes less time."""
-
-    def open(self, path: str) -> Any:
-        """Open a file for reading."""
-
-    def exists(self, path: str) -> bool:
-        """Return True if a file exists."""
-
-    def sync(self, path: str) -> None:
-        """Return when a closed file, and its name, are on the disk."""
-
-    def sync_log(self, version: int) -> None:
-        """Return when all commits up to this version, the table's newest, are on the disk. Any program may have made them."""
-
-    def set_aside_torn(self, durable: int) -> list[str]:
-        """Set aside torn commits above version `durable`, and torn checkpoints. Return their names."""
-
-    def remove(self, path: str) -> None:
-        """Remove a file that is in no commit."""
-
-
 def short(error: Exception) -> str:
     """Return an error's text on one line, without delta-rs's colours. A long text is reduced to its beginning, and its end with
     the cause."""
@@ -67,7 +33,6 @@ def short(error: Exception) -> str:
 
 
 def store_of(url: str) -> TableStore:
-    """Return the store of a table's URL or path."""
     return FolderTableStore(Path(local_path(url))) if is_local(url) else ObjectTableStore(url)
 
 
@@ -81,7 +46,7 @@ def names_in(archive: str) -> list[str]:
 
 
 class FolderTableStore:
-    """A folder of this host."""
+    """The files of one table in a folder of this host. Paths are below the folder."""
 
     def __init__(self, path: Path) -> None:
         self.url = str(path)
@@ -90,12 +55,10 @@ class FolderTableStore:
         self._synced = -1  # the log is on the disk up to this version
 
     def prepare(self) -> None:
-        """Create the folders of a new table. Their names are on the disk afterwards."""
         make_folders(self._path / LOG)
         self._synced = -1
 
     def create(self, path: str) -> Any:
-        """Open a new file for writing. Its folder is on the disk first."""
         make_folders(self._path / Path(path).parent)
         # Arrow's file: a file of Python would wait for the interpreter's lock at each written page.
         return pa.OSFile(str(self._path / path), "wb")
@@ -106,11 +69,9 @@ class FolderTableStore:
             start_sync(file.fileno())
 
     def open(self, path: str) -> Any:
-        """Open a file for reading."""
         return open(self._path / path, "rb")
 
     def exists(self, path: str) -> bool:
-        """Return True if a file exists."""
         return (self._path / path).exists()
 
     def sync(self, path: str) -> None:
@@ -119,7 +80,8 @@ class FolderTableStore:
         sync((self._path / path).parent)
 
     def sync_log(self, version: int) -> None:
-        """Return when all commits up to this version are on the disk. Commits before the newest checkpoint are not needed."""
+        """Return when all commits up to this version, which any program may have made, are on the disk. Commits before the
+        newest checkpoint are not needed."""
         if version <= self._synced:
             return
         log = self._path / LOG
@@ -154,7 +116,6 @@ class FolderTableStore:
             return 0
 
     def remove(self, path: str) -> None:
-        """Remove a file that is in no commit."""
         (self._path / path).unlink(missing_ok=True)
 
 
@@ -177,7 +138,7 @@ def _system(url: str) -> Any:
 
 
 class ObjectTableStore:
-    """A prefix of an object store, accessed as delta-rs accesses it. A closed object is durable."""
+    """The files of one table in an object store, accessed as delta-rs accesses it. A closed object is durable."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -188,18 +149,15 @@ class ObjectTableStore:
         """Do nothing: an object store has no folders."""
 
     def create(self, path: str) -> Any:
-        """Open a new object for writing. It exists once it is closed."""
         return self._files.open_output_stream(path)
 
     def start_sync(self, path: str) -> None:
         """Do nothing."""
 
     def open(self, path: str) -> Any:
-        """Open an object for reading."""
         return self._files.open_input_file(path)
 
     def exists(self, path: str) -> bool:
-        """Return True if an object exists."""
         return bool(self._files.get_file_info(path).type == FileType.File)
 
     def sync(self, path: str) -> None:
@@ -209,9 +167,10 @@ class ObjectTableStore:
         """Do nothing."""
 
     def set_aside_torn(self, durable: int) -> list[str]:
-        """Return nothing: an object is whole or absent."""
         return []
 
     def remove(self, path: str) -> None:
-        """Remove an object that is in no commit."""
         self._files.delete_file(path)
+
+
+TableStore: TypeAlias = FolderTableStore | ObjectTableStore
