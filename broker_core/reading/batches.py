@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .. import errors
@@ -33,7 +34,7 @@ _ALWAYS = ("message", *_ADDED_TO)
 
 
 class _Output(NamedTuple):
-    """The batches that a reader wants."""
+    """The wanted batches: arguments of `record_batches`."""
 
     columns: Sequence[str]
     queue: str
@@ -54,9 +55,9 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield record batches of exactly `columns.arrow_schema(columns, stored=stored)`, in the order of the slices.
 
-    Columns that a message's form does not hold are converted, or with `stored` null. Messages that cannot be converted are passed
-    to `set_aside`, as sequence number → reason, and left out. Without `set_aside` they have nulls and an `error`, as do archived
-    messages whose record is damaged. Any other damaged record raises DamagedMessages.
+    Columns that a message's form does not hold are converted, or with `stored` null. Messages that cannot be converted are
+    passed to `set_aside`, as sequence number → reason, and left out. Without `set_aside` they have nulls and an `error`, as do
+    archived messages whose record is damaged. Any other damaged record raises DamagedMessages.
     """
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, SMALL_ROWS, ended=set_aside is None)
     output = _Output(columns, queue, delivery, stored, set_aside)
@@ -89,7 +90,8 @@ def _columns_of_record(columns: Container[str], read: Callable[[int], pa.RecordB
 def _measured(
     journal: Records, slices: Iterable[BlockSlice], columns: Container[str], queue: str, large: int, *, ended: bool
 ) -> Iterator[tuple[_Item, int, int, bool, bool]]:
-    """Yield the rows of each record with their measures for `assembly.grouped`. With `ended`, damaged archived rows become nulls.
+    """Yield the rows of each record with their measures for `assembly.grouped`. With `ended`, damaged archived rows become
+    nulls.
 
     A record counts as large from `large` rows on.
     """
@@ -112,11 +114,11 @@ def _measured(
 
 
 def _assembled(payload: assembly.Payload, group: list[_Item], output: _Output) -> assembly.Payload:
-    """Add the broker's columns to the taken rows of a group."""
     columns, queue, delivery, stored, set_aside = output
     names, parts = set(columns), _parts(group)
-    first = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
-    sequence: Any = np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]) if first is None else first
+    sequence: Any = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
+    if sequence is None:
+        sequence = _sequences(parts)
     time: Any = group[0][1].extent.time
     if len(group) > 1 and "enqueuedTime" in names:
         time = np.repeat([record_rows.extent.time for _, record_rows in group], [record_rows.rows for _, record_rows in group])
@@ -132,7 +134,7 @@ def _assembled(payload: assembly.Payload, group: list[_Item], output: _Output) -
             "state": _names(_join(parts, "state"), _STATE_NAMES) if "state" in names else None,
             "outcome": _names(_join(parts, "outcome"), _OUTCOME_NAMES) if "outcome" in names else None,
             "settledTime": _settled(parts) if "settledTime" in names else None,
-            "delivery": _deliveries(delivery, parts) if "delivery" in names and delivery else None,
+            "delivery": delivery_column(delivery, _sequences(parts)) if "delivery" in names and delivery else None,
             "error": _errors(parts, group[0][1].error) if "error" in names else None,
             "holder": _holders(parts) if "holder" in names else None,
         },
@@ -150,12 +152,10 @@ _Part = tuple[BlockSlice, slice]  # a slice of a block, and the indexes of neigh
 
 
 def _is_annotated(group: list[_Item], columns: Container[str]) -> bool:
-    """Return True if annotations are wanted, and the broker adds some to any of the rows."""
     return any(name in columns for name in _ADDED_TO) and any(block_slice.annotated for block_slice, _ in group)
 
 
 def _joined(group: list[_Item], columns: Container[str]) -> pa.RecordBatch:
-    """Take all rows, as one batch."""
     # All rows are taken together: one after another, between other work, they would miss the processor's caches.
     payload = _taken([record_rows for _, record_rows in group])
     return overlaid(payload, _overlays(group)) if _is_annotated(group, columns) else payload
@@ -166,16 +166,13 @@ def _stacked(group: list[_Item], columns: Container[str]) -> pa.Table:
     if _is_annotated(group, columns):
         return assembly.stacked([_joined(group, columns)])
     batches: list[pa.RecordBatch] = []
-    for is_small, some in groupby(
-        (record_rows for _, record_rows in group), key=lambda record_rows: record_rows.rows < SMALL_ROWS
-    ):
-        taken = list(some)
-        batches += [_taken(taken)] if is_small else [record_rows.taken() for record_rows in taken]
+    for is_small, items in groupby(group, key=lambda item: item[1].rows < SMALL_ROWS):
+        some = [record_rows for _, record_rows in items]
+        batches += [_taken(some)] if is_small else [record_rows.taken() for record_rows in some]
     return assembly.stacked(batches)
 
 
 def _taken(group: list[RecordRows]) -> pa.RecordBatch:
-    """Take all rows, as one batch."""
     if len(group) > 1:
         scattered = [(record_rows.record, record_rows.scattered) for record_rows in group if record_rows.scattered is not None]
         together = gathered(scattered) if len(scattered) == len(group) else None
@@ -209,15 +206,10 @@ def _join(parts: list[_Part], name: str) -> Any:
 
 
 def _overlays(group: list[_Item]) -> dict[int, list[bytes]]:
-    """Return the annotations to add, by row of the whole batch."""
     overlays, first = {}, 0
     for block_slice, record_rows in group:
-        overlays.update(
-            {
-                first + row: maps
-                for row, maps in block_slice.overlays_of(record_rows.extent.indexes, record_rows.extent.time).items()
-            }
-        )
+        added = block_slice.overlays_of(record_rows.extent.indexes, record_rows.extent.time)
+        overlays |= {first + row: maps for row, maps in added.items()}
         first += record_rows.rows
     return overlays
 
@@ -272,5 +264,5 @@ def _holders(parts: list[_Part]) -> str | pa.Array | None:
     return names[codes - 1] if codes else None
 
 
-def _deliveries(prefix: bytes, parts: list[_Part]) -> pa.Array:
-    return delivery_column(prefix, np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]))
+def _sequences(parts: list[_Part]) -> npt.NDArray[np.int64]:
+    return np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts])

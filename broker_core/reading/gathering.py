@@ -21,11 +21,8 @@ Scattered = tuple[pa.RecordBatch, npt.NDArray[np.int64]]  # a record, and the nu
 
 
 def gathered(parts: Sequence[Scattered]) -> pa.RecordBatch | None:
-    """Return the rows of these records, one after another.
-
-    Return None if Arrow must do it: the records have different forms, or a column has nulls, other values than bytes, or values
-    of different sizes.
-    """
+    """Return the rows of these records, one after another. Return None if Arrow must do it: the records have different forms,
+    or a column has nulls, other values than bytes, or values of different sizes."""
     schema = parts[0][0].schema
     if any(type_ not in _OCTETS for type_ in schema.types) or any(record.schema != schema for record, _ in parts):
         return None
@@ -39,7 +36,9 @@ def gathered(parts: Sequence[Scattered]) -> pa.RecordBatch | None:
 
 
 def _column(parts: list[tuple[pa.Array, npt.NDArray[np.int64]]]) -> pa.Array | None:
-    first, width = parts[0][0], _width(parts[0][0])
+    first = parts[0][0]
+    start, stop = offsets_of(first)[:2].tolist()
+    width = stop - start  # of the first value
     total = sum(len(rows) for _, rows in parts)
     longest = max(total, *(array.offset + len(array) for array, _ in parts))
     if not width or longest * width >= np.iinfo(np.int32).max:
@@ -62,9 +61,3 @@ def _column(parts: list[tuple[pa.Array, npt.NDArray[np.int64]]]) -> pa.Array | N
         np.take(source, rows, axis=0, out=gathered_rows[done : done + len(rows)], mode="clip")
         done += len(rows)
     return pa.Array.from_buffers(first.type, total, [None, ends.slice(0, (total + 1) * _END_BYTES), buffer])
-
-
-def _width(array: pa.Array) -> int:
-    """Return the number of bytes of the first value."""
-    start, stop = offsets_of(array)[:2].tolist()
-    return int(stop - start)

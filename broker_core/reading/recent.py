@@ -1,7 +1,7 @@
 """Batches that have just been stored, so that messages which leave immediately are not read back from the disk.
 
 Finding, reading, checking and mapping a record costs most for a single message, and still a microsecond for each KiB of a large
-one. The entries equal the results of `reading.stored.load`. Only used under the broker's lock.
+one. Only used under the broker's lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGEST = 2 << 20  # bytes of one batch: as much as one commit loop stores in on
 
 
 class Recent:
-    """The last batches, by the log position of their record. The oldest are removed first."""
+    """The last batches, by the log position of their record."""
 
     __slots__ = ("_batches", "bytes")
 
@@ -43,10 +43,5 @@ class Recent:
             self.bytes -= gone
 
     def among(self, positions: npt.NDArray[np.int64]) -> dict[int, Payload]:
-        """Return the batches of the records at these positions, if they are still here."""
-        batches = {}
-        for position in positions.tolist():
-            entry = self._batches.get(position)
-            if entry is not None:
-                batches[position] = entry[0]
-        return batches
+        known = self._batches
+        return {position: known[position][0] for position in positions.tolist() if position in known}

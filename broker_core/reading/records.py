@@ -20,7 +20,7 @@ from .stored import Records, load
 
 SMALL_ROWS = 4_096  # fewer rows of one record are joined with those of the next
 
-#: Called with the indexes of rows whose record is damaged; these rows are then left out.
+#: Called with the indexes of rows whose record is damaged; these rows are left out.
 OnDamage = Callable[[slice, errors.DamagedJournal], None]
 
 
@@ -34,12 +34,10 @@ class RecordRows(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return int(self.extent.indexes.stop) - int(self.extent.indexes.start)
 
     @property
     def is_encoded(self) -> bool:
-        """True for AMQP messages as received, False for columns."""
         return "message" in self.record.schema.names
 
     def taken(self) -> pa.RecordBatch:
@@ -62,18 +60,11 @@ def _extents(locations: Locations) -> Iterator[tuple[Extent, Ints | None]]:
         yield extent, None if extent.first is not None or rows is None else rows[extent.indexes]
 
 
-def record_rows(
-    locations: Locations, read: Callable[[int], pa.RecordBatch], damaged: OnDamage | None = None
-) -> Iterator[RecordRows]:
-    """Yield the rows of each record in turn; `read` returns the record at a log position.
-
-    A damaged record is passed to `damaged`; without `damaged`, DamagedJournal is raised.
-    """
+def record_rows(locations: Locations, read: Callable[[int], pa.RecordBatch], damaged: OnDamage) -> Iterator[RecordRows]:
+    """Yield the rows of each record in turn; `read` returns the record at a log position."""
     for extent, rows in read_extents(locations, read):
         if isinstance(rows, RecordRows):
             yield rows
-        elif damaged is None:
-            raise rows
         else:
             damaged(extent.indexes, rows)
 
@@ -118,18 +109,15 @@ class RecordSlice(NamedTuple):
     block_slice: BlockSlice
 
     def sequences(self) -> npt.NDArray[np.int64]:
-        """Return the sequence numbers of the rows."""
         return self.block_slice.sequences(self.indexes)
 
     @property
     def attempts(self) -> Ints | int:
-        """Unsuccessful deliveries."""
         attempts = self.block_slice.attempts
         return attempts if isinstance(attempts, int) else attempts[self.indexes]
 
     @property
     def returned(self) -> Ints | int:
-        """1 if the message was acquired before and came back, else 0."""
         returned = self.block_slice.returned
         return returned if isinstance(returned, int) else returned[self.indexes]
 
@@ -148,47 +136,32 @@ class RecordSlice(NamedTuple):
 
     @property
     def overlays(self) -> Mapping[int, list[bytes]]:
-        """Annotations that the broker adds: row → encoded maps, in order."""
         return self.block_slice.overlays_of(self.indexes, self.time)
 
 
-def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage | None = None) -> Iterator[RecordSlice]:
-    """Yield the messages of a slice in order, in their stored form.
-
-    A record that is not in memory is read, once the journal has written it. A damaged one is passed to `damaged`; without
-    `damaged`, DamagedJournal is raised.
-    """
+def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage) -> Iterator[RecordSlice]:
+    """Yield the messages of a slice in order, in their stored form. A record that is not in memory is read, once the journal
+    has written it."""
     locations = block_slice.locations
     if len(locations.row) == 1 and locations.scattered is None:  # nearly always if messages leave one by one
+        _, count, position, first, time = [int(column[0]) for column in locations[:5]]
         try:
-            record_slice = _only_slice(journal, block_slice)
+            record = _read(journal, block_slice, position)
         except errors.DamagedJournal as error:
-            if damaged is None:
-                raise
-            damaged(slice(0, int(locations.rows[0])), error)
-            return
-        yield record_slice
+            damaged(slice(0, count), error)
+        else:
+            yield RecordSlice(record.slice(first, count), time, slice(0, count), block_slice)
         return
     for extent, scattered in _extents(locations):
         try:
             record = _read(journal, block_slice, extent.position)
         except errors.DamagedJournal as error:
-            if damaged is None:
-                raise
             damaged(extent.indexes, error)
         else:
             yield RecordSlice(_payload(record, extent, scattered), extent.time, extent.indexes, block_slice)
 
 
 def _payload(record: Payload, extent: Extent, scattered: Ints | None) -> Payload:
-    """Take the rows of an extent out of its record, in the form of the record."""
     if isinstance(record, UniformMessages) and scattered is not None:
         return record.take(scattered.tolist())
     return _taken(record, extent, scattered)
-
-
-def _only_slice(journal: Records, block_slice: BlockSlice) -> RecordSlice:
-    """Return the one record slice of consecutive rows of one run."""
-    _, count, position, first, time = [int(column[0]) for column in block_slice.locations[:5]]
-    record = _read(journal, block_slice, position)
-    return RecordSlice(record.slice(first, count), time, slice(0, count), block_slice)

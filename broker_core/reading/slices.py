@@ -1,7 +1,5 @@
-"""Slices of blocks: copies of the columns of some rows of one block, made under the broker's lock.
-
-The payloads of a slice are read without a lock, since payloads never change.
-"""
+"""Slices of blocks: copies of the columns of some rows of one block, made under the broker's lock. Their payloads are read
+without a lock, since payloads never change."""
 
 from __future__ import annotations
 
@@ -20,11 +18,8 @@ from ..messages.payloads import Payload
 from .dead_letters import DeadLetters, QueueNames, dead_letters_of, errors_of
 from .recent import Recent
 
-_NOTHING_RECENT = Recent()
-
 
 def names_of(queue: Queue) -> QueueNames:
-    """Return the names of a queue in the engine."""
     return QueueNames(queue.name, queue.origins, queue.takers.names)
 
 
@@ -53,7 +48,6 @@ class BlockSlice(NamedTuple):
     hold: Hold | None = None  # while the slice exists, the journal finds its `locations`
 
     def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:
-        """Return the sequence numbers of the rows at `indexes`."""
         if isinstance(self.rows, slice):
             first = self.base + self.rows.start
             return np.arange(first + indexes.start, first + indexes.stop)
@@ -81,7 +75,6 @@ class BlockSlice(NamedTuple):
 
     @property
     def annotated(self) -> bool:
-        """True if the broker adds annotations to any of the rows."""
         return bool(self.overlays) or self.dead_letters is not None
 
 
@@ -89,7 +82,7 @@ def slice_of(
     block: Block,
     rows: Rows,
     names: QueueNames,
-    recent: Recent = _NOTHING_RECENT,
+    recent: Recent | None = None,
     *,
     outcomes: bool = True,
     hold: Hold | None = None,

@@ -1,7 +1,4 @@
-"""Messages in the form of the journal: a mask of columns, then a record batch; and packed blocks.
-
-Only `open_block` depends on the place of a packed block.
-"""
+"""Messages in the form of the journal; and packed blocks."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from ..messages.payloads import MASK_BYTES, mask_of
 class Records(Protocol):
     """Payloads of records by position: the journal, or a view of another process's journal."""
 
-    def payload(self, position: int) -> pa.Buffer:
-        """Return the payload of the record at `position`: see `Journal.payload`."""
+    def payload(self, position: int) -> pa.Buffer: ...
 
 
 def load(journal: Records, position: int) -> pa.RecordBatch:

@@ -20,6 +20,5 @@ def data_loss(queue: str, block: int, why: str) -> errors.DataLoss:
 
 
 def refuse(queue: str, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> NoReturn:
-    """Raise DamagedMessages for the rows of a slice at `indexes`."""
     sequences = block_slice.sequences(indexes)
     raise errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error) from error

@@ -242,7 +242,7 @@ def evaluated(
     selector: Selector,
     locations: Locations,
     batches: Mapping[int, Payload],
-    damaged: OnDamage | None = None,
+    damaged: OnDamage,
     presence: Presence | None = None,
 ) -> npt.NDArray[np.bool_]:
     """Evaluate the rows of `locations`, in their order: True for a match. Rows of damaged records do not match.
@@ -282,7 +282,7 @@ def _is_encoded(payload: pa.RecordBatch) -> bool:
 
 
 def _payloads(
-    journal: Journal, selector: Selector, locations: Locations, batches: Mapping[int, Payload], damaged: OnDamage | None
+    journal: Journal, selector: Selector, locations: Locations, batches: Mapping[int, Payload], damaged: OnDamage
 ) -> Iterator[tuple[slice, pa.RecordBatch]]:
     """Yield for each record the indexes of its rows, and the columns that the selector needs."""
 

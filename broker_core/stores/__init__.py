@@ -1,14 +1,12 @@
 """Object stores and folders of copies and backups, and the credentials for every store.
 
-Files of archive tables are in `archive.write.table_files`, and files of spools in `connector.foreign.spool_files`.
-
 urls         the store that a URL names
 objects      `ObjectStore`: the requests to a store
 buckets      S3, Google Cloud Storage and Azure through the library obstore
 folders      a folder as a store
 retry        a store that repeats failed requests for a while
 rate_limit   a store with a limited write rate
-credentials  credentials and endpoints from the environment, for the libraries obstore, delta-rs and pyarrow
+credentials  credentials and endpoints, for the libraries obstore, delta-rs and pyarrow
 
 Executors receive this package. They have pyarrow, but not obstore or delta-rs, so those are imported on first use.
 """

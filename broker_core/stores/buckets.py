@@ -44,11 +44,8 @@ class BucketStore:
         return self._store
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if the name is free. Return False, without a change, if it is taken.
-
-        The request signs the SHA-256 of the body (outside the GIL, 0.6 ms a MB). Without it some servers, for example VersityGW,
-        accept half a body.
-        """
+        """Put an object if the name is free. The request signs the SHA-256 of the body (outside the GIL, 0.6 ms a MB). Without
+        it some servers, for example VersityGW, accept half a body."""
         try:
             with self._errors():
                 self._obstore.put(self._opened, name, list(data), mode="create", use_multipart=False)
@@ -57,30 +54,25 @@ class BucketStore:
         return True
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
-        """Put an object. Replace an existing one."""
         with self._errors():
             self._obstore.put(
                 self._opened, name, iter(data), use_multipart=True, chunk_size=PART_BYTES, max_concurrency=PARALLEL_PARTS
             )
 
     def get(self, name: str) -> bytes:
-        """Return a whole object."""
         with self._errors():
             return bytes(self._obstore.get(self._opened, name).bytes())
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """Return bytes of an object."""
         with self._errors():
             return bytes(self._obstore.get_range(self._opened, name, start=start, length=length))
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names in the folder `prefix`, sorted."""
         with self._errors():
             pages = self._obstore.list(self._opened, prefix)
             return sorted(item["path"] for page in pages for item in page)
 
     def delete(self, name: str) -> None:
-        """Delete an object."""
         with self._errors(), contextlib.suppress(FileNotFoundError):
             self._obstore.delete(self._opened, name)
 

@@ -1,8 +1,8 @@
 """Credentials and endpoints of object stores, for the three libraries that reach them: obstore, delta-rs and pyarrow.
 
 They come from the environment under the names that each cloud's own tools use (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …), from
-files that the environment names, or from the role of the machine. They never come from a setting. obstore and delta-rs read most
-of these names themselves. pyarrow does not, so this module passes them on.
+files that the environment names, or from the role of the machine. They never come from a setting. obstore and delta-rs read
+most of these names themselves. pyarrow does not, so this module passes them on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ def delta_options(url: str) -> dict[str, str] | None:
 
 
 def obstore_options() -> dict[str, Any]:
-    """Return obstore's options for `from_url`."""
     client: dict[str, Any] = {"timeout": timedelta(seconds=REQUEST_S), "connect_timeout": timedelta(seconds=CONNECT_S)}
     if _has_plain_http():
         client["allow_http"] = True

@@ -17,12 +17,10 @@ TEMPORARY = ".part-"  # begins the name of a file that is being written; `names`
 
 
 def is_local(url: str) -> bool:
-    """Return True if a URL or path names a folder of this host."""
     return "://" not in url or url.startswith("file://")
 
 
 def local_path(url: str) -> str:
-    """Return the path of a local folder."""
     return unquote(urlsplit(url).path) if url.startswith("file://") else url
 
 
@@ -35,7 +33,6 @@ class FolderStore:
         self.url, self._root = url, root
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if the name is free. Return False, without a change, if it is taken."""
         with _as_store_error(self.url):
             part = self._write(name, data)
             try:
@@ -48,7 +45,6 @@ class FolderStore:
             return True
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
-        """Put an object. Replace an existing one."""
         with _as_store_error(self.url):
             part = self._write(name, data)
             part.rename(self._root / name)
@@ -70,18 +66,15 @@ class FolderStore:
         return part
 
     def get(self, name: str) -> bytes:
-        """Return a whole object."""
         with _as_store_error(self.url):
             return (self._root / name).read_bytes()
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """Return bytes of an object."""
         with _as_store_error(self.url), open(self._root / name, "rb") as file:
             file.seek(start)
             return file.read(length)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names in the folder `prefix`, sorted."""
         folder = self._root / prefix
         with _as_store_error(self.url):
             if not folder.is_dir():
@@ -89,7 +82,6 @@ class FolderStore:
             return sorted(f"{prefix}{name}" for name in os.listdir(folder) if not name.startswith(TEMPORARY))
 
     def delete(self, name: str) -> None:
-        """Delete an object."""
         with _as_store_error(self.url):
             (self._root / name).unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
 """The interface of stores.
 
-A store holds objects by name (`a/b-c`). An object is whole or absent, and never changes. Any request may fail with `StoreError`;
-it is then unknown whether the request was carried out.
+A store holds objects by name (`a/b-c`). An object is whole or absent, and never changes. Any request may fail with
+`StoreError`; it is then unknown whether the request was carried out.
 """
 
 from __future__ import annotations

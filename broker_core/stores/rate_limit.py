@@ -30,7 +30,6 @@ class RateLimitedStore:
         self._next = clock()  # when the next put may begin
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if the name is free. Return False, without a change, if it is taken."""
         self._wait()
         try:
             return self._store.create(name, data)
@@ -38,7 +37,6 @@ class RateLimitedStore:
             self._count(sum(len(piece) for piece in data))
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
-        """Put an object. Replace an existing one."""
         self._wait()
         self._store.put(name, self._counted(data))
 

@@ -1,7 +1,5 @@
-"""A store for commands, which repeats a failed request for a while.
-
-The broker's copier repeats its requests itself, without end.
-"""
+"""A store for commands, which repeats a failed request for a while. The broker's copier repeats its requests itself, without
+end."""
 
 from __future__ import annotations
 
@@ -55,25 +53,19 @@ class RetryingStore:
             time.sleep(min(retry_after(attempts), max(0.0, deadline - time.monotonic())))
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if the name is free. Return False, without a change, if it is taken."""
         return self.repeat(partial(self._store.create, name, data))
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
-        """Put an object, in one attempt. Replace an existing one."""
         self._store.put(name, data)
 
     def get(self, name: str) -> bytes:
-        """Return a whole object."""
         return self.repeat(partial(self._store.get, name))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """Return bytes of an object."""
         return self.repeat(partial(self._store.get_range, name, start, length))
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names in the folder `prefix`, sorted."""
         return self.repeat(partial(self._store.names, prefix))
 
     def delete(self, name: str) -> None:
-        """Delete an object."""
         self.repeat(partial(self._store.delete, name))

@@ -16,7 +16,7 @@ import pytest
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
+from penstock.broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.messages.encoding.headers import NOTHING
 from penstock.broker_core.messages.encoding.uniform_messages import UniformMessages
@@ -106,6 +106,10 @@ def test_an_exception_in_a_turn_gives_the_lock_back() -> None:
         service.submit(c.DeclareQueue("q"))
 
 
+def intact(indexes: slice, error: DamagedJournal) -> None:
+    raise error
+
+
 def test_slices_of_a_turn_show_what_was_just_acquired_and_last() -> None:
     """C6 Q10 Q12: copies, so what happens afterwards does not show in them."""
     with running(LyingDisk()) as service:
@@ -118,7 +122,7 @@ def test_slices_of_a_turn_show_what_was_just_acquired_and_last() -> None:
             turn.execute(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
         service.journal.wait(end)
         assert rows.sequences().tolist() == [1, 6, 7]
-        parts = list(record_slices(service.journal, found))
+        parts = list(record_slices(service.journal, found, intact))
         assert [part.sequences().tolist() for part in parts] == [[1], [6, 7]]
         assert [body for part in parts for body in part.payload["body"].to_pylist()] == [numbered(8)[n] for n in (1, 6, 7)]
         assert [np.broadcast_to(part.attempts, part.payload.num_rows).tolist() for part in parts] == [[1], [1, 0]]
@@ -138,9 +142,9 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
             (at_hand,) = turn.view.slices("q", rows)
         service.journal.wait(end)
         (plain,) = service.slices("q", rows)
-        expected = list(record_slices(service.journal, plain))
+        expected = list(record_slices(service.journal, plain, intact))
         disk.fail = lambda call, name: OSError(5, "it was read") if call == "read" else None
-        found = list(record_slices(service.journal, at_hand))
+        found = list(record_slices(service.journal, at_hand, intact))
         assert [(f.sequences().tolist(), f.time, f.indexes) for f in found] == [
             (e.sequences().tolist(), e.time, e.indexes) for e in expected
         ]
@@ -163,7 +167,7 @@ def test_copies_of_one_message_that_stand_behind_each_other_are_all_read(togethe
         service.journal.wait(end)
         (stored,) = service.slices("c", rows)
         for block_slice in (at_hand, stored):
-            found = list(record_slices(service.journal, block_slice))
+            found = list(record_slices(service.journal, block_slice, intact))
             assert [as_batch(each.payload)["message"].to_pylist() for each in found] == [[MESSAGE], [MESSAGE]]
             assert [each.sequences().tolist() for each in found] == [[0], [1]]
 
