@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -11,9 +10,6 @@ from ..errors import InvalidColumn, InvalidRequest, ResourceLimit
 from ..quantities import MAX_MILLISECONDS
 from . import text_checks, value_checks
 from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
@@ -153,41 +149,24 @@ def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
 
 
 def _nbytes_of_texts(array: pa.Array) -> int:
-    return 4 * len(array) + int(_lengths(array).sum())
-
-
-def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    types, type_ = pa.types, array.type
-    rows = len(array)
-    if types.is_null(type_) or not rows:
-        return np.zeros(rows, np.int64)
-    if types.is_dictionary(type_):
-        indexes = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        lengths = _lengths(array.dictionary)
-        if not len(lengths):  # all null
-            return np.zeros(rows, np.int64)
-        return _where_valid(array, lengths[indexes])
-    buffer = array.buffers()[1]
-    if buffer is None or not buffer.size:
-        return np.zeros(rows, np.int64)
-    if type_ in _VIEWS:
-        views = np.frombuffer(buffer, np.int32, 4 * (array.offset + rows)).reshape(-1, 4)
-        return _where_valid(array, views[array.offset :, 0].astype(np.int64))
-    kind = np.int64 if type_ in (pa.large_binary(), pa.large_string()) else np.int32
-    lengths = np.diff(np.frombuffer(buffer, kind, array.offset + rows + 1)[array.offset :])
-    return lengths.astype(np.int64)
-
-
-def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     import pyarrow.compute as pc
 
-    # In Arrow a null slot can have a length. Nothing of it is stored.
-    if array.null_count == 0:
-        return lengths
-    zeroed: np.ndarray[Any, Any] = lengths * pc.is_valid(array).to_numpy(zero_copy_only=False)
-    return zeroed
+    return 4 * len(array) + int(pc.sum(_lengths(array)).as_py() or 0)
+
+
+def _lengths(array: pa.Array) -> pa.Array:
+    """Return the bytes of each value; null for null slots, which can have a length in Arrow."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if pa.types.is_null(array.type) or not len(array):
+        return pa.nulls(len(array), pa.int64())
+    if pa.types.is_dictionary(array.type):
+        return _lengths(array.dictionary).take(array.indices)
+    if array.type in _VIEWS:
+        views = np.frombuffer(array.buffers()[1], np.int32, 4 * (array.offset + len(array))).reshape(-1, 4)
+        return pa.array(views[array.offset :, 0], mask=array.is_null().to_numpy(zero_copy_only=False))
+    return pc.binary_length(array)
 
 
 def _castable(type_: pa.DataType, wanted: pa.DataType, name: str) -> bool:

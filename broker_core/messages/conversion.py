@@ -57,12 +57,8 @@ def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malf
     return pa.concat_arrays([_encoded(bare, part, at, sequence, malformed) for part, at in parts])
 
 
-def cut(column: pa.Array) -> Any:
-    return _encoding("foreign_messages").cut(column)
-
-
-def keys(column: pa.Array) -> Any:
-    return _encoding("foreign_messages").keys(column)
+def foreign_messages() -> Any:
+    return _encoding("foreign_messages")
 
 
 def _number(sequence: Any, row: int) -> int:

@@ -87,7 +87,7 @@ def _converted(
 
 def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Return rows with Spark's columns, and for sequence numbers of undecodable messages the reason."""
-    cut = conversion.cut(batch.column("message"))
+    cut = conversion.foreign_messages().cut(batch.column("message"))
     malformed: dict[int, str] = {sequence + at: reason for at, reason in cut.refused.items()}
     decoded = assembly.assemble(
         columns,

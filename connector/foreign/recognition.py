@@ -20,7 +20,7 @@ def keys_of(message: pa.Array, queues: Any, names: Sequence[str]) -> Any:
     import numpy as np
 
     salts = [int.from_bytes(blake2b(queue.encode(), digest_size=8).digest(), "big") for queue in names]
-    keys = conversion.keys(message)
+    keys = conversion.foreign_messages().keys(message)
     return keys._replace(high=keys.high ^ np.array(salts, np.uint64)[queues])
 
 

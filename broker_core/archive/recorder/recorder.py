@@ -257,14 +257,10 @@ class Recorder:
         self._host.sync()  # a power cut must not lose this recording: its number would be given again, and the table "has" it
         url = table_url(self.url, backlog.queue)
         request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
-        try:
-            answer = self._ask(request, attachments)
-        except ProcessEnded as error:
-            if not self._closing.is_set():
-                self._note_trouble(backlog, str(error), refused=False)
-            return False
+        answer = self._ask(request, attachments)
         if "error" in answer:
-            self._note_trouble(backlog, answer["error"], refused=answer["refused"])
+            if not self._closing.is_set():
+                self._note_trouble(backlog, answer["error"], refused=answer["refused"])
             return False
         if answer["differs"]:
             return self._disown(backlog, content)
@@ -278,6 +274,8 @@ class Recorder:
         self._asking = True
         try:
             return self._process.ask(request, attachments)
+        except ProcessEnded as error:
+            return {"error": str(error), "refused": False}
         finally:
             self._asking = False
 
@@ -335,10 +333,7 @@ class Recorder:
 
     def _looked_after(self, url: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return the reply to a maintenance request; None on failure, which is logged."""
-        try:
-            answer = self._ask(request)
-        except ProcessEnded as error:
-            answer = {"error": error}
+        answer = self._ask(request)
         if "error" not in answer:
             return answer
         if not self._closing.is_set():

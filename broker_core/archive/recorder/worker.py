@@ -111,7 +111,7 @@ class RecorderWorker:
         if version is not None and not content.inherited:
             queue_table.check_has(content, rows.present())
         if version is not None or differs:
-            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True, "differs": differs}
+            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "differs": differs}
         self._step("write")
         try:
             files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.tables(), file_bytes)
@@ -126,7 +126,6 @@ class RecorderWorker:
             "bytes": sum(file.bytes for file in files),
             "gone": rows.gone,
             "small": queue_table.small_files(file_bytes),
-            "again": False,
             "differs": False,
         }
 

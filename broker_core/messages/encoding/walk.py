@@ -41,20 +41,13 @@ ALL = slice(None)
 
 # By constructor: bytes of a fixed width, bytes of its size (0 for a fixed width), and whether it is known. A described value
 # (0x00) is not known: the value that it describes would have to be followed.
-_WIDTH = np.zeros(256, np.int64)
-_SIZE = np.zeros(256, np.int64)
-_KNOWN = np.zeros(256, np.bool_)
-for _high, _width in {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}.items():
-    _WIDTH[_high << 4 : (_high + 1) << 4] = _width
-for _high in (0xA, 0xC, 0xE):
-    _SIZE[_high << 4 : (_high + 1) << 4] = 1
-for _high in (0xB, 0xD, 0xF):
-    _SIZE[_high << 4 : (_high + 1) << 4] = 4
+_WIDTH = np.repeat(np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0]), 16)
+_SIZE = np.repeat(np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4]), 16)
 _CODES = (
     *(0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72, 0x73, 0x74),
     *(0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0),
 )
-_KNOWN[list(_CODES)] = True
+_KNOWN = np.isin(np.arange(256), _CODES)
 
 
 @dataclass
