@@ -78,7 +78,7 @@ def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
 
 
 def _representable(array: pa.Array) -> pa.Array:
-    """Return a column with null for times that Python's datetime cannot represent in every time zone."""
+    """Return null for times that Python's datetime cannot represent in every time zone."""
     if array.type != TIMESTAMP or array.null_count == len(array):
         return array
     import pyarrow.compute as pc
@@ -132,7 +132,6 @@ def _made(
 
 
 def needed(columns: Sequence[str]) -> list[str]:
-    """Return the stored columns from which `columns` can be made, for messages of either form."""
     names = dict.fromkeys(["sequenceNumber", *columns])
     if "message" in names:
         names.update(dict.fromkeys(name for name in SENT_COLUMNS if name in BARE_COLUMNS))
@@ -144,7 +143,7 @@ def needed(columns: Sequence[str]) -> list[str]:
 
 
 def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None = None) -> pa.RecordBatch:
-    """Return `columns` from a batch of the stored columns `needed(columns)`, whose rows may have both forms."""
+    """Return `columns` from a batch of `needed(columns)`, whose rows may have both forms."""
     if "message" not in batch.schema.names:
         return batch.select(list(columns))
     form = batch.column("message").is_valid()
@@ -167,7 +166,7 @@ def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malfor
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Concatenate batches of one form. A column that a batch lacks is null in its rows."""
+    """Concatenate batches of one form. A column that a batch lacks is null."""
     if len(batches) == 1:
         return batches[0]
     if all(batch.schema == batches[0].schema for batch in batches):
@@ -178,7 +177,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def stacked(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table, without a copy. A column that a batch lacks is null in its rows."""
+    """Return batches as one table, without a copy. A column that a batch lacks is null."""
     if all(batch.schema == batches[0].schema for batch in batches):
         return pa.Table.from_batches(batches)
     schema = _common_schema(batches)

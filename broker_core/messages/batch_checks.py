@@ -84,7 +84,6 @@ def check_content(names: Sequence[str]) -> None:
 
 
 def _check_type(name: str, actual: pa.DataType) -> None:
-    """Check a type before an array of that type is read."""
     wanted = MESSAGE_COLUMNS[name]
     inner = actual.value_type if pa.types.is_dictionary(actual) else actual
     nested = inner != actual and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
@@ -137,7 +136,7 @@ def _without_hidden(array: pa.Array) -> pa.Array:
 
 
 def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
-    """Compute the bytes of a validated array after a cast to this type, without the cast."""
+    """Compute the bytes of an array after a cast, without the cast."""
     types = pa.types
     if array.type == wanted:
         return int(array.get_total_buffer_size())

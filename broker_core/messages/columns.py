@@ -126,7 +126,8 @@ _TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COL
 
 
 class _Cached:
-    """Cache of a function's latest results that can be pickled: Spark Connect ships this module by value."""
+    """Cache of a function's latest results. Unlike that of `functools.lru_cache`, it can be pickled: Spark Connect ships this
+    module by value."""
 
     def __init__(self, function: Callable[..., Any], limit: int) -> None:
         self._function = function
@@ -147,7 +148,7 @@ class _Cached:
 
 
 def cached(limit: int) -> Callable[[Callable[..., Any]], _Cached]:
-    """Cache the latest `limit` results of a function. Unlike `functools.lru_cache`, the cache can be pickled."""
+    """Cache the latest `limit` results of a function."""
     return lambda function: _Cached(function, limit)
 
 
@@ -162,7 +163,6 @@ def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
 
 
 def arrow_schema(columns: Sequence[str], *, stored: bool = False) -> pa.Schema:
-    """Return the schema that Spark expects. With `stored`, internal columns are allowed. Raises InvalidRequest."""
     return _arrow_schema(tuple(columns), stored)
 
 
@@ -185,7 +185,7 @@ def is_encoded(mask: int) -> bool:
 
 
 def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
-    """Return the mask of a validated batch, and the batch that `unpack` returns later: its message columns that have a value."""
+    """Return the mask of a validated batch, and its message columns that have a value."""
     rows = batch.num_rows
     stored = {name: batch.column(i) for i, name in enumerate(batch.schema.names) if name in MESSAGE_COLUMNS}
     used = {name: stored[name] for name in MESSAGE_COLUMNS if name in stored and stored[name].null_count < rows}
@@ -195,7 +195,7 @@ def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
 
 
 def unpack(mask: int, buffer: pa.Buffer) -> pa.RecordBatch:
-    """Return the batch of a stored record-batch message without a schema. Its arrays are views of `buffer` and keep it alive."""
+    """Return the batch of a record-batch message without a schema. Its arrays are views of `buffer`."""
     return pa.ipc.read_record_batch(buffer, payload_schema(mask))
 
 

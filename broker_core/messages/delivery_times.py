@@ -21,7 +21,6 @@ _TEN_YEARS = f"{MAX_MILLISECONDS - 1:,} ms (ten years)"
 
 
 def read(section: bytes) -> Mapping[Any, Any]:
-    """Decode a section of message annotations that was checked on arrival."""
     (section_at,) = scan(section)
     notes, _ = decode(section, section_at.value, section_at.end)
     return notes if isinstance(notes, dict) else {}

@@ -162,7 +162,6 @@ def _joined(group: list[_Item], columns: Container[str]) -> pa.RecordBatch:
 
 
 def _stacked(group: list[_Item], columns: Container[str]) -> pa.Table:
-    """Take all rows; those of small records are joined."""
     if _is_annotated(group, columns):
         return assembly.stacked([_joined(group, columns)])
     batches: list[pa.RecordBatch] = []
@@ -182,7 +181,6 @@ def _taken(group: list[RecordRows]) -> pa.RecordBatch:
 
 
 def _parts(group: list[_Item]) -> list[_Part]:
-    """Return the places of the broker's columns of the rows, in order."""
     places: list[_Part] = []
     for block_slice, record_rows in group:
         indexes = record_rows.extent.indexes
@@ -220,7 +218,6 @@ _OUTCOME_NAMES = pa.array([_OUTCOMES.get(code) for code in range(OUTCOME_CODES)]
 
 
 def _names(codes: Any, names: pa.Array) -> Any:
-    """Return the names of codes: a single name if all rows have the same code."""
     if not isinstance(codes, int):
         if not len(codes) or (codes != codes[0]).any():
             return names.take(pa.array(codes))
@@ -239,7 +236,7 @@ def _settled(parts: list[_Part]) -> pa.Array:
 
 
 def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array | None:
-    """Build the column of error texts: those of rejected messages, `otherwise` in all other rows. None if no row has a text."""
+    """Return the error texts: those of rejected messages, `otherwise` in all other rows."""
     texts = [otherwise]
     places = np.zeros(sum(indexes.stop - indexes.start for _, indexes in parts), np.int32)
     first = 0
@@ -253,7 +250,7 @@ def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array | None:
 
 
 def _holders(parts: list[_Part]) -> str | pa.Array | None:
-    """Return the last holders of the messages: one name, or None, if all rows have the same."""
+    """Return the last holders: one name, or None, if all rows have the same."""
     codes, names = _join(parts, "taker"), parts[0][0].takers
     if not isinstance(codes, int):
         distinct_codes = distinct(codes)

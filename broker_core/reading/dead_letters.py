@@ -41,7 +41,7 @@ class QueueNames(NamedTuple):
 
 
 class DeadLetters(NamedTuple):
-    """Reasons and origins of dead letters in a block: copies of its columns, parallel arrays, one entry for each row."""
+    """Reasons and origins of dead letters in a block: copies of its columns, parallel arrays."""
 
     queue: str
     origins: Sequence[str]  # names of queues
@@ -73,7 +73,7 @@ class DeadLetters(NamedTuple):
 
 
 def dead_letters_of(block: Block, rows: Rows, names: QueueNames) -> DeadLetters | None:
-    """Copy the columns of dead letters among `rows`; None if `rows` contain none. Called under the broker's lock."""
+    """Copy the columns of dead letters, if `rows` contain any. Called under the broker's lock."""
     reason = block.reason.get(rows)
     if isinstance(reason, int) or not reason.any():
         return None
@@ -84,7 +84,6 @@ def dead_letters_of(block: Block, rows: Rows, names: QueueNames) -> DeadLetters 
 
 
 def errors_of(block: Block, rows: Rows) -> dict[int, str]:
-    """Return the error texts of rejected messages, by index within `rows`."""
     if not block.errors:
         return {}
     numbers = as_array(rows)

@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 
 
 def unmappable(slices: Sequence[BlockSlice], columns: Sequence[str]) -> str | None:
-    """Return why the messages must be sent, instead of their locations; None if locations suffice."""
+    """Return why the messages must be sent, instead of their locations."""
     rows = sum(row_count(block_slice.rows) for block_slice in slices)
     if sum(len(block_slice.locations.row) for block_slice in slices) * MAPPABLE_ROWS > rows:
         return "the messages lie too scattered"

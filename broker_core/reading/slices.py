@@ -55,7 +55,6 @@ class BlockSlice(NamedTuple):
         return numbers
 
     def first_of(self, indexes: slice) -> int | None:
-        """Return the first sequence number at `indexes` if the numbers there are consecutive, otherwise None."""
         if isinstance(self.rows, slice):
             return self.base + int(self.rows.start) + int(indexes.start)
         first, last = int(self.rows[indexes.start]), int(self.rows[indexes.stop - 1])

@@ -15,19 +15,19 @@ from ..messages.payloads import MASK_BYTES, mask_of
 
 
 class Records(Protocol):
-    """Payloads of records by position: the journal, or a view of another process's journal."""
+    """The journal, or a view of another process's journal."""
 
     def payload(self, position: int) -> pa.Buffer: ...
 
 
 def load(journal: Records, position: int) -> pa.RecordBatch:
-    """Return the batch whose record is at `position`, a view of the mapped segment."""
+    """Return the batch at `position`, a view of the mapped segment."""
     payload = journal.payload(position)
     return unpack(mask_of(payload), payload.slice(MASK_BYTES))
 
 
 def open_block(journal: Journal, entry: PackedBlock) -> Block:
-    """Read back an archived block from the journal. Rows that were recorded since are marked in the result."""
+    """Read back an archived block. Rows that were recorded since are marked in the result."""
     block = Block.restored(packing.unpack(journal.payload(entry.position)))
     if entry.recorded and block.unrecorded:
         block.recorded.set(block.unrecorded_rows(), entry.recorded, len(block.state))

@@ -15,7 +15,6 @@ RETENTION = (
 
 
 def data_loss(queue: str, block: int, why: str) -> errors.DataLoss:
-    """Return the error for unreadable messages of a block. `why` continues the sentence after the sequence number."""
     return errors.DataLoss(f"messages of {queue!r} around sequence number {block << BLOCK_BITS} {why}")
 
 

@@ -95,7 +95,7 @@ class _NameTaken(Exception):
 
 
 def _one_line(error: Exception) -> str:
-    """Return the error in one line. S3's own code and message, which end a long text, come first."""
+    """Return the error in one line, S3's own code and message first."""
     text = " ".join(str(error).split())
     answer = re.search(r"<Code>(.*?)</Code>(?:.*?<Message>(.*?)</Message>)?", text)
     if answer is not None:

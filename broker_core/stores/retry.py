@@ -16,7 +16,6 @@ T = TypeVar("T")
 
 
 def retry_after(attempts: int) -> float:
-    """Return the seconds to wait after this number of consecutive failures."""
     return min(RETRY_MOST_S, RETRY_FIRST_S * 2.0 ** min(attempts - 1, 16))
 
 
@@ -33,7 +32,7 @@ class RetryingStore:
         self._in_trouble = False
 
     def repeat(self, request: Callable[[], T]) -> T:
-        """Return the result of `request`, which is repeated while it raises StoreError, but not after NoSuchObject."""
+        """Repeat `request` while it raises StoreError, but not after NoSuchObject."""
         attempts, deadline = 0, time.monotonic() + self._limit_s
         while True:
             try:

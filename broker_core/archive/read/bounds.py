@@ -71,7 +71,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of_fields(cls, queue_id: int, fields: Mapping[str, Any]) -> Bounds:
-        """Read the fields of a request. `queue_id` applies if they contain none. Raises InvalidRequest."""
+        """Read the fields of a request. `queue_id` applies if they contain none."""
         queue_id = queue_id if fields.get("queueId") is None else fields["queueId"]
         bounds = cls(queue_id, **{name: fields[field] for name, field in FIELDS.items()})
         return bounds._replace(after=bounds.after or 0, lineages=lineages_of(bounds.lineages))
@@ -97,12 +97,10 @@ class Bounds(NamedTuple):
 
 
 def to_list(lineages: Lineages) -> list[str | int]:
-    """Return the form of requests and offsets: names and numbers in turn."""
     return [item for pair in lineages for item in pair]
 
 
 def lineages_of(value: Sequence[Any]) -> Lineages:
-    """Read the result of `to_list`. Raises InvalidRequest."""
     names, numbers = value[::2], value[1::2]
     lineages = tuple(zip(names, numbers, strict=False))
     is_valid = all(type(name) is str for name in names) and all(type(number) is int for number in numbers)
@@ -112,7 +110,7 @@ def lineages_of(value: Sequence[Any]) -> Lineages:
 
 
 class ColumnRange(NamedTuple):
-    """A condition on the values of one column, from `least` to `most`. None: no bound."""
+    """A condition on the values of one column."""
 
     column: str
     least: int | str | None

@@ -44,7 +44,6 @@ class File(NamedTuple):
     deletions: Deletions | None = None  # None: all of its rows are in the table
 
     def to_list(self) -> list[str | int | None]:
-        """Return the form of replies. Of deletions it has only the version of the table."""
         return [*self[:4], None if self.deletions is None else self.deletions.version]
 
     @classmethod
@@ -91,7 +90,7 @@ class Table(NamedTuple):
 
 
 class Version(NamedTuple):
-    """One version of a table, and those of its files that may have wanted rows, by their first sequence number."""
+    """One version of a table, and those of its files that may have wanted rows."""
 
     number: int
     files: list[File]
@@ -131,7 +130,6 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
 
 
 def is_outdated(table: Table, number: int) -> bool:
-    """Return True if other programs may have deleted or changed rows of a table since a version. Raises ArchiveUnreachable."""
     import deltalake
 
     try:
@@ -143,7 +141,7 @@ def is_outdated(table: Table, number: int) -> bool:
 
 
 def _keeps_rows(entry: Mapping[str, Any]) -> bool:
-    """Return True for a commit of the broker, or an operation that neither deletes nor changes rows."""
+    """Return True for a commit of the broker, or an operation that keeps all rows unchanged."""
     mode = (entry.get("operationParameters") or {}).get("mode")
     return BROKER in entry or entry.get("operation") in _OPERATIONS or (entry.get("operation") == "WRITE" and mode == "Append")
 
@@ -164,7 +162,7 @@ def deletions_of(delta_table: Any) -> dict[str, Deletions]:
 
 
 def _below(place: str, paths: Container[str]) -> str:
-    """Return the path that the URL of a file ends with. Raises ValueError if no path matches: no deletion may be left out."""
+    """Return the path that the URL of a file ends with. Raises ValueError: no deletion may be left out."""
     parts = unquote(place).split("/")
     for count in range(1, len(parts)):
         if (path := "/".join(parts[-count:])) in paths:

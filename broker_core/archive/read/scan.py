@@ -38,13 +38,11 @@ class Deletions(NamedTuple):
 
     @classmethod
     def of(cls, version: int, selection: pa.Array) -> Deletions:
-        """Return the deletions of a vector that is true for rows that stay."""
         bits = pa.concat_arrays([selection, pa.array([], pa.bool_())]).buffers()[1]  # starts with the first row
         return cls(version, len(selection), zlib.compress(bits.to_pybytes(), 1))
 
     def applied(self) -> Callable[[int, pa.RecordBatch], pa.RecordBatch]:
-        """Return a function that removes the deleted rows from a batch. Its first argument is the position of the batch in the
-        file."""
+        """Return a function that removes the deleted rows from a batch at a position in the file."""
         assert self.remaining is not None
         mask = pa.Array.from_buffers(pa.bool_(), self.rows, [None, pa.py_buffer(zlib.decompress(self.remaining))])
 
@@ -56,7 +54,7 @@ class Deletions(NamedTuple):
 
 
 class FileShare(NamedTuple):
-    """The row groups of a file that one task reads: part `number`, from 0, of `parts` equal parts."""
+    """The row groups of a file that one task reads: part `number`, from 0, of `parts`."""
 
     path: str  # below the table's folder
     number: int = 0
@@ -66,12 +64,10 @@ class FileShare(NamedTuple):
     deletions: Deletions | None = None  # no row of the file is deleted
 
     def of(self, groups: int) -> range:
-        """Return the numbers of the row groups, for a file with this many."""
         return range(groups * self.number // self.parts, groups * (self.number + 1) // self.parts)
 
 
 def is_below(path: str) -> bool:
-    """Return True if a path is that of a Parquet file below the table's folder."""
     return path.endswith(".parquet") and not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
 
 
@@ -157,13 +153,11 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _selected(selector: str | None) -> list[str]:
-    """Return the columns that a selector may need, for both forms of messages."""
     return [] if selector is None else list(executor_modules.module("selectors").parse(selector).columns())
 
 
 def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Array:
-    """Return for each row of a table whether a selector matches it. The rows may have both forms. Raises InvalidRequest without
-    numpy."""
+    """Return for each row whether a selector matches it. The rows may have both forms."""
     import pyarrow.compute as pc
 
     selectors = executor_modules.module("selectors")
@@ -191,13 +185,11 @@ def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Ar
 
 
 def _is_null(group: Any, column: int | None) -> bool:
-    """Return True if a column is known to be null in all rows of a row group."""
     statistics = None if column is None else group.column(column).statistics
     return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
 
 def _range(group: Any, column: int | None) -> tuple[Range, bool]:
-    """Return the lowest and highest known value in a row group, and whether it may have nulls."""
     statistics = None if column is None else group.column(column).statistics
     if statistics is None or not statistics.has_min_max:
         return (None, None), True

@@ -50,7 +50,7 @@ class Growth:
         self._stays_s = settings.archive_vacuum_after_s + VACUUM_S  # that a removed file stays on the disk
 
     def warning(self) -> str | None:
-        """Return a sentence about a disk that will be full, if the archive has a retention time."""
+        """Return a sentence about a disk that will be full before retention limits the archive."""
         left_s = self.full_in_s
         if self._keeps_s is None or left_s is None:
             return None
@@ -61,7 +61,6 @@ class Growth:
         )
 
     def look(self) -> None:
-        """Check the disk, at most once a minute."""
         up = self._monotonic()
         if self._folder is None or up < self._looked + LOOK_S:
             return
@@ -79,7 +78,6 @@ class Growth:
         self.full_in_s = None if is_enough else left_s
 
     def _most(self, passed: float) -> float:
-        """Return the highest number of bytes in the archive, once retention removes as much as is recorded."""
         if self._keeps_s is None:
             return math.inf
         return (self.added_bytes * (self._keeps_s + DAY_S + self._stays_s) + self.replaced_bytes * self._stays_s) / passed

@@ -70,7 +70,7 @@ class RecorderProcess:
             return self._process
 
     def _end(self) -> int | None:
-        """End the process, which may have ended already; return its exit code."""
+        """End the process; return its exit code."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:

@@ -49,24 +49,21 @@ class RecordedBroker(Protocol):
 
     broker_id: str
 
-    def submit(self, command: Command[R]) -> R:
-        """Carry out a command; return its reply once that is durable."""
+    def submit(self, command: Command[R]) -> R: ...
 
     def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
-        """Return the content of a recording; None if its queue was deleted."""
+        """Return None if the queue was deleted."""
 
     def sync(self) -> None:
-        """Return when all decisions are on the disk, with any setting of `fsync`. Raises StorageError."""
+        """Return when all decisions are on the disk, with any setting of `fsync`."""
 
     def disown(self, content: RecordingContent) -> None:
-        """Move an inherited recording to this directory's own lineage. Raises StorageError."""
+        """Move an inherited recording to this directory's own lineage."""
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
-        """Return the journal's segments that the content needs: file name, LSN of the first byte, LSN after the last written
-        byte."""
+        """Return the needed segments: file name, LSN of the first byte, LSN after the last written byte."""
 
-    def tables(self) -> list[str]:
-        """Return the names of the queues that have tables."""
+    def tables(self) -> list[str]: ...
 
     def now(self) -> int:
         """Return the time of settlements, microseconds since 1970."""
@@ -124,7 +121,6 @@ class Recorder:
         self._thread.start()
 
     def change(self, settings: Settings) -> None:
-        """Apply settings that were read again: those in `settings.live`."""
         self._settings = settings
         self.growth.change(settings)
 
@@ -163,7 +159,6 @@ class Recorder:
         }
 
     def troubles(self) -> dict[str, str]:
-        """Return, by queue, the reason why its table cannot be written."""
         texts = {}
         for trouble in list(self._troubles.values()):
             fault = "is refused" if trouble.refused else "cannot be written now"
@@ -171,8 +166,7 @@ class Recorder:
         return texts
 
     def behind(self) -> str | None:
-        """Describe how far the archive is behind; None if it is not. While a request waits, perhaps for ever, the former
-        backlog still waits."""
+        """Describe how far the archive is behind. While a request waits, perhaps for ever, the former backlog still waits."""
         if self._asking:
             self._look_whether_behind()
         return self._behind
@@ -214,7 +208,7 @@ class Recorder:
         return self._record(backlog)
 
     def _look(self, up: float) -> None:
-        """List the due queues. This asks the engine for all queues, so it is not repeated for each of them."""
+        """List the due queues. This asks the engine for all queues."""
         self._looked, self._backlogs = up, self._host.submit(ListBacklogs())
         before = self._waits
         self._waits = {backlog.queue_id: (backlog.waiting_since, up) for backlog in self._backlogs if backlog.waiting_rows}
@@ -241,7 +235,7 @@ class Recorder:
         return waited_s >= self._settings.archive_after_s or enough or backlog.departed
 
     def _record(self, backlog: Backlog) -> bool:
-        """Carry out one recording. Return False if the process ended, or the table cannot be written."""
+        """Carry out one recording. Return False on failure."""
         most_bytes = RECORDING_FILES * self._settings.archive_file_bytes
         current = self._host.submit(BeginRecording(backlog.queue_id, RECORDING_ROWS, most_bytes))
         if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
@@ -280,7 +274,7 @@ class Recorder:
             self._asking = False
 
     def _disown(self, backlog: Backlog, content: RecordingContent) -> bool:
-        """Move an inherited recording to the own lineage: the table has it with other rows, or not at all. Return False on
+        """Move an inherited recording, which the table lacks or has with other rows, to the own lineage. Return False on
         failure."""
         try:
             self._host.disown(content)
@@ -321,7 +315,7 @@ class Recorder:
         return self._started + FIRST_KEEP_S - KEEP_S
 
     def _list_tables(self, up: float) -> bool:
-        """List tables of deleted queues when it is time: these also have old days. Return False if not, or on failure."""
+        """List tables of deleted queues when it is time: these also have old days."""
         if up < max(self._listed, self._keep_from) + KEEP_S or (is_local(self.url) and not os.path.isdir(local_path(self.url))):
             return False
         self._listed = up
@@ -341,7 +335,6 @@ class Recorder:
         return None
 
     def _keep_a_table(self, up: float) -> bool:
-        """Maintain one table when it is time: merge small files, remove old ones."""
         # Not a table with an unfinished recording: its rows tell whether the table has it.
         under_way = {table_url(self.url, backlog.queue) for backlog in self._backlogs if backlog.current is not None}
         tables = {url: queue for url, queue in self._tables().items() if url not in under_way}
@@ -379,7 +372,7 @@ class Recorder:
         return True
 
     def _tables(self) -> dict[str, str | None]:
-        """Return the tables: URL and queue. For deleted queues only the tables have the names."""
+        """Return URL and queue of the tables. For deleted queues only the tables have the names."""
         gone: dict[str, str | None] = {f"{self.url.rstrip('/')}/{name}": None for name in self._others}
         return gone | {table_url(self.url, queue): queue for queue in self._host.tables()}
 
@@ -389,7 +382,6 @@ def greeting(host: RecordedBroker, settings: Settings) -> dict[str, Any]:
 
 
 def _lag(backlogs: Sequence[Backlog], now: int) -> float:
-    """Return the seconds that the oldest message has waited."""
     return max((max(0.0, (now - backlog.since) / 1e6) for backlog in backlogs if backlog.since != NEVER), default=0.0)
 
 

@@ -62,7 +62,6 @@ _FORGETS = "delta.setTransactionRetentionDuration"
 
 
 def check_readable(table: Any, url: str, instead: str = _SPARK_READS) -> None:
-    """Check that the rows of a table can be read correctly. Raises ArchiveUnsupported."""
     protocol, properties = table.protocol(), table.metadata().configuration
     version = protocol.min_reader_version
     features = {*(protocol.reader_features or ()), *_implied(_OF_READER, version, MAX_READER)}
@@ -73,7 +72,7 @@ def check_readable(table: Any, url: str, instead: str = _SPARK_READS) -> None:
 
 
 def check_writable(table: Any, url: str) -> None:
-    """Check that rows can be added to a table, and its files merged, by the rules of the table. Raises ArchiveUnsupported."""
+    """Check that rows can be added to a table, and its files merged, by its own rules."""
     check_readable(table, url, _AWAY)
     protocol, properties = table.protocol(), table.metadata().configuration
     version = protocol.min_writer_version
@@ -94,7 +93,7 @@ def check_writable(table: Any, url: str) -> None:
 
 
 def refusal_of(error: Exception, url: str) -> ArchiveUnsupported | None:
-    """Return the error for a table that delta-rs cannot open because of its protocol; None if it failed for another reason."""
+    """Return the error if delta-rs cannot open a table because of its protocol."""
     text = str(error)
     if "Kernel error: Unsupported" not in text and "catalog-managed" not in text:
         return None
@@ -102,7 +101,7 @@ def refusal_of(error: Exception, url: str) -> ArchiveUnsupported | None:
 
 
 def _implied(by_version: Mapping[int, tuple[str, ...]], version: int, most: int) -> set[str]:
-    """Return the features of a protocol version that does not list them; the version with named features lists them all."""
+    """Return the features of a protocol version that does not list them by name."""
     return {name for at, names in by_version.items() if at <= version < most for name in names}
 
 

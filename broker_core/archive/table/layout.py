@@ -44,13 +44,12 @@ def partition_folder(day: str) -> str:
 
 
 def day_of(path: str) -> str | None:
-    """Return the day of a file by its path below the table's folder; None if the path does not contain it."""
+    """Return the day of a file, if its path contains one."""
     name, _, day = path.split("/", 1)[0].partition("=")
     return day if name == DAY and day[:1].isdigit() else None
 
 
 def before(day: date) -> str:
-    """Return the SQL condition for rows of earlier days."""
     return f"{DAY} < '{day.isoformat()}'"
 
 
@@ -116,7 +115,7 @@ def file_options() -> dict[str, Any]:
 
 
 def _leaves(without: frozenset[str]) -> list[str]:
-    """Return the columns of a file, except some, as Parquet names them: a map has one for its keys and one for its values."""
+    """Return columns of a file as Parquet names them: a map has one for its keys and one for its values."""
     names = [name for name in FILE_SCHEMA.names if name not in without]
     is_map = {name: pa.types.is_map(FILE_SCHEMA.field(name).type) for name in names}
     return [f"{name}{leaf}" for name in names for leaf in (_LEAVES_OF_MAP if is_map[name] else ("",))]
@@ -151,10 +150,7 @@ def table_url(archive: str, queue: str) -> str:
 
 
 def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -> assembly.Payload:
-    """Make rows of `SCHEMA` from archived messages with the columns `STORED`, for the recording `number`.
-
-    In a table, the column `enqueuedTime` has one chunk.
-    """
+    """Make rows of `SCHEMA` from archived messages with the columns `STORED`, for the recording `number`."""
     count = batch.num_rows
     own: dict[str, int | str] = {"queueId": queue_id, "pass": number, "lineage": lineage}
     arrays: list[Any] = [batch.column(name) for name in STORED]
@@ -165,7 +161,6 @@ def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -
 
 
 def needed(columns: Sequence[str]) -> list[str]:
-    """Return the columns of the table's files that `rows_of_read` needs for `columns`, in the order of the files."""
     wanted = {*assembly.needed(columns), "sequenceNumber"} - {"queue"}
     return [name for name in FILE_SCHEMA.names if name in wanted]
 

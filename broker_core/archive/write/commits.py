@@ -174,7 +174,7 @@ class QueueTable:
         return version
 
     def check_has(self, content: RecordingContent, rows: RowSet) -> None:
-        """Check that the table's recording has these rows, or more. Raises TableRefused and ArchiveUnreachable."""
+        """Check that the table's recording has these rows, or more."""
         missing = rows.minus(self._rows_of(content))
         if missing and all(rows.minus(committed) for committed in self._committed(content)):
             raise TableRefused(
@@ -183,7 +183,6 @@ class QueueTable:
             )
 
     def has_just(self, content: RecordingContent) -> bool:
-        """Return True if the recording of this number, queue and lineage was committed with exactly these rows."""
         return self._rows_of(content) == content.rows or content.rows in self._committed(content)
 
     def _committed(self, content: RecordingContent) -> Iterator[RowSet]:
@@ -194,8 +193,7 @@ class QueueTable:
                     yield self._rows_of(content, entry["version"])
 
     def _rows_of(self, content: RecordingContent, version: int | None = None) -> RowSet:
-        """Return the rows of the recording with this number, queue and lineage in a version of the table; None: the newest
-        version."""
+        """Return the rows of a recording in a version of the table; None: the newest version."""
         recording = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
         bounds = recording.of_recording(content.number)
         parts = [np.array([], np.int64)]
@@ -206,7 +204,7 @@ class QueueTable:
         return RowSet.of_sequences(np.unique(np.concatenate(parts)))
 
     def add(self, application_id: str, number: int, files: Sequence[DataFile]) -> int:
-        """Add the files of a recording in one commit, and return its version. No earlier version has any of them."""
+        """Add the files of a recording in one commit, and return its version."""
         properties = CommitProperties(
             custom_metadata={BROKER: "pass", PASS: str(number)},
             max_commit_retries=RETRIES,
@@ -245,7 +243,7 @@ class QueueTable:
         return sum(map(len, compaction.small(self._members(), file_bytes)))
 
     def compact(self, file_bytes: int) -> int:
-        """Merge small files, with one commit for each group; return how many files are gone. A failed group stays unchanged."""
+        """Merge small files, with one commit for each group; return how many files are gone."""
         gone = 0
         for group in compaction.small(self._members(), file_bytes):
             try:
@@ -287,7 +285,7 @@ class QueueTable:
         self._after_commit(before)
 
     def _add_columns(self) -> None:
-        """Add the columns that an earlier version of the table lacks, in a commit of its own. Most tables lack none."""
+        """Add the columns that an earlier version of the table lacks, in a commit of its own."""
         existing = {field.name for field in self._table.schema().fields}
         missing = [field for field in deltalake.Schema.from_arrow(table.SCHEMA).fields if field.name not in existing]
         if missing:
@@ -296,8 +294,7 @@ class QueueTable:
             log.info("the table %s has the new columns %s", self.url, ", ".join(field.name for field in missing))
 
     def expire(self, age_s: float, now: datetime) -> int:
-        """Remove days from the table if all of their messages arrived more than `age_s` seconds ago. Return how many files are
-        gone from its newest version. Vacuum removes them."""
+        """Remove days if all of their messages arrived more than `age_s` seconds ago. Vacuum removes the files."""
         keep_from = (now.astimezone(timezone.utc) - timedelta(seconds=age_s)).date()
         days = pa.table(self._table.get_add_actions(flatten=True))[f"partition.{table.DAY}"].to_pylist()
         old = [day for day in days if day is not None and str(day) < keep_from.isoformat()]
@@ -321,8 +318,7 @@ class QueueTable:
         return len(old)
 
     def vacuum(self, age_s: float) -> int:
-        """Remove the files of interrupted attempts, and files that were in no version of the last `age_s` seconds. Return how
-        many."""
+        """Remove the files of interrupted attempts, and files that were in no version of the last `age_s` seconds."""
         before = self._table.version()
         with _reaching(f"the table {self.url} could not be cleaned up"):
             self._store.sync_log(before)  # a removed file may be needed again if the commit that removed it is lost

@@ -34,7 +34,6 @@ class Replacement(NamedTuple):
 
 
 def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]]:
-    """Choose files to merge: small neighbours of one day, up to the size of a file."""
     groups: list[list[TableFile]] = []
     by_day: dict[str, list[TableFile]] = {}
     for member in members:
@@ -54,7 +53,7 @@ def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]
 
 
 def put_together(store: TableStore, group: list[TableFile], file_bytes: int) -> Replacement | None:
-    """Write the rows of a group to new files. Return None if one of them has foreign columns, so another program wrote it."""
+    """Write the rows of a group to new files. Return None if a file has foreign columns, so another program wrote it."""
     sources = []
     for member in group:
         sources.append(MergeInput(store, member.path))

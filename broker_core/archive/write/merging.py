@@ -28,7 +28,7 @@ Keys = list[npt.NDArray[np.int64]]
 
 
 class MergeInput:
-    """A file to be read: its columns, whether its rows are in order, and the keys of its first and last rows."""
+    """A file to be read, and the keys of its first and last rows."""
 
     def __init__(self, store: TableStore, path: str) -> None:
         self._store, self._path = store, path
@@ -53,7 +53,7 @@ class MergeInput:
             self.ends = min(self.ends[0], first), max(self.ends[1], last)
 
     def batches(self, *, alone: bool) -> Iterator[pa.Table]:
-        """Yield the rows in order, with all columns of the table's files; in small parts unless the file is read alone."""
+        """Yield the rows in order, with all columns; in small parts unless the file is read alone."""
         with self._store.open(self._path) as source, pq.ParquetFile(source, **scan.READ_OPTIONS) as file:
             if not self._is_sorted:
                 # Converted first: Arrow cannot sort views, which other writers use for strings.
@@ -80,7 +80,6 @@ class _OpenInput:
         self.last: Key = () if self.rows is None else _key(_keys(self.rows.slice(self.rows.num_rows - 1)), 0)
 
     def take(self, bound: Key) -> pa.Table:
-        """Remove and return those rows in memory whose keys are at most `bound`."""
         (queues, numbers, recordings), (queue, number, last) = _keys(self.rows), bound
         below = (queues < queue) | (queues == queue) & ((numbers < number) | (numbers == number) & (recordings <= last))
         count = int(below.sum())
@@ -107,7 +106,7 @@ def merged(sources: Sequence[MergeInput]) -> Iterator[pa.Table]:
 
 
 def _with_all_columns(rows: pa.Table) -> pa.Table:
-    """Return the rows of a file, which an earlier version may have written, with all current columns."""
+    """Add the columns that an earlier version did not write."""
     names = set(rows.schema.names)
     columns = [rows.column(field.name) if field.name in names else pa.nulls(len(rows), field.type) for field in table.FILE_SCHEMA]
     return pa.table(columns, names=table.FILE_SCHEMA.names).cast(table.FILE_SCHEMA)

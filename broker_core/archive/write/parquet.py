@@ -75,7 +75,6 @@ def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: 
 
 
 def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield row groups, each of one day."""
     waiting: list[pa.Table] = []
     day, rows, size = "", 0, 0
     for rows_of_days in tables:
@@ -113,7 +112,6 @@ class _FileWriter:
         self.bytes = 0
 
     def add(self, group: pa.Table) -> None:
-        """Write a row group in a thread, while the next one is read."""
         self._wait()
         self._pending = self._thread.submit(self._write, group)
 
@@ -144,7 +142,7 @@ class _FileWriter:
 
 
 def _statistics(metadata: Any) -> str:
-    """Return the statistics of a file in the form of Delta's log: times are cut to milliseconds."""
+    """Return the statistics of a file as Delta's log has them: times are cut to milliseconds."""
     places = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}

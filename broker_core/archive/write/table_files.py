@@ -26,8 +26,8 @@ _BEGIN, _END = 150, 450  # characters of a long text that `short` keeps
 
 
 def short(error: Exception) -> str:
-    """Return an error's text on one line, without delta-rs's colours. A long text is reduced to its beginning, and its end with
-    the cause."""
+    """Return an error's text on one line, without delta-rs's colours. A long text keeps its beginning, and its end with the
+    cause."""
     text = " ".join(_COLOURS.sub("", str(error)).split())
     return text if len(text) <= _BEGIN + _END else f"{text[:_BEGIN]} … {text[-_END:]}"
 
@@ -37,7 +37,6 @@ def store_of(url: str) -> TableStore:
 
 
 def names_in(archive: str) -> list[str]:
-    """Return the names in an archive that may be tables, in order."""
     if not is_local(archive):
         entries = _system(archive).get_file_info(FileSelector("", allow_not_found=True))
         return sorted(entry.base_name for entry in entries if entry.type == FileType.Directory)
@@ -64,7 +63,7 @@ class FolderTableStore:
         return pa.OSFile(str(self._path / path), "wb")
 
     def start_sync(self, path: str) -> None:
-        """Let the disk begin with the written bytes of a file, so that a sync of another file does not wait for all of them."""
+        """Let the disk begin with the written bytes, so that a sync of another file does not wait for all of them."""
         with open(self._path / path, "rb") as file:
             start_sync(file.fileno())
 
@@ -75,13 +74,13 @@ class FolderTableStore:
         return (self._path / path).exists()
 
     def sync(self, path: str) -> None:
-        """Return when a closed file, and its name, are on the disk."""
+        """Sync a closed file and its name."""
         sync(self._path / path)
         sync((self._path / path).parent)
 
     def sync_log(self, version: int) -> None:
-        """Return when all commits up to this version, which any program may have made, are on the disk. Commits before the
-        newest checkpoint are not needed."""
+        """Sync all commits up to this version, which any program may have made. Those before the newest checkpoint are not
+        needed."""
         if version <= self._synced:
             return
         log = self._path / LOG
@@ -93,10 +92,8 @@ class FolderTableStore:
         self._synced = version
 
     def set_aside_torn(self, durable: int) -> list[str]:
-        """Set aside torn commits above version `durable`, and torn checkpoints. Return their names.
-
-        An empty commit replaces a torn one, so that readers find the commits after it.
-        """
+        """Set aside torn commits above version `durable`, and torn checkpoints. An empty commit replaces a torn one, so that
+        readers find the commits after it."""
         log = self._path / LOG
         torn = [path for path in sorted(log.iterdir()) if _is_torn(path, durable)]
         if any(path.suffix == ".parquet" for path in torn) and (log / "_last_checkpoint").exists():
@@ -145,8 +142,7 @@ class ObjectTableStore:
         self.options = delta_options(url)
         self._files = _system(url)
 
-    def prepare(self) -> None:
-        """Do nothing: an object store has no folders."""
+    def prepare(self) -> None: ...
 
     def create(self, path: str) -> Any:
         return self._files.open_output_stream(path)

@@ -37,7 +37,6 @@ def valid(array: pa.Array) -> Bools:
 
 
 def numbers(array: pa.Array) -> Ints:
-    """Return the values of a 64-bit column; null rows have any value."""
     return np.frombuffer(array.buffers()[1], np.int64, len(array), 8 * array.offset)
 
 
@@ -58,7 +57,7 @@ def big_endian(values: Ints, width: int) -> Octets:
 
 
 def column(octets: Octets, widths: Ints | int) -> pa.Array:
-    """Return a binary array of the first `widths` bytes of each line. Lines are the last axis; the other axes become one."""
+    """Return a binary array of the first `widths` bytes of each line. Lines are the last axis."""
     most = octets.shape[-1]
     lines = octets.reshape(-1, most)
     rows = len(lines)

@@ -48,7 +48,7 @@ MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its bytes in 31 bit
 
 
 class ArrivedMessages(NamedTuple):
-    """Result of a sequence of messages that arrived."""
+    """Messages that arrived together."""
 
     payload: Payload  # the well-formed messages in order
     mask: int  # of the columns of `payload`, without columns of nulls
@@ -66,14 +66,12 @@ class ArrivedMessages(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """The indexes of the messages in `payload` among all that arrived."""
         malformed = {number for number, _ in self.refused}
         return [number for number in range(self.rows + len(malformed)) if number not in malformed]
 
 
 class _Parts:
-    """Columns under construction. Few messages have annotations, a footer, or a ttl that is not in `headers`: these are stored
-    by row."""
+    """Columns under construction; rare ones by row."""
 
     __slots__ = ("annotations", "footers", "headers", "messages", "ttls")
 
@@ -117,7 +115,6 @@ def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Excep
 def _without(
     payloads: Sequence[bytes], refused: list[tuple[int, Exception]], bad: Mapping[int, Exception]
 ) -> tuple[list[tuple[int, Exception]], _Parts]:
-    """Return the refused messages, and the parts without messages that are invalid inside (`bad`, by row)."""
     before = {number for number, _ in refused}
     numbers = [number for number in range(len(payloads)) if number not in before]
     parts = _Parts()
@@ -136,7 +133,6 @@ def _whole(payload: bytes, error: Exception) -> Exception:
 
 
 def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
-    """Split messages into sections: the hot loop. Return the refused payloads."""
     refused: list[tuple[int, Exception]] = []
     headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
     messages, ttls = parts.messages, parts.ttls
@@ -203,7 +199,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
 
 
 def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
-    """Follow the bare message of a long payload. KeyError for so many sections that `scan` has to count them."""
+    """Follow a long bare message. KeyError for so many sections that `scan` has to count them."""
     table = _TABLES[MESSAGE_ANNOTATIONS]
     for _ in range(_MOST):
         if position >= len(payload):
@@ -217,7 +213,7 @@ def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
 
 
 def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: int) -> bool:
-    """Keep all messages if they have the length and first bytes of the first message."""
+    """Keep all messages if they have the length and first bytes of the first one."""
     if len({payload[:octets] for payload in payloads}) > 1 or len(set(map(len, payloads))) > 1:
         return False
     parts.messages += [payload[bare_at:] for payload in payloads[1:]]
@@ -226,7 +222,7 @@ def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: 
 
 
 def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
-    """Return where the bare message begins, and the message annotations. KeyError for sections that must be checked."""
+    """Return the position of the bare message, and the message annotations. KeyError for sections that must be checked."""
     note = None
     table = _TABLES[HEADER]
     while position < len(payload) and payload[position + 2] < PROPERTIES:
@@ -278,7 +274,6 @@ _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 def _follows(code: int, last: int) -> bool:
-    """Return True if section `code` may follow section `last` (3.2)."""
     if code in (SEQUENCE, VALUE) and last in (DATA, SEQUENCE):
         return code == last == SEQUENCE
     return code > last or code == last == DATA

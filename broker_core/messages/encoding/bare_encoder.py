@@ -53,7 +53,6 @@ def bare_messages(payload: pa.RecordBatch) -> pa.Array:
 
 
 def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
-    """Encode bare messages as columns that are joined row by row later."""
     held = _held(payload)
     parts, sizes = _properties(held, payload.num_rows)
     if "properties" in held:
@@ -134,7 +133,6 @@ def _properties(held: Mapping[str, pa.Array], rows: int) -> tuple[list[pa.Array]
 def _texts(
     held: Mapping[str, pa.Array], texts: list[int], present: Bools, listed: Bools
 ) -> tuple[dict[int, list[pa.Array]], Ints]:
-    """Return the parts of the fields of variable width, by field, and their bytes. All are made together."""
     sizes = np.zeros(present.shape, np.int64)
     for line, i in enumerate(texts):
         name, code = _FIELDS[i]

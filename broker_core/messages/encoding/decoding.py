@@ -51,7 +51,7 @@ def _chunk(payload: pa.RecordBatch, names: Sequence[str], first: int, refused: d
 
 
 def vectors(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], Mask]:
-    """Return the columns as far as vectors go, and the odd rows, whose values mean nothing and are left to `reference`."""
+    """Return the columns as far as vectors go, and the odd rows, whose values mean nothing."""
     odd = np.zeros(payload.num_rows, np.bool_)
     decoded: dict[str, pa.Array] = {}
     bare = [name for name in names if name != "annotations"]
@@ -168,7 +168,6 @@ def _sequences(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
 
 
 def _numbers(walk: Walk, buffer: pa.Buffer, cells: Cells, kinds: dict[int, str]) -> tuple[Places, Mask]:
-    """Return the values of these constructors (0 for a constructor without bytes), and the rows that have one."""
     values = np.zeros(len(cells.code), np.int64)
     valid = np.zeros(len(cells.code), np.bool_)
     for code, kind in kinds.items():
@@ -199,7 +198,7 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
 def _merged(
     vectors_only: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
 ) -> dict[str, pa.Array]:
-    """Return the columns with these rows decoded by `reference`. Rows that it refuses are null, and added to `refused`."""
+    """Return the columns with these rows decoded by `reference`. Rows that it refuses are null."""
     from . import reference
 
     names = list(vectors_only)

@@ -75,7 +75,6 @@ def user_id_of(message: bytes) -> bytes | None:
 
 
 def message_id(message: bytes | None) -> Any:
-    """Read the message id of a bare message; None if it has none or cannot be read."""
     try:
         for section in scan(message or b"", most=MAX_SECTIONS_READ):
             if section.code == PROPERTIES:
@@ -86,7 +85,6 @@ def message_id(message: bytes | None) -> Any:
 
 
 def _field(message: bytes, position: int, end: int, place: int) -> Any:
-    """Decode one field of the list at `position`; None if the list is shorter."""
     width = _LIST_WIDTH[message[position]]
     first = position + 1 + 2 * width
     if first > end:

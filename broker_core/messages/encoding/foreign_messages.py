@@ -56,7 +56,6 @@ class MessageKeys(NamedTuple):
 
 
 def cut(column: pa.Array) -> Cut:
-    """Cut complete encoded messages (binary, without nulls) into the stored form."""
     walk, buffer = walk_of(column)
     header = _header(walk)
     notes = _annotations(walk)
@@ -123,7 +122,7 @@ def _header(walk: Walk) -> list[Cells | None]:
 
 
 def _annotations(walk: Walk) -> tuple[Places, Places]:
-    """Skip both sections of annotations. Return where the message annotations begin and end: the same place without any."""
+    """Skip both sections of annotations. Return where the message annotations begin and end."""
     walk.skip(DELIVERY_ANNOTATIONS)
     begin, end = walk.first.copy(), walk.first.copy()
     rows = walk.rows_of(MESSAGE_ANNOTATIONS)
@@ -221,7 +220,7 @@ _digest = methodcaller("digest")
 
 
 def _digests(buffer: pa.Buffer, starts: Places, ends: Places) -> Numbers:
-    """Return the first 128 bits of the hash of each slice, as two numbers per row. All slices must lie inside the buffer."""
+    """Return the first 128 bits of the hash of each slice, as two numbers. All slices must lie inside the buffer."""
     octets = memoryview(buffer)
     digests_of_groups: list[Numbers] = [np.empty((0, 2), np.uint64)]
     for first in range(0, len(starts), _HASHED_AT_ONCE):

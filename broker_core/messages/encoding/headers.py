@@ -69,7 +69,7 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def _keep_but_ttl(octets: bytes, fields: HeaderFields) -> None:
-    """Cache a valid header for others that differ only in their ttl. Rare forms are not cached."""
+    """Cache a valid header for others that differ only in their ttl, unless its form is rare."""
     if not octets.startswith(_SHORT):
         return
     at = len(_SHORT) + 2  # after size and count

@@ -34,7 +34,6 @@ def map_array(
 def check_entries(
     walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pairs: list[MapEntries], keys: tuple[int, ...]
 ) -> None:
-    """Mark as odd the messages that `map_array` marks, without building arrays of the entries."""
     entries = _Entries(walk, rows, counts, pairs)
     if not entries.is_regular or _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is None:
         entries.names(walk, buffer, keys)
@@ -74,7 +73,6 @@ class _Entries:
         return placed
 
     def names(self, walk: Walk, buffer: pa.Buffer, keys: tuple[int, ...]) -> pa.Array:
-        """Return the texts of the keys. A message with a bad or repeated key becomes odd."""
         names, wrong = texts(buffer, self.in_order("key"), _NOT_NULL & allowing(*keys))
         walk.odd[self.owner[wrong]] = True
         walk.odd[self.owner[_twice(names, self.owner, self.of_row)]] = True
@@ -89,7 +87,7 @@ _NOT_NULL = np.arange(256) != NULL
 
 
 def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> pa.Array | None:
-    """Return the keys if all maps have the same valid keys in the same order; one map then represents all."""
+    """Return the keys if all maps have the same valid keys in the same order."""
     first = _first_keys(buffer, keys, constructors)
     if first is None:
         return None

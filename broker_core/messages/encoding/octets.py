@@ -29,7 +29,6 @@ def at(buffer: Octets, places: Places) -> Octets:
 
 
 def word(buffer: Octets, places: Places) -> Places:
-    """Return the 32-bit unsigned number at each place."""
     value = at(buffer, places).astype(np.int64)
     for offset in (1, 2, 3):
         value = (value << 8) | at(buffer, places + offset)
@@ -59,7 +58,6 @@ _WIDE = 256
 
 
 def same_length(starts: Places, ends: Places) -> int:
-    """Return the length of all slices, or -1 if they differ."""
     lengths = ends - starts
     return int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else -1
 
@@ -71,7 +69,7 @@ def of_width(buffer: Octets, starts: Places, width: int) -> Octets:
 
 
 def data_of(array: pa.Array) -> Octets:
-    """Return the bytes of a binary array that begins at the beginning of its buffer."""
+    """Return the bytes of a binary array whose offsets begin with 0."""
     data = array.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
@@ -85,26 +83,24 @@ def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def replaced(array: pa.Array, rows: Places, values: pa.Array) -> pa.Array:
-    """Return the array with other values in these rows."""
     order = np.arange(len(array))
     order[rows] = np.arange(len(array), len(array) + len(values))
     return pa.concat_arrays([array, values]).take(pa.array(order))
 
 
 def validity(valid: Mask | None) -> pa.Buffer | None:
-    """Return Arrow's bitmap; None if all are valid."""
     if valid is None or valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def with_nulls(array: pa.Array, type_: pa.DataType, valid: Mask | None) -> pa.Array:
-    """Return the same binary array under another variable-width type, null in rows that are not `valid`. Nothing is copied."""
+    """Return a binary array under another variable-width type, null in rows that are not `valid`. Nothing is copied."""
     return pa.Array.from_buffers(type_, len(array), [validity(valid), *array.buffers()[1:]])
 
 
 def fixed(buffer: pa.Buffer, starts: Places, kind: str) -> npt.NDArray[Any]:
-    """Return the big-endian numbers of numpy's type `kind` (such as `>u4`) at rising places, all inside the buffer."""
+    """Return the big-endian numbers of numpy's type `kind` at rising places, all inside the buffer."""
     octets = of_width(np.frombuffer(buffer, np.uint8), starts, np.dtype(kind).itemsize)
     return octets.reshape(-1).view(kind)
 
@@ -114,7 +110,6 @@ def is_ascii(octets: Octets) -> bool:
 
 
 def not_utf8(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the rows of a binary array (without nulls) that are not UTF-8."""
     if is_ascii(data_of(array)) or _casts(array):
         return np.empty(0, np.int64)
     # An invalid text, or a user id that is not a text. Most rows are valid: a search by halves finds the others.
@@ -137,7 +132,6 @@ def _casts(array: pa.Array) -> bool:
 
 
 def not_ascii(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the rows of a binary array (without nulls) with a byte above 127."""
     octets = data_of(array)
     if is_ascii(octets):
         return np.empty(0, np.int64)

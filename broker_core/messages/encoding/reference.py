@@ -53,7 +53,7 @@ def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) 
 
 
 def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
-    """Return the sections `codes` of a bare message, and its body with `body`. All sections are measured. Raises like `row`."""
+    """Return the sections `codes` of a bare message. All sections are measured. Raises like `row`."""
     sections = scan(message, most=MAX_SECTIONS_READ)
     for section in sections:
         if not PROPERTIES <= section.code <= VALUE:

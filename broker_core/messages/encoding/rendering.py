@@ -29,7 +29,7 @@ JSON_NULL = 0xFF
 
 
 def allowing(*codes: int) -> Mask:
-    """Return a table of the constructors that a column accepts. Null is always accepted."""
+    """Return a table of the constructors that a column accepts. Null always is one."""
     table = np.zeros(256, np.bool_)
     table[[NULL, *codes]] = True
     return table
@@ -75,7 +75,7 @@ def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = Fals
 
 
 def unfit(buffer: pa.Buffer, cells: Cells, allowed: Mask) -> Indices:
-    """Return the rows whose value is bad, as `texts` reports them, or must be decoded by the reference. No texts are built."""
+    """Return the rows whose value is bad, or must be decoded by the reference."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowed[present]])
@@ -116,7 +116,7 @@ def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
 
 
 def _sliced(buffer: pa.Buffer, cells: Cells, present: Indices, sliced: list[int]) -> tuple[pa.Array, Indices]:
-    """Cut out values whose bytes are their text (other rows are empty), and return the rows that break their type's rule."""
+    """Cut out values whose bytes are their text, and return the rows that break their type's rule."""
     base = _taken(buffer, cells, present, sliced)
     bad = _NONE
     if any(c in STRING for c in sliced):

@@ -50,7 +50,7 @@ _SIMPLE = _table(
 
 
 def valid(message: bytes) -> bool:
-    """Return True if this bare message, whose sections were measured, is valid inside; False if that is unknown."""
+    """Return True if a measured bare message is valid inside; False if that is unknown."""
     position = 0
     try:
         if message[:3] == b"\x00\x53\x73":
@@ -69,7 +69,6 @@ def valid(message: bytes) -> bool:
 
 
 def _section(message: bytes, position: int) -> int:
-    """Return the end of the section at `position`; raises KeyError for an unknown form."""
     code = message[position + 3]
     if code in (0xC0, 0xC1):
         end = position + 5 + message[position + 4]
@@ -149,7 +148,7 @@ def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
 
 
 def _learn(octets: bytes, values: list[tuple[int, int]]) -> None:
-    """Cache the shape of a section that was walked, unless it has a text beyond ASCII."""
+    """Cache the shape of a section, unless it has a text beyond ASCII."""
     global _count
     mask = bytearray(b"\xff" * len(octets))
     for position, after in values:

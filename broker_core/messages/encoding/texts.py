@@ -42,7 +42,6 @@ _DAY = 86_400_000  # milliseconds
 
 
 def text(value: Any) -> str | None:
-    """Return the text of any AMQP value; None for null."""
     if value is None:
         return None
     if isinstance(value, (list, dict, Pairs, Array, Described)):

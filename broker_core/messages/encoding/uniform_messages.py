@@ -52,13 +52,12 @@ class UniformMessages(NamedTuple):
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """A new record batch of the messages, in the stored form."""
         form, rows = _form(self.header), len(self.messages)
         columns = [pa.repeat(value, rows) for value in form.values]
         return pa.RecordBatch.from_arrays([*columns, binary(self.messages)], schema=form.schema)
 
     def serialized(self) -> list[Any]:
-        """Return the bytes of `batch.serialize()`, in pieces."""
+        """Return `batch.serialize()` in pieces."""
         return _template(self.header).around(self.messages[0]) if len(self.messages) == 1 else [self.batch.serialize()]
 
     def slice(self, first: int, count: int) -> UniformMessages:
@@ -126,7 +125,7 @@ def _only(head: bytes, number: int) -> int:
 
 
 def binary(values: list[bytes]) -> pa.Array:
-    """Return a binary array. For a few values this is faster than `pa.array`."""
+    """Return a binary array, for a few values faster than `pa.array`."""
     if len(values) > FEW:
         return pa.array(values, pa.binary())
     ends = np.array([0, *accumulate(map(len, values))], np.int32)

@@ -47,7 +47,6 @@ def check(message: bytes) -> None:
 
 
 def invalid(messages: Sequence[bytes]) -> dict[int, RemoteProtocolError]:
-    """Return the errors of invalid bare messages, by index. Their sections were measured."""
     errors = {}
     for row, message in enumerate(messages):
         if message[:3] == _DATA_FIRST or shapes.valid(message):
@@ -93,7 +92,6 @@ _NOT_BARE = {  # by the section's code
 
 
 def unsure(messages: pa.Array) -> Mask:
-    """Return the mask of messages that the vectors cannot accept. `check` decides on these."""
     parts = [_unsure(messages.slice(first, CHUNK_ROWS)) for first in range(0, len(messages), CHUNK_ROWS)]
     return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 

@@ -94,7 +94,7 @@ class Walk:
         self.code = self._descriptors()
 
     def _descriptors(self) -> Octets:
-        """Return the code of the section at each cursor (0 at the end of a message), and move the cursor to its value."""
+        """Return the code of the section at each cursor (0 at the end), and move the cursor to its value."""
         place = self.cursor
         code = at(self.buffer, place + 2)
         short = (at(self.buffer, place + 1) == 0x53) & (at(self.buffer, place) == 0)
@@ -109,7 +109,7 @@ class Walk:
         return np.where(here, code, np.uint8(0))
 
     def rows_of(self, code: int) -> Rows | None:
-        """Return the rows whose cursor stands at the value of such a section; None without any."""
+        """Return the rows whose cursor is at the value of such a section; None without any."""
         mask = self.code == code
         if mask.all():
             return ALL
@@ -117,7 +117,6 @@ class Walk:
         return rows if len(rows) else None
 
     def advance(self, rows: Rows, places: Places) -> None:
-        """Move the cursors of these rows to the end of their section, and read the next descriptor."""
         self.cursor[rows] = places
         if isinstance(rows, slice):
             self.code = self._descriptors()
@@ -225,7 +224,7 @@ class Walk:
         return fields
 
     def entries(self, rows: Rows) -> tuple[Places, list[MapEntries]]:
-        """Follow a map: return the number of entries of each of `rows`, and the entries at each place of their maps."""
+        """Follow a map: return the number of entries of each row, and the entries at each place."""
         count, place, end = self._header(rows, 0xC1, 0xD1)
         self._mark(rows, (count % 2 != 0) | (count > 2 * MOST_PAIRS))
         count = np.minimum(count // 2, MOST_PAIRS)
