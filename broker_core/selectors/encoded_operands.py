@@ -37,18 +37,8 @@ def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Opera
     operands = {name: header(payload, name.field) for name in names if name.field in HEADER}
     inside = [name for name in names if name not in operands]
     walk, buffer = walk_of(payload.column("message"))
-    fields: list[Cells | None] = []
-    entries: list[MapEntries] = []
-    if (rows := walk.rows_of(PROPERTIES)) is not None:
-        if any(name.field is not None for name in inside):
-            fields = walk.fields(rows)
-        else:
-            walk.value(PROPERTIES, rows)
-    if (rows := walk.rows_of(APPLICATION_PROPERTIES)) is not None:
-        if any(name.field is None for name in inside):
-            _, entries = walk.entries(rows)
-        else:
-            walk.value(APPLICATION_PROPERTIES, rows)
+    fields = walk.fields(PROPERTIES, wanted=any(name.field is not None for name in inside))
+    entries = walk.maps(APPLICATION_PROPERTIES, wanted=any(name.field is None for name in inside)).entries
     for code, rows in walk.body():
         walk.value(code, rows)
     walk.finish()
@@ -75,7 +65,7 @@ def _field(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], field: str
     cells = fields[index] if fields else None
     if cells is None:
         return Operand(YES)
-    cells = _without_odd(walk, cells)
+    cells = walk.cleared(cells)
     if TYPES[field] == "string":
         array, bad = users(buffer, cells) if wire == "binary" else texts(buffer, cells, _ALLOWED[wire])
         walk.odd[bad] = True
@@ -95,7 +85,7 @@ _KNOWN = allowing(*STRING, *SYMBOL, 0x98, *_UNTYPED, *_INTS, *_FLOATS, _BOOLEAN,
 
 
 def _property(walk: Walk, buffer: pa.Buffer, entries: list[MapEntries], name: str) -> Operand:
-    cells = _without_odd(walk, _values(walk, entries, name.encode()))
+    cells = walk.cleared(_values(walk, entries, name.encode()))
     code = cells.code
     present = np.flatnonzero(np.bincount(code, minlength=256))
     walk.odd |= ~_KNOWN[code]
@@ -190,9 +180,3 @@ def _booleans(walk: Walk, buffer: pa.Buffer, cells: Cells) -> Booleans:
         true[of] = octets == 1
         walk.odd[of[octets > 1]] = True
     return Booleans(present, true)
-
-
-def _without_odd(walk: Walk, cells: Cells) -> Cells:
-    if walk.odd.any():
-        cells.clear(walk.odd, walk.first)
-    return cells

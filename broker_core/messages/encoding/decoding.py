@@ -24,7 +24,7 @@ from .fields import ALL_FIELDS, FIELDS
 from .maps import map_array
 from .octets import Mask, Places, replaced, validity
 from .rendering import BINARY, JSON_NULL, NUMBERS, STRING, SYMBOL, Indices, allowing, numbers, only, simple, texts, users
-from .walk import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, MapEntries, Walk, walk_of
+from .walk import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk, walk_of
 
 CHUNK_ROWS = 1 << 15  # of one walk: their bytes stay near the processor while each step passes over them
 MAX_REASON = 200  # characters: some errors quote bytes
@@ -64,27 +64,16 @@ def vectors(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa
 
 def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Array]:
     walk, buffer = walk_of(column)
-    fields: list[Cells | None] = []
     asked = [name for name in names if name in FIELDS]
-    if (rows := walk.rows_of(PROPERTIES)) is not None:
-        if asked:
-            fields = walk.fields(rows)
-        else:
-            walk.value(PROPERTIES, rows)
-    counts, pairs = np.empty(0, np.int64), list[MapEntries]()
-    with_map = walk.rows_of(APPLICATION_PROPERTIES)
-    if with_map is not None:
-        if "properties" in names:
-            counts, pairs = walk.entries(with_map)
-        else:
-            walk.value(APPLICATION_PROPERTIES, with_map)
+    fields = walk.fields(PROPERTIES, wanted=bool(asked))
+    maps = walk.maps(APPLICATION_PROPERTIES, wanted="properties" in names)
     body = _body(walk, "body" in names)
     walk.finish()
     decoded: dict[str, pa.Array] = {}
     if "properties" in names:
-        decoded["properties"] = map_array(walk, buffer, with_map, counts, pairs, STRING)
+        decoded["properties"] = map_array(walk, buffer, maps, STRING)
     if "body" in names:
-        decoded["body"] = _settled(walk, texts(buffer, _cleared(walk, body), _BODY, binary=True))
+        decoded["body"] = _settled(walk, texts(buffer, walk.cleared(body), _BODY, binary=True))
     if asked:
         decoded.update(_properties(walk, buffer, fields, asked))
     odd |= walk.odd
@@ -103,12 +92,6 @@ def _body(walk: Walk, asked: bool) -> Cells:
             cells.code = np.where(cells.code == NULL, np.uint8(JSON_NULL), cells.code)
         body.put(rows, cells)
     return body
-
-
-def _cleared(walk: Walk, cells: Cells) -> Cells:
-    if walk.odd.any():
-        cells.clear(walk.odd, walk.first)
-    return cells
 
 
 def _settled(walk: Walk, result: tuple[pa.Array, Indices]) -> pa.Array:
@@ -136,9 +119,7 @@ def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked
         return {name: pa.nulls(len(walk.first), MESSAGE_COLUMNS[name]) for name in asked}
     for name, field in ALL_FIELDS.items():
         cells = fields[field.place]
-        if cells is not None:
-            cells = _cleared(walk, cells)
-        if cells is None or only(cells.code) == NULL:
+        if cells is None or only(walk.cleared(cells).code) == NULL:
             if name in asked:
                 decoded[name] = pa.nulls(len(walk.first), MESSAGE_COLUMNS[name])
             continue
@@ -186,11 +167,10 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
         return pa.nulls(payload.num_rows, STRING_MAP)
     column = payload.column(place)
     walk, buffer = walk_of(column)
-    rows = walk.rows_of(MESSAGE_ANNOTATIONS)
     walk.odd |= np.asarray(column.is_valid()) & (walk.code != MESSAGE_ANNOTATIONS)
-    counts, pairs = (np.empty(0, np.int64), list[MapEntries]()) if rows is None else walk.entries(rows)
+    maps = walk.maps(MESSAGE_ANNOTATIONS)
     walk.finish()
-    decoded = map_array(walk, buffer, rows, counts, pairs, SYMBOL)
+    decoded = map_array(walk, buffer, maps, SYMBOL)
     odd |= walk.odd
     return decoded
 

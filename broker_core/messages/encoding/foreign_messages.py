@@ -93,9 +93,8 @@ def keys(column: pa.Array) -> MessageKeys:
     _header(walk)
     _annotations(walk)
     begin = walk.cursor - 3 * (walk.code != 0)
-    rows, ids = walk.rows_of(PROPERTIES), Cells.none(walk.first)
-    if rows is not None:
-        ids = walk.fields(rows)[0] or ids
+    fields = walk.fields(PROPERTIES)
+    ids = (fields[0] if fields else None) or Cells.none(walk.first)
     known = (ids.code != NULL) & ~walk.odd
     starts, ends = np.where(known, ids.start, walk.first), np.where(known, ids.end, walk.first)
     known &= (starts <= ends) & (ends <= walk.last)
@@ -111,10 +110,7 @@ def keys(column: pa.Array) -> MessageKeys:
 
 
 def _header(walk: Walk) -> list[Cells | None]:
-    rows = walk.rows_of(HEADER)
-    if rows is None:
-        return [None] * (_COUNT + 1)
-    fields = walk.fields(rows)
+    fields = walk.fields(HEADER) or [None] * (_COUNT + 1)
     for cells, codes in ((fields[_TTL], _UINTS), (fields[_FIRST], (NULL, *_BOOLEANS)), *((more, (NULL,)) for more in fields[5:])):
         if cells is not None:
             walk.odd |= ~np.isin(cells.code, codes)

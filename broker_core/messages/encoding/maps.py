@@ -8,18 +8,16 @@ import pyarrow as pa
 from ..columns import STRING_MAP
 from .octets import Octets, Places, is_ascii, of_width, same_length, validity
 from .rendering import Indices, allowing, only, simple, texts, unfit
-from .walk import NULL, Cells, MapEntries, Rows, Walk
+from .walk import NULL, Cells, SectionMaps, Walk
 
 
-def map_array(
-    walk: Walk, buffer: pa.Buffer, rows: Rows | None, counts: Places, pairs: list[MapEntries], keys: tuple[int, ...]
-) -> pa.Array:
+def map_array(walk: Walk, buffer: pa.Buffer, maps: SectionMaps, keys: tuple[int, ...]) -> pa.Array:
     """Return the maps as `columns.STRING_MAP`; null in messages without one.
 
     Marks as odd a message with a bad entry, with a key whose constructor is not in `keys`, or with a repeated key.
     """
-    entries = _Entries(walk, rows, counts, pairs)
-    names = _same_keys(walk.buffer, [pair.key for pair in pairs], keys) if entries.is_regular else None
+    entries = _Entries(walk, maps)
+    names = _same_keys(walk.buffer, [entry.key for entry in maps.entries], keys) if entries.is_regular else None
     if names is None:
         names = entries.names(walk, buffer, keys)
         if names.null_count:
@@ -31,11 +29,10 @@ def map_array(
     return pa.Array.from_buffers(STRING_MAP, len(entries.valid), buffers, children=[struct])
 
 
-def check_entries(
-    walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pairs: list[MapEntries], keys: tuple[int, ...]
-) -> None:
-    entries = _Entries(walk, rows, counts, pairs)
-    if not entries.is_regular or _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is None:
+def check_entries(walk: Walk, buffer: pa.Buffer, maps: SectionMaps, keys: tuple[int, ...]) -> None:
+    """Mark as odd the messages that `map_array` marks, without building arrays of the entries."""
+    entries = _Entries(walk, maps)
+    if not entries.is_regular or _first_keys(walk.buffer, [entry.key for entry in maps.entries], keys) is None:
         entries.names(walk, buffer, keys)
     walk.odd[entries.owner[unfit(buffer, entries.in_order("value"), _SIMPLE)]] = True
 
@@ -43,19 +40,19 @@ def check_entries(
 class _Entries:
     """The entries of all maps, message by message. Odd messages have no entries."""
 
-    def __init__(self, walk: Walk, rows: Rows | None, counts: Places, pairs: list[MapEntries]) -> None:
-        self.pairs = pairs
+    def __init__(self, walk: Walk, maps: SectionMaps) -> None:
+        self.pairs = maps.entries
         self.valid = np.zeros(len(walk.first), np.bool_)
         self.of_row = np.zeros(len(walk.first), np.int64)
-        if rows is not None:
-            self.valid[rows], self.of_row[rows] = True, counts
+        if maps.rows is not None:
+            self.valid[maps.rows], self.of_row[maps.rows] = True, maps.counts
         self.valid &= ~walk.odd
         self.of_row[~self.valid] = 0
         self.offsets = np.concatenate([[0], np.cumsum(self.of_row)])
         self.owner = np.repeat(np.arange(len(self.of_row)), self.of_row)
         # Messages of one producer have the same number of entries.
-        whole = len(pairs) > 0 and all(isinstance(pair.rows, slice) for pair in pairs)
-        self.is_regular = whole and int(self.of_row.min()) == len(pairs)
+        whole = len(self.pairs) > 0 and all(isinstance(pair.rows, slice) for pair in self.pairs)
+        self.is_regular = whole and int(self.of_row.min()) == len(self.pairs)
 
     def in_order(self, part: str) -> Cells:
         columns: list[Cells] = [getattr(pair, part) for pair in self.pairs]

@@ -34,7 +34,7 @@ from .fields import ALL_FIELDS
 from .maps import check_entries
 from .octets import Mask
 from .rendering import STRING, simple, unfit
-from .walk import SEQUENCE, VALUE, Cells, MapEntries, Walk, walk_of
+from .walk import SEQUENCE, VALUE, Cells, Walk, walk_of
 
 _DATA_FIRST = bytes((0x00, 0x53, DATA))  # only data sections follow
 _SECTIONS = {PROPERTIES, APPLICATION_PROPERTIES}
@@ -98,28 +98,17 @@ def unsure(messages: pa.Array) -> Mask:
 
 def _unsure(messages: pa.Array) -> Mask:
     walk, buffer = walk_of(messages)
-    fields: list[Cells | None] = []
-    counts, pairs = np.empty(0, np.int64), list[MapEntries]()
-    if (rows := walk.rows_of(PROPERTIES)) is not None:
-        fields = walk.fields(rows)
-    if (with_map := walk.rows_of(APPLICATION_PROPERTIES)) is not None:
-        counts, pairs = walk.entries(with_map)
+    fields, maps = walk.fields(PROPERTIES), walk.maps(APPLICATION_PROPERTIES)
     value = _amqp_value(walk)
     walk.finish()
-    if with_map is not None:
-        check_entries(walk, buffer, with_map, counts, pairs, STRING)
+    if maps.rows is not None:
+        check_entries(walk, buffer, maps, STRING)
     for field in ALL_FIELDS.values():
         if fields and (cells := fields[field.place]) is not None:
-            _check(walk, buffer, cells, FIELD_CODES[field.wire])
+            walk.odd[unfit(buffer, walk.cleared(cells), FIELD_CODES[field.wire])] = True
     if value is not None:
-        _check(walk, buffer, value, _VALUE)
+        walk.odd[unfit(buffer, walk.cleared(value), _VALUE)] = True
     return walk.odd
-
-
-def _check(walk: Walk, buffer: pa.Buffer, cells: Cells, allowed: Mask) -> None:
-    if walk.odd.any():
-        cells.clear(walk.odd, walk.first)
-    walk.odd[unfit(buffer, cells, allowed)] = True
 
 
 def _amqp_value(walk: Walk) -> Cells | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,10 +68,6 @@ class Cells:
         else:
             self.code[rows], self.start[rows], self.end[rows] = cells.code, cells.start, cells.end
 
-    def clear(self, rows: Mask, places: Places) -> None:
-        self.code[rows] = NULL
-        self.start[rows] = self.end[rows] = places[rows]
-
 
 @dataclass
 class MapEntries:
@@ -80,6 +76,14 @@ class MapEntries:
     rows: Rows
     key: Cells
     value: Cells
+
+
+class SectionMaps(NamedTuple):
+    """The maps in one section of the messages."""
+
+    rows: Rows | None  # that have the section
+    counts: Places  # of the entries of each map
+    entries: list[MapEntries]
 
 
 class Walk:
@@ -131,6 +135,13 @@ class Walk:
         The rows are determined before a body is followed: a second section of a body is odd, unless the caller looks for it.
         """
         return [(code, rows) for code in (DATA, SEQUENCE, VALUE) if (rows := self.rows_of(code)) is not None]
+
+    def cleared(self, cells: Cells) -> Cells:
+        """Return cells, one for each message, null in odd messages."""
+        if self.odd.any():
+            cells.code[self.odd] = NULL
+            cells.start[self.odd] = cells.end[self.odd] = self.first[self.odd]
+        return cells
 
     def finish(self) -> None:
         self.odd |= (self.cursor != self.last) | (self.code != 0)
@@ -205,8 +216,15 @@ class Walk:
         self._mark(rows, first > end)
         return count, first, end
 
-    def fields(self, rows: Rows) -> list[Cells | None]:
-        """Follow a list of up to 13 fields: the properties, or a header. A field is None if it is null in all rows."""
+    def fields(self, code: int, *, wanted: bool = True) -> list[Cells | None]:
+        """Follow the lists of a section, which have up to 13 fields. A field is None if it is null in all rows.
+
+        Return an empty list if no row has the section. Unless the fields are `wanted`, skip the section.
+        """
+        if not wanted:
+            self.skip(code)
+        if not wanted or (rows := self.rows_of(code)) is None:
+            return []
         count, place, end = self._header(rows, 0xC0, 0xD0)
         self._mark(rows, count > MOST_FIELDS)
         fields: list[Cells | None] = [None] * MOST_FIELDS
@@ -223,8 +241,12 @@ class Walk:
         self._each(rows, np.minimum(count, MOST_FIELDS), place, end, field)
         return fields
 
-    def entries(self, rows: Rows) -> tuple[Places, list[MapEntries]]:
-        """Follow a map: return the number of entries of each row, and the entries at each place."""
+    def maps(self, code: int, *, wanted: bool = True) -> SectionMaps:
+        """Follow the maps of a section. Unless the entries are `wanted`, skip the section."""
+        if not wanted:
+            self.skip(code)
+        if not wanted or (rows := self.rows_of(code)) is None:
+            return SectionMaps(None, np.empty(0, np.int64), [])
         count, place, end = self._header(rows, 0xC1, 0xD1)
         self._mark(rows, (count % 2 != 0) | (count > 2 * MOST_PAIRS))
         count = np.minimum(count // 2, MOST_PAIRS)
@@ -237,7 +259,7 @@ class Walk:
             return value.end
 
         self._each(rows, count, place, end, entry)
-        return count, entries
+        return SectionMaps(rows, count, entries)
 
     def _each(self, rows: Rows, count: Places, place: Places, end: Places, read: Callable[[int, Rows, Places], Places]) -> None:
         """Read the first of each row's `count` elements, then the second of the rows that have one, and so on up to `end`.
