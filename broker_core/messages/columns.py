@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     Integers: TypeAlias = "int | pa.Array | np.ndarray[Any, Any] | Sequence[int]"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: First and last time that a read returns, in microseconds since 1970: 0001-01-03 00:00 and 9999-12-31 09:59:59.999999 UTC. Other
-#: times are null. Spark's `collect` and Python UDFs convert times to local time, and Python's datetime has the years 1 to 9999.
-#: Zones are up to 16 hours behind UTC and 14 hours ahead of it. At the beginning, Python also computes the day before.
+#: First and last time that a read returns, in microseconds since 1970; other times are null. Spark's `collect` and Python UDFs
+#: convert times to local time, up to 16 hours behind UTC and 14 hours ahead of it, and Python's datetime has the years 1 to 9999.
+#: At the beginning, Python also computes the day before.
 FIRST_TIME = -62_135_596_800_000_000 + 48 * 3_600_000_000
 LAST_TIME = 253_402_300_799_999_999 - 14 * 3_600_000_000
 # Field names and nullability are Spark's (`to_arrow_type` of a MapType): record batches must match Spark's schema exactly.

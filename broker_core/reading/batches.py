@@ -98,19 +98,16 @@ def _measured(
     for block_slice in slices:
         read = partial(_columns_of_record, columns, record_reader(journal, block_slice.batches))
         for extent, record_rows in read_extents(block_slice.locations, read):
+            rows = extent.indexes.stop - extent.indexes.start
             if isinstance(record_rows, RecordRows):
-                wanted_rows = record_rows
+                size = record_rows.record.get_total_buffer_size() * rows // record_rows.record.num_rows
+                yield (block_slice, record_rows), rows, size, record_rows.is_encoded, rows >= large
             elif ended and bool((np.asarray(block_slice.state)[extent.indexes] == ARCHIVED).all()):
-                rows = extent.indexes.stop - extent.indexes.start
                 nulls = pa.RecordBatch.from_arrays([pa.nulls(rows, pa.string())], ["subject"])
                 text = errors.DamagedMessages.text(record_rows)
                 yield (block_slice, RecordRows(nulls, extent._replace(first=0), None, text)), rows, 0, False, True
-                continue
             else:
                 refuse(queue, block_slice, extent.indexes, record_rows)
-            rows = wanted_rows.rows
-            size = wanted_rows.record.get_total_buffer_size() * rows // wanted_rows.record.num_rows
-            yield (block_slice, wanted_rows), rows, size, wanted_rows.is_encoded, rows >= large
 
 
 def _assembled(payload: assembly.Payload, group: list[_Item], output: _Output) -> assembly.Payload:

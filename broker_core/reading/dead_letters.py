@@ -1,4 +1,4 @@
-"""Annotations of a dead letter: why it became one, and where it died first.
+"""Annotations of a dead letter, made when it is read; the engine keeps a few numbers.
 
 | annotation | type | elsewhere |
 |---|---|---|
@@ -8,9 +8,8 @@
 | `x-opt-death-time` | timestamp: its arrival in the current queue | `x-death`'s `time` |
 | `x-opt-death-error` | string: the text of the consumer that rejected it | `DeadLetterErrorDescription` |
 
-(`x-…`: RabbitMQ; `_AMQ…`: Artemis; the last: Service Bus.) They are made when a dead letter is read; the engine keeps a few
-numbers. A message can become a dead letter several times. Reason, time and error are those of the last time, queue and sequence
-number those of the first.
+(`x-…`: RabbitMQ; `_AMQ…`: Artemis; the last: Service Bus.) A message can become a dead letter several times. Reason, time and
+error are those of the last time, queue and sequence number those of the first.
 """
 
 from __future__ import annotations

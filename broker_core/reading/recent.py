@@ -13,8 +13,8 @@ from ..messages.encoding.uniform_messages import UniformMessages
 from ..messages.payloads import Payload
 
 MAX_RECORDS = 1024
-MAX_BYTES = 16 << 20  # of all batches: twice the messages in transit of eight queues, each with a thousand messages of 1 KiB
-LARGEST = 2 << 20  # bytes of one batch: as much as one commit loop stores in one queue, and little compared to a publish of Spark
+MAX_BYTES = 16 << 20  # twice the messages in transit of eight queues, each with a thousand messages of 1 KiB
+LARGEST = 2 << 20  # bytes of one batch: as much as one commit loop stores in one queue
 
 
 class Recent:
@@ -31,8 +31,7 @@ class Recent:
 
     def add(self, position: int, batch: Payload) -> None:
         """Keep the batch whose record was appended at `position`, higher than all before, if it is small."""
-        # The size of everything that the batch keeps alive, which can exceed its rows. A view of something larger must be
-        # `detached`.
+        # The size of everything that the batch keeps alive. A view of something larger must be `detached`.
         size = batch.nbytes if isinstance(batch, UniformMessages) else batch.get_total_buffer_size()
         if size > LARGEST:
             return

@@ -1,10 +1,10 @@
-"""The rows of an archive table that a read wants: by queue and recording, and by the options of the read.
+"""The rows of an archive table that a read wants.
 
 Files and row groups are judged by the lowest and highest value of a column in them, rows one by one. Unknown values never
 exclude a file or row group.
 
-A data directory that was restored from a backup gives recordings the numbers that its original gave other recordings. The table
-has the rows of both, and only the `lineage` distinguishes them. So numbers of recordings always come with their `Lineages`.
+A restored data directory gives recordings the numbers that its original gave other recordings. The table has the rows of both,
+and only the `lineage` distinguishes them. So numbers of recordings always come with their `Lineages`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ...errors import InvalidRequest
 
-#: The lowest and highest value of a column in a file or row group: numbers, times in microseconds since 1970, or texts.
+#: The lowest and highest value of a column: numbers, times in microseconds since 1970, or texts.
 Range = tuple["int | str | None", "int | str | None"]
 #: Takes the name of a column; returns its range, and whether it may contain nulls.
 Ranges = Callable[[str], tuple[Range, bool]]

@@ -1,8 +1,7 @@
 """Estimate of when the disk of an archive is full: its free space divided by the growth of the archive.
 
 The disk does not fill up if retention removes as much as is recorded. The archive then holds the messages of the retention
-time, and of one more day, because days are removed as a whole. Until vacuum removes them, it also holds the files of older days
-and the files that compaction has replaced.
+time, and of one more day, because days are removed as a whole. It also holds the files that vacuum has not removed yet.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ R = TypeVar("R")
 
 LOOK_S = 1.0  # between two checks for due queues
 RECORDING_ROWS = 64 << 16  # of one recording
-RECORDING_FILES = 4  # files of one recording; a commit costs as much as a quarter of a file
+RECORDING_FILES = 4  # of one recording; a commit costs as much as a quarter of a file
 FIRST_WAIT_S = 1.0  # after a failed attempt; doubled after each further one
 LONGEST_WAIT_S = 60.0
-BEHIND = 3  # the archive is behind after this many times `archive_after_s`,
-BEHIND_S = 30.0  # and this long in addition, for the recording itself
+#: The archive is behind after this many times `archive_after_s`, and this long in addition, for the recording itself.
+BEHIND, BEHIND_S = 3, 30.0
 KEEP_S = 3600.0  # between two maintenances of a table
 FIRST_KEEP_S = 300.0  # from the start to the first maintenance: other parts start first
 OFF = "off"
@@ -71,7 +71,7 @@ class RecordedBroker(Protocol):
 
 @dataclass
 class Trouble:
-    """The reason why a queue's table cannot be written."""
+    """A failure to write a queue's table."""
 
     queue: str
     text: str
@@ -81,7 +81,7 @@ class Trouble:
 
 
 class Recorder:
-    """The recorder of one broker, from `start` to `close`."""
+    """The recorder of one broker."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Recorder:
         self._troubles: dict[int, Trouble] = {}  # by queue's id
         #: By queue's id: since when messages wait, on the wall clock and on the monotonic clock.
         self._waits: dict[int, tuple[int, float]] = {}
-        self._started = monotonic()
+        self._keep_from = monotonic() + FIRST_KEEP_S - KEEP_S  # the first maintenance of a table is counted from here
         self._others: list[str] = []  # tables of deleted queues, by folder name
         self._listed = -math.inf  # time of that listing
         self._kept: dict[str, float] = {}  # table's URL → time of its last maintenance
@@ -310,20 +310,15 @@ class Recorder:
         else:
             self._behind = None
 
-    @property
-    def _keep_from(self) -> float:
-        return self._started + FIRST_KEEP_S - KEEP_S
-
     def _list_tables(self, up: float) -> bool:
         """List tables of deleted queues when it is time: these also have old days."""
         if up < max(self._listed, self._keep_from) + KEEP_S or (is_local(self.url) and not os.path.isdir(local_path(self.url))):
             return False
         self._listed = up
         answer = self._looked_after(self.url, {"op": "tables", "url": self.url})
-        if answer is None:
-            return False
-        self._others = answer["names"]
-        return True
+        if answer is not None:
+            self._others = answer["names"]
+        return answer is not None
 
     def _looked_after(self, url: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return the reply to a maintenance request; None on failure, which is logged."""
@@ -341,8 +336,7 @@ class Recorder:
         url = next((url for url in tables if up >= self._kept.get(url, self._keep_from) + KEEP_S), None)
         if url is None:
             return False
-        # Otherwise a power cut might lose the end of a recording whose rows are removed here. The table would then seem to have
-        # it with other rows.
+        # Otherwise a power cut might lose the end of a recording whose rows are removed here.
         self._host.sync()
         self._kept[url] = up
         vacuum = up >= self._vacuumed.get(url, -math.inf) + VACUUM_S

@@ -1,7 +1,7 @@
-"""Features of a Delta table, which any writer can turn on. A read supports some features, and a commit supports some.
+"""Features of a Delta table, which any writer can turn on.
 
-Other features are refused, because their rules for readers or writers are unknown. The error names the table, the feature and
-the command of Spark SQL that removes the feature.
+Features that a read or a commit does not support are refused, because their rules are unknown. The error names the table, the
+feature and the command of Spark SQL that removes the feature.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from ...errors import ArchiveUnsupported
 DELETION_VECTORS = "deletionVectors"
 MAX_READER, MAX_WRITER = 3, 7  # protocol versions; later changes are features
 
-#: Features that a read supports. It applies deletion vectors, and delta-rs reads the checkpoints. The other features concern
-#: other columns, or writers. Column mapping is in use only with the property `delta.columnMapping.mode`.
+#: Of a read. Column mapping is in use only with the property `delta.columnMapping.mode`.
 READ = frozenset({DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck", "columnMapping"})
-#: Features that a commit supports, unless `check_writable` finds a property or column that uses them.
+#: Of a commit, unless `check_writable` finds a property or column that uses them.
 WRITTEN = frozenset(
     {
         *{DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "columnMapping"},
         *{"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"},
     }
 )
-#: The features of protocol versions that do not list them by name.
 _OF_READER = {2: ("columnMapping",)}
 _OF_WRITER = {
     2: ("appendOnly", "invariants"),

@@ -1,7 +1,6 @@
 """Layout of an archive table: columns, partition, Parquet files, folders, and the conversion of rows to those of a read.
 
-A row holds a message in the form of the journal, columnar or encoded, so that it can be sent again byte for byte. It also holds
-the outcome of the message and its circumstances.
+A row holds a message in the form of the journal, so that it can be sent again byte for byte, and its outcome.
 
 The table is a persisted format that other programs read. To change it: add a nullable column to those of a read, and to
 `ADDED`, nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column
@@ -22,18 +21,18 @@ from ...messages import assembly
 from ...messages.columns import COLUMNS as MESSAGE
 from ...messages.columns import arrow_schema
 
-#: Columns that a read has and the table does not: all of its rows are archived, and cannot be settled.
+#: All rows of the table are archived, and cannot be settled.
 _NOT_IN_TABLE = ("state", "delivery")
 STATE = "archived"
 
 STORED: tuple[str, ...] = tuple(name for name in MESSAGE if name not in _NOT_IN_TABLE)
-#: The table's own. `queueId`: a queue that is declared again under an old name has a new id, and numbers from 0. `pass`: the
-#: number of the recording, which is one commit. `lineage`: the lineage of the data directory that wrote the row.
+#: `queueId`: a queue that is declared again under an old name has a new id, and numbers from 0. `pass`: the number of the
+#: recording. `lineage`: of the data directory that wrote the row.
 OWN: dict[str, pa.DataType] = {"queueId": pa.int64(), "pass": pa.int64(), "lineage": pa.string()}
 #: Columns that tables of earlier versions may lack.
 ADDED: frozenset[str] = frozenset()
 
-#: The partition column: the day of `enqueuedTime` in UTC. A file has its value in the path, not in a column.
+#: The day of `enqueuedTime` in UTC. A file has its value in the path, not in a column.
 DAY = "day"
 PARTITION = [DAY]
 _DAY_US = 24 * 3600 * 1_000_000
@@ -101,7 +100,7 @@ _NO_DICTIONARY = frozenset({"sequenceNumber"})
 #: Statistics of other columns at least tell a read that all values are null.
 _NO_STATISTICS = frozenset({"body", "properties", "annotations"})
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
-#: Columns whose lowest and highest values of each file are in the table's log.
+#: Columns with lowest and highest values in the table's log.
 LOG_STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
 
 
@@ -123,8 +122,8 @@ def _leaves(without: frozenset[str]) -> list[str]:
 
 FOLDER_BYTES = 200  # of a folder's name; file systems allow 255
 _HASH_DIGITS = 16
-#: Bytes of a queue's name that its folder escapes. They have a meaning in paths or URLs, would hide the folder (a leading dot or
-#: underscore), are a trailing dot, or look like an escape.
+#: Bytes that have a meaning in paths or URLs, would hide the folder (a leading dot or underscore), are a trailing dot, or look
+#: like an escape.
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^[._]|\.$|-(?=x(?:[0-9A-F]{2}|x))")
 _PARTIAL_ESCAPE = re.compile(rb"-(x[0-9A-F]?)?$")
 
@@ -133,9 +132,8 @@ def folder_name(queue: str) -> str:
     """Name the folder of a queue's table, in at most `FOLDER_BYTES` ASCII characters. Different queues have different folders.
 
     Letters, digits and `_ . -` remain. Every other byte of the name in UTF-8 becomes `-xHH`, and so does a leading dot or
-    underscore. So the folder's name means the same in a path, a URL, a glob and a key of an object store. (`=` would make it a
-    partition of Hive; `%`, `:` and `~` have a meaning in one of them.) A name that is too long ends with a hash of the whole
-    name.
+    underscore. So the name means the same in a path, a URL, a glob and a key of an object store. (`=` would make it a partition
+    of Hive.) A name that is too long ends with a hash of the whole name.
     """
     octets = queue.encode()
     name = _ESCAPED.sub(lambda match: b"-x%02X" % match[0][0], octets)
@@ -169,7 +167,7 @@ def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa
     """Return rows of the table as the broker sends those of a queue: a batch of `assembly.needed(columns)` as they are stored.
 
     `rows` has at least the columns `needed(columns)`, in any Arrow types that a writer may choose. A column that an older file
-    lacks is null. `assembly.converted` turns the result into `columns`.
+    lacks is null.
     """
     schema = arrow_schema(assembly.needed(columns), stored=True)
     count, constants = rows.num_rows, {"state": STATE, "queue": queue}

@@ -1,11 +1,10 @@
 """Arriving messages: from complete encoded messages to one batch in the stored form.
 
 The common encodings (short descriptor, no described values) are followed through a table, with one lookup for each section: the
-next four bytes determine the next table and the width of the size. A message that the table does not cover goes through
-`messages.scan`. `scan` alone refuses messages. The fast path only accepts; a property test compares both.
+next four bytes determine the next table and the width of the size. Other messages go through `messages.scan`, which alone
+refuses. A property test compares both.
 
-A message is refused if a reader could not decode it. Delivery annotations are for one hop: they are checked and dropped. A
-message without a body is accepted.
+A message is refused if a reader could not decode it. Delivery annotations are for one hop: they are checked and dropped.
 """
 
 from __future__ import annotations

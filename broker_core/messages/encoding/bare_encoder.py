@@ -1,9 +1,9 @@
 """Rows of columns as bare AMQP messages (3.2): properties, application properties, one data section.
 
-No function loops over rows, or over the fields of a row. A message is a row of small binary columns (constructors and sizes,
-which numpy makes for all fields together) and of the columns with the values. Arrow joins them. The encodings are the shortest
-that AMQP has, byte for byte those of `broker_core.amqp`: nulls at the end of the properties and empty sections are left out.
-Times are whole milliseconds, as in AMQP.
+A message is a row of small binary columns (constructors and sizes, which numpy makes for all fields together) and of the
+columns with the values. Arrow joins them. The encodings are the shortest that AMQP has, byte for byte those of
+`broker_core.amqp`: nulls at the end of the properties and empty sections are left out. Times are whole milliseconds, as in
+AMQP.
 """
 
 from __future__ import annotations

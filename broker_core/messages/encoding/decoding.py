@@ -1,8 +1,8 @@
 """Encoded messages into columns, without a Python object for a message or a field.
 
-`walk` finds the place of every value, `rendering` and `maps` build Arrow arrays, and `reference` decodes the remaining rows:
-forms that ordinary clients do not send, and damage, which it refuses with the reason. The vectors can be slow on a strange
-message, but never wrong: they make every check of the reference decoder. `texts` defines the values of columns, except for:
+`reference` decodes the rows that vectors cannot follow: forms that ordinary clients do not send, and damage, which it refuses
+with the reason. The vectors can be slow on a strange message, but never wrong: they make every check of the reference decoder.
+`texts` defines the values of columns, except for:
 
 - `body`: the joined bytes of the data sections, or the bytes of a binary or string (UTF-8) amqp-value.
   Any other value, and the elements of all sequences, are JSON text. Null in a message without a body;

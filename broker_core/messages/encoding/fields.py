@@ -23,7 +23,7 @@ class PropertyField(NamedTuple):
     wire: str  # type
 
 
-#: In the order of AMQP's list. The last field has no column.
+#: In the order of AMQP's list.
 _ORDER = (
     *("messageId", "userId", "to", "subject", "replyTo", "correlationId", "contentType", "contentEncoding"),
     *("absoluteExpiryTime", "creationTime", "groupId", "groupSequence", "replyToGroupId"),

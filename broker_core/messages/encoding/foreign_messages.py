@@ -1,7 +1,7 @@
 """Complete messages of another broker, many at a time: cut into the stored form, and recognized when they come again.
 
-A broker may change header, annotations and footer, but not the bare message between them. `walk` finds the sections. A message
-that it does not follow is measured by `messages.scan`, which alone refuses messages.
+A broker may change header, annotations and footer, but not the bare message between them. A message that `walk` does not follow
+is measured by `messages.scan`, which alone refuses messages.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Headers repeat from message to message, so both directions are cached. Only the 
 also cached without the bytes of its ttl.
 
 A field that the sender set is sent again, even with the default value, and a field that it left out stays out: a receiver may
-have its own defaults ("unless other target or node specific defaults have otherwise been set"). `first-acquirer` is written if
-it is true, `delivery-count` unless it is 0. AMQP treats a message without a header like one without fields.
+have its own defaults. `first-acquirer` is written if it is true, `delivery-count` unless it is 0.
 """
 
 from __future__ import annotations

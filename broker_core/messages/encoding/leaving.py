@@ -1,8 +1,8 @@
 """Leaving messages: from rows in the stored form to complete encoded messages.
 
-The parts of a message are columns (header, annotations, bare message, footer), joined row by row in one call of Arrow. The only
-Python object for each row is its `bytes`. Encoded rows are sent exactly as they came, except for the header, which the broker
-writes, and for annotations that a *modified* outcome added.
+The parts of a message are columns, joined row by row in one call of Arrow. The only Python object for each row is its `bytes`.
+Encoded rows are sent exactly as they came, except for the header, which the broker writes, and for annotations that a
+*modified* outcome added.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A *place* is an index into the one buffer with all messages of a block. Places are int64 arrays with one element for each
 message (or value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the
-last byte. The caller compares the place it reaches with the end of the message.
+last byte, and the caller notices the place.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-# The allocator returns freed memory above 128 KiB at the end of the heap to the system, and gets it back page by page. That costs
-# a third of the time of a loop over a few dozen such arrays. The GNU C library raises the limit to twice the largest block that
-# was mapped alone and freed. This allocation is such a block; none of its pages is touched.
+# The allocator returns freed memory above 128 KiB to the system, and gets it back page by page: a third of the time of a loop
+# over a few dozen such arrays. The GNU C library raises the limit to twice the largest block that was mapped alone and freed,
+# such as this one.
 np.empty(16 << 20, np.uint8)
 
 

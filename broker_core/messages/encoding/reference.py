@@ -1,9 +1,5 @@
 """Reference decoder: one encoded message at a time. It defines the values of the columns of `decoding`, and decodes the forms
-that are too rare for vectors.
-
-`decoding.readable` returns the same values and refuses the same messages, which tests compare on generated and on damaged
-messages.
-"""
+that are too rare for vectors. Tests compare both on generated and on damaged messages."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Quick check that a bare message is valid, one message at a time, without decoding it. It accepts nearly every message of AMQP
-clients.
+"""Quick check that a bare message is valid, without decoding it. It accepts nearly every message of AMQP clients.
 
 A section of properties or application properties is compared with *shapes* of sections that were walked before. The bytes of
 types and sizes, and the keys, are the same; texts are ASCII at the same places; the bytes of numbers and binaries may be any.
-The comparison is one operation on two large integers. A section of another shape is walked value by value. An unknown form is
-not invalid: the decoder decides.
+The comparison is one operation on two large integers. An unknown form is not invalid: the decoder decides.
 """
 
 from __future__ import annotations

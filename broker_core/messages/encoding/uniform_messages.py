@@ -1,10 +1,10 @@
 """Encoded messages with the same header, as they came: the usual messages of AMQP clients.
 
-Most messages leave soon after they arrived. Taking them out of a record batch costs more than all other work on that way.
-Without this form, the whole way takes twice the time for 100 messages, and 4.5 times for a single message.
+Most messages leave soon after they arrived. Through a record batch, the whole way would take twice the time for 100 messages,
+and 4.5 times for a single message.
 
-A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: Arrow writes
-the record batch of a sample message once. This *template* gets the length of each later message in place of the sample's.
+A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: the record
+batch of a sample message is a *template*, which gets the length of each later message.
 """
 
 from __future__ import annotations

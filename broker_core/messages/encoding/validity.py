@@ -1,9 +1,5 @@
 """Checks that bare messages are valid inside (3.2.4 to 3.2.8). They are decoded once before they are stored, as every reader
-decodes them.
-
-The fields of the properties have their types. Application properties map strings to simple values. Texts are UTF-8 and symbols
-ASCII. No map has a key twice, no value is nested deeper than `MAX_DEPTH`, and no section has more than `MAX_ITEMS` values. A
-data section may contain any bytes.
+decodes them. A data section may contain any bytes.
 
 `shapes` accepts nearly every message of AMQP clients, `unsure` many messages of a column together. Both accept less than the
 decoder, which alone refuses.

@@ -1,12 +1,11 @@
 """Many messages in lock step: each step reads one constructor of every message that has one.
 
 All messages of a block lie in one buffer, with a cursor for each. The cost of a step is a few vector operations, independent of
-the number of messages. It is lower if all of them have the same constructor at that step, like the messages of one producer.
+the number of messages, and lower if all of them have the same constructor at that step.
 
 Nothing here raises. Forms that are too rare for vectors, and damage, are marked *odd* and left to the reference decoder.
-Cursors only move forward, so one comparison proves a whole section. If the cursor stands exactly at the announced end after the
-announced number of elements, no element has left the section. Counts above `MOST_PAIRS` are odd before a step is made, which
-limits the number of steps.
+Cursors only move forward: if a cursor is exactly at the announced end after the announced number of elements, no element has
+left the section. Counts above `MOST_PAIRS` are odd before a step is made, which limits the number of steps.
 """
 
 from __future__ import annotations
