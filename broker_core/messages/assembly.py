@@ -12,22 +12,18 @@ import pyarrow as pa
 
 from ..errors import PenstockError
 from . import conversion
-from .columns import (
-    BARE_COLUMNS,
-    FIRST_TIME,
-    LAST_TIME,
-    MESSAGE_COLUMNS,
-    SENT_COLUMNS,
-    SYSTEM_COLUMNS,
-    TIMESTAMP,
-    arrow_schema,
-    cached,
-)
+from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, SYSTEM_COLUMNS, TIMESTAMP, arrow_schema, cached
 from .conversion import Malformed
 
 if TYPE_CHECKING:
     from .columns import Integers
 
+
+#: First and last time that a read returns, in microseconds since 1970; other times are null. Spark's `collect` and Python UDFs
+#: convert times to local time, up to 16 hours behind UTC and 14 hours ahead of it, and Python's datetime has the years 1 to 9999.
+#: At the beginning, Python also computes the day before.
+FIRST_TIME = -62_135_596_800_000_000 + 48 * 3_600_000_000
+LAST_TIME = 253_402_300_799_999_999 - 14 * 3_600_000_000
 
 #: Stored rows: a batch, or a table whose columns may have several chunks.
 Payload = TypeVar("Payload", pa.RecordBatch, pa.Table)

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     Integers: TypeAlias = "int | pa.Array | np.ndarray[Any, Any] | Sequence[int]"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: First and last time that a read returns, in microseconds since 1970; other times are null. Spark's `collect` and Python UDFs
-#: convert times to local time, up to 16 hours behind UTC and 14 hours ahead of it, and Python's datetime has the years 1 to 9999.
-#: At the beginning, Python also computes the day before.
-FIRST_TIME = -62_135_596_800_000_000 + 48 * 3_600_000_000
-LAST_TIME = 253_402_300_799_999_999 - 14 * 3_600_000_000
 # Field names and nullability are Spark's (`to_arrow_type` of a MapType): record batches must match Spark's schema exactly.
 STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=True))
 

@@ -15,7 +15,8 @@ from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Timestamp
 from penstock.broker_core.messages import assembly
-from penstock.broker_core.messages.columns import FIRST_TIME, LAST_TIME, TIMESTAMP
+from penstock.broker_core.messages.assembly import FIRST_TIME, LAST_TIME
+from penstock.broker_core.messages.columns import TIMESTAMP
 
 COLUMNS = ["sequenceNumber", "creationTime", "absoluteExpiryTime", "message"]
 #: Milliseconds since 1970, and whether a read returns them.

@@ -383,19 +383,14 @@ def _request(
     content: RecordingContent, url: str, file_bytes: int, segments: Sequence[tuple[str, int, int]]
 ) -> tuple[dict[str, Any], list[bytes]]:
     return {
+        **content._asdict(),
         "op": "record",
-        "queue": content.queue,
-        "id": content.queue_id,
-        "number": content.number,
-        "lineage": content.lineage,
-        "version": content.version,
-        "inherited": content.inherited,
         "url": url,
         "fileBytes": file_bytes,
         "origins": list(content.origins),
         "takers": list(content.takers),
         "rows": content.rows.to_json(),
         "blocks": list(content.blocks),
-        "packed": content.packed,
         "segments": list(segments),
+        "hold": None,  # stays in this process
     }, list(content.blocks.values())

@@ -88,21 +88,14 @@ class RecorderWorker:
 
     def _record(self, request: ChildFrame) -> dict[str, Any]:
         header = request.header
-        content = RecordingContent(
-            header["queue"],
-            header["id"],
-            header["number"],
-            header["lineage"],
-            header["origins"],
-            header["takers"],
-            RowSet.from_json(header["rows"]),
-            dict(zip(header["blocks"], request.attachments, strict=True)),
-            {int(number): position for number, position in header["packed"].items()},
-            inherited=header["inherited"],
+        content = RecordingContent(**{name: header[name] for name in RecordingContent._fields})._replace(
+            rows=RowSet.from_json(header["rows"]),
+            blocks=dict(zip(header["blocks"], request.attachments, strict=True)),
+            packed={int(number): position for number, position in header["packed"].items()},
         )
         store, file_bytes = self._store(header["url"]), header["fileBytes"]
         self._step("open")
-        queue_table = QueueTable(store, self._broker_id, content.queue, header["version"])
+        queue_table = QueueTable(store, self._broker_id, content.queue, content.version)
         application_id = application(self._broker_id, content.lineage, content.queue_id)
         version = queue_table.version_with(application_id, content.number, inherited=content.inherited)
         differs = content.inherited and (version is None or not queue_table.has_just(content))

@@ -248,14 +248,14 @@ class QueueTable:
         for group in compaction.small(self._members(), file_bytes):
             try:
                 self._add_columns()
-                replaced = compaction.put_together(self._store, group, file_bytes)
+                new = compaction.put_together(self._store, group, file_bytes)
                 # If another program has rewritten the same files, delta-rs might not notice. So these files must be in the
                 # version that the commit follows, and the commit is not repeated after another one.
-                if replaced is not None and set(group) <= set(self._members()):
+                if new is not None and set(group) <= set(self._members()):
                     properties = CommitProperties(custom_metadata={BROKER: "compaction"}, max_commit_retries=0)
-                    self._commit(replaced.new, replaced.old, properties)
-                    gone += len(replaced.old) - len(replaced.new)
-                    self.replaced += sum(member.bytes for member in replaced.old)
+                    self._commit(new, group, properties)
+                    gone += len(group) - len(new)
+                    self.replaced += sum(member.bytes for member in group)
             except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
                 log.warning(
                     "%s of the table %s could not be put together: %s", counted(len(group), "file"), self.url, short(error)

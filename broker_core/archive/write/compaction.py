@@ -26,13 +26,6 @@ class TableFile(NamedTuple):
     has_deletions: bool = False  # in a deletion vector; delta-rs cannot remove such a file from the table
 
 
-class Replacement(NamedTuple):
-    """Files, and the new files with the same rows that replace them."""
-
-    old: list[TableFile]
-    new: list[parquet.DataFile]
-
-
 def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]]:
     groups: list[list[TableFile]] = []
     by_day: dict[str, list[TableFile]] = {}
@@ -52,7 +45,7 @@ def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]
     return [group for group in groups if len(group) > 1]
 
 
-def put_together(store: TableStore, group: list[TableFile], file_bytes: int) -> Replacement | None:
+def put_together(store: TableStore, group: list[TableFile], file_bytes: int) -> list[parquet.DataFile] | None:
     """Write the rows of a group to new files. Return None if a file has foreign columns, so another program wrote it."""
     sources = []
     for member in group:
@@ -61,4 +54,4 @@ def put_together(store: TableStore, group: list[TableFile], file_bytes: int) -> 
         if not names <= set(table.FILE_SCHEMA.names) or not set(table.FILE_SCHEMA.names) - table.ADDED <= names:
             return None
     rows = (table.with_day(part, group[0].day) for part in merged(sources))
-    return Replacement(group, parquet.write(store, "compact", rows, file_bytes))
+    return parquet.write(store, "compact", rows, file_bytes)

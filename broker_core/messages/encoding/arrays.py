@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidRequest
-from .octets import offsets_of
+from .octets import not_ascii, offsets_of
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 Bools: TypeAlias = "npt.NDArray[np.bool_]"
@@ -126,14 +126,9 @@ def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, prese
 
 def check_ascii(name: str, array: pa.Array, row_of: Ints | None = None) -> None:
     """Raise InvalidRequest unless all values are ASCII. `row_of` is the row of each value, if it is not its own index."""
-    ends, data = offsets(array), array.buffers()[2]
-    if data is None or ends[-1] == ends[0]:
-        return
-    octets = np.frombuffer(data, np.uint8, int(ends[-1] - ends[0]), int(ends[0]))
-    if octets.max() < 128:
-        return
-    places = np.searchsorted(ends, np.flatnonzero(octets > 127) + ends[0], side="right") - 1
-    places = places[valid(array)[places]]
+    places = not_ascii(array)
+    if len(places):
+        places = places[valid(array)[places]]
     if len(places):
         first = int(places[0])
         text = array[first].as_py()

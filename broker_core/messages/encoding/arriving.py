@@ -10,6 +10,7 @@ A message is refused if a reader could not decode it. Delivery annotations are f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -69,17 +70,15 @@ class ArrivedMessages(NamedTuple):
         return [number for number in range(self.rows + len(malformed)) if number not in malformed]
 
 
+@dataclass(slots=True)
 class _Parts:
     """Columns under construction; rare ones by row."""
 
-    __slots__ = ("annotations", "footers", "headers", "messages", "ttls")
-
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-        self.headers: list[HeaderFields] = []
-        self.annotations: dict[int, bytes] = {}
-        self.footers: dict[int, bytes] = {}
-        self.ttls: dict[int, bytes] = {}
+    messages: list[bytes] = field(default_factory=list)
+    headers: list[HeaderFields] = field(default_factory=list)
+    annotations: dict[int, bytes] = field(default_factory=dict)
+    footers: dict[int, bytes] = field(default_factory=dict)
+    ttls: dict[int, bytes] = field(default_factory=dict)
 
 
 def arrived(payloads: Sequence[bytes], now: int | None = None) -> ArrivedMessages:

@@ -9,6 +9,7 @@ have its own defaults. `first-acquirer` is written if it is true, `delivery-coun
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from ...amqp.encoder import encode_into, put_boolean, put_compound, put_ubyte, p
 from ...amqp.messages import scan, skip
 from ...amqp.performatives import Header
 
-KEPT_HEADERS = 1024  # entries of each cache; a full one is cleared
+KEPT_HEADERS = 1024  # entries of each cache
 KEPT_OCTETS = 64  # a longer header is decoded each time; 20 bytes are enough for all fields
 _SHORT = b"\x00\x53\x70\xc0"  # a header of less than 256 bytes begins so
 _UINT = b"\x70"  # of 4 bytes. Shorter ones are few enough for `known`
@@ -43,7 +44,6 @@ known: dict[bytes, HeaderFields] = {}
 #: All headers of a length in the cache have their ttl at the same position. A hit therefore has the same bytes before its ttl as
 #: a valid header, ending with the ttl's constructor, and the next 4 bytes may be any.
 but_ttl: dict[int, tuple[int, dict[bytes, HeaderFields]]] = {}
-_written: dict[tuple[Any, ...], bytes] = {}
 
 
 def read(octets: bytes) -> HeaderFields:
@@ -94,17 +94,9 @@ def _read(octets: bytes) -> HeaderFields:
     return HeaderFields(None if priority is None else int(priority), durable, None if ttl is None else int(ttl))
 
 
+@lru_cache(KEPT_HEADERS)
 def write(priority: int | None, durable: bool | None, ttl: int | None, attempts: int, returned: bool) -> bytes:
     """Return a header section, with `first-acquirer` unless `returned`; empty if no field is set."""
-    key = priority, durable, ttl, attempts, returned
-    octets = _written.get(key)
-    if octets is None:
-        octets = _write(*key)
-        _keep(_written, key, octets)
-    return octets
-
-
-def _write(priority: int | None, durable: bool | None, ttl: int | None, attempts: int, returned: bool) -> bytes:
     fields = (
         (durable, put_boolean),
         (priority, put_ubyte),

@@ -132,8 +132,8 @@ def _casts(array: pa.Array) -> bool:
 
 
 def not_ascii(array: pa.Array) -> npt.NDArray[np.int64]:
-    octets = data_of(array)
+    ends, data = offsets_of(array), array.buffers()[2]
+    octets = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if data is not None else np.empty(0, np.uint8)
     if is_ascii(octets):
         return np.empty(0, np.int64)
-    high = np.flatnonzero(octets[: offsets_of(array)[-1]] > 127)
-    return np.unique(np.searchsorted(offsets_of(array), high, side="right") - 1)
+    return np.unique(np.searchsorted(ends, np.flatnonzero(octets > 127) + ends[0], side="right") - 1)

@@ -13,16 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...amqp.errors import DecodeError, RemoteProtocolError
-from ...amqp.messages import (
-    APPLICATION_PROPERTIES,
-    DATA,
-    DELIVERY_ANNOTATIONS,
-    FOOTER,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    scan,
-)
+from ...amqp.messages import APPLICATION_PROPERTIES, DELIVERY_ANNOTATIONS, FOOTER, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, scan
 from ...errors import InvalidRequest
 from . import reference, shapes
 from .decoding import CHUNK_ROWS, FIELD_CODES
@@ -32,7 +23,7 @@ from .octets import Mask
 from .rendering import STRING, simple, unfit
 from .walk import SEQUENCE, VALUE, Cells, Walk, walk_of
 
-_DATA_FIRST = bytes((0x00, 0x53, DATA))  # only data sections follow
+_DATA_FIRST = b"\x00\x53\x75"  # only data sections follow
 _SECTIONS = {PROPERTIES, APPLICATION_PROPERTIES}
 _VALUE = simple()
 
