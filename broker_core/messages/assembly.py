@@ -40,13 +40,12 @@ def assemble(
     """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A table stays a table if
     `stored`.
 
-    `system` contains values of system columns, by name: `queue` and `sequenceNumber` always. A value is one for all rows, or
-    one for each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. A column that
-    neither `system` nor `payload` contains is converted from the other form, or null.
+    `system` contains values of system columns: `queue` and `sequenceNumber` always. A value is one for all rows, or one for
+    each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. A column that neither
+    `system` nor `payload` contains is converted from the other form, or null.
 
-    With `stored` nothing is converted, and the schema is `arrow_schema(columns, stored=True)`. A message that cannot be decoded
-    is added to `malformed`, by sequence number: its converted columns are null, and `error` contains the reason. Without
-    `malformed`, MalformedMessage is raised.
+    With `stored` nothing is converted. A message that cannot be decoded is added to `malformed`, by sequence number: its
+    converted columns are null, and `error` contains the reason. Without `malformed`, MalformedMessage is raised.
     """
     schema = arrow_schema(columns, stored=stored)
     rows, sequence = payload.num_rows, system["sequenceNumber"]
@@ -193,7 +192,7 @@ def grouped(items: Iterable[tuple[Item, int, int, bool, bool]], most_rows: int, 
     """Group neighbors into batches of one form, with about `most_rows` rows or `most_bytes` bytes.
 
     Each item is (item, rows, bytes, form, is large). A large item is a group on its own, so that it need not be copied. If
-    `items` raises an error, the group before it is yielded first.
+    `items` raises an error, the group before it comes first.
     """
     group: list[Item] = []
     all_rows = all_bytes = 0

@@ -20,8 +20,7 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
     """Return an incoming batch with known columns of the right types, in the order of the mask.
 
     A string body becomes its UTF-8 bytes. Large, view and dictionary forms of a type, and other widths of an integer, are cast.
-    Exactly one of `body` and `message` must be present, with a value in every row. `encoding.validity` checks the content of a
-    `message`.
+    `encoding.validity` checks the content of a `message`.
 
     Raises InvalidRequest with column and row, and ResourceLimit if the cast columns would have more than `most_bytes`. That
     size is computed before the cast, since a dictionary or views can repeat one value many times. `now` is in milliseconds

@@ -57,7 +57,7 @@ def record_batches(
 
     Columns that a message's form does not hold are converted, or with `stored` null. Messages that cannot be converted are
     passed to `set_aside`, as sequence number → reason, and left out. Without `set_aside` they have nulls and an `error`, as do
-    archived messages whose record is damaged. Any other damaged record raises DamagedMessages.
+    archived messages whose record is damaged. Other damage raises DamagedMessages.
     """
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, SMALL_ROWS, ended=set_aside is None)
     output = _Output(columns, queue, delivery, stored, set_aside)
@@ -70,8 +70,8 @@ def record_tables(
 ) -> Iterator[pa.Table]:
     """Yield the rows as `record_batches` does with `stored`, in tables of about `rows` rows or `size` bytes of payload.
 
-    A column of messages has a chunk for each record, without a copy. Copies are made only of small records, of scattered rows,
-    and of rows to which the broker adds annotations. A column of the broker has one chunk.
+    A column of messages has a chunk for each record. Copies are made only of small records, of scattered rows, and of rows to
+    which the broker adds annotations. A column of the broker has one chunk.
     """
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, sys.maxsize, ended=True)
     weighed = ((item, count, octets + RECORD_COST, form, big) for item, count, octets, form, big in measured)

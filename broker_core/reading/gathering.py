@@ -43,7 +43,7 @@ def _column(parts: list[tuple[pa.Array, npt.NDArray[np.int64]]]) -> pa.Array | N
     longest = max(total, *(array.offset + len(array) for array, _ in parts))
     if not width or longest * width >= np.iinfo(np.int32).max:
         return None
-    # The ends of values of one size depend only on their number, so these are also the ends of each record.
+    # Also the ends of each record: they depend only on the number of values.
     ends = pa.py_buffer(np.arange(0, longest * width + 1, width, dtype=np.int32))
     sources = []
     for array, rows in parts:

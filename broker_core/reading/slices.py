@@ -63,7 +63,7 @@ class BlockSlice(NamedTuple):
     def overlays_of(self, indexes: slice, time: int) -> Mapping[int, list[bytes]]:
         """Return the annotations to add to the rows at `indexes`: index within `indexes` → encoded maps, in order.
 
-        `time` is the arrival time of these rows, microseconds since 1970.
+        `time` is the arrival time of these rows.
         """
         start, stop, dead = indexes.start, indexes.stop, self.dead_letters
         overlays = {index - start: entries for index, entries in self.overlays.items() if start <= index < stop}
@@ -88,9 +88,8 @@ def slice_of(
 ) -> BlockSlice:
     """Copy the columns of `rows`. Called under the broker's lock.
 
-    Without `outcomes` the columns state, outcome, settled, errors and taker are left out: the rows are live, or the reader does
-    not need them. `hold` is the journal's, taken under the same lock. Without it the payloads may be dropped before they are
-    read.
+    Without `outcomes` the columns state, outcome, settled, errors and taker are left out. `hold` is the journal's, taken under
+    the same lock. Without it the payloads may be dropped before they are read.
     """
 
     def copied(values: Ints | int) -> Ints | int:

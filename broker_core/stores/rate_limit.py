@@ -12,7 +12,7 @@ from .objects import Buffer, ObjectStore
 class RateLimitedStore:
     """An `ObjectStore` on another one. After a put of `n` bytes the next put waits until `n / bytes_per_s` seconds have passed.
 
-    One object is sent at full speed. Reads and deletions do not wait. All threads share the rate.
+    Reads and deletions do not wait. All threads share the rate.
     """
 
     def __init__(

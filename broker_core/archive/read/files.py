@@ -19,7 +19,7 @@ from ..table.layout import day_of
 from .bounds import Bounds, Lineages, Range, lineages_of, to_list
 from .scan import Deletions, FileShare
 
-OWNER = "penstock.broker"  # key in a table's configuration: the id of the broker that writes it
+OWNER = "penstock.broker"  # key in a table's configuration: the id of its broker
 BROKER = "penstock"  # key in each commit of the broker: the purpose
 #: Operations of other writers that keep all rows unchanged. The names are those of Delta's log.
 _OPERATIONS = frozenset(
@@ -63,7 +63,7 @@ class Table(NamedTuple):
     """A queue's table, as known to the broker when a read is planned."""
 
     url: str
-    broker: str  # id of the broker that writes it, from the table's configuration
+    broker: str  # id
     queue_id: int
     lineages: Lineages  # all of these recordings are in the table
     version: int  # the first version that has all of them

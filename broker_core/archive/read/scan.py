@@ -97,7 +97,7 @@ def batches(
     """Yield the rows of an open file that are within the bounds and match the selector, in the file's order.
 
     Some batches have no rows, so that a caller regains control in a long search. A column is left out if it is null in all rows
-    of a row group. Most columns of most messages are, and decoding nulls takes nearly as long as decoding numbers.
+    of a row group: decoding nulls takes nearly as long as decoding numbers.
 
     `presence` (a `selectors.Presence`) collects the lookalikes in the compared rows. Raises ArchiveUnreachable if the file
     cannot be read any further.

@@ -36,19 +36,19 @@ from .table_files import LOG, TableStore, short
 
 log = logging.getLogger("penstock.archiver")
 
-QUEUE = "penstock.queue"  # key of a table's configuration: the name of its queue
+QUEUE = "penstock.queue"  # key of a table's configuration
 PASS = "penstock.pass"  # key of a commit: the number of its recording
-HISTORY = 1000  # newest commits that are searched for the commit of a recording
+HISTORY = 1000  # newest commits that are searched for a recording
 RETRIES = 100  # of a commit, if other programs commit meanwhile
 #: Properties of Delta that limit its memory of removed files and of old versions, with their defaults in hours.
 _FORGETS = {"delta.deletedFileRetentionDuration": 7 * 24, "delta.logRetentionDuration": 30 * 24}
-CHECKPOINT_COMMITS = 20  # a checkpoint follows after this many commits
+CHECKPOINT_COMMITS = 20
 #: For each commit: otherwise delta-rs would write the checkpoint, and remove old commits, before they are on the disk.
 _NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class TableRefused(Exception):
-    """The table was changed in an incompatible way, or belongs to another program: an operator must act."""
+    """The table was changed in an incompatible way, or is not ours: an operator must act."""
 
 
 class NotOurs(TableRefused):
@@ -74,8 +74,8 @@ def application(broker_id: str, lineage: str, queue_id: int) -> str:
 class QueueTable:
     """The table of one queue, created if it does not exist. Without a queue name, the table must exist.
 
-    With `durable_version`, a version that was on the disk, later versions that a power cut has torn are set aside: nothing relies
-    on them. Raises TableRefused and TableUnreachable.
+    With `durable_version`, later versions that a power cut has torn are set aside: nothing relies on them. Raises TableRefused
+    and TableUnreachable.
     """
 
     def __init__(self, store: TableStore, broker_id: str, queue: str | None, durable_version: int | None = None) -> None:
@@ -160,7 +160,7 @@ class QueueTable:
                 )
 
     def version_with(self, application_id: str, number: int, *, inherited: bool = False) -> int | None:
-        """Return the table's version, which is on the disk, if it has the recording of this number; None otherwise.
+        """Return the table's version, which is on the disk, if it has the recording of this number.
 
         `inherited`: the recording began before this directory was restored, and its original may have recorded more since.
         """
@@ -249,8 +249,8 @@ class QueueTable:
             try:
                 self._add_columns()
                 new = compaction.put_together(self._store, group, file_bytes)
-                # If another program has rewritten the same files, delta-rs might not notice. So these files must be in the
-                # version that the commit follows, and the commit is not repeated after another one.
+                # delta-rs might not notice that another program has rewritten the same files. So these files must be in the
+                # version that the commit follows, and the commit is not repeated.
                 if new is not None and set(group) <= set(self._members()):
                     properties = CommitProperties(custom_metadata={BROKER: "compaction"}, max_commit_retries=0)
                     self._commit(new, group, properties)

@@ -35,7 +35,7 @@ class DataFile:
 def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: int) -> list[DataFile]:
     """Write rows to files of about `file_bytes`, with names that begin with `name`. Return when they are stored.
 
-    After a failure, the files written so far are removed if possible. Otherwise vacuum removes them.
+    After a failure, the files are removed if possible, otherwise by vacuum.
     """
     written: list[DataFile] = []
     paths: list[str] = []

@@ -24,7 +24,7 @@ READ_BYTES = 16 << 20  # of payload in one table, if those are fewer rows than a
 class RecordingContent(NamedTuple):
     """The content of a recording, for the process that writes it."""
 
-    queue: str  # name
+    queue: str
     queue_id: int
     number: int
     lineage: str
@@ -34,7 +34,7 @@ class RecordingContent(NamedTuple):
     blocks: dict[int, bytes]  # packed columns of the blocks in memory
     packed: dict[int, int]  # log positions of the other blocks
     version: int = NO_TABLE  # table version after the last completed recording
-    inherited: bool = False  # it began before the directory was restored; the original may have committed it
+    inherited: bool = False  # it began before the directory was restored
     hold: Any = None  # of the journal: while it exists, dropped segments stay on the disk
 
 

@@ -124,8 +124,8 @@ ID_BYTES = 16
 def id_digests(batch: pa.RecordBatch) -> npt.NDArray[np.bytes_] | None:
     """Return a digest of each message's id (S16) for duplicate detection, zeros without an id; None if no message has one.
 
-    Types are part of the digest: the ulong 1 and the string "1" are two ids. This loops over messages: only queues that detect
-    duplicates need it, and they keep an object per id anyway.
+    Types are part of the digest: the ulong 1 and the string "1" are two ids. This loops over messages, but queues that detect
+    duplicates keep an object per id anyway.
     """
     if "message" in batch.schema.names:
         ids = [_digest(message_id(message)) for message in batch.column("message").to_pylist()]

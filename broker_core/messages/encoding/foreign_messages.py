@@ -25,8 +25,8 @@ from .fields import message_id
 from .octets import Mask, Places, at, slices, validity, with_nulls, word
 from .walk import APPLICATION_PROPERTIES, DATA, NULL, PROPERTIES, VALUE, Cells, Walk, walk_of
 
-_HASHED_AT_ONCE = 1024  # messages; no other thread runs meanwhile, for example the one that receives the next messages
-_PIECE = 2047  # bytes that Python's hash takes without releasing the interpreter, which costs time for more
+_HASHED_AT_ONCE = 1024  # messages; no other thread runs meanwhile
+_PIECE = 2047  # bytes that Python's hash takes without releasing the interpreter
 MOST_SECTIONS = 16  # sections of one body that are followed in lock step
 _DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)  # places of fields in a header
 _BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the value is in the byte

@@ -34,10 +34,9 @@ def leaving(
 ) -> list[bytes]:
     """Return complete encoded messages, one for each row.
 
-    `attempts` is the header's delivery-count. `returned` is not 0 if the message was acquired before: first-acquirer is then
-    false. Both are one number for all rows, or one for each. `overlays` contains encoded maps by row, which are merged into its
-    annotations in order. `ttl` contains the milliseconds that each message has left, 0 for none. Without `ttl`, the ttl stays
-    as it came.
+    `attempts` is the header's delivery-count. `returned` is not 0 if the message was acquired before. Both are one number for
+    all rows, or one for each. `overlays` contains encoded maps by row, which are merged into its annotations in order. `ttl`
+    contains the milliseconds that each message has left, 0 for none. Without `ttl`, the ttl stays as it came.
 
     Raises InvalidRequest, with row and column, for a columnar row that AMQP cannot represent.
     """

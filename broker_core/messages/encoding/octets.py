@@ -2,7 +2,7 @@
 
 A *place* is an index into the one buffer with all messages of a block. Places are int64 arrays with one element for each
 message (or value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the
-last byte, and the caller notices the place.
+last byte, and the caller checks the place.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ JSON_NULL = 0xFF
 
 
 def allowing(*codes: int) -> Mask:
-    """Return a table of the constructors that a column accepts. Null always is one."""
+    """Return a table of the constructors that a column accepts. Null is always accepted."""
     table = np.zeros(256, np.bool_)
     table[[NULL, *codes]] = True
     return table

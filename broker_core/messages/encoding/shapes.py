@@ -11,9 +11,9 @@ from ...amqp.decoder import MAX_ITEMS
 from .fields import ALL_FIELDS
 
 MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # values of one section: with those of the other section within the decoder's limit
-KEPT_SHAPES = 1024  # shapes of all lengths; a full cache is cleared
-OF_ONE_LENGTH = 4  # shapes that are compared before a section is walked
-KEPT_OCTETS = 1024  # bytes of a section whose shape is cached; a longer section is walked each time
+KEPT_SHAPES = 1024  # of all lengths
+OF_ONE_LENGTH = 4
+KEPT_OCTETS = 1024  # a longer section is walked each time
 
 #: By the length of a section, descriptor included: a mask of the compared bits, and their expected value.
 shapes: dict[int, list[tuple[int, int]]] = {}
