@@ -20,7 +20,7 @@ from ..engine.columns.states import AVAILABLE
 from ..engine.decide.decision import need_queue
 from ..engine.model.queue import PackedBlock
 from ..messages.columns import arrow_schema
-from ..reading.batches import record_batches
+from ..reading.batches import BatchRequest, record_batches
 from ..reading.slices import BlockSlice
 from ..selectors import Presence, Selector, parse
 from ..service.broker import BrokerService
@@ -64,7 +64,7 @@ class Browses:
         for number, portion in enumerate(_portions(iter(slices))):
             if number:
                 yield pa.RecordBatch.from_pylist([], schema)
-            batches = record_batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
+            batches = record_batches(self._service.journal, portion, BatchRequest(columns, queue, token, stored, aside))
             yield from self.noting(batches)
 
     def last(self, queue: str) -> int:

@@ -33,8 +33,8 @@ _ADDED_TO = ("annotations", "encodedAnnotations")
 _ALWAYS = ("message", *_ADDED_TO)
 
 
-class _Output(NamedTuple):
-    """The wanted batches: arguments of `record_batches`."""
+class BatchRequest(NamedTuple):
+    """The batches that a reader wants."""
 
     columns: Sequence[str]
     queue: str
@@ -43,26 +43,17 @@ class _Output(NamedTuple):
     set_aside: Callable[[Mapping[int, str]], None] | None = None
 
 
-def record_batches(
-    journal: Records,
-    slices: Iterable[BlockSlice],
-    columns: Sequence[str],
-    queue: str,
-    delivery: bytes = b"",
-    *,
-    stored: bool = False,
-    set_aside: Callable[[Mapping[int, str]], None] | None = None,
-) -> Iterator[pa.RecordBatch]:
+def record_batches(journal: Records, slices: Iterable[BlockSlice], request: BatchRequest) -> Iterator[pa.RecordBatch]:
     """Yield record batches of exactly `columns.arrow_schema(columns, stored=stored)`, in the order of the slices.
 
     Columns that a message's form does not hold are converted, or with `stored` null. Messages that cannot be converted are
     passed to `set_aside`, as sequence number → reason, and left out. Without `set_aside` they have nulls and an `error`, as do
     archived messages whose record is damaged. Other damage raises DamagedMessages.
     """
-    measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, SMALL_ROWS, ended=set_aside is None)
-    output = _Output(columns, queue, delivery, stored, set_aside)
+    columns = {*assembly.needed(request.columns), *_ALWAYS}
+    measured = _measured(journal, slices, columns, request.queue, SMALL_ROWS, ended=request.set_aside is None)
     for group in assembly.grouped(measured, JOINED_ROWS, BATCH_BYTES):
-        yield _assembled(_joined(group, columns), group, output)
+        yield _assembled(_joined(group, request.columns), group, request)
 
 
 def record_tables(
@@ -76,7 +67,7 @@ def record_tables(
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, sys.maxsize, ended=True)
     weighed = ((item, count, octets + RECORD_COST, form, big) for item, count, octets, form, big in measured)
     for group in assembly.grouped(weighed, rows, size):
-        yield _assembled(_stacked(group, columns), group, _Output(columns, queue, stored=True))
+        yield _assembled(_stacked(group, columns), group, BatchRequest(columns, queue, stored=True))
 
 
 def _columns_of_record(columns: Container[str], read: Callable[[int], pa.RecordBatch], position: int) -> pa.RecordBatch:
@@ -110,8 +101,8 @@ def _measured(
                 refuse(queue, block_slice, extent.indexes, record_rows)
 
 
-def _assembled(payload: assembly.Payload, group: list[_Item], output: _Output) -> assembly.Payload:
-    columns, queue, delivery, stored, set_aside = output
+def _assembled(payload: assembly.Payload, group: list[_Item], request: BatchRequest) -> assembly.Payload:
+    columns, queue, delivery, stored, set_aside = request
     names, parts = set(columns), _parts(group)
     sequence: Any = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
     if sequence is None:

@@ -24,7 +24,7 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.model import recordings
 from penstock.broker_core.engine.model.recordings import Backlog, Recording
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
-from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings import changes
 from penstock.broker_core.settings.keys import Settings
@@ -51,7 +51,7 @@ def as_stored(service: BrokerService, queue: str = "q") -> pa.Table:
     """The settled messages as the broker itself has them, in stored form."""
     (block,) = service.state.queues[queue].blocks.values()
     slices = service.slices(queue, RowSet.of([(block.number, block.rows_between(0, 1 << 40))]))
-    return pa.Table.from_batches(record_batches(service.journal, slices, STORED, queue, stored=True))
+    return pa.Table.from_batches(record_batches(service.journal, slices, BatchRequest(STORED, queue, stored=True)))
 
 
 def test_the_table_has_what_the_broker_has_of_messages_of_either_form(rig: Rig) -> None:

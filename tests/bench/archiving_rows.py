@@ -15,7 +15,7 @@ from harness import Bench, Line, Stopwatch
 from penstock.broker_core.archive.recorder.process import RecorderProcess
 from penstock.broker_core.archive.recorder.recorder import Recorder, greeting
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.recordings import Recordings
 from penstock.broker_core.settings.keys import Settings
@@ -111,7 +111,9 @@ class _Site:
             while taken < self._messages:
                 rows = self.service.submit(c.Acquire(QUEUE, holder, BATCH)).rows
                 slices = self.service.slices(QUEUE, rows, outcomes=False)
-                taken += sum(batch.num_rows for batch in record_batches(self.service.journal, slices, COLUMNS, QUEUE))
+                taken += sum(
+                    batch.num_rows for batch in record_batches(self.service.journal, slices, BatchRequest(COLUMNS, QUEUE))
+                )
                 self.service.submit(c.Settle(QUEUE, holder, rows))
         self.service.submit(c.Unsubscribe(QUEUE, holder))
         return put.seconds, drained.seconds, time.process_time() - begun

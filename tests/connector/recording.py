@@ -16,7 +16,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import Now
 from penstock.broker_core.engine.commands.recordings import BeginRecording, EndRecording
 from penstock.broker_core.flight_plane import FlightPlane
-from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 from penstock.connector.batch.reader import BatchReader
@@ -72,7 +72,7 @@ class Site:
         begun = self.service.submit(BeginRecording(queue_id, rows, 1 << 60))
         assert begun is not None
         slices = self.service.slices(queue, begun.rows)
-        found = list(record_batches(self.service.journal, slices, table.STORED, queue, stored=True))
+        found = list(record_batches(self.service.journal, slices, BatchRequest(table.STORED, queue, stored=True)))
         made = [table.rows(batch, queue_id=queue_id, number=begun.number, lineage=self.service.broker_id) for batch in found]
         url = self.url(queue)
         if not deltalake.DeltaTable.is_deltatable(url):

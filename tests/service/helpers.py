@@ -17,7 +17,7 @@ from penstock.broker_core.journal import Disk
 from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.columns import arrow_schema
 from penstock.broker_core.messages.payloads import store, stored_sizes
-from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -114,20 +114,20 @@ def everything(service: BrokerService, queue: str) -> dict[int, bytes]:
     """Sequence number → body of all that can still be read."""
     slices = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
     found: dict[int, bytes] = {}
-    for batch in record_batches(service.journal, slices, ["sequenceNumber", "body"], queue):
+    for batch in record_batches(service.journal, slices, BatchRequest(["sequenceNumber", "body"], queue)):
         found.update(zip(batch["sequenceNumber"].to_pylist(), batch["body"].to_pylist(), strict=True))
     return found
 
 
 def table(service: BrokerService, queue: str, *columns: str) -> list[dict[str, Any]]:
     slices = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
-    batches = list(record_batches(service.journal, slices, columns, queue))
+    batches = list(record_batches(service.journal, slices, BatchRequest(columns, queue)))
     return pa.Table.from_batches(batches, arrow_schema(columns)).to_pylist()
 
 
 def _bodies(service: BrokerService, queue: str, slices: Any) -> list[bytes]:
     found: list[bytes] = []
-    for batch in record_batches(service.journal, slices, ["body"], queue):
+    for batch in record_batches(service.journal, slices, BatchRequest(["body"], queue)):
         found += batch["body"].to_pylist()
     return found
 

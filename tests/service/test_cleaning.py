@@ -21,7 +21,7 @@ from penstock.broker_core.journal import LocalDisk
 from penstock.broker_core.messages import batch_checks, payloads
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.reading import mapping
-from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service import relocation
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
@@ -169,7 +169,9 @@ def test_messages_of_every_form_keep_what_they_are() -> None:
         def content() -> list[Any]:
             slices = service.browse("stuck", lambda block: slice(0, block.filled), 0, None)
             return [
-                row for each in record_batches(service.journal, slices, names, "stuck", stored=True) for row in each.to_pylist()
+                row
+                for each in record_batches(service.journal, slices, BatchRequest(names, "stuck", stored=True))
+                for row in each.to_pylist()
             ]
 
         before, low = content(), service.state.queues["stuck"].blocks[0].runs.low
@@ -232,7 +234,7 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
         with service.turn() as turn:
             (taken,) = turn.view.slices("stuck", RowSet.single(0))
         archived = service.browse("q", lambda block: slice(0, block.filled), 0, None)
-        reader = record_batches(service.journal, archived, ["body"], "q")
+        reader = record_batches(service.journal, archived, BatchRequest(["body"], "q"))
         first = next(reader)
         pass_through(service, count=6)
         assert service.cleaner.clean() > 0
@@ -240,7 +242,9 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
         name = where["file"].removeprefix("/disk/")
         assert name in service.journal._disk.names()
         for each in (found, taken):
-            assert [b.to_pylist() for b in record_batches(service.journal, [each], ["body"], "stuck")] == [[{"body": STUCK}]]
+            assert [b.to_pylist() for b in record_batches(service.journal, [each], BatchRequest(["body"], "stuck"))] == [
+                [{"body": STUCK}]
+            ]
         assert first["body"][0].as_py().startswith(b"00000000")
         rest = sum(batch.num_rows for batch in reader)
         assert rest + first.num_rows == 600, "an open slice is read to its end"

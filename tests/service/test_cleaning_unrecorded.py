@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.errors import StorageError
-from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service import routing
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
@@ -38,7 +38,7 @@ def away(service: BrokerService, rounds: int = 34, body: int = 30, beside: int =
 def slow(service: BrokerService) -> pa.Table:
     """All messages of the slow queue."""
     slices, names = service.browse("slow", lambda block: slice(0, block.filled), 0, None), ["sequenceNumber", "body"]
-    batches = list(record_batches(service.journal, slices, names, "slow"))
+    batches = list(record_batches(service.journal, slices, BatchRequest(names, "slow")))
     return pa.Table.from_batches(batches).combine_chunks()
 
 

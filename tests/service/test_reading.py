@@ -15,7 +15,7 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.columns import arrow_schema
 from penstock.broker_core.messages.payloads import store, stored_sizes
-from penstock.broker_core.reading.batches import JOINED_ROWS, record_batches
+from penstock.broker_core.reading.batches import JOINED_ROWS, BatchRequest, record_batches
 from penstock.broker_core.reading.records import SMALL_ROWS
 from penstock.broker_core.service.broker import BrokerService
 
@@ -49,7 +49,7 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
 
 
 def _read(service: BrokerService, rows: RowSet) -> list[dict[str, Any]]:
-    made = list(record_batches(service.journal, service.slices("q", rows), COLUMNS, "q", b"of "))
+    made = list(record_batches(service.journal, service.slices("q", rows), BatchRequest(COLUMNS, "q", b"of ")))
     assert all(batch.schema.equals(arrow_schema(COLUMNS)) for batch in made)
     return pa.Table.from_batches(made).to_pylist()
 
@@ -115,7 +115,7 @@ def test_rows_of_small_records_are_joined_and_those_of_large_ones_are_not() -> N
         for count in records:
             service.submit(enqueue("q", *numbered(count)))
         slices = service.slices("q", RowSet.range(0, sum(records)))
-        sizes = [made.num_rows for made in record_batches(service.journal, slices, ["body"], "q")]
+        sizes = [made.num_rows for made in record_batches(service.journal, slices, BatchRequest(["body"], "q"))]
     assert sum(sizes) == sum(records)
     assert sizes == [6 * 3_000, 6 * 3_000, SMALL_ROWS, 5]
     assert all(size < JOINED_ROWS + SMALL_ROWS for size in sizes)

@@ -15,7 +15,7 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.errors import DataLoss, NotFound
 from penstock.broker_core.flight_plane import FlightPlane
-from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service import reloading
 from penstock.broker_core.service.broker import BrokerService
 
@@ -165,7 +165,7 @@ def test_what_remains_is_browsed_while_the_rest_goes() -> None:
         fill(service, clock)
         settle(service, "lease", 8 * HALF_MIB)
         slices = service.browse("q", lambda block: slice(0, block.filled), 0, None)
-        batches = record_batches(service.journal, slices, ["body"], "q")
+        batches = record_batches(service.journal, slices, BatchRequest(["body"], "q"))
         first = next(batches)
         assert service.retain() > 0
         assert first["body"][0].as_py().startswith(b"00000000"), "an open slice stays valid"
