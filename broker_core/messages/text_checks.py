@@ -11,8 +11,8 @@ from ..errors import InvalidColumn, InvalidRequest
 
 SHOWN = 32  # bytes of an invalid text in an error
 _OCTETS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
-_REPAIRED = "make_valid_utf8({name})"
-_REPAIRED_MAPS = {
+_REPAIRED = {  # by the part of a column
+    "": "make_valid_utf8({name})",
     "keys": "transform_keys({name}, (k, v) -> make_valid_utf8(k))",
     "values": "transform_values({name}, (k, v) -> make_valid_utf8(v))",
 }
@@ -42,7 +42,7 @@ def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
         if invalid is None:
             continue
         place = f"column {name!r}" + (f" has {invalid.part} that are" if invalid.part else " is")
-        repair = (_REPAIRED_MAPS[invalid.part] if invalid.part else _REPAIRED).format(name=name)
+        repair = _REPAIRED[invalid.part].format(name=name)
         also = ", and a binary column 'body' takes any bytes" if name == "body" else ""
         shown = f"{invalid.octets[:SHOWN]!r}{'…' if len(invalid.octets) > SHOWN else ''}"
         raise InvalidColumn(

@@ -8,5 +8,4 @@ mapping       locations of payloads, for a reader on this host
 gathering     rows of several records as one batch
 recent        batches that have just been stored
 dead_letters  the annotations of a dead letter
-unreadable    errors for messages that are gone or damaged
 """

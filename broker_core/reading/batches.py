@@ -22,7 +22,6 @@ from .gathering import gathered
 from .records import SMALL_ROWS, RecordRows, read_extents, record_reader
 from .slices import BlockSlice
 from .stored import Records
-from .unreadable import refuse
 
 JOINED_ROWS = 16_384  # approximate rows of a record batch: the reader works on one while the next is built
 BATCH_BYTES = 8 << 20  # approximate bytes of payload
@@ -98,7 +97,7 @@ def _measured(
                 text = errors.DamagedMessages.text(record_rows)
                 yield (block_slice, RecordRows(nulls, extent._replace(first=0), None, text)), rows, 0, False, True
             else:
-                refuse(queue, block_slice, extent.indexes, record_rows)
+                block_slice.refuse(queue, extent.indexes, record_rows)
 
 
 def _assembled(payload: assembly.Payload, group: list[_Item], request: BatchRequest) -> assembly.Payload:

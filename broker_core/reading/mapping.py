@@ -14,7 +14,6 @@ from ..errors import DamagedJournal
 from ..journal import Journal
 from ..messages.payloads import MASK_BYTES, mask_of
 from .slices import BlockSlice
-from .unreadable import refuse
 
 MAPPABLE_ROWS = 16  # average rows of a record, below which the messages themselves are sent
 
@@ -59,7 +58,7 @@ def batch(journal: Journal, block_slice: BlockSlice, queue: str) -> pa.RecordBat
         try:
             where[extent.position] = _where(journal, extent.position)
         except DamagedJournal as error:
-            refuse(queue, block_slice, extent.indexes, error)
+            block_slice.refuse(queue, extent.indexes, error)
     files = [where[at] for at in locations.position.tolist()]
     columns: list[Any] = [pa.array([file[i] for file in files], SCHEMA.field(i).type) for i in range(4)]
     columns += [

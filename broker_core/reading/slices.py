@@ -4,12 +4,14 @@ without a lock, since payloads never change."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import errors
 from ..engine.columns.blocks import Block
+from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
 from ..engine.model.queue import Queue
@@ -17,6 +19,17 @@ from ..journal import Hold
 from ..messages.payloads import Payload
 from .dead_letters import DeadLetters, QueueNames, dead_letters_of, errors_of
 from .recent import Recent
+
+
+RETENTION = (
+    "are gone: retention removed them. Keep them longer (retention_age_s, retention_bytes); with failOnDataLoss=false a query "
+    "continues without them"
+)
+
+
+def data_loss(queue: str, block: int, why: str) -> errors.DataLoss:
+    """Return the error for messages of a block that are gone. `why` continues the sentence."""
+    return errors.DataLoss(f"messages of {queue!r} around sequence number {block << BLOCK_BITS} {why}")
 
 
 def names_of(queue: Queue) -> QueueNames:
@@ -71,6 +84,11 @@ class BlockSlice(NamedTuple):
             for index, entry in dead.maps(indexes, np.full(stop - start, time)).items():
                 overlays[index] = [*overlays.get(index, ()), entry]
         return overlays
+
+    def refuse(self, queue: str, indexes: slice, error: errors.DamagedJournal) -> NoReturn:
+        """Raise DamagedMessages for the rows at `indexes`."""
+        sequences = self.sequences(indexes)
+        raise errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error) from error
 
     @property
     def annotated(self) -> bool:

@@ -20,9 +20,8 @@ from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.recordings import NO_TABLE
 from ..engine.model.retention import with_payloads
 from ..journal import Hold, Journal
-from ..reading.slices import BlockSlice, names_of, slice_of
+from ..reading.slices import RETENTION, BlockSlice, data_loss, names_of, slice_of
 from ..reading.stored import open_block
-from ..reading.unreadable import RETENTION, data_loss
 from .missing_rows import MissingRows
 
 

@@ -12,8 +12,7 @@ from ..engine.model.bindings import Binding
 from ..engine.model.routes import Plan, plan
 from ..journal import Journal
 from ..reading.recent import Recent
-from ..reading.slices import BlockSlice, names_of, slice_of
-from ..reading.unreadable import data_loss
+from ..reading.slices import BlockSlice, data_loss, names_of, slice_of
 from .nodes import QueueFacts
 
 
