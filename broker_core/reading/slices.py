@@ -9,17 +9,16 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .. import errors
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
 from ..engine.model.queue import Queue
+from ..errors import DamagedJournal, DamagedMessages, DataLoss
 from ..journal import Hold
 from ..messages.payloads import Payload
 from .dead_letters import DeadLetters, QueueNames, dead_letters_of, errors_of
 from .recent import Recent
-
 
 RETENTION = (
     "are gone: retention removed them. Keep them longer (retention_age_s, retention_bytes); with failOnDataLoss=false a query "
@@ -27,9 +26,9 @@ RETENTION = (
 )
 
 
-def data_loss(queue: str, block: int, why: str) -> errors.DataLoss:
+def data_loss(queue: str, block: int, why: str) -> DataLoss:
     """Return the error for messages of a block that are gone. `why` continues the sentence."""
-    return errors.DataLoss(f"messages of {queue!r} around sequence number {block << BLOCK_BITS} {why}")
+    return DataLoss(f"messages of {queue!r} around sequence number {block << BLOCK_BITS} {why}")
 
 
 def names_of(queue: Queue) -> QueueNames:
@@ -85,10 +84,10 @@ class BlockSlice(NamedTuple):
                 overlays[index] = [*overlays.get(index, ()), entry]
         return overlays
 
-    def refuse(self, queue: str, indexes: slice, error: errors.DamagedJournal) -> NoReturn:
+    def refuse(self, queue: str, indexes: slice, error: DamagedJournal) -> NoReturn:
         """Raise DamagedMessages for the rows at `indexes`."""
         sequences = self.sequences(indexes)
-        raise errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error) from error
+        raise DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error) from error
 
     @property
     def annotated(self) -> bool:
