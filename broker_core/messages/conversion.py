@@ -24,7 +24,7 @@ def decoded(
     """Decode columns out of encoded messages. `sequence` is the first row's number, or one number for each row.
 
     A message that cannot be decoded is null in all columns and added to `malformed`. Without `malformed`, MalformedMessage is
-    raised for the first such message.
+    raised.
     """
     columns: dict[str, pa.Array]
     columns, refused = _encoding("decoding").readable(payload, names)
@@ -37,7 +37,7 @@ def decoded(
 
 def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
     """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and added to `malformed`. Without `malformed`,
-    the errors of `encoding.bare_encoder` are raised."""
+    an error is raised."""
     return _encoded(_encoding("bare_encoder"), payload, 0, sequence, malformed)
 
 

@@ -1,7 +1,7 @@
 """Rows of several records as one batch: scattered rows are copied once, directly to their final place.
 
-This works for columns of bytes that all have one size, such as measurements and fixed records. It takes half the time of Arrow,
-which takes the rows out of each record, and then joins the results.
+This works for columns of bytes that all have one size, such as measurements. It takes half the time of Arrow, which takes the
+rows out of each record, and then joins the results.
 """
 
 from __future__ import annotations

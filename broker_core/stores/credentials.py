@@ -46,10 +46,8 @@ def obstore_options() -> dict[str, Any]:
 
 
 def arrow_file_system(url: str) -> tuple[Any, str]:
-    """Return pyarrow's file system for a store's URL, and the path in it.
-
-    Raises ValueError if neither an Azure URL nor the environment names the account, and the errors of pyarrow.
-    """
+    """Return pyarrow's file system for a store's URL, and the path in it. Raises ValueError without an account, and the errors
+    of pyarrow."""
     from pyarrow import fs
 
     parts = urlsplit(url)
@@ -73,7 +71,7 @@ def _azure(url: str) -> tuple[Any, str]:
     """Open `abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/…`, or `az://CONTAINER/…` with the account in the environment.
 
     Opened by URL, pyarrow would not support the second form, a key or a token. Without key and token, Azure's library looks for
-    an identity: AZURE_CLIENT_ID with its secret, the workload's, or the machine's.
+    an identity.
     """
     from pyarrow import fs
 

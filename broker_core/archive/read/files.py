@@ -147,10 +147,8 @@ def _keeps_rows(entry: Mapping[str, Any]) -> bool:
 
 
 def deletions_of(delta_table: Any) -> dict[str, Deletions]:
-    """Return the rows that deletion vectors remove from files of an open table, by path below its folder.
-
-    delta-rs loads the vectors of all files for this, with a byte for each row of such a file.
-    """
+    """Return the rows that deletion vectors remove, by the path of their file. delta-rs loads the vectors of all files for
+    this, with a byte for each row."""
     if features.DELETION_VECTORS not in (delta_table.protocol().reader_features or ()):
         return {}
     paths = {unquote(path) for path in pa.table(delta_table.get_add_actions(flatten=True)).column("path").to_pylist()}
@@ -200,8 +198,8 @@ def _wanted(actions: pa.Table, bounds: Bounds) -> Iterator[File]:
 
 
 def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[FileShare]]:
-    """Divide files into tasks of about equally many rows, at most about `most`. Small neighbours share a task, and a large file
-    is divided into shares. There are at least `least_tasks`, if the files have enough row groups."""
+    """Divide files into at least `least_tasks` tasks of at most about `most` rows. Small neighbours share a task, and a large
+    file is divided into shares."""
     total = sum(file.rows for file in files)
     wanted = max(1, min(most, -(-total // least_tasks)))
     divided: list[list[FileShare]] = []

@@ -1,7 +1,7 @@
 """The process that writes tables: requests on stdin, replies on stdout, one after another. `penstock archiver` runs it.
 
-It ends when stdin ends, and so with its parent. It then leaves a file that no commit names, or a commit without a reply. The
-next process handles both.
+It ends when stdin ends, and so with its parent. The next process handles files that no commit names, and commits without a
+reply.
 """
 
 from __future__ import annotations

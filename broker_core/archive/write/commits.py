@@ -1,7 +1,7 @@
 """Tables: one commit for each recording, and the maintenance that keeps a table small: compaction, retention, vacuum.
 
-A table belongs to the broker whose id is in its configuration. Other programs may commit between our commits, as long as they
-keep the columns. Rows that they add are read like ours, but belong to no queue and no recording.
+Other programs may commit between our commits, as long as they keep the columns. Rows that they add are read like ours, but
+belong to no queue and no recording.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ _NULL, _BINARY = 0x40, 0xA0
 
 
 def address_of(message: bytes) -> str | None:
-    """Read `to` of an encoded message. Raises DecodeError for malformed sections or properties. The fields before it are left
-    to the receiver."""
+    """Read `to` of an encoded message. Raises DecodeError for malformed sections or properties. The fields before it are not
+    checked."""
     for section in scan(message):
         if section.code == PROPERTIES:
             address = _field(message, section.value, section.end, _TO)
@@ -60,7 +60,7 @@ def address_of(message: bytes) -> str | None:
 
 
 def user_id_of(message: bytes) -> bytes | None:
-    """Read `user-id` of an encoded message; None if it has none, or is malformed: that is noticed when it is stored.
+    """Read `user-id` of an encoded message; None also if it is malformed: that is noticed when it is stored.
 
     Called for every message that a user sends. It steps over the sections before the properties by their sizes.
     """

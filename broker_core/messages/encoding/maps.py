@@ -1,4 +1,4 @@
-"""Maps of many messages: entries that were found place by place, put in the order of the messages, as one Arrow map array."""
+"""Maps of many messages as one Arrow map array."""
 
 from __future__ import annotations
 

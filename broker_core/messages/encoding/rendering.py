@@ -1,7 +1,7 @@
 """Values of many messages as Arrow text, without a Python object for each value: the vector form of `texts`.
 
-Constructors without an entry in `_WRITERS` (decimals, characters, nested values) and values that fail their check (invalid
-UTF-8, a boolean of 7) are reported as *bad* and left to the reference decoder.
+Constructors without an entry in `_WRITERS`, and values that fail their check (invalid UTF-8, a boolean of 7), are reported as
+*bad* and left to the reference decoder.
 """
 
 from __future__ import annotations
