@@ -230,15 +230,6 @@ class MalformedMessage(PenstockError):
     code = "MALFORMED_MESSAGE"
     fault = "peer"
 
-    @classmethod
-    def of(cls, queue: str, sequence: int, reason: str) -> MalformedMessage:
-        """Return the error for one message, by its sequence number in the queue."""
-        return cls(
-            f"message {sequence} of queue {queue!r} is not well-formed AMQP, which is its sender's fault ({reason})."
-            " It is still in the queue: a batch read of only the column 'message' returns it. To continue a stream without it:"
-            f" `penstock lease settle NAME --sequence {sequence} --outcome rejected`, and start the query again"
-        )
-
 
 class StorageError(PenstockError):
     """A failed write or fsync. The broker stops, because the state of the disk is unknown."""

@@ -35,7 +35,7 @@ def assemble(
     system: Mapping[str, Any],
     *,
     stored: bool = False,
-    malformed: Malformed | None = None,
+    malformed: Malformed,
 ) -> Payload:
     """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A table stays a table if
     `stored`.
@@ -45,16 +45,15 @@ def assemble(
     `system` nor `payload` contains is converted from the other form, or null.
 
     With `stored` nothing is converted. A message that cannot be decoded is added to `malformed`, by sequence number: its
-    converted columns are null, and `error` contains the reason. Without `malformed`, MalformedMessage is raised.
+    converted columns are null, and `error` contains the reason.
     """
     schema = arrow_schema(columns, stored=stored)
     rows, sequence = payload.num_rows, system["sequenceNumber"]
-    unreadable: Malformed | None = None if malformed is None else {}
-    made = {} if stored else _made(schema.names, payload, system["queue"], sequence, unreadable)
-    if malformed is not None and unreadable:
-        malformed.update(unreadable)
-        if "error" in schema.names:
-            system = {**system, "error": _with_reasons(system.get("error"), unreadable, sequence, rows)}
+    unreadable: Malformed = {}
+    made = {} if stored else _made(schema.names, payload, sequence, unreadable)
+    malformed |= unreadable
+    if unreadable and "error" in schema.names:
+        system = {**system, "error": _with_reasons(system.get("error"), unreadable, sequence, rows)}
     arrays = []
     for name in schema.names:
         if name in MESSAGE_COLUMNS:
@@ -107,9 +106,7 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
     return batch.filter(pc.invert(pc.is_in(_sequences(sequence, batch.num_rows), value_set=pa.array(malformed, pa.int64()))))
 
 
-def _made(
-    names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers, malformed: Malformed | None
-) -> dict[str, pa.Array]:
+def _made(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> dict[str, pa.Array]:
     held = payload.schema.names
     if not payload.num_rows:
         return {}
@@ -118,7 +115,7 @@ def _made(
     wanted = [name for name in names if name in BARE_COLUMNS]
     if "annotations" in names and "encodedAnnotations" in held:
         wanted.append("annotations")
-    made = conversion.decoded(payload, wanted, queue, sequence, malformed) if wanted else {}
+    made = conversion.decoded(payload, wanted, sequence, malformed) if wanted else {}
     if "annotations" in made and "annotations" in held:  # some rows have encoded annotations, other rows have texts from Spark
         import pyarrow.compute as pc
 
@@ -137,7 +134,7 @@ def needed(columns: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None = None) -> pa.RecordBatch:
+def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed) -> pa.RecordBatch:
     """Return `columns` from a batch of `needed(columns)`, whose rows may have both forms."""
     if "message" not in batch.schema.names:
         return batch.select(list(columns))
@@ -154,7 +151,7 @@ def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malform
     return joined(parts).take(pc.array_sort_indices(places))
 
 
-def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None) -> pa.RecordBatch:
+def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed) -> pa.RecordBatch:
     system = {name: batch.column(name) for name in SYSTEM_COLUMNS if name in batch.schema.names}
     names = [name for name in MESSAGE_COLUMNS if name in batch.schema.names and batch.column(name).null_count < batch.num_rows]
     return assemble(columns, batch.select(names), {**system, "queue": queue}, malformed=malformed)

@@ -12,43 +12,34 @@ from typing import Any
 import pyarrow as pa
 
 from .. import executor_modules
-from ..errors import InvalidRequest, MalformedMessage
+from ..errors import InvalidRequest
 
 #: Reasons why messages cannot be read, by sequence number.
 Malformed = dict[int, str]
 
 
-def decoded(
-    payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any, malformed: Malformed | None = None
-) -> dict[str, pa.Array]:
+def decoded(payload: pa.RecordBatch, names: list[str], sequence: Any, malformed: Malformed) -> dict[str, pa.Array]:
     """Decode columns out of encoded messages. `sequence` is the first row's number, or one number for each row.
 
-    A message that cannot be decoded is null in all columns and added to `malformed`. Without `malformed`, MalformedMessage is
-    raised.
+    A message that cannot be decoded is null in all columns and added to `malformed`.
     """
     columns: dict[str, pa.Array]
     columns, refused = _encoding("decoding").readable(payload, names)
-    for row, reason in sorted(refused.items()):
-        if malformed is None:
-            raise MalformedMessage.of(queue, _number(sequence, row), reason)
-        malformed[_number(sequence, row)] = reason
+    malformed |= {_number(sequence, row): reason for row, reason in sorted(refused.items())}
     return columns
 
 
-def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
-    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and added to `malformed`. Without `malformed`,
-    an error is raised."""
+def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed) -> pa.Array:
+    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and added to `malformed`."""
     return _encoded(_encoding("bare_encoder"), payload, 0, sequence, malformed)
 
 
-def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malformed: Malformed | None) -> pa.Array:
+def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malformed: Malformed) -> pa.Array:
     try:
         with executor_modules.own_errors():
             messages: pa.Array = bare.bare_messages(payload)
             return messages
     except InvalidRequest as error:
-        if malformed is None:
-            raise
         if payload.num_rows == 1:
             malformed[_number(sequence, first)] = str(error)
             return pa.nulls(1, pa.binary())

@@ -214,4 +214,4 @@ def _lease_names(deliveries: pa.Array) -> pa.Array:
 
 def _groups_of(messages: pa.Array) -> pa.Array:
     """Return the group of each encoded message; null without a group, or if the message is invalid."""
-    return conversion.decoded(pa.record_batch({"message": messages}), ["groupId"], "", 0, {})["groupId"]
+    return conversion.decoded(pa.record_batch({"message": messages}), ["groupId"], 0, {})["groupId"]

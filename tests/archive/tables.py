@@ -34,6 +34,7 @@ def archived(payload: dict[str, list[Any]], sequence: list[int], time: list[int]
             "error": pa.nulls(len(sequence), pa.string()),
         },
         stored=True,
+        malformed={},
     )
 
 

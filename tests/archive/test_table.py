@@ -51,6 +51,7 @@ def stored(payload: dict[str, list[Any]], columns: tuple[str, ...] | list[str]) 
             "error": pa.array(["why", None, "no"]),
         },
         stored=True,
+        malformed={},
     )
 
 
@@ -73,7 +74,7 @@ def test_a_read_of_the_table_gives_what_a_read_of_the_queue_gives(payload: dict[
     from_queue = stored(payload, assembly.needed(columns))
     assert from_table.schema == from_queue.schema
     assert from_table.to_pylist() == from_queue.to_pylist()
-    given = [assembly.converted(columns, batch, "orders") for batch in (from_table, from_queue)]
+    given = [assembly.converted(columns, batch, "orders", {}) for batch in (from_table, from_queue)]
     assert given[0].schema == message.arrow_schema(columns)
     assert given[0].to_pylist() == given[1].to_pylist()
 

@@ -94,7 +94,9 @@ def _prebuilt(columns: list[str], rows: int) -> pa.RecordBatch:
     body = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data])
     payload = pa.RecordBatch.from_arrays([body], names=["body"])
     time = 1_700_000_000_000_000
-    return assembly.assemble(columns, payload, {"queue": "bench", "sequenceNumber": 0, "enqueuedTime": time, "deliveryCount": 0})
+    return assembly.assemble(
+        columns, payload, {"queue": "bench", "sequenceNumber": 0, "enqueuedTime": time, "deliveryCount": 0}, malformed={}
+    )
 
 
 class FileSink(DataSource):

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import UInt
-from penstock.broker_core.errors import InvalidRequest, MalformedMessage
+from penstock.broker_core.errors import InvalidRequest
 from penstock.broker_core.messages import assembly, batch_checks
 from penstock.broker_core.messages import columns as message_columns
 from penstock.broker_core.messages.columns import (
@@ -121,6 +121,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
             "settledTime": 7,
             "state": "available",
         },
+        malformed={},
     )
     found.validate(full=True)
     assert found.schema.equals(arrow_schema(columns))
@@ -192,7 +193,7 @@ def test_a_batch_without_rows() -> None:
     none = batch_checks.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
     back = unpack(*pack(stored_form(none)))
     assert stored_sizes(back) == 0
-    found = assembly.assemble(DEFAULT_COLUMNS, back, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
+    found = assembly.assemble(DEFAULT_COLUMNS, back, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
     assert found.schema.equals(arrow_schema(DEFAULT_COLUMNS))
     assert found.num_rows == 0
 
@@ -303,10 +304,12 @@ def test_what_is_asked_for_is_made_from_the_other_form() -> None:
     )
     encoded = pa.record_batch({"message": pa.array([BARE]), "priority": pa.array([3], pa.int16())})
     columns = ["subject", "body", "priority", "properties", "ttl"]
-    found = assembly.assemble(columns, encoded, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
+    found = assembly.assemble(columns, encoded, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
     assert found.schema.equals(arrow_schema(columns))
     assert found.to_pylist() == [{"subject": "s", "body": b"x", "priority": 3, "properties": [("k", "1")], "ttl": None}]
-    found = assembly.assemble(["message", "subject"], columnar, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
+    found = assembly.assemble(
+        ["message", "subject"], columnar, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={}
+    )
     [row] = found.to_pylist()
     back = decode_message(row["message"])
     assert back.properties is not None
@@ -329,16 +332,18 @@ def test_stored_columns_of_both_forms_become_what_was_asked_for(rows: list[int])
     columns = ["sequenceNumber", "subject", "body", "priority", "annotations", "state"]
     sent = [mixed()[row] for row in rows]
     numbered = [
-        assembly.assemble(columns, b, {"queue": "q", "sequenceNumber": n, "enqueuedTime": 0, "state": "available"})
+        assembly.assemble(columns, b, {"queue": "q", "sequenceNumber": n, "enqueuedTime": 0, "state": "available"}, malformed={})
         for n, b in enumerate(sent)
     ]
     asked = assembly.needed(columns)
     stored = [
-        assembly.assemble(asked, b, {"queue": "q", "sequenceNumber": n, "enqueuedTime": 0, "state": "available"}, stored=True)
+        assembly.assemble(
+            asked, b, {"queue": "q", "sequenceNumber": n, "enqueuedTime": 0, "state": "available"}, stored=True, malformed={}
+        )
         for n, b in enumerate(sent)
     ]
     assert all(batch.schema.equals(arrow_schema(asked, stored=True)) for batch in stored)
-    found = assembly.converted(columns, pa.concat_batches(stored), "q")
+    found = assembly.converted(columns, pa.concat_batches(stored), "q", {})
     assert found.schema.equals(arrow_schema(columns))
     assert found.to_pylist() == pa.concat_batches(numbered).to_pylist()
     assert [row["body"] for row in found.to_pylist()] == [[b"0", b"x", b"2", b"x"][row] for row in rows]
@@ -351,12 +356,10 @@ def test_payloads_of_one_form_are_joined_whatever_columns_they_have() -> None:
 
 
 @pytest.mark.parametrize("sequence", [40, [40, 77], pa.array([40, 77]), np.array([40, 77])])
-def test_what_is_no_message_is_refused_by_its_number(sequence: Any) -> None:
+def test_what_is_no_message_is_noted_by_its_number(sequence: Any) -> None:
     damaged = pa.record_batch({"message": pa.array([BARE, b"\0Ss\xc0\xff"])})
     number = 41 if sequence is not None and isinstance(sequence, int) else 77
-    with pytest.raises(MalformedMessage, match=f"message {number} of queue 'q'.*lease settle NAME --sequence {number} "):
-        assembly.assemble(["body"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0})
-    found = assembly.assemble(["message"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0})
+    found = assembly.assemble(["message"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0}, malformed={})
     assert found.column(0).to_pylist() == [BARE, b"\0Ss\xc0\xff"]
     # A caller that can continue without it gets its number, and the reason.
     malformed: dict[int, str] = {}
@@ -386,7 +389,7 @@ def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pyte
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(InvalidRequest, match="install numpy"):
-        assembly.assemble(["body"], mixed()[1], {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
+        assembly.assemble(["body"], mixed()[1], {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
 
 
 def test_the_module_survives_being_shipped_by_value() -> None:

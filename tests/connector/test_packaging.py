@@ -125,7 +125,8 @@ DECODE = """
 import pyarrow as pa
 from penstock.broker_core.messages import assembly
 batch = pa.record_batch({"message": pa.array([b"\\0Su\\xa0\\1x", b"\\0Sw\\xa1\\1y", b"\\0Sv\\x45"])})
-print(assembly.assemble(["body"], batch, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}).column(0).to_pylist())
+system = {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}
+print(assembly.assemble(["body"], batch, system, malformed={}).column(0).to_pylist())
 """
 
 

@@ -48,7 +48,10 @@ def test_a_large_batch_is_not_copied() -> None:
 
 def test_nullability_is_what_was_declared() -> None:
     batch = assembly.assemble(
-        ["queue", "body"], pa.record_batch({"body": pa.array([b"x"])}), {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}
+        ["queue", "body"],
+        pa.record_batch({"body": pa.array([b"x"])}),
+        {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0},
+        malformed={},
     )
     (found,) = as_declared([batch], [True, True])
     assert [field.nullable for field in found.schema] == [True, True]

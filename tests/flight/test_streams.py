@@ -218,7 +218,7 @@ def test_stored_columns_are_given_as_they_are_and_both_forms_become_columns_for_
         assert read(columns=FORMS, stored=True) == stored
         assert read(columns=columns) == plain
         asked = assembly.needed(columns)
-        assert assembly.converted(columns, batch_from(read(columns=asked, stored=True), asked), queue).to_pylist() == plain
+        assert assembly.converted(columns, batch_from(read(columns=asked, stored=True), asked), queue, {}).to_pylist() == plain
         with pytest.raises(errors.InvalidRequest, match="no column 'encodedAnnotations'"):
             read(columns=FORMS)
 
@@ -251,6 +251,7 @@ def mapped(client: Client, reader: Reader, batch: int, columns: list[str]) -> li
                 "enqueuedTime": location["time"],
                 "deliveryCount": location["deliveryCount"],
             },
+            malformed={},
         )
         rows += made.to_pylist()
     return rows

@@ -75,12 +75,12 @@ def columnar() -> pa.RecordBatch:
 @pytest.mark.parametrize("way", ["assembled", "converted"])
 def test_other_times_are_null_and_the_message_has_them(payload: pa.RecordBatch, way: str) -> None:
     if way == "assembled":
-        found = assembly.assemble(COLUMNS, payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
+        found = assembly.assemble(COLUMNS, payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
     else:
         stored = assembly.assemble(
-            assembly.needed(COLUMNS), payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, stored=True
+            assembly.needed(COLUMNS), payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, stored=True, malformed={}
         )
-        found = assembly.converted(COLUMNS, stored, "q")
+        found = assembly.converted(COLUMNS, stored, "q", {})
     for name in ("creationTime", "absoluteExpiryTime"):
         expected = [each * 1000 if holds else None for each, holds in TIMES.items()]
         assert found.column(name).view(pa.int64()).to_pylist() == expected
@@ -95,5 +95,7 @@ def test_other_times_are_null_and_the_message_has_them(payload: pa.RecordBatch, 
 def test_times_that_all_are_in_range_are_not_copied() -> None:
     times = pa.array([datetime(2026, 1, 1, tzinfo=timezone.utc), None], TIMESTAMP)
     payload = pa.record_batch({"body": pa.array([b"", b""]), "creationTime": times})
-    found = assembly.assemble(["creationTime"], payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}).column(0)
+    found = assembly.assemble(
+        ["creationTime"], payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={}
+    ).column(0)
     assert found.buffers()[1].address == times.buffers()[1].address

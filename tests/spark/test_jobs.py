@@ -170,7 +170,11 @@ class Archive:
         time = int(datetime(2026, 1, day, 12, tzinfo=timezone.utc).timestamp()) * 1_000_000
         ended = {"state": "archived", "outcome": "accepted", "settledTime": time + 7, "deliveryCount": 0, "holder": "etl"}
         stored = assembly.assemble(
-            archive_table.STORED, batch, {"queue": "orders", "sequenceNumber": first, "enqueuedTime": time, **ended}, stored=True
+            archive_table.STORED,
+            batch,
+            {"queue": "orders", "sequenceNumber": first, "enqueuedTime": time, **ended},
+            stored=True,
+            malformed={},
         )
         self._passes += 1
         rows = archive_table.rows(stored, queue_id=0, number=self._passes, lineage="l")

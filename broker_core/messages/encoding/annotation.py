@@ -27,7 +27,7 @@ AROUND = MAX_ITEMS - 3 * KEPT_OCTETS
 known: set[bytes] = set()
 
 
-def check(section: bytes, budget: Budget | None = None) -> None:
+def check(section: bytes, budget: Budget) -> None:
     """Check a section of annotations, or a footer: it is a map whose keys are symbols or ulongs.
 
     Its values are decoded as well, since it may leave merged with others or be read as text. `budget` is shared by the sections
@@ -35,7 +35,6 @@ def check(section: bytes, budget: Budget | None = None) -> None:
     """
     if section in known:
         return
-    budget = [AROUND] if budget is None else budget
     before = budget[0]
     (section_at,) = scan(section)
     mapping, _ = decode(section, section_at.value, section_at.end, budget=budget)
