@@ -191,7 +191,7 @@ def _join(parts: list[_Part], name: str) -> Any:
 
 
 def _overlays(group: list[_Item]) -> dict[int, list[bytes]]:
-    overlays, first = {}, 0
+    overlays, first = dict[int, list[bytes]](), 0
     for block_slice, record_rows in group:
         added = block_slice.overlays_of(record_rows.extent.indexes, record_rows.extent.time)
         overlays |= {first + row: maps for row, maps in added.items()}
