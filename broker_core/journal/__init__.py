@@ -2,7 +2,8 @@
 
 journal            `Journal`: the whole of it; begin here
 recovery           the part of the log that counts after a crash. Read it before you change the order or content of writes
-writer, groups     the thread that writes and syncs; a group that is being filled
+writer             the thread that writes and syncs
+record_groups      a group of records that is being filled
 segment_writer     the segment that is being written
 records, segments  the format of the log, and its files
 versions           the check of format versions

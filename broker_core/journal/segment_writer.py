@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .disk import AppendFile, Buffer, Disk
-from .groups import RecordGroup
 from .manifest import Manifest
+from .record_groups import RecordGroup
 from .records import Format
 from .reserve import is_full
 from .segments import Segment, SegmentChain, SegmentHeader, create

@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 
 from ..errors import ResourceLimit, StorageError
 from .disk import Buffer
-from .groups import RecordGroup
+from .record_groups import RecordGroup
 from .records import END_BYTES
 from .segment_writer import LogFiles, NoSpaceHere, SegmentWriter
 from .shortages import Shortages

@@ -44,7 +44,7 @@ class LockedView:
     def is_grouped(self, queue_name: str) -> bool:
         """Return True if the queue has message groups."""
         queue = self._state.queues.get(queue_name)
-        return queue is not None and queue.grouping is not None
+        return queue is not None and queue.groups is not None
 
     def unlocked(self, queue_name: str) -> int:
         """Count the messages of the queue that were returned because a lock expired."""

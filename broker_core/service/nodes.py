@@ -66,7 +66,7 @@ class Nodes:
         """Return the message groups of a queue by their holder: the first of each holder, by name."""
         with self._lock:
             known = self._state.queues.get(queue)
-            return {} if known is None or known.grouping is None else known.grouping.by_holder()
+            return {} if known is None or known.groups is None else known.groups.by_holder()
 
     def minds_senders(self, exchange: str) -> bool:
         """Return True if a binding of the exchange, or of its alternates, depends on the sender of messages."""

@@ -144,15 +144,15 @@ def _holdings(queue: Queue) -> Compared:
         for block in queue.blocks.values():
             mine = (_rows(block, "state") == State.ACQUIRED) & (_rows(block, "holder") == number)
             yield f"held by {number}", subscription.held.get(block.number, 0), int(mine.sum())
-    if queue.grouping is not None:
+    if queue.groups is not None:
         held = _held_groups(queue)
-        queue.grouping._grow()
-        for code, count in enumerate(queue.grouping._held):
+        queue.groups._grow()
+        for code, count in enumerate(queue.groups._held):
             yield f"held of group {code}", int(count), held[code] if code else int(count)
 
 
 def _ownerless(queue: Queue) -> list[int]:
-    return [code for code in _held_groups(queue) if not queue.grouping._owner[code]] if queue.grouping is not None else []
+    return [code for code in _held_groups(queue) if not queue.groups._holder[code]] if queue.groups is not None else []
 
 
 def _held_groups(queue: Queue) -> Counter[int]:
@@ -183,7 +183,7 @@ def left_behind(stage: Stage, now: c.Now) -> dict[str, Any]:
 
 def _left_in_the_engine(state: Any) -> dict[str, Any]:
     queues = state.queues.values()
-    grouped = [queue for queue in queues if queue.grouping is not None]
+    grouped = [queue for queue in queues if queue.groups is not None]
     return {
         "transactions": [*state.transactions.open, *state.transactions._holders, *state.transactions._owners],
         "stages": [*state.stages],
@@ -191,7 +191,7 @@ def _left_in_the_engine(state: Any) -> dict[str, Any]:
         "links": [*state.links],
         "subscriptions": [queue.name for queue in queues if queue.consumers.subscriptions],
         "held": [queue.name for queue in queues if queue.counts[State.ACQUIRED]],
-        "groups": [queue.name for queue in grouped if queue.grouping._owner.any()],
+        "groups": [queue.name for queue in grouped if queue.groups._holder.any()],
         "exclusive": [queue.name for queue in queues if queue.consumers._exclusive],
         "active": [queue.name for queue in queues if queue.consumers.active],
         "queues": [queue.name for queue in queues if queue.name.startswith(("temp:", "shared:")) and not _stays(queue)],

@@ -56,6 +56,6 @@ def survives(engine: Engine) -> Engine:
         for name, each in engine.state.queues.items():
             mine, derived = queue(other, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed", "ended")
             assert {n: getattr(mine, n) for n in derived} == {n: getattr(each, n) for n in derived}
-            names = {name: each.groups.live(np.array([code])).tolist() for name, code in each.groups.names()}
-            assert {name: mine.groups.live(np.array([code])).tolist() for name, code in mine.groups.names()} == names
+            names = {name: each.group_names.live(np.array([code])).tolist() for name, code in each.group_names.names()}
+            assert {name: mine.group_names.live(np.array([code])).tolist() for name, code in mine.group_names.names()} == names
     return engine

@@ -23,7 +23,7 @@ def picture(engine: Engine) -> Any:
 
 
 def _derived(queue: Queue) -> Any:
-    owners = () if queue.grouping is None else queue.grouping.owners(np.arange(queue.groups.size)).tolist()
+    owners = () if queue.groups is None else queue.groups.holders(np.arange(queue.group_names.size)).tolist()
     return (
         *(
             queue.counts[:],
@@ -34,7 +34,7 @@ def _derived(queue: Queue) -> Any:
             queue.overlay_bytes,
             queue.stayed,
         ),
-        *(len(queue.groups), len(queue.keys), queue.newest()[: queue.keys.size].tolist(), owners, len(queue.remembered)),
+        *(len(queue.group_names), len(queue.keys), queue.newest()[: queue.keys.size].tolist(), owners, len(queue.remembered)),
         *([waiting.total for waiting in queue.waiting], [log.epoch for log in queue.returns]),
         {link.holder: (link.positions[:], link.epochs[:], dict(link.held)) for link in queue.consumers.subscriptions.values()},
         queue.totals.row(queue.next_sequence, queue.ended),

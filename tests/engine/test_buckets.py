@@ -39,7 +39,7 @@ def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
         rows = slice(2, 8)
         return [in_bucket(queue, queue.blocks[0], rows, bucket, 3).tolist() for bucket in range(3)]
 
-    live, after = engine.state.queues["q"].groups, restarted.queues["q"].groups
+    live, after = engine.state.queues["q"].group_names, restarted.queues["q"].group_names
     assert dict(live.names()) != dict(after.names()), "the codes are the same: the test is void"
     assert dealt(restarted) == dealt(engine.state)
     assert sorted(row for rows in dealt(restarted) for row in rows) == list(range(2, 8))

@@ -234,12 +234,12 @@ def test_a_dead_letter_takes_along_what_is_its_own() -> None:
     assert queue(engine, "dead").bytes == 22
     assert np.asarray(dead.priority.get(slice(0, 2))).tolist() == [0, 5]
     codes = np.asarray(dead.group.get(slice(0, 2))).tolist()
-    assert [queue(engine, "dead").groups.name(code) for code in codes] == ["g", "h"]
+    assert [queue(engine, "dead").group_names.name(code) for code in codes] == ["g", "h"]
     assert np.asarray(dead.closes.get(slice(0, 2))).tolist() == [0, 1]
     assert dead.overlays.among(slice(0, 2)) == {1: [b"note"]}
     assert dead.errors == {0: "why", 1: "why"}
     assert np.asarray(dead.came_from.get(slice(0, 2))).tolist() == [1, 3]
-    assert not [name for name, _ in queue(engine).groups.names()]  # the queue forgets these groups
+    assert not [name for name, _ in queue(engine).group_names.names()]  # the queue forgets these groups
     survives(engine)
 
 
@@ -285,7 +285,7 @@ def test_a_dead_letter_that_nobody_takes_stays_with_its_reason(spoil: Any) -> No
     assert fate(engine) == "available"
     assert queue(engine).stayed == 0
     assert cell(engine, 0, "attempts") == 0
-    assert queue(engine).groups.name(cell(engine, 0, "group")) == "g"
+    assert queue(engine).group_names.name(cell(engine, 0, "group")) == "g"
     assert queue(engine).ended[Outcome.DEAD_LETTERED] == 0
     survives(engine)
     assert engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 1)).rows == RowSet.single(0)

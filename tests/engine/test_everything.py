@@ -143,8 +143,8 @@ class History:
             may &= np.arange(block.filled) % 2 == 1
         if holder and (refused := queue.consumers.subscriptions[holder].excluded.rows(0)) is not None:
             may[refused] = False
-        if queue.grouping is not None:
-            may &= np.isin(queue.grouping.owners(column(block, "group")), (0, holder))
+        if queue.groups is not None:
+            may &= np.isin(queue.groups.holders(column(block, "group")), (0, holder))
         return self.in_turn(sorted(np.flatnonzero(may).tolist(), key=self.level, reverse=True))
 
     def in_turn(self, rows: list[int]) -> list[int]:
@@ -152,7 +152,7 @@ class History:
         one consumer at a time."""
         queue, block = self.queue, self.queue.blocks[0]
         waiting = [row for row in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[row]]
-        groups = column(block, "group") if queue.grouping is not None else np.zeros(block.filled)
+        groups = column(block, "group") if queue.groups is not None else np.zeros(block.filled)
 
         def overtakes(row: int, other: int) -> bool:
             first = (-self.level(other), other) < (-self.level(row), row)
@@ -266,12 +266,12 @@ class History:
         level = int(queue.level_of(int(attributes.priority[row]))) if attributes.priority is not None else 0
         if queue.rules.consumers != "all" and any(self.level(other) >= level for other in waiting):
             return False
-        if attributes.group is None or not attributes.group.codes[row] or queue.grouping is None:
+        if attributes.group is None or not attributes.group.codes[row] or queue.groups is None:
             return True
-        code = queue.groups.get(NAMES[attributes.group.codes[row] - 1])
+        code = queue.group_names.get(NAMES[attributes.group.codes[row] - 1])
         if block is not None and any(column(block, "group")[other] == code > 0 for other in waiting):
             return False
-        return int(queue.grouping.owners(np.array([code]))[0]) in (0, offer.holder)
+        return int(queue.groups.holders(np.array([code]))[0]) in (0, offer.holder)
 
     def post(self) -> None:
         """Send messages in a transaction, which a discharge ends."""
@@ -414,7 +414,7 @@ def names_add_up(queue: Queue) -> None:
     """Live rows and dead letters that stay keep their names."""
     for block in queue.blocks.values():
         kept = (block.state[: block.filled] != State.ARCHIVED) | (column(block, "stayed") > 0)
-        for name, names in (("group", queue.groups), ("key", queue.keys)):
+        for name, names in (("group", queue.group_names), ("key", queue.keys)):
             counts = np.bincount(column(block, name)[kept], minlength=names.size)
             assert counts[1:].tolist() == names.live(np.arange(1, names.size)).tolist(), name
 
@@ -425,11 +425,11 @@ def no_key_is_too_many(queue: Queue) -> None:
 
 def a_group_has_one_holder(queue: Queue) -> None:
     """A group's holder holds a message of it. Only a sticky holder keeps a group without messages."""
-    if queue.grouping is not None and 0 in queue.blocks:
-        block, codes = queue.blocks[0], np.arange(queue.groups.size)
+    if queue.groups is not None and 0 in queue.blocks:
+        block, codes = queue.blocks[0], np.arange(queue.group_names.size)
         groups, holders = column(block, "group"), column(block, "holder")
         working = {(int(groups[row]), int(holders[row])) for row in rows_in(block, State.ACQUIRED) if groups[row]}
-        owned = {(code, owner) for code, owner in enumerate(queue.grouping.owners(codes).tolist()) if owner}
+        owned = {(code, owner) for code, owner in enumerate(queue.groups.holders(codes).tolist()) if owner}
         assert owned >= working if queue.rules.groups == "sticky" else owned == working
 
 
@@ -442,7 +442,7 @@ def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
     for number, block in queue.blocks.items():
         assert np.array_equal(found.blocks[number].state[: block.filled], block.state[: block.filled])
         assert np.array_equal(found.blocks[number].positions(slice(0, block.filled)), block.positions(slice(0, block.filled)))
-    assert used(found.groups) == used(queue.groups)
+    assert used(found.group_names) == used(queue.group_names)
     assert used(found.keys) == used(queue.keys)
 
 

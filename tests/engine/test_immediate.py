@@ -164,7 +164,7 @@ def test_a_group_is_its_holders() -> None:
     engine, (one, two) = made(groups="held")
     assert send(engine, 4, c.Offer(one, 2), c.Offer(two, 9), group=named(1, 2, 1, 0)) == ([(one, [0, 1]), (two, [2])], [2], [])
     assert send(engine, 2, c.Offer(two, 9), group=named(1, 3)) == ([(two, [3])], [0], [])
-    assert sorted(name for name, _ in engine.state.queues["q"].groups.names()) == ["a", "b", "c"]
+    assert sorted(name for name, _ in engine.state.queues["q"].group_names.names()) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("keeps", ["groups", "consumers"])

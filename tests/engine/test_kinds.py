@@ -311,9 +311,9 @@ class KindMachine(RuleBasedStateMachine):
         assert queue.counts == [Counter(states)[state] for state in State]
         assert queue.bytes == sum(m.size for m in self.model.live)
         assert queue.available_bytes == sum(m.size for m in self.model.of(State.AVAILABLE))
-        if queue.grouping is not None:
-            codes = np.array([queue.groups.get(name) for name in NAMES])
-            assert queue.grouping.owners(codes).tolist() == [self.model.owner.get(i, 0) for i in (1, 2, 3)]
+        if queue.groups is not None:
+            codes = np.array([queue.group_names.get(name) for name in NAMES])
+            assert queue.groups.holders(codes).tolist() == [self.model.owner.get(i, 0) for i in (1, 2, 3)]
 
     @invariant()
     def a_recovery_finds_the_same(self) -> None:
@@ -355,7 +355,7 @@ def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
     later.run(c.StartBroker(), c.Subscribe("q"))
     assert later.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == [1]
     later.run(c.Settle("q", 1, RowSet.single(1)), c.Unsubscribe("q", 1))
-    assert len(later.state.queues["q"].groups) == 0  # the name is forgotten
+    assert len(later.state.queues["q"].group_names) == 0  # the name is forgotten
 
 
 class Odd:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
-from penstock.broker_core.journal import groups
+from penstock.broker_core.journal import record_groups
 from penstock.broker_core.journal.segments import read_header
 
 from .helpers import append, content, drop_below, open_journal, read_all, running
@@ -232,7 +232,7 @@ def append_one(disk):
 
 
 def test_a_large_payload_is_kept_by_reference():
-    assert len(BIG) > groups.INLINE_BYTES
+    assert len(BIG) > record_groups.INLINE_BYTES
     payload = bytearray(BIG)
     journal = open_journal(LyingDisk())
     position = journal.append(b"", [payload]).position

@@ -104,7 +104,7 @@ class _Assignment:
         self._queue = queue
         self._free = free
         self._levels = _levels(queue, attributes, len(free))
-        self._groups = attributes.group if queue.grouping is not None else None
+        self._groups = attributes.group if queue.groups is not None else None
         self._owners = np.zeros(0, np.int64) if self._groups is None else self._look_up(self._groups)
         stopped = [level for level in range(queue.rules.levels) if barrier(queue, level) != NEVER]
         if stopped:  # a message waits for its retry, and so do all messages behind it
@@ -112,11 +112,11 @@ class _Assignment:
 
     def _look_up(self, groups: Coded) -> Ints:
         """Return the owner of each group by its code among the arriving messages. Groups that wait for a retry are not free."""
-        assert self._queue.grouping is not None
-        codes = np.array([0, *map(self._queue.groups.get, groups.names)])
+        assert self._queue.groups is not None
+        codes = np.array([0, *map(self._queue.group_names.get, groups.names)])
         for waiting in in_turn(self._queue):
             self._free = self._free & ~np.isin(codes, waiting.groups)[groups.codes]
-        return np.where(codes > 0, self._queue.grouping.owners(codes), 0)
+        return np.where(codes > 0, self._queue.groups.holders(codes), 0)
 
     def by(self, command: c.EnqueueImmediate, now: c.Now) -> list[tuple[int, Ints]]:
         """Let the links take messages in the order of the offers.

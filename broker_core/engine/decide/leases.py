@@ -252,8 +252,8 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if lease is not None and command.exclude:
         filters.append(Without(lease.excluded))
-    if queue.grouping is not None:
-        filters += [FreeGroup(queue.grouping, state.next_holder), *in_turn(queue)]
+    if queue.groups is not None:
+        filters += [FreeGroup(queue.groups, state.next_holder), *in_turn(queue)]
     most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
     # Messages for which the selector is not evaluated are invisible to a lease.
     rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))
@@ -311,7 +311,7 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
     if first < remembered and first <= command.batch:
         _readable(lease, first, command.fail_on_data_loss)  # if one forgotten batch reads as lost, all do
     parts: list[list[int]] = []
-    grouped = need_queue(state, lease.queue).grouping is not None
+    grouped = need_queue(state, lease.queue).groups is not None
     for number in range(max(first, remembered), command.batch + 1):
         batch = _readable(lease, number, command.fail_on_data_loss)
         if batch is None:
@@ -379,7 +379,7 @@ def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decisi
 
 
 def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
-    batch, grouping = lease.current, state.queues[lease.queue].grouping
+    batch, groups = lease.current, state.queues[lease.queue].groups
     return {
         "lease": lease.name,
         "queue": lease.queue,
@@ -391,7 +391,7 @@ def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
         "stage": batch.state.value if batch else "idle",
         "batch": batch.number if batch else None,
         "messages": batch.rows.count if batch else 0,
-        "groups": grouping.held_by(batch.holder)[:LISTED_GROUPS] if batch and grouping else [],
+        "groups": groups.held_by(batch.holder)[:LISTED_GROUPS] if batch and groups else [],
         "renewed": None if lease.renewed is None else (now.up - lease.renewed) / SECOND,
     }
 

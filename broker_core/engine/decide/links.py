@@ -99,8 +99,8 @@ def _filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[Filte
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if subscription.excluded:
         filters.append(Without(subscription.excluded))
-    if queue.grouping is not None:
-        filters += [FreeGroup(queue.grouping, subscription.holder), *in_turn(queue)]
+    if queue.groups is not None:
+        filters += [FreeGroup(queue.groups, subscription.holder), *in_turn(queue)]
     return filters
 
 

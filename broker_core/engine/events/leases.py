@@ -112,7 +112,7 @@ class BatchEnded(Event, kind="batch.ended"):
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
         queue = state.queues[state.leases[self.lease].queue]
-        frees = queue.consumers.active is not None or queue.grouping is not None
+        frees = queue.consumers.active is not None or queue.groups is not None
         return (queue.name,) if self.ended_as != BatchState.SETTLED.value or frees else ()
 
     def may_end(self, state: BrokerState) -> Iterable[str]:

@@ -173,7 +173,7 @@ class Unsubscribed(Event, kind="unsubscribed", journaled=False):
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
         queue = state.queues[self.queue]
-        return (self.queue,) if queue.consumers.active == self.holder or queue.grouping is not None else ()
+        return (self.queue,) if queue.consumers.active == self.holder or queue.groups is not None else ()
 
     def may_end(self, state: BrokerState) -> Iterable[str]:
         return with_lifetime(state, self.queue, UNTIL_UNUSED)

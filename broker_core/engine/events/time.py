@@ -129,7 +129,7 @@ class ClockStarted(Event, kind="clock.started", journaled=False):
         for queue in state.queues.values():
             queue.changes += 1
             queue.totals.begin(queue.next_sequence, queue.live, queue.ended)
-            if queue.grouping is not None:
-                queue.grouping.restarted()
+            if queue.groups is not None:
+                queue.groups.restarted()
         for lease in state.leases.values():
             lease.renewed = self.up

@@ -170,7 +170,7 @@ def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
     """Return by message whether its group or key is known, or there is capacity for one more."""
     fits = np.ones(len(rows), np.bool_)
     if attributes.group is not None:
-        fits &= _known(attributes.group, queue.groups, {}, MAX_GROUPS)[rows]
+        fits &= _known(attributes.group, queue.group_names, {}, MAX_GROUPS)[rows]
     if attributes.key is not None:
         fits &= within_keys(queue, attributes.key)[rows]
     return fits

@@ -28,21 +28,21 @@ _RANGE_BITS = 12  # messages without a group go to tasks in ranges of 2^12 seque
 class Groups:
     """The groups of one queue by code: the holder of each, the rows that it holds, and the first row that others may wait for."""
 
-    __slots__ = ("_closed", "_first", "_held", "_owner", "_sticky", "names")
+    __slots__ = ("_closed", "_first", "_held", "_holder", "_sticky", "names")
 
     def __init__(self, names: Dictionary, sticky: bool) -> None:
         self.names = names
         self._sticky = sticky
-        self._owner: npt.NDArray[np.int64] = np.zeros(8, np.int64)
+        self._holder: npt.NDArray[np.int64] = np.zeros(8, np.int64)
         self._held: npt.NDArray[np.int64] = np.zeros(8, np.int64)
         self._first: npt.NDArray[np.int64] = np.full(8, NEVER, np.int64)
         self._closed: npt.NDArray[np.bool_] = np.zeros(8, np.bool_)
 
-    def owners(self, codes: Ints) -> npt.NDArray[np.int64]:
+    def holders(self, codes: Ints) -> npt.NDArray[np.int64]:
         """Return the holder of each group; 0: no holder. Code 0 is never held."""
         self._grow()
-        owners: npt.NDArray[np.int64] = self._owner[codes]
-        return owners
+        holders: npt.NDArray[np.int64] = self._holder[codes]
+        return holders
 
     def acquired(self, block: Block, rows: Rows, holder: int, behind: int = NEVER) -> None:
         """Count rows for a holder. It may have passed over earlier rows of their groups, from sequence number `behind` on."""
@@ -52,7 +52,7 @@ class Groups:
         self._grow()
         mine, counts = np.unique(codes[codes > 0], return_counts=True)
         self._held[mine] += counts
-        self._owner[mine] = holder
+        self._holder[mine] = holder
         np.minimum.at(self._first, codes, as_array(rows) + block.base)
         if behind != NEVER:
             waited_for = mine[self.names.live(mine) > self._held[mine]]
@@ -65,7 +65,7 @@ class Groups:
         """Note rows that are AVAILABLE again: other consumers pass them while their group is held."""
         codes = block.group.get(rows)
         if not isinstance(codes, int):
-            held = self.owners(codes) != 0
+            held = self.holders(codes) != 0
             np.minimum.at(self._first, codes[held], as_array(rows)[held] + block.base)
 
     def let_go(self, block: Block, rows: Rows) -> int | None:
@@ -78,7 +78,7 @@ class Groups:
         self._held[mine] -= counts
         free = mine[self._held[mine] <= 0]
         if self._sticky:
-            free = free[self._closed[free] | (self._owner[free] & 1 == 0)]  # held by a lease: its next batch is another holder
+            free = free[self._closed[free] | (self._holder[free] & 1 == 0)]  # held by a lease: its next batch is another holder
         return self._release(free)
 
     def left(self, holder: int) -> int | None:
@@ -86,7 +86,7 @@ class Groups:
 
         Groups of messages that the link still holds, by open transactions, are freed with these.
         """
-        mine = np.flatnonzero(self._owner == holder)
+        mine = np.flatnonzero(self._holder == holder)
         held = self._held[mine] > 0
         self._closed[mine[held]] = True
         return self._release(mine[~held])
@@ -94,31 +94,31 @@ class Groups:
     def restarted(self) -> None:
         """Free the sticky groups of links that ended with the broker, and their names."""
         self._grow()
-        self._release(np.flatnonzero((self._owner != 0) & (self._held <= 0)))
+        self._release(np.flatnonzero((self._holder != 0) & (self._held <= 0)))
         self.forget(np.arange(1, self.names.size))
 
     def _release(self, codes: Ints) -> int | None:
         if not len(codes):
             return None
         first = int(self._first[codes].min())
-        self._owner[codes], self._first[codes], self._closed[codes] = 0, NEVER, False
+        self._holder[codes], self._first[codes], self._closed[codes] = 0, NEVER, False
         self.forget(codes)
         return first
 
     def forget(self, codes: Ints) -> None:
         """Forget the names of groups without rows and holder."""
         self._grow()
-        self.names.forget(codes[(self.names.live(codes) <= 0) & (self._owner[codes] == 0)])
+        self.names.forget(codes[(self.names.live(codes) <= 0) & (self._holder[codes] == 0)])
 
     def held_by(self, holder: int) -> list[str]:
         """Return the names of a holder's groups."""
-        return [name for code in np.flatnonzero(self._owner == holder).tolist() if (name := self.names.name(code)) is not None]
+        return [name for code in np.flatnonzero(self._holder == holder).tolist() if (name := self.names.name(code)) is not None]
 
     def by_holder(self) -> dict[int, list[str]]:
         """Return the names of the first groups of each holder. Of very many groups, only the first are examined."""
-        held = np.flatnonzero(self._owner)[:LOOKED_AT_GROUPS]
-        held = held[np.argsort(self._owner[held], kind="stable")]
-        holders, starts = np.unique(self._owner[held], return_index=True)
+        held = np.flatnonzero(self._holder)[:LOOKED_AT_GROUPS]
+        held = held[np.argsort(self._holder[held], kind="stable")]
+        holders, starts = np.unique(self._holder[held], return_index=True)
         names = self.names.name
         return {
             holder: [name for code in codes[:LISTED_GROUPS].tolist() if (name := names(code)) is not None]
@@ -126,10 +126,10 @@ class Groups:
         }
 
     def _grow(self) -> None:
-        size = len(self._owner)
+        size = len(self._holder)
         if self.names.size > size:
             more = max(self.names.size, 2 * size) - size
-            self._owner = np.concatenate([self._owner, np.zeros(more, np.int64)])
+            self._holder = np.concatenate([self._holder, np.zeros(more, np.int64)])
             self._held = np.concatenate([self._held, np.zeros(more, np.int64)])
             self._first = np.concatenate([self._first, np.full(more, NEVER, np.int64)])
             self._closed = np.concatenate([self._closed, np.zeros(more, np.bool_)])
@@ -145,7 +145,7 @@ def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int)
     if (block.state[numbers] != ACQUIRED).any():
         raise not_held(queue.name)
     codes = np.broadcast_to(block.group.get(numbers), len(numbers))
-    mine: Rows = numbers[np.where(codes > 0, queue.groups.hashes(codes), numbers >> _RANGE_BITS) % buckets == bucket]
+    mine: Rows = numbers[np.where(codes > 0, queue.group_names.hashes(codes), numbers >> _RANGE_BITS) % buckets == bucket]
     return mine
 
 
@@ -162,7 +162,7 @@ class FreeGroup(NamedTuple):
     """A filter of a search: messages of groups that no other consumer holds."""
 
     groups: Groups
-    taker: int
+    holder: int
 
     def concerns(self, block: Block) -> bool:
         """Return True if a message of the block has a group."""
@@ -173,6 +173,6 @@ class FreeGroup(NamedTuple):
         numbers = as_array(rows)
         codes = block.group.get(numbers)
         assert not isinstance(codes, int)
-        owners = self.groups.owners(codes)
-        free: Rows = numbers[(owners == 0) | (owners == self.taker)]
+        holders = self.groups.holders(codes)
+        free: Rows = numbers[(holders == 0) | (holders == self.holder)]
         return free

@@ -117,7 +117,7 @@ class Queue:
         self.recordings = QueueRecordings()
         self.remembered = DuplicateWindow()
         # Persisted: names that rows store as codes
-        self.groups = Dictionary()
+        self.group_names = Dictionary()
         self.keys = Dictionary()
         self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # see `newest`
         self.origins: list[str] = []  # queues that the dead letters come from
@@ -137,7 +137,7 @@ class Queue:
         self.overlay_bytes = 0
         self.stayed = 0  # dead letters that no other queue could take
         self.waiting = [Waiting() for _ in range(self.rules.levels)]
-        self.grouping = self._grouping()
+        self.groups = self._make_groups()
         self.first_retries: FirstRetries | None = None  # None: they have changed since they were found
         # Derived, and lost at a restart
         self.consumers = Consumers(name, self.rules.consumers)
@@ -167,7 +167,7 @@ class Queue:
 
     def frees_others(self, holder: int) -> bool:
         """Return True if other consumers may take more when messages of this holder end: by a group, or as the active one."""
-        return self.grouping is not None or self.consumers.outlasts(holder)
+        return self.groups is not None or self.consumers.outlasts(holder)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Add the messages of `runs`, in order, at the next sequence numbers."""
@@ -199,14 +199,14 @@ class Queue:
             self.next_sequence += take
             done += take
 
-    def _grouping(self) -> Groups | None:
-        return None if self.rules.groups == "none" else Groups(self.groups, self.rules.groups == "sticky")
+    def _make_groups(self) -> Groups | None:
+        return None if self.rules.groups == "none" else Groups(self.group_names, self.rules.groups == "sticky")
 
     def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None], newest: Sequence[int]) -> None:
         """Restore the names of codes, and the newest value of each key, before the first block is adopted."""
-        self.groups, self.keys = Dictionary(groups), Dictionary(keys)
+        self.group_names, self.keys = Dictionary(groups), Dictionary(keys)
         self._newest = np.array([0, *newest], np.int64)
-        self.grouping = self._grouping()
+        self.groups = self._make_groups()
 
     def newest(self) -> npt.NDArray[np.int64]:
         """Return by key the sequence number of its newest message plus one; 0: unknown."""
@@ -228,7 +228,7 @@ class Queue:
 
     def _coded(self, attributes: Attributes) -> Attributes:
         changed: dict[str, Any] = {}
-        for name, dictionary in (("group", self.groups), ("key", self.keys)):
+        for name, dictionary in (("group", self.group_names), ("key", self.keys)):
             coded: Coded | None = getattr(attributes, name)
             if coded is not None:
                 codes = dictionary.codes_of(coded)
@@ -296,10 +296,10 @@ class Queue:
         if source == AVAILABLE:
             self.available_bytes -= size
             self._count_available(block, rows, -count)
-        elif source == DELAYED and self.grouping is not None:
+        elif source == DELAYED and self.groups is not None:
             self._freed(block.base + int(as_array(rows)[0]))  # later messages of its group may have waited for its retry
-        elif source == ACQUIRED and self.grouping is not None:
-            self._freed(self.grouping.let_go(block, rows))
+        elif source == ACQUIRED and self.groups is not None:
+            self._freed(self.groups.let_go(block, rows))
         if target == AVAILABLE:
             self.available_bytes += size
             self._count_available(block, rows, count)
@@ -316,9 +316,9 @@ class Queue:
     def acquired(self, block: Block, rows: Rows, holder: int, *, chose: bool) -> None:
         """Set the holder of rows. `chose`: it may have passed over earlier rows of the same groups."""
         block.holder.set(rows, holder, len(block.state))
-        if self.grouping is not None:
+        if self.groups is not None:
             chose = chose or len(self.waiting) > 1
-            self.grouping.acquired(block, rows, holder, self._first_available() if chose else NEVER)
+            self.groups.acquired(block, rows, holder, self._first_available() if chose else NEVER)
 
     def _first_available(self) -> int:
         """Return a sequence number before which no message is AVAILABLE."""
@@ -329,17 +329,17 @@ class Queue:
         """Remove a link that holds no more messages, except those of its open transactions."""
         self.changes += 1
         self.consumers.unsubscribe(holder)
-        if self.grouping is not None:
-            self._freed(self.grouping.left(holder))
+        if self.groups is not None:
+            self._freed(self.groups.left(holder))
 
     def _forget_names(self, block: Block, rows: Rows) -> None:
         codes = block.group.get(rows)
         if not isinstance(codes, int):
-            gone = self.groups.went(codes)
-            if self.grouping is None:
-                self.groups.forget(gone)
+            gone = self.group_names.went(codes)
+            if self.groups is None:
+                self.group_names.forget(gone)
             else:
-                self.grouping.forget(gone)
+                self.groups.forget(gone)
         codes = block.key.get(rows)
         if not isinstance(codes, int):
             gone = self.keys.went(codes)
@@ -359,9 +359,9 @@ class Queue:
 
     def came_back(self, rows: RowSet) -> None:
         """Note rows that became AVAILABLE by a return or at the end of a delay: consumers that have passed them search again."""
-        if self.grouping is not None:
+        if self.groups is not None:
             for number, part in rows.items():
-                self.grouping.came_back(self.blocks[number], part)
+                self.groups.came_back(self.blocks[number], part)
         if len(self.returns) == 1:
             self.returns[0].add(rows.first)
             return
@@ -391,21 +391,21 @@ class Queue:
         live = np.flatnonzero(block.state[: block.filled] != ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
         self._keep_names(block, live)
-        if self.grouping is not None:
-            self._adopt_groups(self.grouping, block)
+        if self.groups is not None:
+            self._adopt_groups(self.groups, block)
         if block.stayed.values is not None:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
             self.stayed += len(stayed)
             self._keep_names(block, stayed)
 
-    def _adopt_groups(self, grouping: Groups, block: Block) -> None:
+    def _adopt_groups(self, groups: Groups, block: Block) -> None:
         held = np.flatnonzero(block.state[: block.filled] == ACQUIRED)
         holders = np.broadcast_to(block.holder.get(held), len(held))
         for holder in np.unique(holders).tolist():
-            grouping.acquired(block, held[holders == holder], holder, self._first_available())
+            groups.acquired(block, held[holders == holder], holder, self._first_available())
 
     def _keep_names(self, block: Block, rows: Rows) -> None:
-        for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):
+        for column, dictionary in ((block.group, self.group_names), (block.key, self.keys)):
             codes = column.get(rows)
             if not isinstance(codes, int):
                 dictionary.came(codes)

@@ -318,7 +318,7 @@ def _one_at_a_time(queue: Queue) -> bool:
 
 def keeps_order(queue: Queue) -> bool:
     """Return True if messages may wait behind a DELAYED message of the queue."""
-    return bool(queue.counts[DELAYED]) and (queue.grouping is not None or _one_at_a_time(queue))
+    return bool(queue.counts[DELAYED]) and (queue.groups is not None or _one_at_a_time(queue))
 
 
 def barrier(queue: Queue, level: int) -> int:
@@ -351,7 +351,7 @@ class InTurn(NamedTuple):
 
 def in_turn(queue: Queue) -> list[InTurn]:
     """Return the filter of a queue with groups in which messages wait for their retry."""
-    if queue.grouping is None or not queue.counts[DELAYED]:
+    if queue.groups is None or not queue.counts[DELAYED]:
         return []
     lowest = _first_retries(queue)
     return [InTurn(lowest.groups, lowest.of_groups)] if len(lowest.groups) else []

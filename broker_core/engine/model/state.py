@@ -422,7 +422,7 @@ def _described(queue: Queue) -> dict[str, Any]:
         "packedRows": queue.packed_rows,
         "recordings": queue.recordings.to_json(),
         **remembered,
-        "groups": queue.groups.persisted(),
+        "groups": queue.group_names.persisted(),
         "keys": queue.keys.persisted(),
         "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
         "origins": list(queue.origins),

@@ -77,7 +77,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
         priority=column(queue, rows, "priority"),
         expiry=_times(queue, rows, "expiry"),
         due=_delays(queue, rows),
-        group=_coded(queue, rows, "group", queue.groups),
+        group=_coded(queue, rows, "group", queue.group_names),
         closes=column(queue, rows, "closes"),
         key=keys_of(queue, rows),
     )
