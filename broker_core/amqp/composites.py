@@ -1,11 +1,5 @@
-"""Composite types (1.4): described lists with named fields, as dataclasses. Their class bodies are the only table of fields.
-
-A class body contains each field's wire type, its default, and whether it is mandatory, in the order of the specification. It
-yields the constructor, the decoder and the encoder:
-
-    @composite(0x17, "amqp:end:list", "frame")
-    class End(Composite):
-        error: Error | None = wire("error", default=None)
+"""Composite types (1.4): described lists with named fields, as dataclasses. A class body is the only table of its fields; it
+yields the constructor, the decoder and the encoder.
 
 A null field takes its default when decoded. A field equal to its default is null when encoded. Trailing nulls are left out.
 Fields beyond the definition are refused.
@@ -38,10 +32,7 @@ _C = TypeVar("_C", bound="type[Composite]")
 
 
 class Field(NamedTuple):
-    """One row of the table.
-
-    `choices` are the values of a restricted type. A `written` field is sent even if it has its default.
-    """
+    """One row of the table. `choices` are the values of a restricted type."""
 
     name: str
     attribute: str
@@ -62,7 +53,7 @@ class Composite:
     FIELDS: ClassVar[tuple[Field, ...]]
 
     def encode(self) -> bytes:
-        """Return descriptor and list in canonical form. Raises EncodeError for a value that its field cannot hold."""
+        """Return descriptor and list. Raises EncodeError for a value that its field cannot hold."""
         out = bytearray()
         _put_composite(out, self)
         return bytes(out)
@@ -77,10 +68,7 @@ def wire(
     name: str | None = None,
     written: bool = False,
 ) -> Any:
-    """Declare a field of `kind`: a primitive's name, `symbols` (multiple), `fields`, or a role such as `source`; see `_KINDS`.
-
-    A `written` field is sent even if it has its default.
-    """
+    """Declare a field of `kind`, a key of `_KINDS`. A `written` field is sent even if it has its default."""
     metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "name": name, "written": written}
     return dataclasses.field(metadata=metadata) if mandatory else dataclasses.field(default=default, metadata=metadata)
 
@@ -91,8 +79,6 @@ _BY_SYMBOL: dict[str, type[Composite]] = {}
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
 def composite(code: int, symbol: str, *provides: str) -> Callable[[_C], _C]:
-    """Turn a class body into a dataclass (keyword arguments only, slots, equality by value) and register its descriptors."""
-
     def decorate(cls: _C) -> _C:
         made: Any = dataclasses.dataclass(kw_only=True, slots=True)(cls)
         made.CODE, made.SYMBOL, made.PROVIDES = code, symbol, provides
@@ -128,7 +114,7 @@ class Invalid(NamedTuple):
     """A composite of a known type with fields that its definition does not allow.
 
     `values` is the received list. `fields` are its valid fields, by attribute, and `wrong` the attributes of the others. Both are
-    empty if the list itself is wrong. `description` describes the error.
+    empty if the list itself is wrong.
     """
 
     cls: type[Composite]
@@ -139,7 +125,7 @@ class Invalid(NamedTuple):
 
 
 def decode_body(buffer: bytes, position: int, end: int, limits: DecoderLimits = LIMITS) -> tuple[Composite | Invalid, int]:
-    """Return the body of a frame at `position`, and its end. A body with an invalid field is an `Invalid`. Raises DecodeError."""
+    """Return the body of a frame and its end. A body with an invalid field is an `Invalid`."""
     value, after = decode(buffer, position, end, limits)
     try:
         body = compose(value)
@@ -185,7 +171,6 @@ def compose(value: Value) -> Value:
 
 
 def from_values(cls: type[Composite], values: Value) -> Composite:
-    """Return the composite whose list holds `values`. Raises FieldError."""
     if not isinstance(values, list):
         raise FieldError(f"{cls.SYMBOL} is not a list")
     if len(values) > len(cls.FIELDS):

@@ -1,13 +1,8 @@
-"""The connection (2.2 to 2.4): octets in, events out; methods to send; octets out.
+"""The connection (2.2 to 2.4). It has no sockets, clocks or threads: the caller passes the octets, and the time if it matters,
+and closes the transport when the connection is `finished`.
 
-    connection = Connection(Role.SERVER, ConnectionSettings(container_id="me"))
-    for event in connection.receive_data(octets): ...
-    transport.write(connection.data_to_send())
-
-It has no sockets, clocks or threads. The caller passes the octets, and the time if it matters, and closes the transport when the
-connection is `finished`. A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach. A
-mistake of the caller is a LocalProtocolError and changes nothing. After our close, or an error, all further input is dropped
-(2.4.6).
+A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach. A mistake of the caller is a
+LocalProtocolError and changes nothing. After our close, or an error, all further input is dropped (2.4.6).
 """
 
 from __future__ import annotations
@@ -91,7 +86,6 @@ class Connection:
 
     @property
     def may_send(self) -> bool:
-        """True between our open and our close."""
         return not self._dead and "s:frame" in states.CONNECTION[self.state]
 
     @property
@@ -101,11 +95,9 @@ class Connection:
 
     @property
     def has_data_to_send(self) -> bool:
-        """True if `data_to_send` would return octets."""
         return bool(self._out)
 
     def data_to_send(self) -> bytes:
-        """Return the octets to write since the last call."""
         data = b"".join(self._out)
         self._out.clear()
         for session in self.sessions.values():
@@ -113,10 +105,8 @@ class Connection:
         return data
 
     def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:
-        """Return the events in these octets, in order.
-
-        The octets may end anywhere: an incomplete frame waits for the rest. With `now`, in seconds of any clock that only moves
-        forward, the idle time-outs are exact (see `tick`).
+        """Return the events in these octets, which may end anywhere in a frame. With `now`, in seconds of any clock that only
+        moves forward, the idle time-outs are exact.
         """
         return list(self.events_in(data, now))
 
@@ -137,17 +127,14 @@ class Connection:
             self._idle.received(now)
 
     def receive_eof(self) -> list[events.Event]:
-        """Return the events of the transport's end."""
         if self.finished:
             return []
         self._dead = True
         return [events.Lost()]
 
     def forget_all(self) -> None:
-        """Forget octets, templates, sessions and their deliveries, after the end of the transport.
-
-        An application that keeps a link to resume it also keeps its connection. The link still has its own deliveries, in
-        `unsettled`.
+        """Forget everything that an application would keep in memory with a link that it keeps to resume it. The link still has
+        its own deliveries, in `unsettled`.
         """
         self._out.clear()
         self._received.clear()
@@ -158,7 +145,6 @@ class Connection:
         self.remote_sessions.clear()
 
     def _process(self, buffer: bytes) -> Generator[events.Event, None, int]:
-        """Handle the frames in a buffer. Returns the start of the rest."""
         position = 0
         while self._reads:
             before = position
@@ -203,10 +189,7 @@ class Connection:
     # --- our side
 
     def open(self) -> None:
-        """Send our open, from the settings. If the peer has made an error meanwhile, a close follows.
-
-        Raises LocalProtocolError if the open was sent, or does not fit a first frame.
-        """
+        """Send our open, from the settings. If the peer has made an error meanwhile, a close follows."""
         state = states.advance(states.CONNECTION, self.state, "s:open")
         s = self.settings
         mine = Open(
@@ -232,10 +215,7 @@ class Connection:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> Session:
-        """Send a begin and return the new session.
-
-        `first_outgoing_id` is its first transfer id. Raises LocalProtocolError without a free channel.
-        """
+        """Send a begin and return the new session, whose first transfer id is `first_outgoing_id`."""
         session = Session(self, first_outgoing_id)
         session.begin(offered_capabilities=offered_capabilities, desired_capabilities=desired_capabilities, properties=properties)
         return session
@@ -251,9 +231,8 @@ class Connection:
         self.state, self._violation = state, None
 
     def refuse(self, error: RemoteProtocolError) -> bool:
-        """Refuse the peer's open as far as possible now, with a SASL outcome or an open and a close.
-
-        Returns True if a frame was sent. The connection is finished, or waits for the peer's close.
+        """Refuse the peer's open as far as possible now, with a SASL outcome or an open and a close. Returns True if a frame was
+        sent.
         """
         if self.finished or self.local_open is not None:
             return False
@@ -268,12 +247,10 @@ class Connection:
     # --- for the sessions
 
     def send(self, channel: int, performative: Composite, payload: bytes = b"") -> None:
-        """Send a frame, if the connection's state and the peer's frame size allow it."""
         states.advance(states.CONNECTION, self.state, "s:frame")
         self._write(channel, performative, payload)
 
     def send_raw(self, pieces: list[bytes]) -> None:
-        """Send encoded frames, each in one piece or several."""
         states.advance(states.CONNECTION, self.state, "s:frame")
         self._out += pieces
         self._idle.sent()
@@ -291,7 +268,6 @@ class Connection:
         self._idle.sent()
 
     def take_channel(self, session: Session) -> int:
-        """Return the lowest free channel, for `session`."""
         # Before the peer's open only channel 0 exists (2.4.1).
         limit = 0 if self.remote_open is None else min(self.settings.channel_max, self.remote_open.channel_max)
         channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
@@ -301,7 +277,6 @@ class Connection:
         return channel
 
     def release_channel(self, session: Session) -> None:
-        """Free the channel of a session that has ended on both sides."""
         if self.sessions.get(session.local_channel) is session:
             del self.sessions[session.local_channel]
 
@@ -456,7 +431,6 @@ class Connection:
         (violated.link or violated.session or self).answer_violation()
 
     def answer_violation(self) -> None:
-        """Answer the peer's error with a close, after an open if ours is missing."""
         if self._violation is None or self.finished:
             return
         error = as_error(self._violation)
@@ -471,9 +445,7 @@ class Connection:
     # --- time
 
     def tick(self, now: float) -> list[events.Event]:
-        """Return the events of the time `now`, in seconds, and send a due heartbeat. `next_tick` returns the time of the next
-        call.
-        """
+        """Return the events of the time `now`, in seconds, and send a due heartbeat."""
         if self.finished:
             return []
         if self._idle.expired(now) and self.state is _C.OPENED:
@@ -490,7 +462,6 @@ class Connection:
 
 
 def _unanswerable(error: LocalProtocolError) -> RemoteProtocolError:
-    """Return the error for a frame whose answer the peer's limits do not allow."""
     return not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
 
 

@@ -68,10 +68,8 @@ _Reader = Callable[[bytes, int, int, int, Budget], tuple[Value, int]]  # buffer,
 def decode(
     buffer: bytes, position: int = 0, end: int | None = None, limits: DecoderLimits = LIMITS, budget: Budget | None = None
 ) -> tuple[Value, int]:
-    """Return the value whose constructor is at `position`, and its end.
-
-    `end` (default: the buffer's) is the first octet after the value's range. `budget` replaces the limit of values. Raises
-    DecodeError with the offset in the buffer.
+    """Return the value whose constructor is at `position`, and its end, which is at most `end`. `budget` replaces the limit of
+    values. Raises DecodeError with the offset in the buffer.
     """
     if type(buffer) is not bytes:
         buffer = bytes(buffer)  # slices of other types would not be `bytes`
@@ -153,7 +151,7 @@ def _variable(width: int, make: Callable[[bytes], Value] | None, kind: str) -> _
 
 
 def _header(buffer: bytes, position: int, end: int, width: int, kind: str) -> tuple[int, int, int]:
-    """Return size and count of a compound or array: (count, start of the elements, end of the elements)."""
+    """Return (count, start of the elements, end of the elements) of a compound or array."""
     start = position + 2 * width
     if start > end:
         raise DecodeError(f"a {kind} cut short", position)
@@ -227,9 +225,8 @@ def _to_map(flat: list[Value], position: int) -> Value:
 
 
 def _has_compound_key(value: Value) -> bool:
-    """Return True if a map in this value has a key that is itself compound.
-
-    As a key, such a value would be hashed and encoded again for each level of keys in keys.
+    """Return True if a map in this value has a key that is itself compound. As a key, such a value would be hashed and encoded
+    again for each level of keys in keys.
     """
     kind = type(value)
     if kind is dict or kind is Pairs:

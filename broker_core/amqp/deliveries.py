@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 class Delivery:
     """A message on its way, from its first transfer until it is settled.
 
-    `id` is its delivery id in the session, `tag` its delivery tag on the link, `payload` the encoded message (complete at a
-    receiver). `state` is our last state, `remote_state` the peer's, `in_short`. `settled` and `remote_settled` are True once that
-    side has settled it.
+    `payload` is the encoded message, complete at a receiver. `state` is our last state, `remote_state` the peer's, `in_short`.
     """
 
     __slots__ = (
@@ -57,9 +55,7 @@ class Delivery:
 
 
 class DeliveryBlock(NamedTuple):
-    """Complete messages with consecutive delivery ids, from `first` on. Made if `Receiver.in_blocks`; no object for each message
-    is kept.
-    """
+    """Complete messages with consecutive delivery ids, from `first` on. Made if `Receiver.in_blocks`."""
 
     first: int
     payloads: list[bytes]
@@ -123,9 +119,8 @@ class Unsettled(dict[int, "Delivery"]):
         return [delivery for delivery in deliveries if not isinstance(delivery.remote_state, TERMINAL)]
 
     def place(self, first: int, last: int, newest: int, state: DeliveryState, period: int) -> list[Delivery]:
-        """Return the deliveries from `first` to `last` whose last state in a transaction differs from this one.
-
-        States of an earlier `period` do not count.
+        """Return the deliveries from `first` to `last` whose last state in a transaction differs from this one. States of an
+        earlier `period` do not count.
         """
         if period != self._period or len(self._stated) > 2 * len(self) + _VAIN:
             self._period = period
@@ -141,7 +136,6 @@ class Unsettled(dict[int, "Delivery"]):
         return deliveries
 
     def links(self, first: int, last: int, newest: int) -> list[Link]:
-        """Return the links of the deliveries from `first` to `last`, each once."""
         self._refresh(newest)
         return list({delivery.link: None for delivery in self._alive(*self._range(first, last))})
 
@@ -184,7 +178,6 @@ class Unsettled(dict[int, "Delivery"]):
         return [self[number & serial.MASK] for number in alive]
 
     def _between(self, ids: list[int], first: int, last: int, newest: int) -> tuple[int, int]:
-        """Return the slice of the ids from `first` to `last` in one of the two lists."""
         self._refresh(newest)
         low, high = self._range(first, last)
         begin = bisect_left(ids, low)
@@ -230,9 +223,8 @@ _VAIN = 1000  # ended entries that may remain before they are removed
 class LostDeliveries:
     """Deliveries of ours that ended before their receiver gave them a state: with their link, or aborted.
 
-    A later state from the receiver changes nothing, but a state in a transaction must be reported. Ids are kept as ranges, at
-    most `RANGES`. Beyond that the two lowest become one, with all ids between them. The ranges are in order, do not touch and do
-    not wrap, so a search by bisection finds the ranges of a disposition, which a peer may repeat.
+    A later state from the receiver changes nothing, but a state in a transaction must be reported. Ids are kept as ranges, in
+    order, without wrap. Beyond `RANGES` the two lowest become one, with all ids between them.
     """
 
     __slots__ = ("_ranges", "_top")
@@ -247,7 +239,6 @@ class LostDeliveries:
         return bool(self._ranges)
 
     def add(self, ids: Iterable[int]) -> None:
-        """Add delivery ids."""
         for first, last in serial.ranges(list(ids)):
             if not self._ranges:
                 self._top = first

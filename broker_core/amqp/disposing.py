@@ -1,7 +1,5 @@
-"""Encoding of dispositions by templates: from one to the next only their delivery ids change.
-
-A template is learnt from the plain encoder, so there is no second encoder. A disposition with two conspicuous ids is encoded, and
-cut at the ids.
+"""Encoding of dispositions by templates: from one to the next only their delivery ids change. A template is learnt from the plain
+encoder, which encodes a disposition with two conspicuous ids, and is cut at the ids.
 """
 
 from __future__ import annotations
@@ -46,7 +44,6 @@ def frames(
 def _around(
     channel: int, role: bool, kind: type[Accepted | Released] | None, settled: bool, batchable: bool, single: bool
 ) -> tuple[bytes, bytes]:
-    """Return the octets of a disposition's frame before and after its delivery ids."""
     disposition = Disposition(
         role=role,
         first=_FIRST,

@@ -54,7 +54,6 @@ def encode_into(out: bytearray, value: Value) -> None:
 
 
 def register(cls: type, writer: _Writer) -> None:
-    """Add a class with its own writer, as `composites` does."""
     _WRITERS[cls] = writer
 
 
@@ -106,7 +105,6 @@ put_timestamp = _packer(0x83, "q", "timestamp")
 
 
 def put_boolean(out: bytearray, value: bool) -> None:
-    """Append a boolean."""
     out.append(0x41 if value else 0x42)
 
 
@@ -124,17 +122,14 @@ def _put_variable(out: bytearray, small: int, full: int, data: bytes) -> None:
 
 
 def put_binary(out: bytearray, value: bytes) -> None:
-    """Append a binary."""
     _put_variable(out, 0xA0, 0xB0, value)
 
 
 def put_string(out: bytearray, value: str) -> None:
-    """Append a string. Raises EncodeError for lone surrogates."""
     _put_variable(out, 0xA1, 0xB1, _utf8(value))
 
 
 def put_symbol(out: bytearray, value: str) -> None:
-    """Append a symbol. Raises EncodeError for text that is not ASCII."""
     _put_variable(out, 0xA3, 0xB3, _ascii(value))
 
 

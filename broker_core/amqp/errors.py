@@ -1,8 +1,8 @@
 """Errors, in two kinds as in h11: a `LocalProtocolError` is the caller's fault, a `RemoteProtocolError` the peer's.
 
-A remote error carries the condition for the peer (2.8.15 to 2.8.18, 4.5.8) and the scope. The scope decides the frame: *close*
-for the connection, *end* for a session, *detach* for a link. `Connection.receive_data` queues the answer and reports the error as
-an event. It does not raise, because the valid frames before the error in the same buffer must not be lost.
+The scope of a remote error decides the frame: *close* for the connection, *end* for a session, *detach* for a link.
+`Connection.receive_data` queues the answer and reports the error as an event. It does not raise, because the valid frames before
+the error in the same buffer must not be lost.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ class EncodeError(LocalProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """A violation of the protocol by the peer.
-
-    `condition` is the symbol of the answer, `scope` the endpoint to end, and `description` is for people.
+    """A violation of the protocol by the peer. `condition` is the symbol of the answer (2.8.15 to 2.8.18, 4.5.8), `description`
+    is for people.
     """
 
     fault: ClassVar[str] = "peer"

@@ -1,4 +1,4 @@
-"""Events that `Connection.receive_data` returns, one dataclass per kind, in the order in which they happened.
+"""Events that `Connection.receive_data` returns, in the order in which they happened.
 
 Answer an open, begin or attach with the method of the same name of the event's object. Answer a close, end or detach in the same
 way, unless ours was first. An answer may wait. The library itself sends only the answers that the specification prescribes:
@@ -39,21 +39,21 @@ class AuthenticationFailed:
 
 @dataclass(slots=True)
 class Opened:
-    """The peer's open. Answer with `Connection.open` unless that was first."""
+    """The peer's open."""
 
     open: Open
 
 
 @dataclass(slots=True)
 class Closed:
-    """The peer's close: it will send nothing more. Answer with `Connection.close` unless that was first."""
+    """The peer's close: it will send nothing more."""
 
     error: Error | None
 
 
 @dataclass(slots=True)
 class Begun:
-    """The peer's begin. Answer with `Session.begin` unless it answers ours."""
+    """The peer's begin, first or as the answer to ours."""
 
     session: Session
     begin: Begin
@@ -61,7 +61,7 @@ class Begun:
 
 @dataclass(slots=True)
 class Ended:
-    """The peer's end. Unsettled deliveries are in its links' `unsettled`. Answer with `Session.end` unless that was first."""
+    """The peer's end. Unsettled deliveries are in its links' `unsettled`."""
 
     session: Session
     error: Error | None
@@ -69,7 +69,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Attached:
-    """The peer's attach. Answer with `Link.attach`, or `Link.refuse`, unless it answers ours."""
+    """The peer's attach, first or as the answer to ours. `Link.refuse` refuses it."""
 
     link: Link
     attach: Attach
@@ -77,7 +77,7 @@ class Attached:
 
 @dataclass(slots=True)
 class Detached:
-    """The peer's detach. Answer with `Link.detach` unless that was first. With `closed` the link must be forgotten."""
+    """The peer's detach. With `closed` the link must be forgotten."""
 
     link: Link
     closed: bool
@@ -160,8 +160,8 @@ class Named:
 class Violated:
     """A violation of the protocol by the peer. It ends the link or the session, or the connection if neither is set.
 
-    The answer is a detach, end or close with `error.condition`. The library sends it, after our own attach, begin or open. If
-    `ConnectionSettings.answers_violations` is False, the application must call `Connection.answer`.
+    The library answers it, after our own attach, begin or open. If `ConnectionSettings.answers_violations` is False, the
+    application must call `Connection.answer`.
     """
 
     error: RemoteProtocolError

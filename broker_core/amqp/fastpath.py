@@ -1,16 +1,13 @@
 """Scanning of a whole buffer: transfers, dispositions and flows by templates learnt from the plain decoder.
 
-A client encodes frames of one kind in the same way. From one transfer to the next only the frame's size, the delivery id, the tag
-and the payload change. So the plain decoder decodes the first such frame, and its octets become a template. A template is a
-compiled struct that cuts a frame into fixed pieces and holes. A later frame with the same pieces differs only in holes of fixed
-width, which cannot make it invalid. It costs one unpack and a comparison of tuples. Any other frame is decoded by the plain
-decoder and becomes a template.
+A client encodes frames of one kind in the same way: from one transfer to the next only the frame's size, the delivery id, the tag
+and the payload change. So the octets of the first such frame become a template, a compiled struct that cuts a frame into fixed
+pieces and holes. A later frame with the same pieces differs only in holes of fixed width, which cannot make it invalid. It costs
+one unpack and a comparison of tuples. Any other frame is decoded by the plain decoder.
 
-So the fast way equals the plain way if the positions of the holes are right; there is no second decoder. `_holes` walks the list
-that was just decoded, and a property test compares both ways.
-
-Templates are found by their first octets, from the data offset to the third field (`_LISTS`). A connection keeps at most 256. A
-template holds a decoded performative, so only short ones without a large state or properties are learnt.
+The fast way equals the plain way if the positions of the holes are right. `_holes` walks the list that was just decoded, and a
+property test compares both ways. A template holds a decoded performative, so only short ones without a large state or properties
+are learnt.
 """
 
 from __future__ import annotations
@@ -48,7 +45,6 @@ class TransferRun(NamedTuple):
     payloads: list[bytes]
 
     def frames(self) -> list[Frame]:
-        """Return the transfers as single frames."""
         return [
             Frame(self.channel, _with(self.transfer, {"delivery_id": i, "delivery_tag": t}), p)
             for i, t, p in zip(self.ids, self.tags, self.payloads, strict=True)
@@ -63,7 +59,6 @@ class Dispositions(NamedTuple):
     ranges: list[tuple[int, int]]  # first and last, both included
 
     def frames(self) -> list[Frame]:
-        """Return the dispositions as single frames."""
         alone = self.disposition.last is None
         return [
             Frame(self.channel, _with(self.disposition, {"first": first} if alone else {"first": first, "last": last}), b"")
@@ -146,7 +141,6 @@ class _Items:
         self.last: Any = None
 
     def follow(self, buffer: bytes, position: int, end: int, most: int) -> int:
-        """Add complete frames of the last shape from `position` on, of up to `most` octets. Return their end."""
         run, last = self.run, self.last
         assert run is not None
         if run.run:
@@ -154,7 +148,6 @@ class _Items:
         return run.follow_ranges(buffer, position, end, most, last.ranges)
 
     def add(self, template: _FrameTemplate, pieces: tuple[Any, ...], payload: bytes) -> None:
-        """Add a frame of this shape, with the pieces that it was cut into."""
         base: Any = template.base
         if template.run:
             if template is self.run:
@@ -180,7 +173,7 @@ class _Items:
 
 
 class Scanner:
-    """Scanner of buffers into frames. It keeps the templates of one connection."""
+    """The templates of one connection."""
 
     def __init__(self) -> None:
         self._templates: dict[bytes, _FrameTemplate] = {}

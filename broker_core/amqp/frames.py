@@ -1,8 +1,6 @@
-"""Protocol headers and frames (2.2, 2.3, 5.3.1), one frame at a time.
+"""Protocol headers and frames (2.2, 2.3, 5.3.1), one frame at a time. `fastpath` must return the same result for every frame.
 
-A frame is checked from the outside in: its size before the body is complete, data offset, type, body. `fastpath` must return the
-same result for every frame. A body with invalid fields is a result, `Invalid`, because its error may concern only a link or
-session.
+A body with invalid fields is a result, `Invalid`, because its error may concern only a link or session.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ class Frame(NamedTuple):
 
 
 def protocol_header(protocol_id: int) -> bytes:
-    """Return the eight octets that precede the first frame."""
     return b"AMQP" + bytes((protocol_id, 1, 0, 0))
 
 
@@ -49,7 +46,6 @@ def parse_protocol_header(octets: bytes) -> int | None:
 
 
 def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
-    """Return the size of the frame whose first four octets are at `position`. Raises FramingError."""
     size = int.from_bytes(buffer[position : position + 4], "big")
     if size < HEADER_SIZE:
         raise FramingError(f"a frame of {size} octets, less than its header")
@@ -59,7 +55,7 @@ def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
 
 
 def parse_frame(buffer: bytes, position: int, size: int, frame_type: int = AMQP_FRAME) -> Frame:
-    """Parse the complete frame of `size` octets at `position`, which must be of `frame_type`.
+    """Parse the complete frame of `size` octets at `position`.
 
     Raises FramingError for its header, DecodeError (with the offset in the frame) for its body, FieldError in a SASL frame.
     """
@@ -90,7 +86,6 @@ def _parse(buffer: bytes, position: int, size: int, frame_type: int) -> Frame:
 
 
 def encode_frame(channel: int, body: bytes, payload: bytes = b"", frame_type: int = AMQP_FRAME) -> bytes:
-    """Return a frame of an encoded performative and its payload. An empty body is a heartbeat."""
     size = HEADER_SIZE + len(body) + len(payload)
     if size > 0xFFFFFFFF:
         raise EncodeError(f"{size} octets are too many for a frame")
@@ -132,7 +127,6 @@ class Reassembly:
             self._need = max(1, int.from_bytes(octets[:4], "big") - len(octets))
 
     def clear(self) -> None:
-        """Forget all octets."""
         self._parts.clear()
         self._rest = b""
 

@@ -1,4 +1,4 @@
-"""Handles of a session, ours and the peer's (2.6.2): their links, our free handles, and the handles that the peer has freed."""
+"""Handles of a session, ours and the peer's (2.6.2)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,15 @@ class Freed:
         return number in self._numbers
 
     def add(self, number: int) -> None:
-        """Record that the peer has freed a number."""
         self._numbers.pop(number, None)
         if len(self._numbers) >= FREED:
             del self._numbers[next(iter(self._numbers))]
         self._numbers[number] = None
 
     def discard(self, number: int) -> None:
-        """Record that the peer uses a number again."""
         self._numbers.pop(number, None)
 
     def clear(self) -> None:
-        """Forget all numbers."""
         self._numbers.clear()
 
 
@@ -51,10 +48,7 @@ L = TypeVar("L", bound=NamedLink)
 
 
 class Handles(Generic[L]):
-    """Handles of one session.
-
-    `links` are by our handle, `remote_links` by the peer's. `named` holds the same links as `links`, by our role and the name.
-    """
+    """`links` are by our handle, `remote_links` by the peer's. `named` holds the same links as `links`, by our role and the name."""
 
     __slots__ = ("_freed", "_left", "links", "named", "remote_links")
 
@@ -67,7 +61,6 @@ class Handles(Generic[L]):
 
     @property
     def lowest(self) -> int:
-        """Our lowest free handle."""
         return self._freed[0] if self._freed else len(self.links)
 
     @property
@@ -76,12 +69,10 @@ class Handles(Generic[L]):
         return [*self.links.values(), *self.remote_links.values()]
 
     def take(self, link: L) -> None:
-        """Assign our lowest free handle to a link."""
         self.links[heappop(self._freed) if self._freed else len(self.links)] = link
         self.named.setdefault((link.role, link.name), []).append(link)
 
     def release(self, link: L) -> None:
-        """Free the handle of a link that is detached on both sides."""
         if link.handle is not None and self.links.get(link.handle) is link:
             del self.links[link.handle]
             heappush(self._freed, link.handle)
@@ -91,20 +82,16 @@ class Handles(Generic[L]):
                 del self.named[link.role, link.name]
 
     def attached(self, handle: int, link: L) -> None:
-        """Record that the peer has assigned a handle of its own to a link."""
         self.remote_links[handle] = link
         self._left.discard(handle)
 
     def detached(self, handle: int) -> None:
-        """Record that the peer has freed a handle of its own."""
         del self.remote_links[handle]
         self._left.add(handle)
 
     def was_left(self, handle: int) -> bool:
-        """Return True if the peer has recently freed this handle, and not used it again."""
         return handle in self._left
 
     def clear(self) -> None:
-        """Forget all links."""
         for collection in (self.links, self.remote_links, self.named, self._freed, self._left):
             collection.clear()

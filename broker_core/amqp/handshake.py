@@ -1,8 +1,7 @@
 """The handshake before the first AMQP frame: protocol headers (2.2) and the SASL layer (5.3).
 
 A server answers an unacceptable header with one that it accepts, and is finished. A client that receives another header is also
-finished. TLS by header (5.2) is not offered: TLS belongs to the transport below this library. An AMQP frame during SASL is an
-error that ends the connection.
+finished. TLS by header (5.2) is not offered: TLS belongs to the transport below this library.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class Handshake:
         self.done = False
 
     def start(self) -> list[bytes]:
-        """Return the octets to send first: a client's header, or nothing."""
         return [] if self._server else [self._header()]
 
     def take_actions(self) -> list[str]:

@@ -1,8 +1,8 @@
 """Idle time-outs (2.4.5) as arithmetic. Time is an argument, in seconds of a clock that only moves forward.
 
-We give up after twice the time-out that the peer received, as the specification advises, and send a frame after half of the
-peer's. If octets came or left without a time, the next `tick` assumes the worst for us: input has just come, output left at the
-previous tick. So a heartbeat may be early and a time-out late by one interval, never the reverse.
+We give up after twice the time-out that the peer received, and send a frame after half of the peer's. If octets came or left
+without a time, the next `tick` assumes the worst for us: input has just come, output left at the previous tick. So a heartbeat
+may be early and a time-out late by one interval, never the reverse.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ class IdleTimers:
         self._interval = theirs / 2000 if theirs else None
 
     def received(self, now: float | None = None) -> None:
-        """Record that a complete frame has come."""
         if now is None:
             self._came = True
         else:
             self._last_in, self._came = now, False
 
     def sent(self, now: float | None = None) -> None:
-        """Record that output was written."""
         if now is None:
             self._left = True
         else:
@@ -47,16 +45,13 @@ class IdleTimers:
         self._last_tick = now
 
     def expired(self, now: float) -> bool:
-        """Return True if the peer was silent for too long."""
         self._settle(now)
         return self._patience is not None and self._last_in is not None and now - self._last_in >= self._patience
 
     def heartbeat_due(self, now: float) -> bool:
-        """Return True if a frame must leave now."""
         return self._interval is not None and self._last_out is not None and now - self._last_out >= self._interval
 
     def next_deadline(self, now: float) -> float | None:
-        """Return the time of the next expiry or heartbeat; None without time-outs."""
         moments = []
         if self._patience is not None:
             moments.append((now if self._last_in is None or self._came else self._last_in) + self._patience)

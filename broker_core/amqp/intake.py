@@ -1,16 +1,14 @@
 """Input of a session: dispositions, runs, and frames with an invalid field.
 
-A disposition is carried out and reported only if it changes a delivery: an outcome is final. A repeated disposition, or one
-without unsettled deliveries, costs a search. *Received* changes nothing: a receiver reports progress with it, and only the last
-delivery of its range is reported.
+A disposition is carried out and reported only if it changes a delivery: an outcome is final. *Received* changes nothing: a
+receiver reports progress with it, and only the last delivery of its range is reported.
 
-Runs of transfers and of dispositions (see `fastpath`) are handled in blocks, or one by one in special cases. A block never
-extends past a renewal of the session's window, so the renewing flows have the same place as without runs.
+Runs of transfers and of dispositions are handled in blocks, or one by one in special cases. A block never extends past a renewal
+of the session's window, so the renewing flows have the same place as without runs.
 
-A frame with an invalid field ends the links that it names (2.6.5), or the session if it names no link. Its octets are sound, so
-the following frames can be read. Its valid fields count: a transfer uses the session's window, and a flow sets it. A detach frees
-its handle, and a state names its transaction. A disposition ends the links of the unsettled deliveries in its range. Without such
-deliveries it changes nothing.
+A frame with an invalid field ends the links that it names (2.6.5), or the session if it names no link. Its valid fields count: a
+transfer uses the session's window, and a flow sets it. A detach frees its handle, and a state names its transaction. A
+disposition ends the links of the unsettled deliveries in its range.
 """
 
 from __future__ import annotations
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
 
 
 def take_disposition(session: Session, disposition: Disposition) -> list[events.Event]:
-    """Handle one disposition. Raises the session's error for an invalid range."""
     first = disposition.first
     last = first if disposition.last is None else disposition.last
     if serial.difference(last, first) < 0:
@@ -148,7 +145,6 @@ def take_run(session: Session, run: TransferRun) -> list[events.Event]:
 
 
 def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]:
-    """Return the one event of a run of dispositions."""
     states.advance(states.SESSION, session.state, "r:frame")
     if session.discards:
         session.connection.coordinated.name(run.disposition.state, len(run.ranges))
@@ -186,7 +182,6 @@ _NEEDED = {
 
 
 def take_invalid(session: Session, frame: Invalid) -> list[events.Event]:
-    """Handle an invalid frame. Raises the session's error if it names no link."""
     needed, fields = _NEEDED.get(frame.cls), frame.fields
     if needed is None or not fields or needed & frame.wrong:
         raise FieldError(frame.description, Scope.SESSION)

@@ -1,8 +1,7 @@
 """Link endpoints (2.6): attach, detach, and the common part of senders and receivers.
 
-A `Link` is one endpoint from its attach to its detach. The terminus behind it may live longer and belongs to the application. To
-resume or reattach, attach a new endpoint with the same name and its `unsettled` map (2.6.3). A name belongs to a pair of
-containers and a direction. Within one connection a second attach of a name steals the first (2.6.1); between connections the
+A `Link` is one endpoint from its attach to its detach. To resume or reattach, attach a new endpoint with the same name and its
+`unsettled` map (2.6.3). Within one connection a second attach of a name steals the first (2.6.1); between connections the
 application does that.
 """
 
@@ -83,13 +82,11 @@ class Link:
 
     @property
     def snd_settle_mode(self) -> int:
-        """The sender-settle-mode of the sending end."""
         attach = self.local_attach if self.role == SENDER else self.remote_attach
         return attach.snd_settle_mode if attach else SND_MIXED
 
     @property
     def rcv_settle_mode(self) -> int:
-        """The receiver-settle-mode of the receiving end."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return attach.rcv_settle_mode if attach else RCV_FIRST
 
@@ -166,9 +163,8 @@ class Link:
             self.detach(closed=True, error=Error(condition=condition, description=description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
-        """Send our detach. Without `closed`, the link's unsettled deliveries stay for a resume.
-
-        An error destroys the endpoint (2.6.5). Raises LocalProtocolError if the state does not allow the detach.
+        """Send our detach. Without `closed`, the link's unsettled deliveries stay for a resume. An error destroys the endpoint
+        (2.6.5).
         """
         if self.state in UNANSWERED:
             raise LocalProtocolError("an attach is answered with attach before detach")
@@ -187,7 +183,6 @@ class Link:
         self.resumable = detached.resumable
 
     def forget_all(self) -> None:
-        """Forget all deliveries, also `unsettled`: neither end acts on them any more."""
         self.drop_unfinished()
         self.session.forget(self)
         self.unsettled, self.resumable = {}, {}
@@ -204,7 +199,6 @@ class Link:
     # --- for the session
 
     def on_attach(self, attach: Attach) -> None:
-        """Handle the peer's attach."""
         self.state = states.advance(states.LINK, self.state, "r:attach")
         self.remote_attach = attach
         if self.role != SENDER:
@@ -229,7 +223,6 @@ class Link:
         return events.Violated(error, self.session, self)
 
     def answer_violation(self) -> None:
-        """Answer the peer's error with a detach, after an attach if ours is missing (see `Connection.answer`)."""
         if self._violation is None or not self.session.may_send:
             return
         error = as_error(self._violation)
@@ -243,7 +236,6 @@ class Link:
         """Discard a half-received delivery."""
 
     def on_flow(self, flow: Flow) -> None:
-        """Handle the link's part of a flow."""
         raise NotImplementedError
 
     def _checked_count(self, flow: Flow) -> int:
@@ -252,7 +244,6 @@ class Link:
         return flow.delivery_count
 
     def send_flow(self, echo: bool = False, properties: Mapping[str, Value] | None = None) -> None:
-        """Send our flow state, with the session's."""
         states.advance(states.LINK, self.state, "s:frame")
         known = self.role == SENDER or self.remote_attach is not None
         fields: dict[str, Any] = {

@@ -1,8 +1,6 @@
 """The message format (3.2): finding the sections without decoding them, decoding and encoding whole messages.
 
-`scan` finds the sections by their sizes and checks their order and number, which is enough for a broker that stores and forwards.
-`bare` cuts out the immutable part (properties, application properties, body); it is never encoded again. 3.2 requires a body, but
-several clients send none, so a message without a body is valid unless `body_required`.
+3.2 requires a body, but several clients send none, so a message without a body is valid.
 """
 
 from __future__ import annotations
@@ -81,7 +79,7 @@ def scan(
 
 
 def bare(message: bytes, sections: list[Section] | None = None) -> bytes:
-    """Return the bare message, byte for byte: from the properties to the end of the body."""
+    """Return the immutable part of a message, byte for byte: from the properties to the end of the body."""
     if sections is None:
         sections = scan(message, most=MAX_SECTIONS_READ)
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
@@ -233,8 +231,8 @@ _ATTRIBUTE = {
 
 
 def _check_keys(code: int, mapping: Value) -> None:
-    """Check keys and values of a map. Application properties map strings to simple values (3.2.5). Annotations have symbols or
-    ulongs as keys (3.2.10).
+    """Check a map: application properties map strings to simple values (3.2.5); annotations have symbols or ulongs as keys
+    (3.2.10).
     """
     if isinstance(mapping, Pairs):
         raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types, or with more than {MAX_HASHED} that are not texts")

@@ -27,7 +27,6 @@ class Outbox:
         return bool(self._pending)
 
     def check_fits(self, transfer: Transfer) -> None:
-        """Raise LocalProtocolError if the performative alone does not fit a frame."""
         if len(transfer.encode()) + HEADER_SIZE + 16 > self._session.max_frame_size:
             raise LocalProtocolError(f"{Condition.FRAME_SIZE_TOO_SMALL}: a transfer with so large a state fits no frame")
 
@@ -82,10 +81,8 @@ class Outbox:
         return is_waiting
 
     def drop(self, link: Link) -> None:
-        """Discard the transfers of a link that has ended."""
         if self._pending:
             self._pending = deque(entry for entry in self._pending if entry[0] is not link)
 
     def clear(self) -> None:
-        """Discard all transfers: the session has ended."""
         self._pending.clear()

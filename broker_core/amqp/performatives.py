@@ -1,6 +1,5 @@
-"""All composites of parts 2 to 5. The class bodies are the field table of this library (see `composites`).
-
-They are frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), lists in messages (3.2) and SASL frames (5.3.3).
+"""All composites of parts 2 to 5: frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), lists in messages (3.2) and SASL
+frames (5.3.3).
 
 A role is a boolean on the wire: SENDER is False, RECEIVER is True.
 """
@@ -163,9 +162,8 @@ UNKNOWN = Described(Symbol("unknown"), None)
 
 
 def in_short(state: DeliveryState | None) -> Any:
-    """Return the part of a sent delivery state that is kept: its kind, without large contents.
-
-    Otherwise each unsettled delivery could keep a decoded frame. A small state is returned unchanged.
+    """Return the part of a sent delivery state that is kept: its kind, without large contents. Otherwise each unsettled delivery
+    could keep a decoded frame.
     """
     kind = type(state)
     if state is None or kind in _SMALL:

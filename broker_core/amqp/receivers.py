@@ -4,8 +4,6 @@ A sender may use credit up to the highest delivery-limit that we announced, unti
 way when we took credit back are accepted; one beyond is amqp:link:transfer-limit-exceeded. The delivery-count advances with each
 complete or aborted delivery, and with the sender's own count when it gives up credit. The sender's count never moves ours back,
 nor beyond the granted credit.
-
-`on_run` handles many transfers of one shape. It accepts only runs without special cases; `on_transfer` handles all others.
 """
 
 from __future__ import annotations
@@ -80,8 +78,7 @@ class Receiver(Link):
     ) -> None:
         """Set the link credit to `credit` messages (not added to the old credit) and send it.
 
-        `drain` asks the sender to use it up now, `echo` asks for its flow state. Raises LocalProtocolError if the link's state
-        does not allow it.
+        `drain` asks the sender to use it up now, `echo` asks for its flow state.
         """
         if not 0 <= credit <= 0x7FFFFFFF:
             raise LocalProtocolError(f"a credit of {credit} messages")
@@ -130,7 +127,6 @@ class Receiver(Link):
             return [self.violated(error)]
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        """Handle one transfer. Returns the event of a delivery that it completes or aborts."""
         partial = self._partial
         if partial is None:
             partial = self._partial = self._first(transfer)
@@ -183,7 +179,6 @@ class Receiver(Link):
             raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.LINK)
 
     def drop_unfinished(self) -> None:
-        """Discard a half-received delivery, and its octets from the connection's count."""
         if self._partial is not None:
             connection, held = self.session.connection, self._partial.held
             self._partial = None

@@ -1,8 +1,8 @@
 """Resuming of a link (2.6.13, 3.4.6): the action for each delivery that either end still holds unsettled.
 
-A pure function of the two unsettled maps, for the sending end after both attaches. The numbers in the comments are the delivery
-tags of the example in 3.4.6. If the specification leaves the choice to the application (whether a lost position means a new
-delivery), the action is RESTART or ABORT_THEN_RESTART. The application may report the loss instead.
+The numbers in the comments are the delivery tags of the example in 3.4.6. If the specification leaves the choice to the
+application (whether a lost position means a new delivery), the action is RESTART or ABORT_THEN_RESTART. The application may
+report the loss instead.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out. The client also
-has SCRAM-SHA-512.
+"""SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256; the client also has SCRAM-SHA-512.
 
 A server gives a wrong password, an unknown user and a malformed response the same answer, after the same work. An unknown user is
 checked against credentials derived from a secret, so that salt and effort look like a real user's. Only the caller receives the
 reason (`SaslServer.reason`). A second attempt needs a new connection (5.3.2).
-
-The caller injects the functions of a server's mechanisms. `lookup` returns a user's credentials. `verify` checks a password in
-clear text (by default against the result of `lookup`). `external` is the name that the transport has proved, such as a TLS
-certificate's. `random` returns random octets.
 """
 
 from __future__ import annotations
@@ -49,9 +44,11 @@ class _WrongLogin(Exception):
 class SaslServer:
     """The server's side of one exchange.
 
-    `mechanisms` are offered, best first. `secret` stays the same for the life of a server; the salts of unknown users come from
-    it. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` is the reason of the failure.
-    `claimed` is the name that was tried.
+    `mechanisms` are offered, best first. `verify` checks a password in clear text, by default against the result of `lookup`.
+    `external` is the name that the transport has proved, such as a TLS certificate's. `random` returns random octets. `secret`
+    stays the same for the life of a server; the salts of unknown users come from it. After the exchange `user` is the
+    authenticated name (`anonymous` for ANONYMOUS), or `reason` is the reason of the failure. `claimed` is the name that was
+    tried.
     """
 
     mechanisms: Sequence[str]
@@ -76,11 +73,9 @@ class SaslServer:
             raise LocalProtocolError("SCRAM-SHA-256 needs random octets")
 
     def start(self) -> list[Composite]:
-        """Return the frames to send after the headers."""
         return [SaslMechanisms(sasl_server_mechanisms=tuple(self.mechanisms))]
 
     def receive(self, body: Composite) -> list[Composite]:
-        """Return the answer to the client's frame. Raises RemoteProtocolError for a frame that is not allowed here."""
         if self.done or isinstance(body, SaslInit) == (self.mechanism is not None):
             raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
         try:
@@ -212,11 +207,9 @@ class SaslClient:
     _verified: bool = field(default=False, init=False, repr=False)
 
     def start(self) -> list[Composite]:
-        """Return no frames: a client waits for the server's mechanisms."""
         return []
 
     def receive(self, body: Composite) -> list[Composite]:
-        """Return the answer to the server's frame. Raises RemoteProtocolError for a frame out of place or a false server."""
         if self.done or isinstance(body, SaslMechanisms) == (self.mechanism is not None):
             raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
         if isinstance(body, SaslMechanisms):

@@ -1,8 +1,7 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677): arithmetic and texts of both sides, and the credentials that a server stores.
 
-A client also uses SCRAM-SHA-512: its functions take the name of the digest. A server never stores a password, but credentials
-that are derived from it. PLAIN is checked against the same credentials. Channel binding is not offered: the gs2 flag `y` is
-accepted, `p=` is refused.
+A client also uses SCRAM-SHA-512. PLAIN is checked against the same credentials. Channel binding is not offered: the gs2 flag `y`
+is accepted, `p=` is refused.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ def check_password(credentials: ScramCredentials, password: str) -> bool:
 
 
 def salted_password(password: str, salt: bytes, iterations: int, digest: str = SHA_256) -> bytes:
-    """Return SaltedPassword of RFC 5802, 3, as long as the digest."""
     return hashlib.pbkdf2_hmac(digest, saslprep(password).encode(), salt, iterations)
 
 
@@ -61,14 +59,12 @@ def _mac(key: bytes, data: bytes, digest: str = SHA_256) -> bytes:
 
 
 def client_proof(salted: bytes, auth_message: bytes, digest: str = SHA_256) -> bytes:
-    """Return ClientProof of RFC 5802, 3."""
     client_key = _mac(salted, b"Client Key", digest)
     signature = _mac(hashlib.new(digest, client_key).digest(), auth_message, digest)
     return bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
 
 
 def server_signature(salted: bytes, auth_message: bytes, digest: str = SHA_256) -> bytes:
-    """Return ServerSignature of RFC 5802, 3."""
     return _mac(_mac(salted, b"Server Key", digest), auth_message, digest)
 
 
@@ -90,7 +86,7 @@ def signed(credentials: ScramCredentials, auth_message: bytes) -> bytes:
 
 
 def attributes(text: bytes) -> dict[str, str]:
-    """Parse `a=1,b=2` into a dict. Raises ScramError for any other text, for repeated attributes and for the extension `m`."""
+    """Parse `a=1,b=2`. Raises ScramError for any other text, for repeated attributes and for the extension `m`."""
     try:
         parts = text.decode("utf-8").split(",")
     except UnicodeDecodeError:
@@ -106,7 +102,6 @@ def attributes(text: bytes) -> dict[str, str]:
 
 
 def unbase64(text: str) -> bytes:
-    """Decode base64. Raises ScramError."""
     try:
         return base64.b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):
@@ -114,17 +109,14 @@ def unbase64(text: str) -> bytes:
 
 
 def base64_text(data: bytes) -> str:
-    """Encode as base64."""
     return base64.b64encode(data).decode()
 
 
 def escape_name(name: str) -> str:
-    """Escape a user name as `saslname` of RFC 5802, 5.1."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def unescape_name(text: str) -> str:
-    """Undo `escape_name`. Raises ScramError for a bare `=`."""
     if any(part[:2] not in ("2C", "3D") for part in text.split("=")[1:]):
         raise ScramError("a name with a bare '='")
     return text.replace("=2C", ",").replace("=3D", "=")

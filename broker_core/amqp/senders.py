@@ -1,8 +1,7 @@
 """The sending end of a link (2.6.7, 2.6.12 to 2.6.14): use and drain of credit, and messages cut into transfers.
 
-A message larger than the peer's max-frame-size is sent in several transfers. Transfers beyond the peer's session window wait in
-the session and leave with its next flow. At most one delivery of a session waits, and no other is accepted meanwhile (`can_send`
-is False): an unbounded queue here would hide a slow peer from the caller.
+Transfers beyond the peer's session window wait in the session and leave with its next flow. At most one delivery of a session
+waits, and no other is accepted meanwhile (`can_send` is False): an unbounded queue here would hide a slow peer from the caller.
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ class Sender(Link):
         return delivery
 
     def send_more(self, delivery: Delivery, payload: bytes, *, more: bool = False) -> None:
-        """Continue a delivery that was sent with `more`."""
         self._check_open(delivery)
         self._check_size(self._size + len(payload))
         self._transfer(Transfer(handle=self._handle(), more=more), payload)
@@ -140,8 +138,7 @@ class Sender(Link):
     ) -> list[Delivery]:
         """Send as many of the messages, in order, as credit, window and frame size allow now. Return their deliveries.
 
-        `state` applies to all of them. The octets equal those of single `send` calls, at a fraction of the cost. Tags must be
-        new. The other conditions are those of `send`.
+        The octets equal those of single `send` calls, at a fraction of the cost. The conditions are those of `send`.
         """
         if not self.can_send:
             return []
@@ -229,7 +226,6 @@ class Sender(Link):
         return sent
 
     def _have_sent(self, count: int, pieces: list[bytes]) -> None:
-        """Pass on the octets of `count` messages, one transfer each, and count them."""
         self.session.next_delivery_id = serial.add(self.session.next_delivery_id, count)
         self.session.outbox.put_ready(pieces, count)
         self.delivery_count = serial.add(self.delivery_count, count)
@@ -270,13 +266,11 @@ class Sender(Link):
             self.txn_id = txn_id if isinstance(txn_id, bytes) else None
 
     def send_flow(self, echo: bool = False, properties: Mapping[str, Value] | None = None) -> None:
-        """Send our flow state, with the transaction of the link if there is one."""
         if self.txn_id is not None:
             properties = {Symbol(TXN_ID): self.txn_id, **(properties or {})}
         super().send_flow(echo, properties)
 
     def completed(self) -> None:
-        """Record that the last transfer of the open delivery was sent."""
         self._partial = None
         self.delivery_count = serial.add(self.delivery_count, 1)
         self.link_credit = max(0, self.link_credit - 1)

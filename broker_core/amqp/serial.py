@@ -12,7 +12,6 @@ _HALF = 0x80000000
 
 
 def add(number: int, count: int) -> int:
-    """Return the number `count` steps later; a negative count steps back."""
     return (number + count) & MASK
 
 

@@ -1,7 +1,7 @@
 """Session endpoints (2.5): the two windows, delivery ids, dispositions, and the handles of the links.
 
 The session counts transfers before a link sees them, also those of detached links. Otherwise the windows of both ends would drift
-apart. A flow renews our incoming window when half of it is used. The window limits frames; credit limits messages.
+apart. The window limits frames; credit limits messages.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ _IN_ERROR = frozenset({LinkState.ERRORED, LinkState.VIOLATED, LinkState.VIOLATED
 class Session:
     """A session, made by `Connection.begin` or carried by the event of the peer's begin.
 
-    `incoming` and `outgoing` hold the unsettled deliveries, by delivery id. `links` are by our handle, `remote_links` by the
-    peer's. After the end at both ends a session holds no links and no deliveries.
+    `incoming` and `outgoing` hold the unsettled deliveries, by delivery id.
     """
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
@@ -81,12 +80,10 @@ class Session:
 
     @property
     def blocked(self) -> bool:
-        """True while transfers wait for the peer's window."""
         return bool(self.outbox)
 
     @property
     def max_frame_size(self) -> int:
-        """Largest frame that the peer accepts, octets."""
         return self.connection.remote_max_frame_size
 
     # --- our side
@@ -98,10 +95,7 @@ class Session:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
-        """Send our begin, as the first or as the answer. If the peer has made an error meanwhile, an end follows.
-
-        Raises LocalProtocolError if no channel is left.
-        """
+        """Send our begin, as the first or as the answer. If the peer has made an error meanwhile, an end follows."""
         state = states.advance(states.SESSION, self.state, "s:begin")
         begin = Begin(
             remote_channel=self.remote_channel,
@@ -131,11 +125,9 @@ class Session:
         self._leave(state)
 
     def sender(self, name: str) -> Sender:
-        """Return a new sending link, to be attached."""
         return Sender(self, name)
 
     def receiver(self, name: str) -> Receiver:
-        """Return a new receiving link, to be attached."""
         return Receiver(self, name)
 
     def dispose(
@@ -173,9 +165,8 @@ class Session:
             self.count_outgoing()
 
     def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
-        """Settle received deliveries, in blocks or single, by the first and the last delivery id of each range.
-
-        Raises LocalProtocolError for an outcome with fields.
+        """Settle received deliveries, in blocks or single, by the first and the last delivery id of each range. The outcome has
+        no fields.
         """
         states.advance(states.SESSION, self.state, "s:frame")
         frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
@@ -188,7 +179,6 @@ class Session:
                 self.settle(delivery)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
-        """Send the session's flow state, with the fields of a link (see `Link.send_flow`) if there are any."""
         self.send(
             Flow(
                 next_incoming_id=self.next_incoming_id,
@@ -203,12 +193,10 @@ class Session:
     # --- for the links
 
     def send(self, performative: Composite, payload: bytes = b"") -> None:
-        """Send a frame on our channel, if the session's state allows it."""
         states.advance(states.SESSION, self.state, "s:frame")
         self.connection.send(self.local_channel, performative, payload)
 
     def free_handle(self) -> int:
-        """Return our lowest free handle. Raises LocalProtocolError beyond the peer's handle-max."""
         limit = self.remote_begin.handle_max if self.remote_begin else MAX_UINT
         if (handle := self.handles.lowest) <= limit:
             return handle
@@ -233,11 +221,9 @@ class Session:
         self.last_delivery_id = number
 
     def is_next_delivery_id(self, number: int) -> bool:
-        """Return True if `number` comes after all previous delivery ids."""
         return self.last_delivery_id is None or serial.difference(number, self.last_delivery_id) > 0
 
     def count_outgoing(self) -> None:
-        """Update the connection's count of unsettled deliveries."""
         count = len(self.outgoing)
         self.connection.unsettled_sent += count - self._counted
         self._counted = count
@@ -274,9 +260,7 @@ class Session:
             self._forget_deliveries()
 
     def forget_all(self) -> None:
-        """Forget all links and deliveries: no frame can concern them any more.
-
-        An application that keeps one link to resume it must not keep all others. Each link still has its own deliveries, in
+        """Forget all links and deliveries: no frame can concern them any more. Each link still has its own deliveries, in
         `unsettled`.
         """
         self.outbox.clear()
@@ -292,7 +276,6 @@ class Session:
     # --- the peer's side
 
     def on_begin(self, begin: Begin, channel: int) -> events.Event:
-        """Handle the peer's begin on `channel`."""
         self.state = states.advance(states.SESSION, self.state, "r:begin")
         self.remote_channel, self.remote_begin = channel, begin
         self.next_incoming_id = begin.next_outgoing_id
@@ -323,7 +306,6 @@ class Session:
         return events.Violated(error, self)
 
     def answer_violation(self) -> None:
-        """Answer the peer's error with an end, after a begin if ours is missing (see `Connection.answer`)."""
         if self._violation is None or not self.connection.may_send:
             return
         error = as_error(self._violation)
@@ -334,11 +316,9 @@ class Session:
 
     @property
     def discards(self) -> bool:
-        """True if the peer's input is discarded until its end, because of its error."""
         return self.state in _DISCARDS
 
     def on_frame(self, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
-        """Handle a frame on this session's channel, except begin and end."""
         states.advance(states.SESSION, self.state, "r:frame")
         if isinstance(performative, Transfer):
             self._count_in_transaction(performative)
@@ -363,7 +343,6 @@ class Session:
         raise not_allowed(f"{performative.SYMBOL} inside a session", Scope.CONNECTION)
 
     def link(self, handle: int) -> Link:
-        """Return the link of one of the peer's handles. Raises amqp:session:unattached-handle."""
         link = self.remote_links.get(handle)
         if link is None:
             raise RemoteProtocolError(Condition.UNATTACHED_HANDLE, f"handle {handle} is not attached", Scope.SESSION)
@@ -410,7 +389,6 @@ class Session:
 
     @property
     def may_send(self) -> bool:
-        """True between our begin and our end."""
         return "s:frame" in states.SESSION[self.state] and self.connection.may_send
 
     def _count_in_transaction(self, transfer: Transfer) -> None:
@@ -434,7 +412,6 @@ class Session:
         return reported
 
     def on_flow(self, flow: Flow) -> list[events.Event]:
-        """Handle a flow of the session, or of one of its links."""
         # go-amqp's receivers may grant credit after their detach.
         link = None if flow.handle is None or self.handles.was_left(flow.handle) else self.link(flow.handle)
         if flow.handle is None and ((flow.delivery_count, flow.link_credit, flow.available) != (None,) * 3 or flow.drain):

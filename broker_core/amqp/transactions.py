@@ -1,12 +1,4 @@
-"""Local transactions (part 4): the messages of a control link. A controller writes them, a coordinator reads them.
-
-control.attach(target=Coordinator(capabilities=(LOCAL_TRANSACTIONS,)))
-control.send(b"0", request(Declare()))                         # the outcome is Declared(txn_id=…)
-
-sender.send(b"1", message, state=TransactionalState(txn_id=…))  # TransactionalState(txn_id=…, outcome=Accepted())
-
-control.send(b"2", request(Discharge(txn_id=…, fail=False)))    # Accepted()
-"""
+"""Local transactions (part 4): the messages of a control link. A controller writes them, a coordinator reads them."""
 
 from __future__ import annotations
 
@@ -31,7 +23,7 @@ class Coordinated:
     """Open transactions of a coordinator on a connection, and the number of messages and outcomes in which the peer names them.
 
     A frame is counted before its link or session can refuse or drop it. So a coordinator can compare this number with its own and
-    detect lost work. See `events.Named`.
+    detect lost work.
     """
 
     __slots__ = ("_named", "_open", "period")
@@ -42,11 +34,9 @@ class Coordinated:
         self._named: list[events.Named] = []
 
     def open(self, txn_id: bytes) -> None:
-        """Count mentions of this transaction from now on."""
         self._open.add(txn_id)
 
     def close(self, txn_id: bytes) -> None:
-        """Stop counting mentions of this transaction."""
         self._open.discard(txn_id)
         self.period += 1
 
@@ -56,13 +46,11 @@ class Coordinated:
             self._named.append(events.Named(state.txn_id, count))
 
     def take(self) -> list[events.Named]:
-        """Return the events since the last call."""
         named, self._named = self._named, []
         return named
 
 
 def is_same(first: object, second: object) -> bool:
-    """Return True if both states belong to one transaction."""
     return isinstance(first, TransactionalState) and isinstance(second, TransactionalState) and first.txn_id == second.txn_id
 
 

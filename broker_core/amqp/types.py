@@ -115,7 +115,6 @@ class Float(float):
     __slots__ = ()
 
     def __new__(cls, value: float) -> Float:
-        """Round to 32 bits. Raises EncodeError out of range."""
         try:
             return float.__new__(cls, struct.unpack(">f", struct.pack(">f", value))[0])
         except (OverflowError, struct.error) as error:
@@ -140,7 +139,6 @@ class Char(str):
     __slots__ = ()
 
     def __new__(cls, value: str) -> Char:
-        """Check that it is one character. Raises EncodeError."""
         if len(value) != 1 or 0xD800 <= ord(value) <= 0xDFFF:
             raise EncodeError(f"{value!r} is not one Unicode character")
         return str.__new__(cls, value)
@@ -191,7 +189,6 @@ class Pairs(tuple[tuple[Any, Any], ...]):
     __slots__ = ()
 
     def __new__(cls, pairs: Iterable[tuple[Any, Any]] = ()) -> Pairs:
-        """Collect the pairs."""
         return tuple.__new__(cls, tuple(pairs))
 
     def __repr__(self) -> str:

@@ -25,10 +25,9 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def this_host() -> str | None:
-    """Return a name of the running kernel, which only its own processes know; None on a system without one.
+    """Return a digest of the running kernel's boot id, which only its own processes know; None on a system without one.
 
-    Two processes with the same name can compare the device and inode of a file. The name is a digest, which does not reveal the
-    boot id.
+    Two processes with the same name can compare the device and inode of a file.
     """
     try:
         with open(BOOT_ID, "rb") as file:
@@ -56,9 +55,7 @@ class LessSafe(errors.InvalidRequest):
 
 @dataclass(frozen=True)
 class Foreign:
-    """Another broker, or a Penstock broker that hides its Flight endpoint. `product` and `version` come from its open frame and
-    may be empty.
-    """
+    """Another broker, or a Penstock broker that hides its Flight endpoint. `product` and `version` may be empty."""
 
     product: str
     version: str
@@ -79,9 +76,7 @@ def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
 
 
 def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | Foreign:
-    """Log in at `amqp://` or `amqps://` and return the kind of broker. Raises the errors of `client.amqp.connect`, and LessSafe
-    for a Flight endpoint that is less safe than the URL asks for.
-    """
+    """Log in at `amqp://` or `amqps://` and return the kind of broker. Raises the errors of `client.amqp.connect`, and LessSafe."""
     client = executor_modules.module("client.amqp")
     with (
         executor_modules.own_errors(),
@@ -92,7 +87,6 @@ def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | For
 
 
 def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint | Foreign:
-    """Return the Flight endpoint in the properties of the broker's open frame. A broker without one is foreign."""
     scheme, port, token = (properties.get(f"flight-{name}") for name in ("scheme", "port", "token"))
     if scheme is None and port is None:
         return Foreign(*(str(properties.get(name) or "")[:MOST_NAME] for name in ("product", "version")))

@@ -1,7 +1,7 @@
 """An end for every wait at a silent broker: gRPC has a deadline for a whole call, but not for a step of a stream.
 
-A silent network (a pulled cable, a firewall that forgot the connection, a suspended host) sends no error, and a read of it would
-never end. So each blocking step of a stream runs in a thread, and the caller stops waiting in time.
+A silent network (a pulled cable, a firewall that forgot the connection, a suspended host) sends no error. So each blocking step
+of a stream runs in a thread, and the caller stops waiting in time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _Result = TypeVar("_Result")
 
 
 def silent(url: str, seconds: float) -> errors.PeerError:
-    """Return the error for a broker that has sent nothing for this time."""
     return errors.Unreachable(
         f"the broker at {url} has sent nothing for {seconds:g} s: the network is silent, or the broker stands still. Try again "
         "when it can be reached; sent messages may have been stored"
@@ -34,7 +33,7 @@ def silent(url: str, seconds: float) -> errors.PeerError:
 
 
 class Steps:
-    """The steps of one stream, one after another. `close` ends its thread, immediately or after its last step."""
+    """The steps of one stream, one after another. `close` ends its thread after the running step."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._url, self._seconds = url, seconds
@@ -52,7 +51,6 @@ class Steps:
         return asked.result()
 
     def begin(self, step: Callable[[], _Result]) -> Future[_Result]:
-        """Start a step in the other thread, without waiting for it."""
         if self.stuck:
             raise silent(self._url, self._seconds)
         if not self._begun:
@@ -70,7 +68,6 @@ class Steps:
             raise silent(self._url, self._seconds)
 
     def close(self) -> None:
-        """End the thread after the running step."""
         self._asked.put(None)
 
     def _run(self) -> None:

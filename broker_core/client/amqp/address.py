@@ -11,7 +11,7 @@ DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class Address(NamedTuple):
-    """Host, port and TLS. `host` is written as a resolver takes it, without the brackets of an IPv6 address."""
+    """`host` is written as a resolver takes it, without the brackets of an IPv6 address."""
 
     host: str
     port: int

@@ -16,7 +16,7 @@ class BlockReceiver(ReceivingLink):
     """A link made by `Connection.block_receiver`, whose messages come in blocks: `receive_blocks`, `accept_ids`.
 
     A block has `payloads` (the encoded messages), `first` (the delivery id of the first message; the others follow it) and
-    `settled` (True if the broker expects no outcome). A block does not refer to the link, so a program may keep millions.
+    `settled` (True if the broker expects no outcome). It does not refer to the link, so a program may keep millions.
     """
 
     def __init__(self, connection: SteppedConnection, session: amqp.Session, address: str, terms: ReceivingTerms) -> None:
@@ -55,7 +55,6 @@ class BlockReceiver(ReceivingLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
-        """Handle an event of this link."""
         if isinstance(event, events.Arrived):
             self._add(event.block)
         elif isinstance(event, events.Delivered):

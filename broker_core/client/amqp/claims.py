@@ -1,7 +1,7 @@
 """Claims-based security (AMQP CBS 1.0, as in Azure Service Bus): a token for each address, put at the node `$cbs`.
 
-A connection opened with a key puts a token before it attaches a link. It replaces each token before it ends, during its other
-work, because the broker ends links whose token has ended. A refusal fails the connection with the broker's reason.
+A token is replaced before it ends, during other work, because the broker ends links whose token has ended. A refusal fails the
+connection with the broker's reason.
 """
 
 from __future__ import annotations
@@ -125,8 +125,7 @@ class Claims:
         return min((due - now for due in self._due.values()), default=None)
 
     def _open_links(self) -> tuple[_Requests, _Answers]:
-        """Return the links, with credit. They are opened again if the broker has ended them: it may end links idle for
-        minutes."""
+        """Return the links, with credit. They are opened again if the broker has ended them, as it may if they are idle."""
         self._opening = True  # the steps that wait for the links renew no tokens
         try:
             if self._links is None or any(link.failure is not None for link in self._links):

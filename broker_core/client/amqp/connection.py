@@ -1,7 +1,7 @@
 """One connection to a broker: the loop between the socket and `amqp`.
 
-All work happens inside the caller's calls; there is no thread. A call that waits also reads frames and answers heartbeats. A
-program that pauses for longer than the broker's idle time-out calls `idle` from time to time.
+All work happens inside the caller's calls; there is no thread. A program that pauses for longer than the broker's idle time-out
+calls `idle` from time to time.
 """
 
 from __future__ import annotations
@@ -192,22 +192,19 @@ class Connection:
         return self._session
 
     def begin(self) -> amqp.Session:
-        """Begin a session. Raises ResourceLimit if the broker takes no more."""
         try:
             return self._machine.begin()
         except amqp.LocalProtocolError as error:
             raise errors.ResourceLimit(f"{self.name} takes no more sessions on one connection: {error}") from error
 
     def end(self, session: amqp.Session) -> None:
-        """End a session without waiting for the broker. If it has not answered the begin yet, its answer is followed by the
-        end."""
+        """End a session without waiting for the broker. If it has not answered the begin yet, its answer is followed by the end."""
         self._ended.add(session)
         if session.state is not SessionState.BEGIN_SENT:
             with suppress(amqp.ProtocolError):  # the connection is ending
                 session.end()
 
     def new_link_name(self) -> str:
-        """Return a link name that no other link of this connection has."""
         self._link_count += 1
         return f"{self._machine.settings.container_id}-{self._link_count}"
 
@@ -229,7 +226,7 @@ class Connection:
         return self.failure
 
     def step(self, timeout_s: float) -> bool:
-        """Write the frames that are ready, then read for at most `timeout_s`. Return True if octets came. Raises `failure`."""
+        """Write the frames that are ready, then read for at most `timeout_s`. Return True if octets came."""
         now = time.monotonic()
         timeout_s = self._renew_claims(now, timeout_s)
         due = self._machine.next_tick(now)
@@ -394,11 +391,9 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """True once both sides have closed."""
         return self._machine.finished
 
     def disconnect(self) -> None:
-        """Close the socket; every later call raises `failure`."""
         self._transport.close()
         self.fail(errors.PeerError(f"this connection to {self.name} is closed"))
 

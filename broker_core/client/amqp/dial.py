@@ -29,7 +29,6 @@ IDLE_TIME_OUT_MS = 25_000
 
 
 def new_container_id() -> str:
-    """Return a container id that no other client has."""
     return f"penstock-client-{secrets.token_hex(8)}"
 
 

@@ -25,7 +25,6 @@ class NoAnswer(errors.PeerError):
 
 
 def no_answer(name: str, limit_s: float, problem: str) -> NoAnswer:
-    """Return the error for an answer that has not come in time."""
     return NoAnswer(
         f"{name} has not answered within {limit_s:g} s: {problem}. It may be overloaded or not a broker at all; try again, or"
         " raise the time limit"

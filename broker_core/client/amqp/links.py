@@ -121,7 +121,6 @@ class ClientLink:
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
-        """Handle one event of this link, in the order of the wire."""
         if isinstance(event, events.Detached):
             if self.link.state is LinkState.DETACH_RCVD:
                 self.link.detach(closed=True)

@@ -123,7 +123,6 @@ class Receiver(ReceivingLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
-        """Handle an event of this link."""
         if isinstance(event, events.Delivered):
             self.received += len(event.deliveries)
             self._waiting += event.deliveries

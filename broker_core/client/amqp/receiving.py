@@ -31,7 +31,6 @@ class ReceivingTerms(NamedTuple):
     properties: Mapping[str, Any] | None = None
 
     def source(self, address: str) -> amqp.Source:
-        """Return the source of the attach."""
         selects = self.selector is not None and not is_blank(self.selector)
         return amqp.Source(
             address=address,
@@ -80,7 +79,7 @@ class ReceivingLink(ClientLink):
         connection.flush()
 
     def _take(self, most: int | None, timeout_s: float | None) -> list[Any]:
-        """Return up to `most` items that have come. Wait for the first one for at most `timeout_s`. Raises PenstockError."""
+        """Return up to `most` items that have come. Wait for the first one for at most `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._renew()
         self.connection.step(0.0) if not self._waiting else self.connection.flush()
@@ -157,5 +156,4 @@ class ReceivingLink(ClientLink):
             self.link.grant(capacity)
 
     def _count(self) -> int:
-        """Return the number of messages that wait for `receive`."""
         return len(self._waiting)

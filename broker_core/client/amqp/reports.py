@@ -1,8 +1,8 @@
 """Reports of the deliveries that the application has: AMQP's delivery state *received*, sent before the application gets them.
 
-If the link is then lost, the broker counts an attempt for these deliveries and not for prefetched ones. Deliveries are reported
-in their order, so one report covers all deliveries before it. Reports are sent only to a broker that grants the link property:
-other brokers use this state for resumed links.
+If the link is then lost, the broker counts an attempt for these deliveries and not for prefetched ones. One report covers all
+deliveries before it. Reports are sent only to a broker that grants the link property: other brokers use this state for resumed
+links.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ _RECEIVED = Received(section_number=0, section_offset=0)
 
 
 def with_reports(connection: LinkConnection, properties: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the properties of an attach, with the one that asks a Penstock broker for reports."""
     return {**(properties or {}), REPORTS: True} if connection.is_penstock else properties
 
 
 def wants_reports(link: Receiver) -> bool:
-    """Return True if the broker has granted reports in its attach."""
     attach = link.remote_attach
     return attach is not None and (attach.properties or {}).get(REPORTS) is True
 

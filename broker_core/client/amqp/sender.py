@@ -124,13 +124,11 @@ class Sender(ClientLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
-        """Handle an event of this link."""
         super().on_event(event)
         if isinstance(event, events.Flowed):
             self.link.drained()
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
-        """Count accepted and refused messages; keep the first refusals."""
         if type(state) is Accepted:
             self.accepted += len(deliveries)
             return

@@ -43,12 +43,10 @@ class ClientSocket:
             return False
 
     def fileno(self) -> int:
-        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     @property
     def congested(self) -> bool:
-        """True while octets given to `write` wait for the socket."""
         return bool(self._unwritten)
 
     @property
@@ -139,7 +137,6 @@ class ClientSocket:
         return b"".join(chunks) if chunks else None
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def _gone(self, error: OSError) -> PeerError:

@@ -1,4 +1,4 @@
-"""Messages of one consumer that wait to be taken: one queue, fair between the consumer's links."""
+"""Messages of one consumer that wait to be taken."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ class Arrivals(Generic[K, V]):
         return bool(self._turns)
 
     def waiting(self, link: K) -> int:
-        """Number of items of one link."""
         return len(self._waiting.get(link, ()))
 
     def add(self, link: K, items: list[V]) -> None:
-        """Append items of one link, in their order."""
         queue = self._waiting.setdefault(link, deque())
         if not queue and items:
             self._turns.append(link)

@@ -39,10 +39,8 @@ class Backoff:
             raise InvalidRequest("attempts must be at least 1, or None for no limit")
 
     def plan(self, urls: Sequence[str], lost: str, random: Callable[[], float]) -> Iterator[tuple[float, str]]:
-        """Yield pairs of (seconds to wait, URL to try). The server after `lost` comes first, immediately. A round tries all
-        servers.
-
-        `random` returns numbers from 0 to 1.
+        """Yield pairs of (seconds to wait, URL to try). The server after `lost` comes first, immediately. `random` returns
+        numbers from 0 to 1.
         """
         start = urls.index(lost) + 1 if lost in urls else 0
         longer = self.first_s

@@ -33,7 +33,6 @@ class Callbacks(SerialExecutor):
         return len(self._outcomes) >= MAX_PENDING_OUTCOMES and not self.inside
 
     def add_outcome(self, confirmation: Confirmation) -> None:
-        """Queue the callback of a confirmation."""
         self._outcomes.append(confirmation)
         self.wake()
 

@@ -196,11 +196,9 @@ class Connection:
         return self._server is not server
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
         return int(self._wall() * 1000)
 
     def new_message_id(self) -> str:
-        """Return an id that no other message has."""
         return f"{self.client_id}:{next(self._ids)}"
 
     def report(self, error: Exception) -> None:
@@ -211,7 +209,6 @@ class Connection:
                 self.pool.submit(partial(self._on_error, error))
 
     def forget(self, session: Session) -> None:
-        """Remove a closed session."""
         if session in self._sessions:
             self._sessions.remove(session)
 

@@ -157,7 +157,6 @@ class Consumer:
         return None
 
     def _renew_credit(self) -> None:
-        """Renew the credit of all links. It leaves with the next write."""
         if self.prefetch:
             for link in self.links:
                 link.renew(self.arrivals.waiting(link))
@@ -194,7 +193,6 @@ class Consumer:
             return None
 
     def attach(self) -> None:
-        """Attach a link for each source on the session's current connection."""
         session = self.session
         assert session.server is not None
         assert session.machine is not None
@@ -223,7 +221,6 @@ class Consumer:
         self.acknowledgements.take()
 
     def fail(self, error: errors.PenstockError) -> None:
-        """Record the error with which the broker has ended a link."""
         self._failure = self._failure or error
         if self.callback is not None:
             self.session.connection.report(error)

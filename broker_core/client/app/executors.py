@@ -1,8 +1,7 @@
 """Threads for callbacks: the callbacks of one session run in order, those of several sessions in parallel on a bounded pool.
 
-A `SerialExecutor` has at most one task in the pool, running or waiting for a thread. After each task it moves to the end of the
-pool's queue. So the callbacks of one session never overlap, and no session starves another. Messages wait with their consumer,
-where credit limits them, and not in the pool.
+A `SerialExecutor` has at most one task in the pool. After each task it moves to the end of the pool's queue, so no session
+starves another. Messages wait with their consumer, where credit limits them, and not in the pool.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class SerialExecutor:
 
     @property
     def busy(self) -> bool:
-        """True while a task runs."""
         return self._thread is not None
 
     @property
@@ -71,8 +69,7 @@ class SerialExecutor:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Wait for the running task, unless it is the caller. Inside the `with` block no task begins. The caller holds the
-        lock."""
+        """Wait for the running task, unless it is the caller. No task begins inside the `with` block. The caller holds the lock."""
         self._pauses += 1
         try:
             self._changed.wait_for(lambda: self._thread is None or self.inside)

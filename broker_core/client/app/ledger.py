@@ -32,10 +32,7 @@ def revoked(message: ReceivedMessage) -> errors.PeerError | None:
 
 
 class Ledger:
-    """Unsettled deliveries of one session. The caller holds the connection's lock.
-
-    `unsettled` maps the number of each message to the message, oldest first.
-    """
+    """Unsettled deliveries of one session, by number, oldest first. The caller holds the connection's lock."""
 
     def __init__(self, session: Session, mode: AcknowledgeMode) -> None:
         self._session = session
@@ -45,7 +42,6 @@ class Ledger:
     # --- one message
 
     def delivered(self, message: ReceivedMessage) -> None:
-        """Enter a message that the application is about to have."""
         if message.delivery.settled:  # presettled: at most once, or a copy
             message.outcome = ACCEPTED
         elif message.consumer.browse:
@@ -65,7 +61,6 @@ class Ledger:
             self._settle([message], failed(message))
 
     def expired(self, message: ReceivedMessage) -> None:
-        """Settle a message that expired while it waited here."""
         if not message.delivery.settled:
             self.unsettled[message.number] = message
             self._gather(message, EXPIRED_HERE)
@@ -110,7 +105,6 @@ class Ledger:
             self._session.server.wake()  # the pump has a new deadline
 
     def flush(self, consumer: Consumer) -> None:
-        """Send the gathered acknowledgements of a consumer."""
         for outcome, entries in groupby(consumer.acknowledgements.take(), key=lambda entry: entry[1]):
             self._session.dispose([message.delivery for message, _ in entries], outcome)
         self._detach_closed_consumers()
@@ -130,7 +124,6 @@ class Ledger:
         self._detach_closed_consumers()
 
     def lost(self) -> None:
-        """Forget all messages after the loss of the connection: the broker delivers them again."""
         self.unsettled.clear()
         self._detach_closed_consumers()
 
@@ -187,7 +180,6 @@ class Ledger:
             self._requeue([consumer], unsettled=False)
 
     def _detach_closed_consumers(self) -> None:
-        """Detach the links of closed consumers without unsettled messages."""
         busy = {message.consumer for message in self.unsettled.values()}
         for consumer in [consumer for consumer in self._session.consumers if consumer.closed and consumer not in busy]:
             for link in consumer.links:

@@ -34,9 +34,8 @@ class AcknowledgeMode(Enum):
 
 
 class PendingAcknowledgements(Generic[M]):
-    """Acknowledgements of one consumer that were not sent yet.
-
-    `window` is its prefetch in messages, `delay_s` the longest delay in seconds. `now` is in seconds of any clock.
+    """Acknowledgements of one consumer that were not sent yet. `window` is its prefetch in messages. `now` is in seconds of any
+    clock.
     """
 
     def __init__(self, window: int, delay_s: float) -> None:
@@ -55,10 +54,8 @@ class PendingAcknowledgements(Generic[M]):
         self._entries.append((message, outcome))
 
     def due(self, now: float) -> bool:
-        """Return True if they must be sent: there are enough of them, or the delay is over."""
         return len(self._entries) >= self._threshold or (self.deadline is not None and now >= self.deadline)
 
     def take(self) -> list[tuple[M, Any]]:
-        """Remove and return all of them, oldest first."""
         entries, self._entries, self.deadline = self._entries, [], None
         return entries

@@ -73,7 +73,6 @@ class Confirmation:
             raise self.error
 
     def settle(self, state: object | None) -> None:
-        """Record the broker's outcome."""
         outcome = state.outcome if isinstance(state, TransactionalState) else state
         self.outcome = outcome
         if not isinstance(outcome, Accepted):

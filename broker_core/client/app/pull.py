@@ -57,7 +57,6 @@ def _sweep(consumer: Consumer) -> ReceivedMessage | None:
 
 
 def _drain_and_take(consumer: Consumer, links: list[SourceLink]) -> ReceivedMessage | None:
-    """Drain the credit, then return the first message that has come. A second one was not requested and returns to its queue."""
     for link in links:
         if not link.stopped:
             link.request_one(drain=True)

@@ -184,14 +184,13 @@ class ReceivedMessage:
 
 
 def failed(message: ReceivedMessage) -> Modified:
-    """Return the outcome of a message whose callback has raised. It comes again after a wait, or after the queue's
-    `retryDelay`."""
+    """Return the outcome of a message whose callback has raised. It comes again after a wait, or after the queue's `retryDelay`."""
     after_ms = int(RETRIES.after(message.delivery_count + 1) * 1000)
     return Modified(delivery_failed=True, message_annotations={RETRY_DELAY: Long(after_ms)})
 
 
 def expiry_ms(message: Message, arrived_ms: int) -> int | None:
-    """Return when a message expires, in ms since 1970: at its absolute expiry time, or its time to live after arrival.
+    """Return when a message expires, in ms since 1970.
 
     The absolute expiry time of a dead letter does not count: it is the original message's, and a broker cannot change it.
     """

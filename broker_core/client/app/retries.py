@@ -16,10 +16,8 @@ class Retries(NamedTuple):
     most_s: float = 60.0
 
     def check(self) -> None:
-        """Raise InvalidRequest for invalid times."""
         if not 0 <= self.first_s <= self.most_s:
             raise errors.InvalidRequest("retry_after is seconds from 0 to max_retry_after")
 
     def after(self, attempt: int) -> float:
-        """Return the seconds to wait after this failed attempt; the first is 1."""
         return min(self.first_s * 2.0 ** min(attempt - 1, _DOUBLED), self.most_s)

@@ -65,24 +65,20 @@ class ServerConnection:
     # --- for the application's threads
 
     def begin(self) -> amqp.Session:
-        """Begin a session. Raises ResourceLimit if the server takes no more."""
         self.check()
         session = self._connection.begin()
         self.flush()
         return session
 
     def end(self, session: amqp.Session) -> None:
-        """End a session, without waiting for the server's answer."""
         if not self.failed:
             self._connection.end(session)
             self.flush()
 
     def new_link_name(self) -> str:
-        """Return a new name for a link."""
         return self._connection.new_link_name()
 
     def check(self) -> None:
-        """Raise the error that ended this connection, if there is one."""
         self._connection.check()
 
     def wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
@@ -115,12 +111,10 @@ class ServerConnection:
 
     @property
     def congested(self) -> bool:
-        """True while octets wait for the socket."""
         return self._connection.congested
 
     @property
     def failed(self) -> bool:
-        """True once nothing can be sent on it."""
         return self._connection.failure is not None
 
     def abandon(self, error: errors.PenstockError) -> None:

@@ -22,13 +22,8 @@ def _wait(seconds: float, closing: threading.Event) -> None:
 
 
 class Environment(NamedTuple):
-    """Clocks and randomness of a connection. Applications use the real ones; tests set their own.
-
-    Attributes:
-        clock: Returns seconds.
-        wall: Returns seconds since 1970.
-        random: Returns a number from 0 to 1.
-        pause: Waits for some seconds, or until the event is set.
+    """Clocks and randomness of a connection, which tests replace. `clock` returns seconds, `wall` seconds since 1970, `random` a
+    number from 0 to 1. `pause` waits for some seconds, or until the event is set.
     """
 
     clock: Callable[[], float] = time.monotonic

@@ -244,16 +244,13 @@ class Session:
         return transaction is None or self._transaction.id == transaction
 
     def mark_rollback_only(self, error: errors.PenstockError) -> None:
-        """Make the current transaction's commit fail with `error` as its cause."""
         self._transaction.mark_rollback_only(error)
 
     def next_number(self) -> int:
-        """Return the number of the next received message, from 1."""
         self._numbers += 1
         return self._numbers
 
     def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        """Settle a message, as `ReceivedMessage.acknowledge` describes."""
         with self.changed:
             self.ledger.acknowledge(message, outcome)
 
@@ -263,20 +260,15 @@ class Session:
             self.ledger.acknowledge(message, ACCEPTED)
 
     def forget_producer(self, producer: Producer) -> None:
-        """Remove a closed producer."""
         if producer in self.producers:
             self.producers.remove(producer)
 
     def flush(self) -> None:
-        """Write the frames that are ready to the socket."""
         if self.server is not None:
             self.server.flush()
 
     def dispose(self, deliveries: Sequence[Delivery], state: Any, *, settled: bool = True) -> None:
-        """Send an outcome for deliveries, in their order.
-
-        Leaves out deliveries that the broker has revoked, and deliveries of a link that has ended.
-        """
+        """Send an outcome for deliveries, except those that the broker has revoked and those of a link that has ended."""
         machine = self.machine
         own = [
             delivery
@@ -319,7 +311,6 @@ class Session:
                 part.fail(error)  # only this one ends
 
     def lost(self, error: errors.PenstockError) -> None:
-        """Reset all parts after the loss of the connection."""
         self.server = self.machine = None
         self._transaction.lost(error)
         rolled_back = RolledBack(f"the transaction was rolled back: {error}")

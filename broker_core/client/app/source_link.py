@@ -85,7 +85,6 @@ class SourceLink(ClientLink):
             )
 
     def report(self, delivery: Delivery) -> None:
-        """Report to the broker that the application is about to have a delivery, and write the report to the socket."""
         with suppress(LocalProtocolError):  # the connection has just ended: the broker delivers it again
             report(delivery)
         self.connection.flush()
@@ -114,7 +113,6 @@ class SourceLink(ClientLink):
             self.link.grant(credit, drain=drain)
 
     def resume(self) -> None:
-        """Allow new credit after `stop`."""
         self._stopped = False
 
     @property
@@ -125,7 +123,6 @@ class SourceLink(ClientLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
-        """Handle an event of this link."""
         if isinstance(event, events.Delivered):
             self._arrived(self, event.deliveries)
             return

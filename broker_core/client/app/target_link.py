@@ -43,7 +43,6 @@ class TargetLink(ClientLink):
 
     @property
     def ready(self) -> bool:
-        """True when a message may be put now."""
         return self.usable and self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED and not self.connection.congested
 
     def put(self, sequence: int, payload: bytes, state: DeliveryState | None = None) -> None:
@@ -61,7 +60,6 @@ class TargetLink(ClientLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
-        """Handle an event of this link."""
         before = self.failure
         super().on_event(event)
         if isinstance(event, events.Flowed):
@@ -72,6 +70,5 @@ class TargetLink(ClientLink):
                 self._failed(self.failure)
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
-        """Report the outcome of each delivery by its sequence number."""
         for delivery in deliveries:
             self._settled(int.from_bytes(delivery.tag, "big"), state)

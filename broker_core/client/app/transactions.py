@@ -1,8 +1,7 @@
 """Local transactions (part 4 of AMQP 1.0) with the coordinator of any broker.
 
-All messages received in a transaction are retired together at its end. So the acknowledgements sent so far do not limit a
-transaction, and a rollback at the broker undoes only the sends. After a rollback the links still hold the deliveries (4.4.3), and
-`Ledger.requeue_everything` returns them.
+All messages received in a transaction are retired together at its end, so a rollback at the broker undoes only the sends. After a
+rollback the links still hold the deliveries (4.4.3), and `Ledger.requeue_everything` returns them.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class Transaction:
         return self.id
 
     def mark_rollback_only(self, error: errors.PenstockError) -> None:
-        """Forbid the commit, because of `error`."""
         self._rollback_cause = self._rollback_cause or error
 
     def lost(self, error: errors.PenstockError) -> None:

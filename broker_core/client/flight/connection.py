@@ -1,7 +1,7 @@
 """A client of the Flight plane (docs/protocols/flight.md): JSON out, JSON in, Penstock's errors raised.
 
-It needs only pyarrow, so that a Spark executor can use it. With an `amqp://` or `amqps://` address it asks the broker for its
-Flight endpoint (`discovery`). It asks again when the endpoint may have changed: its token has expired, or it does not answer.
+With an `amqp://` or `amqps://` address it asks the broker for its Flight endpoint. It asks again when the endpoint may have
+changed: its token has expired, or it does not answer.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class Client:
         return self._endpoint
 
     def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
-        """Send one action and return its answer."""
         body = json.dumps(fields).encode()
 
         def ask() -> list[flight.Result]:
@@ -99,9 +98,7 @@ class Client:
         window: int = 8,
     ) -> dict[str, Any]:
         """Send record batches; return the last acknowledgement, which confirms that all are durable. In a pair the octets are the
-        batch's metadata.
-
-        At most `window` batches, and `putting.MOST_AHEAD_BYTES`, are unacknowledged.
+        batch's metadata. At most `window` batches, and `putting.MOST_AHEAD_BYTES`, are unacknowledged.
         """
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         repeatable = Batches(batches)
@@ -123,7 +120,6 @@ class Client:
             del failure  # it would keep this frame, and batches with it
 
     def get(self, **ticket: Any) -> Iterator[pa.RecordBatch]:
-        """Stream the record batches that a ticket names."""
         named = flight.Ticket(json.dumps(ticket).encode())
 
         steps = self._steps()
@@ -148,7 +144,6 @@ class Client:
             steps.close()
 
     def close(self) -> None:
-        """Close the connection. Running calls fail."""
         self._closed = True
         self._flight.close()
 

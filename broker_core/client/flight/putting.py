@@ -43,11 +43,9 @@ class Batches:
 
     @property
     def are_all_here(self) -> bool:
-        """True until the first acknowledgement. Then the taken batches are not sent again."""
         return self._kept is not None
 
     def acknowledged(self) -> None:
-        """Stop keeping batches."""
         self._kept = None
 
     def __iter__(self) -> Iterator[Sent]:
@@ -59,7 +57,7 @@ class Batches:
 
 
 class Put:
-    """One attempt at a put. `begin` opens the call. At most `window` batches, and `MOST_AHEAD_BYTES`, are unacknowledged."""
+    """One attempt at a put. `begin` opens the call."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class Put:
         self._ahead: deque[int] = deque()  # bytes of each unacknowledged batch
 
     def run(self) -> dict[str, Any]:
-        """Send all batches; return the last acknowledgement, which confirms that all are durable. An error ends the call."""
+        """Send all batches; return the last acknowledgement. An error ends the call."""
         try:
             self._send()
         except Exception:
@@ -131,7 +129,6 @@ class Put:
         return self._answer
 
     def _take_acknowledgement(self) -> None:
-        """Take the next acknowledgement."""
         answer, self._answer = self._answer, None
         if answer is None:
             self._last = self._steps.take(partial(_acknowledgement, self._reader))

@@ -29,8 +29,8 @@ class Ranges(NamedTuple):
 
 
 class RedriveTotals(NamedTuple):
-    """Sums over all requests so far: messages that are back in their queues, and messages that stayed. A message stays if its
-    queue is deleted or full, or has a newer value.
+    """Messages that are back in their queues, and messages that stayed because their queue is deleted or full, or has a newer
+    value.
     """
 
     messages: int
@@ -38,7 +38,7 @@ class RedriveTotals(NamedTuple):
 
 
 def redrive(client: Client, queue: str, ranges: Ranges, limit: int | None = None) -> Iterator[RedriveTotals]:
-    """Redrive the dead letters of a queue with these sequence numbers, at most `limit`. Yield the sums after each request.
+    """Redrive the dead letters with these sequence numbers, at most `limit`. Yield the sums after each request.
 
     Skips numbers that are not dead letters of the queue. Raises NotFound if the queue does not exist.
     """
