@@ -29,6 +29,7 @@ else:
 
 
 _C = TypeVar("_C", bound="type[Composite]")
+_Made = TypeVar("_Made", bound="Composite")
 
 
 class Field(NamedTuple):
@@ -65,11 +66,10 @@ def wire(
     mandatory: bool = False,
     default: Any = None,
     choices: tuple[Any, ...] = (),
-    name: str | None = None,
     written: bool = False,
 ) -> Any:
     """Declare a field of `kind`, a key of `_KINDS`. A `written` field is sent even if it has its default."""
-    metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "name": name, "written": written}
+    metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "written": written}
     return dataclasses.field(metadata=metadata) if mandatory else dataclasses.field(default=default, metadata=metadata)
 
 
@@ -84,17 +84,15 @@ def composite(code: int, symbol: str, *provides: str) -> Callable[[_C], _C]:
         made.CODE, made.SYMBOL, made.PROVIDES = code, symbol, provides
         made.FIELDS = tuple(_row(field) for field in dataclasses.fields(made))
         _BY_CODE[code] = _BY_SYMBOL[symbol] = made
-        encoder.register(made, _put_composite)
+        encoder.WRITERS[made] = _put_composite
         return made  # type: ignore[no-any-return]
 
     return decorate
 
 
 def _row(field: dataclasses.Field[Any]) -> Field:
-    meta = field.metadata
-    default = None if meta["mandatory"] else field.default
-    name = meta["name"] or field.name.replace("_", "-")
-    return Field(name, field.name, meta["wire"], meta["mandatory"], default, meta["choices"], meta["written"])
+    default = None if field.metadata["mandatory"] else field.default
+    return Field(field.name.replace("_", "-"), field.name, default=default, **field.metadata)
 
 
 # --- decoding
@@ -170,7 +168,7 @@ def compose(value: Value) -> Value:
     return value if cls is None else from_values(cls, value.value)
 
 
-def from_values(cls: type[Composite], values: Value) -> Composite:
+def from_values(cls: type[_Made], values: Value) -> _Made:
     if not isinstance(values, list):
         raise FieldError(f"{cls.SYMBOL} is not a list")
     if len(values) > len(cls.FIELDS):
@@ -222,27 +220,18 @@ def _number(cls: type[int]) -> Callable[[Value], int]:
     return convert
 
 
-def _role(role: str) -> Callable[[Value], Value]:
+def _role(role: str, *, is_extensible: bool = True) -> Callable[[Value], Value]:
     """Check for a composite that provides `role`, or for an extension's unknown described type."""
 
     def convert(value: Value) -> Value:
         composite = compose(value)
-        if isinstance(composite, Described) or (isinstance(composite, Composite) and role in composite.PROVIDES):
+        if (isinstance(composite, Composite) and role in composite.PROVIDES) or (
+            is_extensible and isinstance(composite, Described)
+        ):
             return composite
         raise TypeError
 
     return convert
-
-
-def _strictly(role: str) -> Callable[[Value], Value]:
-    convert = _role(role)
-
-    def check(value: Value) -> Value:
-        if isinstance(composite := convert(value), Described):
-            raise TypeError
-        return composite
-
-    return check
 
 
 def _symbols(value: Value) -> tuple[Symbol, ...]:
@@ -318,14 +307,7 @@ def _transaction_id(value: Value) -> bytes:
     return value
 
 
-def _put_transaction_id(out: bytearray, value: bytes) -> None:
-    encoder.put_binary(out, _transaction_id(value))
-
-
-def _put_message_id(out: bytearray, value: Value) -> None:
-    if type(value) not in (ULong, UUID, bytes, str):
-        raise TypeError
-    encode_into(out, value)
+_message_id = _exactly(ULong, UUID, bytes, str)
 
 
 def _put_boolean(out: bytearray, value: bool) -> None:
@@ -343,17 +325,17 @@ _KINDS: dict[str, tuple[Callable[[Value], Value], Callable[[bytearray, Any], Non
     "ulong": (_number(ULong), encoder.put_ulong),
     "timestamp": (_number(Timestamp), encoder.put_timestamp),
     "binary": (_exactly(bytes), encoder.put_binary),
-    "transaction-id": (_transaction_id, _put_transaction_id),
+    "transaction-id": (_transaction_id, lambda out, value: encoder.put_binary(out, _transaction_id(value))),
     "string": (_exactly(str), encoder.put_string),
     "symbol": (_exactly(Symbol), encoder.put_symbol),
     "symbols": (_symbols, _put_symbols),
-    "message-id": (_exactly(ULong, UUID, bytes, str), _put_message_id),
+    "message-id": (_message_id, lambda out, value: encode_into(out, _message_id(value))),
     "address": (_exactly(str), encoder.put_string),
     "map": (_exactly(dict, Pairs), encode_into),
     "fields": (_fields, _put_fields),
     "unsettled": (_unsettled, _put_unsettled),
     "any": (lambda value: value, encode_into),
-    "error": (_strictly("error"), encode_into),
+    "error": (_role("error", is_extensible=False), encode_into),
     "source": (_role("source"), encode_into),
     "target": (_role("target"), encode_into),
     "delivery-state": (_role("delivery-state"), encode_into),

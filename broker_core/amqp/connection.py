@@ -7,25 +7,23 @@ LocalProtocolError and changes nothing. After our close, or an error, all furthe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from . import events, states
 from .composites import Composite, Invalid
-from .errors import Condition, FieldError, FramingError, LocalProtocolError, RemoteProtocolError, Scope
+from .errors import Condition, FieldError, FramingError, LocalProtocolError, ProtocolError, RemoteProtocolError, Scope
 from .fastpath import Dispositions, Scanner, TransferRun, scan_plainly
 from .frames import MIN_MAX_FRAME_SIZE, Frame, Reassembly, encode_frame, frame_size
-from .handles import Freed
 from .handshake import Handshake
 from .idle import IdleTimers
 from .intake import take_dispositions, take_run
-from .links import Link, as_error, not_allowed
+from .links import Freed, as_error, not_allowed
 from .performatives import Begin, Close, End, Error, Open
 from .sasl import SaslClient, SaslServer
 from .sessions import Session
 from .settings import ConnectionSettings, Role
 from .states import ConnectionState, LinkState
 from .transactions import Coordinated
-from .types import Value
 
 _C = ConnectionState
 _READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # nothing is read after the peer's close (2.4.6)
@@ -161,7 +159,7 @@ class Connection:
                 break
         return position if self._reads else len(buffer)
 
-    def _leave_handshake(self, out: list[bytes]) -> None:
+    def _leave_handshake(self, out: Sequence[bytes]) -> None:
         self._out += out
         for action in self._handshake.take_actions():
             self.state = states.advance(states.CONNECTION, self.state, action)
@@ -199,7 +197,6 @@ class Connection:
             channel_max=s.channel_max,
             idle_time_out=s.idle_time_out,
             offered_capabilities=s.offered_capabilities,
-            desired_capabilities=s.desired_capabilities,
             properties=s.properties,
         )
         self._write(0, mine)
@@ -207,24 +204,15 @@ class Connection:
         if self._violation is not None and self.settings.answers_violations:
             self.answer_violation()
 
-    def begin(
-        self,
-        *,
-        first_outgoing_id: int = 0,
-        offered_capabilities: tuple[str, ...] = (),
-        desired_capabilities: tuple[str, ...] = (),
-        properties: Mapping[str, Value] | None = None,
-    ) -> Session:
+    def begin(self, *, first_outgoing_id: int = 0) -> Session:
         """Send a begin and return the new session, whose first transfer id is `first_outgoing_id`."""
         session = Session(self, first_outgoing_id)
-        session.begin(offered_capabilities=offered_capabilities, desired_capabilities=desired_capabilities, properties=properties)
+        session.begin()
         return session
 
     def close(self, error: Error | None = None) -> None:
         """Send our close. After a close with an error, later input from the peer is discarded."""
-        action = "s:close"
-        if error is not None and "s:error" in states.CONNECTION[self.state]:
-            action = "s:error"
+        action = "s:error" if error is not None and "s:error" in states.CONNECTION[self.state] else "s:close"
         state = states.advance(states.CONNECTION, self.state, action)
         if self.state is not _C.CLOSE_SENT:
             self._write(0, Close(error=error))
@@ -311,10 +299,8 @@ class Connection:
             if self.state in _DISCARDS:
                 return []
             return self._on_channel(frame.channel, performative, frame.payload)
-        except RemoteProtocolError as error:
+        except ProtocolError as error:
             return self._violated(error)
-        except LocalProtocolError as error:
-            return self._violated(_unanswerable(error))
 
     def _on_run(self, run: TransferRun | Dispositions) -> list[events.Event]:
         session = self.remote_sessions.get(run.channel)
@@ -326,10 +312,8 @@ class Connection:
         """Handle a frame of a session. An error ends the session or the connection, by its scope."""
         try:
             return self._in_session(session, performative, payload)
-        except RemoteProtocolError as error:
+        except ProtocolError as error:
             return self._violated(error)
-        except LocalProtocolError as error:
-            return self._violated(_unanswerable(error))
 
     def _in_session(self, session: Session, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
         if self.state in _DISCARDS:
@@ -385,7 +369,7 @@ class Connection:
             return []  # a second one: clients answer an end that crossed theirs
         if session is None:
             raise not_allowed(f"{kind.SYMBOL} on channel {channel}, which has no session", Scope.CONNECTION)
-        if isinstance(performative, End) or (isinstance(performative, Invalid) and kind is End):
+        if kind is End and isinstance(performative, End | Invalid):
             reported = session.on_end(performative)
             del self.remote_sessions[channel]
             self._ended.add(channel)
@@ -403,14 +387,17 @@ class Connection:
                 raise FieldError(f"a begin that answers channel {begin.remote_channel}, where none is awaited")
         event = session.on_begin(begin, channel)
         self.remote_sessions[channel] = session
-        self._ended.discard(channel)
+        self._ended.pop(channel, None)
         return [event]
 
-    def _violated(self, error: RemoteProtocolError) -> list[events.Event]:
+    def _violated(self, error: ProtocolError) -> list[events.Event]:
         """Discard the peer's input from now on, because of its error (2.4.6). The answer is a close.
 
-        The close leaves here if the application does not know of the connection and will not send our open.
+        The close leaves here if the application does not know of the connection and will not send our open. A local error is
+        that of an answer which the peer's limits do not allow.
         """
+        if not isinstance(error, RemoteProtocolError):
+            error = not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
         state = states.CONNECTION[self.state].get("r:error")
         if state is None:  # no frame can be sent any more
             self._dead = True
@@ -459,10 +446,3 @@ class Connection:
     def next_tick(self, now: float) -> float | None:
         """Return the latest time of the next `tick`, in seconds of the caller's clock; None without idle time-outs."""
         return None if self.finished else self._idle.next_deadline(now)
-
-
-def _unanswerable(error: LocalProtocolError) -> RemoteProtocolError:
-    return not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
-
-
-__all__ = ["Connection", "ConnectionSettings", "Link", "Role", "Session"]

@@ -18,28 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from . import types
 from .encoder import encode
 from .errors import DecodeError
-from .types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Pairs,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-    Value,
-)
+from .types import Array, Char, Decimal32, Decimal64, Decimal128, Described, Pairs, Symbol, Value
 
 MAX_DEPTH = 64  # levels of nesting; clients send a handful. Python limits a recursion to 1,000 frames
 MAX_ITEMS = 1 << 18  # values in all, with nested ones. Each costs the sender two octets, the reader an object
@@ -284,10 +266,6 @@ def _of(cls: type) -> Callable[[Any], Value]:
     return lambda value: new(cls, value)
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8")
-
-
 def _symbol(data: bytes) -> Symbol:
     return str.__new__(Symbol, data.decode("ascii"))
 
@@ -301,32 +279,32 @@ _TABLE: list[tuple[int, str, _Reader]] = [
     (0x41, "boolean", _constant(True)),
     (0x42, "boolean", _constant(False)),
     (0x56, "boolean", _boolean),
-    (0x50, "ubyte", _fixed(">B", _of(UByte))),
-    (0x60, "ushort", _fixed(">H", _of(UShort))),
-    (0x70, "uint", _fixed(">I", _of(UInt))),
-    (0x52, "uint", _fixed(">B", _of(UInt))),
-    (0x43, "uint", _constant(UInt(0))),
-    (0x80, "ulong", _fixed(">Q", _of(ULong))),
-    (0x53, "ulong", _fixed(">B", _of(ULong))),
-    (0x44, "ulong", _constant(ULong(0))),
-    (0x51, "byte", _fixed(">b", _of(Byte))),
-    (0x61, "short", _fixed(">h", _of(Short))),
-    (0x71, "int", _fixed(">i", _of(Int))),
-    (0x54, "int", _fixed(">b", _of(Int))),
+    (0x50, "ubyte", _fixed(">B", _of(types.UByte))),
+    (0x60, "ushort", _fixed(">H", _of(types.UShort))),
+    (0x70, "uint", _fixed(">I", _of(types.UInt))),
+    (0x52, "uint", _fixed(">B", _of(types.UInt))),
+    (0x43, "uint", _constant(types.UInt(0))),
+    (0x80, "ulong", _fixed(">Q", _of(types.ULong))),
+    (0x53, "ulong", _fixed(">B", _of(types.ULong))),
+    (0x44, "ulong", _constant(types.ULong(0))),
+    (0x51, "byte", _fixed(">b", _of(types.Byte))),
+    (0x61, "short", _fixed(">h", _of(types.Short))),
+    (0x71, "int", _fixed(">i", _of(types.Int))),
+    (0x54, "int", _fixed(">b", _of(types.Int))),
     (0x81, "long", _fixed(">q")),
     (0x55, "long", _fixed(">b")),
-    (0x72, "float", _fixed(">f", _of(Float))),
+    (0x72, "float", _fixed(">f", _of(types.Float))),
     (0x82, "double", _fixed(">d")),
     (0x74, "decimal32", _fixed("4s", _of(Decimal32))),
     (0x84, "decimal64", _fixed("8s", _of(Decimal64))),
     (0x94, "decimal128", _fixed("16s", _of(Decimal128))),
     (0x73, "char", _char),
-    (0x83, "timestamp", _fixed(">q", _of(Timestamp))),
+    (0x83, "timestamp", _fixed(">q", _of(types.Timestamp))),
     (0x98, "uuid", _fixed("16s", lambda data: UUID(bytes=data))),
     (0xA0, "binary", _variable(1, None, "binary")),
     (0xB0, "binary", _variable(4, None, "binary")),
-    (0xA1, "string", _variable(1, _text, "string")),
-    (0xB1, "string", _variable(4, _text, "string")),
+    (0xA1, "string", _variable(1, bytes.decode, "string")),
+    (0xB1, "string", _variable(4, bytes.decode, "string")),
     (0xA3, "symbol", _variable(1, _symbol, "symbol")),
     (0xB3, "symbol", _variable(4, _symbol, "symbol")),
     (0x45, "list", lambda buffer, position, end, depth, budget: ([], position)),

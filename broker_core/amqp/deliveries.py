@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,40 +16,25 @@ if TYPE_CHECKING:
     from .performatives import DeliveryState
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """A message on its way, from its first transfer until it is settled.
 
     `payload` is the encoded message, complete at a receiver. `state` is our last state, `remote_state` the peer's, `in_short`.
     """
 
-    __slots__ = (
-        "batchable",
-        "format",
-        "id",
-        "link",
-        "payload",
-        "rcv_settle_mode",
-        "remote_settled",
-        "remote_state",
-        "resumed",
-        "settled",
-        "state",
-        "tag",
-    )
-
-    def __init__(self, link: Link, id: int, tag: bytes, format: int, payload: bytes, settled: bool, mode: int) -> None:
-        self.link = link
-        self.id = id
-        self.tag = tag
-        self.format = format
-        self.payload = payload
-        self.settled = settled
-        self.remote_settled = settled
-        self.rcv_settle_mode = mode
-        self.state: DeliveryState | None = None
-        self.remote_state: DeliveryState | None = None
-        self.resumed = False
-        self.batchable = False
+    link: Link
+    id: int
+    tag: bytes
+    format: int
+    payload: bytes
+    settled: bool
+    rcv_settle_mode: int
+    remote_settled: bool = False
+    state: DeliveryState | None = None
+    remote_state: DeliveryState | None = None
+    batchable: bool = False
+    resumed: bool = False
 
     def __repr__(self) -> str:
         return f"Delivery(id={self.id}, tag={self.tag!r}, {len(self.payload)} octets, settled={self.settled})"

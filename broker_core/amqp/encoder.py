@@ -11,28 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+from . import types
 from .errors import EncodeError
-from .types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Long,
-    Pairs,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-    Value,
-)
+from .types import Array, Decimal32, Decimal64, Decimal128, Described, Pairs, Symbol, Value
 
 _Writer = Callable[[bytearray, Any], None]
 _Elements = Callable[[tuple[Any, ...]], tuple[int, bytes]]
@@ -53,14 +34,10 @@ def encode_into(out: bytearray, value: Value) -> None:
         raise EncodeError("nested too deep, or in itself") from None
 
 
-def register(cls: type, writer: _Writer) -> None:
-    _WRITERS[cls] = writer
-
-
 def _put(out: bytearray, value: Value) -> None:
-    writer = _WRITERS.get(type(value))
+    writer = WRITERS.get(type(value))
     if writer is None:
-        writer = next((_WRITERS[base] for base in type(value).__mro__ if base in _WRITERS), None)
+        writer = next((WRITERS[base] for base in type(value).__mro__ if base in WRITERS), None)
         if writer is None:
             raise EncodeError(f"AMQP has no type for {type(value).__name__}")
     writer(out, value)
@@ -173,12 +150,12 @@ def _put_list(out: bytearray, value: Sequence[Value]) -> None:
         out.append(0x45)
 
 
-def _put_map(out: bytearray, value: dict[Any, Any]) -> None:
-    put_compound(out, 0xC1, 2 * len(value), _body(part for pair in value.items() for part in pair))
+def _put_map(out: bytearray, value: dict[Any, Any] | Pairs) -> None:
+    put_compound(out, 0xC1, 2 * len(value), _body(_flat(value)))
 
 
-def _put_pairs(out: bytearray, value: Pairs) -> None:
-    put_compound(out, 0xC1, 2 * len(value), _body(part for pair in value for part in pair))
+def _flat(mapping: dict[Any, Any] | Pairs) -> list[Value]:
+    return [part for pair in (mapping.items() if isinstance(mapping, dict) else mapping) for part in pair]
 
 
 def _put_described(out: bytearray, value: Described) -> None:
@@ -247,10 +224,6 @@ def _texts(small: int, full: int, to_bytes: Callable[[Any], bytes]) -> _Elements
     return make
 
 
-def _flat(mapping: Any) -> list[Value]:
-    return [part for pair in (mapping.items() if isinstance(mapping, dict) else mapping) for part in pair]
-
-
 def _compounds(small: int, flatten: Callable[[Any], Sequence[Value]]) -> _Elements:
     def make(items: tuple[Any, ...]) -> tuple[int, bytes]:
         parts = [(len(values), _body(values)) for values in map(flatten, items)]
@@ -267,11 +240,7 @@ def _arrays(items: tuple[Any, ...]) -> tuple[int, bytes]:
         raise TypeError("an item is not an Array")
     if all(part[0] == 0xE0 for part in parts):
         return 0xE0, b"".join(part[1:] for part in parts)
-    return 0xF0, b"".join(part[1:] if part[0] == 0xF0 else _widened(part) for part in parts)
-
-
-def _widened(part: bytes) -> bytes:
-    return struct.pack(">II", part[1] + 3, part[2]) + part[3:]
+    return 0xF0, b"".join(part[1:] if part[0] == 0xF0 else struct.pack(">II", part[1] + 3, part[2]) + part[3:] for part in parts)
 
 
 def _nulls(items: tuple[Any, ...]) -> tuple[int, bytes]:
@@ -308,25 +277,25 @@ _ELEMENTS: dict[str, _Elements] = {
 }
 
 # Found by exact type, then by the bases in order: an IntEnum is a long, a subclass of str a string.
-_WRITERS: dict[type, _Writer] = {
+WRITERS: dict[type, _Writer] = {
     type(None): lambda out, value: out.append(0x40),
     bool: put_boolean,
-    UByte: put_ubyte,
-    UShort: put_ushort,
-    UInt: put_uint,
-    ULong: put_ulong,
-    Byte: _put_byte,
-    Short: _put_short,
-    Int: _put_int,
-    Long: _put_long,
+    types.UByte: put_ubyte,
+    types.UShort: put_ushort,
+    types.UInt: put_uint,
+    types.ULong: put_ulong,
+    types.Byte: _put_byte,
+    types.Short: _put_short,
+    types.Int: _put_int,
+    types.Long: _put_long,
     int: _put_long,
-    Float: _packer(0x72, "f", "float"),
+    types.Float: _packer(0x72, "f", "float"),
     float: _packer(0x82, "d", "double"),
     Decimal32: _opaque(0x74),
     Decimal64: _opaque(0x84),
     Decimal128: _opaque(0x94),
-    Char: _put_char,
-    Timestamp: put_timestamp,
+    types.Char: _put_char,
+    types.Timestamp: put_timestamp,
     UUID: _put_uuid,
     bytes: put_binary,
     bytearray: put_binary,
@@ -334,7 +303,7 @@ _WRITERS: dict[type, _Writer] = {
     str: put_string,
     Symbol: put_symbol,
     list: _put_list,
-    Pairs: _put_pairs,
+    Pairs: _put_map,
     tuple: _put_list,
     dict: _put_map,
     Array: _put_array,

@@ -8,7 +8,6 @@ the error in the same buffer must not be lost.
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar
 
 
 class Condition:
@@ -60,8 +59,6 @@ class Scope(Enum):
 class ProtocolError(Exception):
     """Base of all errors of this library."""
 
-    fault: ClassVar[str] = "caller"
-
 
 class LocalProtocolError(ProtocolError):
     """A request that the protocol, or the peer's limits, do not allow now. It has sent nothing and changed nothing."""
@@ -75,8 +72,6 @@ class RemoteProtocolError(ProtocolError):
     """A violation of the protocol by the peer. `condition` is the symbol of the answer (2.8.15 to 2.8.18, 4.5.8), `description`
     is for people.
     """
-
-    fault: ClassVar[str] = "peer"
 
     def __init__(self, condition: str, description: str, scope: Scope = Scope.CONNECTION) -> None:
         super().__init__(f"{condition}: {description}")

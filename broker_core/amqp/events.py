@@ -9,7 +9,7 @@ takes the next one (`Connection.events_in`) behaves in the same way however TCP 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from .sessions import Session
 
 
+class Event:
+    """Base of all events."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
-class Authenticated:
+class Authenticated(Event):
     """Success of SASL. The server receives the user."""
 
     user: str | None
@@ -30,7 +36,7 @@ class Authenticated:
 
 
 @dataclass(slots=True)
-class AuthenticationFailed:
+class AuthenticationFailed(Event):
     """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer. `code` is the outcome's."""
 
     code: int
@@ -38,21 +44,21 @@ class AuthenticationFailed:
 
 
 @dataclass(slots=True)
-class Opened:
+class Opened(Event):
     """The peer's open."""
 
     open: Open
 
 
 @dataclass(slots=True)
-class Closed:
+class Closed(Event):
     """The peer's close: it will send nothing more."""
 
     error: Error | None
 
 
 @dataclass(slots=True)
-class Begun:
+class Begun(Event):
     """The peer's begin, first or as the answer to ours."""
 
     session: Session
@@ -60,7 +66,7 @@ class Begun:
 
 
 @dataclass(slots=True)
-class Ended:
+class Ended(Event):
     """The peer's end. Unsettled deliveries are in its links' `unsettled`."""
 
     session: Session
@@ -68,7 +74,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Attached:
+class Attached(Event):
     """The peer's attach, first or as the answer to ours. `Link.refuse` refuses it."""
 
     link: Link
@@ -76,7 +82,7 @@ class Attached:
 
 
 @dataclass(slots=True)
-class Detached:
+class Detached(Event):
     """The peer's detach. With `closed` the link must be forgotten."""
 
     link: Link
@@ -85,14 +91,14 @@ class Detached:
 
 
 @dataclass(slots=True)
-class Stolen:
+class Stolen(Event):
     """Loss of a link's name to a second attach. We have detached the link with amqp:link:stolen (2.6.1)."""
 
     link: Link
 
 
 @dataclass(slots=True)
-class Flowed:
+class Flowed(Event):
     """The peer's flow. A flow of the session alone has no `link`. All numbers of a flow have been applied.
 
     `completed` is the link whose delivery waited for the window and left completely with this flow.
@@ -105,7 +111,7 @@ class Flowed:
 
 
 @dataclass(slots=True)
-class Delivered:
+class Delivered(Event):
     """Complete deliveries of one link, in order. Their number in an event depends on how the octets arrived."""
 
     link: Link
@@ -113,7 +119,7 @@ class Delivered:
 
 
 @dataclass(slots=True)
-class Arrived:
+class Arrived(Event):
     """Complete messages of one link that takes them in blocks (`Receiver.in_blocks`)."""
 
     link: Link
@@ -121,7 +127,7 @@ class Arrived:
 
 
 @dataclass(slots=True)
-class Aborted:
+class Aborted(Event):
     """A delivery that its sender has aborted. Its received part is discarded (2.6.14)."""
 
     link: Link
@@ -129,7 +135,7 @@ class Aborted:
 
 
 @dataclass(slots=True)
-class Disposed:
+class Disposed(Event):
     """The peer's disposition, with the unsettled deliveries of its range that it changes. Settled ones are forgotten.
 
     A disposition that does not settle changes deliveries without an outcome, if it has one, or deliveries outside its
@@ -145,7 +151,7 @@ class Disposed:
 
 
 @dataclass(slots=True)
-class Named:
+class Named(Event):
     """Mention of an open transaction (`Connection.coordinated`), for `count` messages or outcomes.
 
     It precedes the events of the same frames, even if these are refused or dropped, or concern deliveries that have ended and
@@ -157,7 +163,7 @@ class Named:
 
 
 @dataclass(slots=True)
-class Violated:
+class Violated(Event):
     """A violation of the protocol by the peer. It ends the link or the session, or the connection if neither is set.
 
     The library answers it, after our own attach, begin or open. If `ConnectionSettings.answers_violations` is False, the
@@ -170,32 +176,10 @@ class Violated:
 
 
 @dataclass(slots=True)
-class TimedOut:
+class TimedOut(Event):
     """Silence for twice our idle time-out. A close waits in `data_to_send`."""
 
 
 @dataclass(slots=True)
-class Lost:
+class Lost(Event):
     """End of the transport without a close."""
-
-
-Event: TypeAlias = (
-    Authenticated
-    | AuthenticationFailed
-    | Opened
-    | Closed
-    | Begun
-    | Ended
-    | Attached
-    | Detached
-    | Stolen
-    | Flowed
-    | Delivered
-    | Arrived
-    | Aborted
-    | Disposed
-    | Named
-    | Violated
-    | TimedOut
-    | Lost
-)

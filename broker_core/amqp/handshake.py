@@ -6,6 +6,7 @@ finished. TLS by header (5.2) is not offered: TLS belongs to the transport below
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from . import events
@@ -22,9 +23,9 @@ class HandshakeStep(NamedTuple):
     """Result of one call: the position of the rest, octets to send, events. `failed` ends the connection."""
 
     position: int
-    out: list[bytes]
-    events: list[events.Event]
-    failed: bool
+    out: Sequence[bytes] = ()
+    events: Sequence[events.Event] = ()
+    failed: bool = False
 
 
 class Handshake:
@@ -61,12 +62,12 @@ class Handshake:
         try:
             return self._frame(buffer, position) if self._in_sasl else self._on_header(buffer, position)
         except RemoteProtocolError as error:
-            return HandshakeStep(position, [], [events.Violated(error)], failed=True)
+            return HandshakeStep(position, events=[events.Violated(error)], failed=True)
 
     def _on_header(self, buffer: bytes, position: int) -> HandshakeStep:
         octets = buffer[position : position + HEADER_SIZE]
         if len(octets) < HEADER_SIZE and header(octets[4] if len(octets) > 4 else 0)[: len(octets)] == octets:
-            return HandshakeStep(position, [], [], failed=False)
+            return HandshakeStep(position)
         protocol = parse_protocol_header(octets)
         wanted = SASL_ID if self._sasl is not None and not self._sasl_passed else AMQP_ID
         unsecured = wanted == SASL_ID and protocol == AMQP_ID and self._server and not self._required
@@ -79,11 +80,11 @@ class Handshake:
         if protocol == AMQP_ID:
             self._actions.append("r:header")
             self.done = True
-            return HandshakeStep(after, [self._header()] if self._server else [], [], failed=False)
+            return HandshakeStep(after, [self._header()] if self._server else [])
         self._in_sasl = True
         assert self._sasl is not None
         out = [self._header()] if self._server else []
-        return HandshakeStep(after, out + self._encoded(self._sasl.start()), [], failed=False)
+        return HandshakeStep(after, out + self._encoded(self._sasl.start()))
 
     @staticmethod
     def _encoded(bodies: list[Composite]) -> list[bytes]:
@@ -92,10 +93,10 @@ class Handshake:
     def _frame(self, buffer: bytes, position: int) -> HandshakeStep:
         assert self._sasl is not None
         if len(buffer) - position < 4:
-            return HandshakeStep(position, [], [], failed=False)
+            return HandshakeStep(position)
         size = frame_size(buffer, position, self._settings.sasl_frame_size)
         if len(buffer) - position < size:
-            return HandshakeStep(position, [], [], failed=False)
+            return HandshakeStep(position)
         body = parse_frame(buffer, position, size, SASL_FRAME).performative
         assert isinstance(body, Composite)
         out = self._encoded(self._sasl.receive(body))

@@ -41,7 +41,6 @@ from .types import Described, Symbol, ULong
 if TYPE_CHECKING:
     from .composites import Invalid
     from .deliveries import Delivery, Unsettled
-    from .links import Link
     from .performatives import DeliveryState
     from .sessions import Session
 
@@ -52,12 +51,16 @@ if TYPE_CHECKING:
 def take_disposition(session: Session, disposition: Disposition) -> list[events.Event]:
     first = disposition.first
     last = first if disposition.last is None else disposition.last
-    if serial.difference(last, first) < 0:
-        raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
+    _check_range(first, last)
     if session.outgoing.exhausted or session.incoming.exhausted:
         why = "outcomes in a transaction were changed again and again"
         raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, why, Scope.SESSION)
     return [apply_disposition(session, disposition, [(first, last)])]
+
+
+def _check_range(first: int, last: int) -> None:
+    if serial.difference(last, first) < 0:
+        raise FieldError(f"a disposition from {first} to {last}", Scope.SESSION)
 
 
 def named(session: Session, role: bool) -> tuple[Unsettled, int]:
@@ -102,18 +105,13 @@ def apply_disposition(session: Session, disposition: Disposition, ranges: Sequen
 
 
 def _set_state(session: Session, deliveries: list[Delivery], state: DeliveryState, issuer_receives: bool) -> None:
+    """Set the issuer's state. A transaction that a sender has named stays, and so does an outcome (4.4.1)."""
     known = in_short(state)
     for delivery in deliveries:
-        if issuer_receives or _may_set_state(session, delivery, state):
+        if not issuer_receives and not is_same(delivery.remote_state, state):
+            session.connection.coordinated.name(state)
+        if issuer_receives or not isinstance(delivery.remote_state, (*TERMINAL, TransactionalState)):
             delivery.remote_state = known
-
-
-def _may_set_state(session: Session, delivery: Delivery, state: DeliveryState) -> bool:
-    """Return True if the sender may set this state. A transaction that it has named stays, and so does an outcome (4.4.1)."""
-    known = delivery.remote_state
-    if not is_same(known, state):
-        session.connection.coordinated.name(state)
-    return not isinstance(known, (*TERMINAL, TransactionalState))
 
 
 # --- runs
@@ -132,7 +130,8 @@ def take_run(session: Session, run: TransferRun) -> list[events.Event]:
         end = begin + min(count - begin, session.free_block)
         deliveries = link.on_run(run, begin, end) if end > begin and isinstance(link, Receiver) else None
         if link is None or deliveries is None:
-            return reported + _one_by_one(session, run, begin)
+            rest = TransferRun(run.channel, run.transfer, run.ids[begin:], run.tags[begin:], run.payloads[begin:])
+            return reported + _plainly(session, rest.frames())
         session.connection.coordinated.name(run.transfer.state, end - begin)
         session.count_received(end - begin)
         if isinstance(deliveries, DeliveryBlock):
@@ -153,11 +152,6 @@ def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]
     if exhausted or any(serial.difference(last, first) < 0 for first, last in run.ranges):
         return _plainly(session, run.frames())
     return [apply_disposition(session, run.disposition, run.ranges)]
-
-
-def _one_by_one(session: Session, run: TransferRun, begin: int) -> list[events.Event]:
-    rest = TransferRun(run.channel, run.transfer, run.ids[begin:], run.tags[begin:], run.payloads[begin:])
-    return _plainly(session, rest.frames())
 
 
 def _plainly(session: Session, frames: list[Frame]) -> list[events.Event]:
@@ -189,7 +183,10 @@ def take_invalid(session: Session, frame: Invalid) -> list[events.Event]:
         return _attach(session, frame)
     reported: list[events.Event] = []
     if frame.cls is Disposition:
-        links = _disposed(session, frame)
+        first, last = fields["first"], fields.get("last", fields["first"])
+        _check_range(first, last)
+        unsettled, newest = named(session, fields["role"])
+        links = unsettled.links(first, last, newest)
     else:
         links = [session.link(fields["handle"])] if "handle" in fields else []
     if frame.cls is Transfer:
@@ -215,14 +212,6 @@ def _attach(session: Session, frame: Invalid) -> list[events.Event]:
     count = fields.get("initial_delivery_count", 0) if role == SENDER else None
     session.on_attach(Attach(name=name, handle=handle, role=role, initial_delivery_count=count), is_valid=False)
     return [session.remote_links[handle].violated(FieldError(frame.description, Scope.LINK))]
-
-
-def _disposed(session: Session, frame: Invalid) -> list[Link]:
-    first, last = frame.fields["first"], frame.fields.get("last", frame.fields["first"])
-    if serial.difference(last, first) < 0:
-        raise FieldError(f"a disposition from {first} to {last}", Scope.SESSION)
-    unsettled, newest = named(session, frame.fields["role"])
-    return unsettled.links(first, last, newest)
 
 
 def state_of(frame: Invalid) -> object:

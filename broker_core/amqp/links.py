@@ -8,11 +8,12 @@ application does that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, ClassVar
 
 from . import events, serial, states
 from .deliveries import Delivery
-from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
+from .errors import Condition, LocalProtocolError, RemoteProtocolError, Scope
 from .performatives import (
     RCV_FIRST,
     SENDER,
@@ -110,7 +111,6 @@ class Link:
         initial_delivery_count: int = 0,
         max_message_size: int | None = None,
         offered_capabilities: tuple[str, ...] = (),
-        desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
         """Send our attach. In an answer, omitted modes are the peer's, and a null terminus of ours refuses (see `refuse`).
@@ -138,7 +138,6 @@ class Link:
             initial_delivery_count=initial_delivery_count if self.role == SENDER else None,
             max_message_size=(self.session.settings.max_message_size if max_message_size is None else max_message_size) or None,
             offered_capabilities=offered_capabilities,
-            desired_capabilities=desired_capabilities,
             properties=properties,
         )
         self.session.send(attach)
@@ -154,11 +153,10 @@ class Link:
     def refuse(self, condition: str, description: str | None = None) -> None:
         """Refuse an attach: answer with a null terminus, then a closing detach with the error (2.6.3)."""
         assert self.remote_attach is not None
-        remote = self.remote_attach
         if self.role == SENDER:
-            self.attach(target=remote.target)
+            self.attach(target=self.remote_attach.target)
         else:
-            self.attach(source=remote.source)
+            self.attach(source=self.remote_attach.source)
         if "s:error" in states.LINK[self.state]:  # otherwise the answer to an error followed the attach
             self.detach(closed=True, error=Error(condition=condition, description=description))
 
@@ -173,7 +171,7 @@ class Link:
         self.session.send(Detach(handle=self.handle, closed=closed, error=error))
         self._violation = None
         self.closing = closed or error is not None
-        self._leave(state, forget=closed or error is not None)
+        self._leave(state, forget=self.closing)
 
     def adopt(self, detached: Link) -> None:
         """Take over the deliveries of a detached endpoint of the same link and session: their ids stay valid (2.6.4)."""
@@ -238,23 +236,18 @@ class Link:
     def on_flow(self, flow: Flow) -> None:
         raise NotImplementedError
 
-    def _checked_count(self, flow: Flow) -> int:
-        if flow.delivery_count is None:
-            raise FieldError("a sender's flow without its delivery-count", Scope.SESSION)
-        return flow.delivery_count
-
     def send_flow(self, echo: bool = False, properties: Mapping[str, Value] | None = None) -> None:
         states.advance(states.LINK, self.state, "s:frame")
         known = self.role == SENDER or self.remote_attach is not None
-        fields: dict[str, Any] = {
-            "handle": self.handle,
-            "delivery_count": serial.add(self.delivery_count, 0) if known else None,
-            "link_credit": self.link_credit,
-            "available": self.available if self.role == SENDER or self.available else None,
-            "drain": self.drain,
-            "properties": properties,
-        }
-        self.session.send_flow(echo=echo, **fields)
+        self.session.send_flow(
+            echo=echo,
+            handle=self.handle,
+            delivery_count=serial.add(self.delivery_count, 0) if known else None,
+            link_credit=self.link_credit,
+            available=self.available if self.role == SENDER or self.available else None,
+            drain=self.drain,
+            properties=properties,
+        )
 
 
 def as_error(error: RemoteProtocolError) -> Error:
@@ -266,3 +259,64 @@ def as_error(error: RemoteProtocolError) -> Error:
 def not_allowed(description: str, scope: Scope = Scope.LINK) -> RemoteProtocolError:
     """Return the error for a valid frame that contradicts the agreed terms."""
     return RemoteProtocolError(Condition.NOT_ALLOWED, description, scope)
+
+
+FREED = 1024
+"""Handles of one session, or channels, that are remembered as freed: detaches that cross follow each other closely."""
+
+
+class Freed(dict[int, None]):
+    """Numbers that the peer has freed and not used again, oldest first: at most `FREED`."""
+
+    def add(self, number: int) -> None:
+        self.pop(number, None)
+        if len(self) >= FREED:
+            del self[next(iter(self))]
+        self[number] = None
+
+
+class Handles:
+    """Links of a session (2.6.2): `links` by our handle and `named` by role and name, `remote_links` by the peer's handle."""
+
+    __slots__ = ("_free", "left", "links", "named", "remote_links")
+
+    def __init__(self) -> None:
+        self.links: dict[int, Link] = {}
+        self.remote_links: dict[int, Link] = {}
+        self.named: dict[tuple[bool, str], list[Link]] = {}
+        self.left = Freed()  # the peer's
+        self._free: list[int] = []  # ours below the highest, a heap
+
+    @property
+    def lowest(self) -> int:
+        return self._free[0] if self._free else len(self.links)
+
+    @property
+    def all_links(self) -> list[Link]:
+        """Links with a handle of ours or of the peer's; some occur twice."""
+        return [*self.links.values(), *self.remote_links.values()]
+
+    def take(self, link: Link) -> None:
+        self.links[heappop(self._free) if self._free else len(self.links)] = link
+        self.named.setdefault((link.role, link.name), []).append(link)
+
+    def release(self, link: Link) -> None:
+        if link.handle is not None and self.links.get(link.handle) is link:
+            del self.links[link.handle]
+            heappush(self._free, link.handle)
+            same = self.named[link.role, link.name]
+            same.remove(link)
+            if not same:
+                del self.named[link.role, link.name]
+
+    def attached(self, handle: int, link: Link) -> None:
+        self.remote_links[handle] = link
+        self.left.pop(handle, None)
+
+    def detached(self, handle: int) -> None:
+        del self.remote_links[handle]
+        self.left.add(handle)
+
+    def clear(self) -> None:
+        for collection in (self.links, self.remote_links, self.named, self.left, self._free):
+            collection.clear()

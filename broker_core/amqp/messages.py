@@ -36,8 +36,8 @@ _SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLI
 
 
 MAX_SECTIONS = 4096
-"""Sections of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured, here an
-object too. Of 8 KiB each, so many make the largest message."""
+"""Sections of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured. With 8
+KiB each, they make the largest message."""
 MAX_SECTIONS_READ = LIMITS.items
 """Sections of a message that was taken before there was `MAX_SECTIONS`, or by another broker: more were never decoded."""
 
@@ -51,9 +51,7 @@ class Section(NamedTuple):
     end: int
 
 
-def scan(
-    message: bytes, *, body_required: bool = False, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS
-) -> list[Section]:
+def scan(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS) -> list[Section]:
     """Return the sections of a message in order, at most `most`. Measures values without decoding them. Raises DecodeError."""
     if type(message) is not bytes:
         message = bytes(message)
@@ -73,8 +71,6 @@ def scan(
             raise DecodeError("a body of more than one kind", position)
         sections.append(Section(code, position, value, after))
         position, last = after, code
-    if body_required and not any(DATA <= section.code <= VALUE for section in sections):
-        raise DecodeError("a message without a body", end)
     return sections
 
 
@@ -206,13 +202,9 @@ def decode_message(message: bytes, *, limits: DecoderLimits = LIMITS, most: int 
             _check_keys(code, value)
             setattr(result, _ATTRIBUTE[code], value)
         elif code == HEADER:
-            header = from_values(Header, value)
-            assert isinstance(header, Header)
-            result.header = header
+            result.header = from_values(Header, value)
         elif code == PROPERTIES:
-            properties = from_values(Properties, value)
-            assert isinstance(properties, Properties)
-            result.properties = properties
+            result.properties = from_values(Properties, value)
         elif code == DATA:
             result.data.append(value)
         elif code == SEQUENCE:

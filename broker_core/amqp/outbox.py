@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from . import serial, states
-from .errors import Condition, LocalProtocolError
 from .frames import HEADER_SIZE
 from .performatives import Transfer
 
@@ -26,10 +25,6 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def check_fits(self, transfer: Transfer) -> None:
-        if len(transfer.encode()) + HEADER_SIZE + 16 > self._session.max_frame_size:
-            raise LocalProtocolError(f"{Condition.FRAME_SIZE_TOO_SMALL}: a transfer with so large a state fits no frame")
-
     def put(self, link: Sender, transfer: Transfer, payload: bytes) -> None:
         """Send as much of a transfer as the window takes, in as many frames as it needs. The rest waits."""
         self._session.count_outgoing()
@@ -42,11 +37,11 @@ class Outbox:
         completed = None
         while self._pending and session.remote_incoming_window > 0:
             link, transfer, payload = self._pending.popleft()
-            space = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
+            space = session.connection.remote_max_frame_size - HEADER_SIZE - len(transfer.encode())
             if len(payload) > space:
                 rest = Transfer(handle=transfer.handle, more=transfer.more)
                 transfer.more = True
-                space = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
+                space = session.connection.remote_max_frame_size - HEADER_SIZE - len(transfer.encode())
                 self._pending.appendleft((link, rest, memoryview(payload)[space:]))  # not copied again with each frame
                 payload = payload[:space]
                 whole = False

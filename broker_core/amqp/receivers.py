@@ -9,6 +9,7 @@ nor beyond the granted credit.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import repeat
 
 from . import events, serial, states
@@ -37,18 +38,17 @@ MAX_TAG = 32
 """Octets of a delivery tag (2.8.7)."""
 
 
+@dataclass(slots=True, eq=False)
 class _Partial:
     """A delivery whose last transfer has not come yet. An `ignored` one resumes a delivery that we do not have (2.7.5)."""
 
-    __slots__ = ("counted", "data", "delivery", "held", "ignored", "settled", "size")
-
-    def __init__(self, delivery: Delivery, ignored: bool) -> None:
-        self.delivery = delivery
-        self.ignored = ignored
-        self.data: bytes | bytearray = b""
-        self.size = self.held = 0
-        self.settled = False
-        self.counted = False  # the sender has counted it before its last transfer
+    delivery: Delivery
+    ignored: bool
+    data: bytes | bytearray = b""
+    size: int = 0
+    held: int = 0
+    settled: bool = False
+    counted: bool = False  # by the sender, before its last transfer
 
     def add(self, payload: bytes) -> None:
         """Append octets to one buffer. A list of parts would grow large if a peer sends its message octet by octet."""
@@ -104,7 +104,8 @@ class Receiver(Link):
 
     def on_flow(self, flow: Flow) -> None:
         """Handle the sender's flow state. A drain may have advanced its delivery-count."""
-        count = self._checked_count(flow)
+        if (count := flow.delivery_count) is None:
+            raise FieldError("a sender's flow without its delivery-count", Scope.SESSION)
         ahead = min(serial.difference(count, self.delivery_count), self._capacity())
         if ahead > 0:
             self.delivery_count = serial.add(self.delivery_count, ahead)
@@ -142,7 +143,7 @@ class Receiver(Link):
             self._completed()
             self.session.connection.coordinated.name(delivery.remote_state, -1)  # it can no longer take part in the transaction
             delivery.settled = delivery.remote_settled = True
-            self.session.settle(delivery)
+            self.session.settle([delivery], RECEIVER)
             return [] if partial.ignored else [events.Aborted(self, delivery)]
         partial.size += len(payload)
         limit = self.max_message_size
@@ -163,7 +164,7 @@ class Receiver(Link):
         delivery.payload = bytes(partial.data)
         if partial.settled:
             delivery.settled = delivery.remote_settled = True
-            self.session.settle(delivery)
+            self.session.settle([delivery], RECEIVER)
         return [events.Delivered(self, [delivery])]
 
     def _hold(self, partial: _Partial, octets: int) -> None:
@@ -265,14 +266,8 @@ class Receiver(Link):
         if len(set(tags)) != count or not unsettled.keys().isdisjoint(tags):
             return None
         form, rcv, batchable = run.transfer.message_format or 0, self.rcv_settle_mode, run.transfer.batchable
-        deliveries = list(map(Delivery, repeat(self), ids, tags, repeat(form), payloads, repeat(settled), repeat(rcv)))
-        if batchable:
-            for delivery in deliveries:
-                delivery.batchable = True
-        if run.transfer.state is not None:
-            state = in_short(run.transfer.state)
-            for delivery in deliveries:
-                delivery.remote_state = state
+        terms = (settled, rcv, settled, None, in_short(run.transfer.state), batchable)
+        deliveries = list(map(Delivery, repeat(self), ids, tags, repeat(form), payloads, *map(repeat, terms)))
         if not settled:
             unsettled.update(zip(tags, deliveries, strict=True))
             self.session.incoming.update(zip(ids, deliveries, strict=True))

@@ -46,10 +46,12 @@ def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool
     """
     actions = {}
     for tag, mine in sender.items():
-        if tag not in receiver:
-            actions[tag] = Resolution(Action.UNKNOWN) if receiver_incomplete else _only_sender(mine)
-        else:
+        if tag in receiver:
             actions[tag] = _both(mine, receiver[tag])
+        elif receiver_incomplete:
+            actions[tag] = Resolution(Action.UNKNOWN)
+        else:
+            actions[tag] = Resolution(Action.SETTLE if isinstance(mine, TERMINAL) else Action.RESTART)  # 10; 1, 5
     for tag in receiver:
         if tag not in sender:
             actions[tag] = Resolution(Action.IGNORE)
@@ -65,12 +67,6 @@ def offset_of(message: bytes, position: tuple[int, int]) -> int:
             break
         begin = skip(message, begin, len(message))
     return min(begin + offset, len(message))
-
-
-def _only_sender(mine: DeliveryState | None) -> Resolution:
-    if isinstance(mine, TERMINAL):  # 10
-        return Resolution(Action.SETTLE)
-    return Resolution(Action.RESTART)  # 1, 5
 
 
 def _both(mine: DeliveryState | None, theirs: DeliveryState | None) -> Resolution:

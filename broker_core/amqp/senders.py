@@ -15,7 +15,7 @@ from typing import NamedTuple
 from . import serial, states
 from .deliveries import Delivery
 from .encoder import encode
-from .errors import LocalProtocolError
+from .errors import Condition, LocalProtocolError
 from .frames import HEADER_SIZE
 from .links import Link
 from .performatives import (
@@ -57,17 +57,14 @@ class Sender(Link):
     txn_id: bytes | None = None
     """The transaction in which messages are acquired for this link (4.4.3). The receiver's flows set it, the application clears
     it at the discharge. Our flows name it."""
-    _partial: Delivery | None = None
+    incomplete: Delivery | None = None
+    """The delivery whose last transfer was not sent yet."""
+    _size = 0
 
     @property
     def can_send(self) -> bool:
         """True if `send` would be accepted now."""
-        return self.link_credit > 0 and self._partial is None and self.state is LinkState.ATTACHED and not self.session.blocked
-
-    @property
-    def incomplete(self) -> Delivery | None:
-        """The delivery whose last transfer was not sent yet."""
-        return self._partial
+        return self.link_credit > 0 and self.incomplete is None and self.state is LinkState.ATTACHED and not self.session.blocked
 
     def send(
         self,
@@ -92,8 +89,7 @@ class Sender(Link):
         self._check_tag(tag, resume)
         self._check_size(len(payload))
         mode = self.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode
-        delivery = Delivery(self, self.session.next_delivery_id, tag, 0, b"", settled, mode)
-        delivery.state, delivery.resumed, delivery.remote_settled = state, resume, False
+        delivery = Delivery(self, self.session.next_delivery_id, tag, 0, b"", settled, mode, state=state, resumed=resume)
         transfer = Transfer(
             handle=self._handle(),
             delivery_id=delivery.id,
@@ -105,14 +101,15 @@ class Sender(Link):
             state=state,
             resume=resume,
         )
-        self.session.outbox.check_fits(transfer)
+        if len(transfer.encode()) + HEADER_SIZE + 16 > self.session.connection.remote_max_frame_size:
+            raise LocalProtocolError(f"{Condition.FRAME_SIZE_TOO_SMALL}: a transfer with so large a state fits no frame")
         self._size = 0
         self.session.next_delivery_id = serial.add(delivery.id, 1)
         if not settled:
             self.unsettled[tag] = delivery
             self.session.outgoing[delivery.id] = delivery
         self.resumable.pop(tag, None)
-        self._partial = delivery
+        self.incomplete = delivery
         self._transfer(transfer, payload)
         return delivery
 
@@ -125,7 +122,7 @@ class Sender(Link):
         """Abort a delivery that was sent with `more`. Both ends forget it (2.6.14)."""
         self._check_open(delivery)
         delivery.settled = True
-        self.session.settle(delivery)
+        self.session.settle([delivery], SENDER)
         self._transfer(Transfer(handle=self._handle(), aborted=True), b"")
 
     def send_many(
@@ -145,7 +142,7 @@ class Sender(Link):
         self._check_complete()
         settled = self._settled(settled)
         count = min(len(tags), len(payloads), self.link_credit, self.session.remote_incoming_window)
-        limit, space = self.max_message_size, self.session.max_frame_size - HEADER_SIZE - 64
+        limit, space = self.max_message_size, self.session.connection.remote_max_frame_size - HEADER_SIZE - 64
         handle = _uint(self._handle())
         tail = b"\x43\x41" if settled else b"\x43\x42"  # message-format 0, settled
         fields = 5
@@ -171,8 +168,7 @@ class Sender(Link):
             if length > MAX_FIELDS:
                 break  # a large state
             out.append(_HEAD.pack(14 + length + size, 2, 0, channel, b"\x00\x53\x14", 0xC0, length + 1, fields) + head + payload)
-            delivery = Delivery(self, number, tag, 0, b"", settled, mode)
-            delivery.state, delivery.remote_settled = state, False
+            delivery = Delivery(self, number, tag, 0, b"", settled, mode, state=state)
             if not settled:
                 self.unsettled[tag] = delivery
                 self.session.outgoing[number] = delivery
@@ -211,15 +207,9 @@ class Sender(Link):
         pack, ids, out = _layout(len(before), width, len(tail)), range(first, first + count), list[bytes]()
         for number, tag, payload in zip(ids, tags, payloads, strict=True):
             out += (pack(size + len(payload), before, number, between, tag, tail), payload)
-        modes = repeat(self.rcv_settle_mode)
-        sent = list(map(Delivery, repeat(self), ids, tags, repeat(0), repeat(b""), repeat(settled), modes))
-        if state is not None:
-            for delivery in sent:
-                delivery.state = state
-        if settled:
-            for delivery in sent:
-                delivery.remote_settled = False
-        else:
+        terms = (0, b"", settled, self.rcv_settle_mode, False, state)
+        sent = list(map(Delivery, repeat(self), ids, tags, *map(repeat, terms)))
+        if not settled:
             self.unsettled.update(zip(tags, sent, strict=True))
             self.session.outgoing.update(zip(ids, sent, strict=True))
         self._have_sent(count, out)
@@ -234,16 +224,16 @@ class Sender(Link):
 
     def abort_rest(self) -> bool:
         """Abort a delivery with transfers that wait for the session's window. Returns True if there is one."""
-        delivery = self._partial
+        delivery = self.incomplete
         if delivery is None or not self.session.outbox.abort(self):
             return False
         delivery.settled = True
-        self.session.settle(delivery)
+        self.session.settle([delivery], SENDER)
         return True
 
     def drained(self) -> None:
         """Use up the remaining credit, and report that to the receiver (2.6.7). Does nothing unless it asked to drain."""
-        if not self.drain or self._partial is not None:
+        if not self.drain or self.incomplete is not None:
             return
         self.delivery_count = serial.add(self.delivery_count, self.link_credit)
         self.link_credit = 0
@@ -271,14 +261,12 @@ class Sender(Link):
         super().send_flow(echo, properties)
 
     def completed(self) -> None:
-        self._partial = None
+        self.incomplete = None
         self.delivery_count = serial.add(self.delivery_count, 1)
         self.link_credit = max(0, self.link_credit - 1)
         self.available = max(0, self.available - 1)
 
     # --- checks
-
-    _size = 0
 
     def _handle(self) -> int:
         assert self.handle is not None
@@ -290,7 +278,7 @@ class Sender(Link):
 
     def _check_sendable(self) -> None:
         states.advance(states.LINK, self.state, "s:frame")
-        if self._partial is not None:
+        if self.incomplete is not None:
             raise LocalProtocolError("another delivery of this link is not complete")
         if self.session.blocked:
             raise LocalProtocolError("the session's window is closed")
@@ -299,7 +287,7 @@ class Sender(Link):
 
     def _check_open(self, delivery: Delivery) -> None:
         states.advance(states.LINK, self.state, "s:frame")
-        if self._partial is not delivery or self.session.blocked:
+        if self.incomplete is not delivery or self.session.blocked:
             raise LocalProtocolError("that delivery is complete, or its last transfer still waits for the window")
 
     def _check_tag(self, tag: bytes, resume: bool) -> None:

@@ -6,15 +6,14 @@ apart. The window limits frames; credit limits messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import disposing, events, intake, serial, states
 from .composites import Composite, Invalid
 from .deliveries import Delivery, LostDeliveries, Unsettled
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
-from .handles import Handles
-from .links import Link, as_error, not_allowed
+from .links import Handles, Link, as_error, not_allowed
 from .outbox import Outbox
 from .performatives import (
     RCV_SECOND,
@@ -35,7 +34,6 @@ from .receivers import Receiver
 from .senders import Sender
 from .states import LinkState, SessionState
 from .transactions import is_same
-from .types import Value
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -58,7 +56,7 @@ class Session:
         self.local_channel = 0
         self.remote_channel: int | None = None
         self.remote_begin: Begin | None = None
-        self.handles = Handles[Link]()
+        self.handles = Handles()
         self.links, self.remote_links = self.handles.links, self.handles.remote_links
         self.incoming = Unsettled()
         self.outgoing = Unsettled()
@@ -82,19 +80,9 @@ class Session:
     def blocked(self) -> bool:
         return bool(self.outbox)
 
-    @property
-    def max_frame_size(self) -> int:
-        return self.connection.remote_max_frame_size
-
     # --- our side
 
-    def begin(
-        self,
-        *,
-        offered_capabilities: tuple[str, ...] = (),
-        desired_capabilities: tuple[str, ...] = (),
-        properties: Mapping[str, Value] | None = None,
-    ) -> None:
+    def begin(self) -> None:
         """Send our begin, as the first or as the answer. If the peer has made an error meanwhile, an end follows."""
         state = states.advance(states.SESSION, self.state, "s:begin")
         begin = Begin(
@@ -103,9 +91,6 @@ class Session:
             incoming_window=self.incoming_window,
             outgoing_window=self.settings.outgoing_window,
             handle_max=self.settings.handle_max,
-            offered_capabilities=offered_capabilities,
-            desired_capabilities=desired_capabilities,
-            properties=properties,
         )
         self.local_channel = self.connection.take_channel(self)
         try:
@@ -161,8 +146,7 @@ class Session:
         if settled:
             for delivery in deliveries:
                 delivery.settled = True
-            self.settle_all(deliveries, self.outgoing if role == SENDER else self.incoming)
-            self.count_outgoing()
+            self.settle(deliveries, role)
 
     def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
         """Settle received deliveries, in blocks or single, by the first and the last delivery id of each range. The outcome has
@@ -174,9 +158,10 @@ class Session:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)
         for first, last in ranges if self.incoming else ():
-            for delivery in self.incoming.take(first, last, self.last_delivery_id or 0):
+            taken = self.incoming.take(first, last, self.last_delivery_id or 0)
+            for delivery in taken:
                 delivery.state, delivery.settled = state, True
-                self.settle(delivery)
+            self.settle(taken, RECEIVER)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
         self.send(
@@ -228,25 +213,16 @@ class Session:
         self.connection.unsettled_sent += count - self._counted
         self._counted = count
 
-    def settle(self, delivery: Delivery) -> None:
-        """Forget a delivery that either end has settled."""
-        link = delivery.link
-        mine = self.outgoing if link.role == SENDER else self.incoming
-        if mine.get(delivery.id) is delivery:
-            del mine[delivery.id]
-        if link.unsettled.get(delivery.tag) is delivery:
-            del link.unsettled[delivery.tag]
-        self.count_outgoing()
-
-    @staticmethod
-    def settle_all(deliveries: Iterable[Delivery], mine: dict[int, Delivery]) -> None:
-        """Forget deliveries of one direction, all of them in `mine`, as `settle` does."""
+    def settle(self, deliveries: Iterable[Delivery], role: bool) -> None:
+        """Forget deliveries of one direction that either end has settled."""
+        mine = self.outgoing if role == SENDER else self.incoming
         for delivery in deliveries:
             number, tag, unsettled = delivery.id, delivery.tag, delivery.link.unsettled
             if mine.get(number) is delivery:
                 del mine[number]
             if unsettled.get(tag) is delivery:
                 del unsettled[tag]
+        self.count_outgoing()
 
     def _leave(self, state: SessionState) -> None:
         self.state = state
@@ -413,7 +389,7 @@ class Session:
 
     def on_flow(self, flow: Flow) -> list[events.Event]:
         # go-amqp's receivers may grant credit after their detach.
-        link = None if flow.handle is None or self.handles.was_left(flow.handle) else self.link(flow.handle)
+        link = None if flow.handle is None or flow.handle in self.handles.left else self.link(flow.handle)
         if flow.handle is None and ((flow.delivery_count, flow.link_credit, flow.available) != (None,) * 3 or flow.drain):
             raise FieldError("a flow with a link's fields and no handle", Scope.SESSION)
         self.next_incoming_id = flow.next_outgoing_id
@@ -455,7 +431,7 @@ class Session:
 
     def on_detach(self, detach: Detach) -> list[events.Event]:
         """Handle the peer's detach of a handle. Ignores a second one: clients answer a detach that crossed theirs."""
-        if self.handles.was_left(detach.handle):
+        if detach.handle in self.handles.left:
             return []
         link = self.link(detach.handle)
         reported = link.on_detach(detach)

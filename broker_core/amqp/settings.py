@@ -52,7 +52,6 @@ class ConnectionSettings:
     answers_violations: bool = True
     errant_link_ends_session: bool = True
     offered_capabilities: tuple[str, ...] = ()
-    desired_capabilities: tuple[str, ...] = ()
     properties: Mapping[str, Value] | None = None
 
     def __post_init__(self) -> None:

@@ -212,12 +212,11 @@ LINK: _Table[LinkState] = {
 # Errors for missing entries other than amqp:illegal-state for the whole connection.
 _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[str, Scope]] = {
     (_L.ERRORED, "r:frame"): (Condition.ERRANT_LINK, Scope.SESSION),  # 2.6.5
-    (_L.DETACHED, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
-    (_L.DETACHED, "r:detach"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
-    (_L.DETACH_RCVD, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
-    (_L.DETACH_RCVD, "r:detach"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
-    (_L.DETACH_RCVD_UNANSWERED, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
-    (_L.DETACH_RCVD_UNANSWERED, "r:detach"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
+    **{
+        (state, action): (Condition.UNATTACHED_HANDLE, Scope.SESSION)
+        for state in (_L.DETACHED, _L.DETACH_RCVD, _L.DETACH_RCVD_UNANSWERED)
+        for action in ("r:frame", "r:detach")
+    },
 }
 
 

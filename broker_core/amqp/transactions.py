@@ -10,8 +10,6 @@ from .performatives import Declare, Discharge, TransactionalState
 
 # 4.5.7 txn-capability: a capability that a controller desires and a coordinator offers.
 LOCAL_TRANSACTIONS = "amqp:local-transactions"
-DISTRIBUTED_TRANSACTIONS = "amqp:distributed-transactions"
-PROMOTABLE_TRANSACTIONS = "amqp:promotable-transactions"
 MULTI_TXNS_PER_SSN = "amqp:multi-txns-per-ssn"
 MULTI_SSNS_PER_TXN = "amqp:multi-ssns-per-txn"
 

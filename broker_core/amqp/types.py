@@ -27,7 +27,14 @@ from typing import Any, ClassVar
 from .errors import EncodeError
 
 
-class _Integer(int):
+class _Named:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({super().__repr__()})"
+
+
+class _Integer(_Named, int):
     """An integer of a fixed width. A value out of range raises EncodeError when it is made."""
 
     __slots__ = ()
@@ -39,9 +46,6 @@ class _Integer(int):
         if not cls.low <= self <= cls.high:
             raise EncodeError(f"{value} is out of the range of {cls.__name__}")
         return self
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({int(self)})"
 
     __str__ = int.__repr__
 
@@ -109,7 +113,7 @@ class Timestamp(_Integer):
     low, high = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
 
 
-class Float(float):
+class Float(_Named, float):
     """A binary32 number of IEEE 754. The value is rounded to 32 bits when it is made, so it equals the sent one."""
 
     __slots__ = ()
@@ -120,20 +124,14 @@ class Float(float):
         except (OverflowError, struct.error) as error:
             raise EncodeError(f"{value} is out of the range of Float") from error
 
-    def __repr__(self) -> str:
-        return f"Float({float(self)!r})"
 
-
-class Symbol(str):
+class Symbol(_Named, str):
     """ASCII text from a constrained domain."""
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return f"Symbol({str(self)!r})"
 
-
-class Char(str):
+class Char(_Named, str):
     """One Unicode scalar value."""
 
     __slots__ = ()
@@ -143,11 +141,8 @@ class Char(str):
             raise EncodeError(f"{value!r} is not one Unicode character")
         return str.__new__(cls, value)
 
-    def __repr__(self) -> str:
-        return f"Char({str(self)!r})"
 
-
-class _Opaque(bytes):
+class _Opaque(_Named, bytes):
     __slots__ = ()
     width: ClassVar[int]
 
@@ -155,9 +150,6 @@ class _Opaque(bytes):
         if len(value) != cls.width:
             raise EncodeError(f"{cls.__name__} is {cls.width} octets, not {len(value)}")
         return bytes.__new__(cls, value)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({bytes(self)!r})"
 
 
 class Decimal32(_Opaque):
@@ -181,7 +173,7 @@ class Decimal128(_Opaque):
     width = 16
 
 
-class Pairs(tuple[tuple[Any, Any], ...]):
+class Pairs(_Named, tuple[tuple[Any, Any], ...]):
     """A map that a dict cannot hold, as pairs in the order of the wire. Its keys are equal or unhashable in Python, or they are
     many (`decoder.MAX_HASHED`), with hashes that a peer can choose.
     """
@@ -190,9 +182,6 @@ class Pairs(tuple[tuple[Any, Any], ...]):
 
     def __new__(cls, pairs: Iterable[tuple[Any, Any]] = ()) -> Pairs:
         return tuple.__new__(cls, tuple(pairs))
-
-    def __repr__(self) -> str:
-        return f"Pairs({tuple(self)!r})"
 
 
 @dataclass(frozen=True, slots=True)

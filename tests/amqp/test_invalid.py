@@ -10,7 +10,7 @@ from penstock.broker_core.amqp import events
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import Scope
 from penstock.broker_core.amqp.frames import encode_frame
-from penstock.broker_core.amqp.handles import FREED
+from penstock.broker_core.amqp.links import FREED
 from penstock.broker_core.amqp.performatives import Detach, End
 from penstock.broker_core.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 
@@ -195,6 +195,6 @@ def test_freed_handles_are_bounded() -> None:
     for handle in range(FREED + 10):
         session.handles.remote_links[handle] = None
         session.handles.detached(handle)
-    assert len(session.handles._left._numbers) == FREED
-    assert not session.handles.was_left(9)
-    assert session.handles.was_left(10)
+    assert len(session.handles.left) == FREED
+    assert 9 not in session.handles.left
+    assert 10 in session.handles.left

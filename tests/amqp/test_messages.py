@@ -88,11 +88,6 @@ def test_messages_of_before_the_bound_are_read() -> None:
     assert len(decode_message(stored, most=MAX_SECTIONS_READ).data) == MAX_SECTIONS + 1
 
 
-def test_a_body_can_be_asked_for() -> None:
-    with pytest.raises(DecodeError, match="body"):
-        scan(bytes.fromhex(HEADER), body_required=True)
-
-
 @pytest.mark.parametrize(
     "message",
     [

@@ -198,7 +198,7 @@ def _unsettled_map(endpoint: LinkEnd, theirs: Attach) -> tuple[dict[bytes, Deliv
     if not known:
         return None, False
     unsettled: dict[bytes, DeliveryState | None] = {}
-    room = endpoint.session.max_frame_size
+    room = endpoint.session.connection.remote_max_frame_size
     room -= min(FRAME_RESERVE, room // 2)
     for tag, state in known.items():
         room -= len(encode(tag)) + len(encode(state))
