@@ -37,21 +37,16 @@ A link and a message:
 
 The modules, from the bottom up:
 
-types, encoder, decoder         the type system (part 1)
-composites, performatives       every composite type, in one table
-messages                        sections of a message
-transactions                    messages of a control link
-frames, fastpath                frames one at a time, and a buffer at a time
-scram, sasl                     logins
-states                          the state tables
-links, senders, receivers       links
-deliveries                      deliveries and their delivery ids
-sessions, handles, outbox       sessions, their handles, their queued transfers
-intake, disposing               dispositions, runs and invalid frames that come in; dispositions that go out
-resume                          deliveries of a resumed link
-handshake, idle, connection     a connection
-events                          the events that a connection returns
-errors, serial, settings        errors; numbers that wrap; options of a connection
+types, encoder, decoder                      the type system (part 1)
+composites, performatives                    every composite type, in one table
+messages, transactions                       messages, also those of a control link
+frames, fastpath                             frames one at a time, and a buffer at a time
+scram, sasl                                  logins
+states                                       the state tables
+links, senders, receivers, resume            links
+deliveries, outbox, intake, disposing        what a session receives and sends
+sessions, handshake, idle, connection        sessions, a connection
+events, errors, serial, settings             shared by all
 
 docs/protocols/amqp.md lists the implemented sections of the specification.
 """

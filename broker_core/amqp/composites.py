@@ -54,7 +54,6 @@ class Composite:
     FIELDS: ClassVar[tuple[Field, ...]]
 
     def encode(self) -> bytes:
-        """Return descriptor and list. Raises EncodeError for a value that its field cannot hold."""
         out = bytearray()
         _put_composite(out, self)
         return bytes(out)
@@ -99,7 +98,6 @@ def _row(field: dataclasses.Field[Any]) -> Field:
 
 
 def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: DecoderLimits = LIMITS) -> tuple[Composite, int]:
-    """Return the composite at `position` that provides `role`, and its end. Raises DecodeError, FieldError."""
     value, after = decode(buffer, position, end, limits)
     composite = compose(value)
     if not isinstance(composite, Composite) or role not in composite.PROVIDES:
@@ -297,8 +295,7 @@ def _put_unsettled(out: bytearray, value: Mapping[bytes, Value]) -> None:
     encode_into(out, {bytes(key): item for key, item in value.items()})
 
 
-MAX_TRANSACTION_ID = 32
-"""Octets of a transaction-id (4.5.4)."""
+MAX_TRANSACTION_ID = 32  # octets (4.5.4)
 
 
 def _transaction_id(value: Value) -> bytes:

@@ -1,5 +1,5 @@
-"""The connection (2.2 to 2.4). It has no sockets, clocks or threads: the caller passes the octets, and the time if it matters,
-and closes the transport when the connection is `finished`.
+"""The connection (2.2 to 2.4), without sockets, clocks or threads: the caller passes the octets, and the time if it matters, and
+closes the transport when the connection is `finished`.
 
 A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach. A mistake of the caller is a
 LocalProtocolError and changes nothing. After our close, or an error, all further input is dropped (2.4.6).
@@ -33,8 +33,8 @@ _DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # after an err
 class Connection:
     """One end of one connection.
 
-    `sasl` is a SaslServer or SaslClient, if there is a SASL layer. A server with one admits peers without it only if
-    `sasl_required` is False. `fast=False` decodes every frame one at a time (for tests).
+    A server with a SASL layer admits peers without it only if `sasl_required` is False. `fast=False` decodes every frame one at a
+    time (for tests).
     """
 
     def __init__(
@@ -88,7 +88,6 @@ class Connection:
 
     @property
     def remote_max_frame_size(self) -> int:
-        """Largest frame that the peer accepts, octets; 512 before its open (2.4.1)."""
         return MIN_MAX_FRAME_SIZE if self.remote_open is None else self.remote_open.max_frame_size
 
     @property
@@ -103,16 +102,14 @@ class Connection:
         return data
 
     def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:
-        """Return the events in these octets, which may end anywhere in a frame. With `now`, in seconds of any clock that only
-        moves forward, the idle time-outs are exact.
+        """Return the events in these octets, which may end anywhere in a frame. `now` is in seconds of a clock that only moves
+        forward.
         """
         return list(self.events_in(data, now))
 
     def events_in(self, data: bytes, now: float | None = None) -> Iterator[events.Event]:
-        """Iterate over the events that `receive_data` returns. The caller must take all of them.
-
-        A frame is handled when its event is taken. So the caller can answer an open or begin before the following frames are
-        handled.
+        """Iterate over the events that `receive_data` returns. The caller must take all of them. A frame is handled when its
+        event is taken, so the caller can answer an open or begin before the following frames are handled.
         """
         if not (data and self._reads):
             return
@@ -131,9 +128,7 @@ class Connection:
         return [events.Lost()]
 
     def forget_all(self) -> None:
-        """Forget everything that an application would keep in memory with a link that it keeps to resume it. The link still has
-        its own deliveries, in `unsettled`.
-        """
+        """Forget all that an application would keep with a link that it may resume, except the link's `unsettled`."""
         self._out.clear()
         self._received.clear()
         self._scan = scan_plainly
@@ -187,7 +182,6 @@ class Connection:
     # --- our side
 
     def open(self) -> None:
-        """Send our open, from the settings. If the peer has made an error meanwhile, a close follows."""
         state = states.advance(states.CONNECTION, self.state, "s:open")
         s = self.settings
         mine = Open(
@@ -205,13 +199,11 @@ class Connection:
             self.answer_violation()
 
     def begin(self, *, first_outgoing_id: int = 0) -> Session:
-        """Send a begin and return the new session, whose first transfer id is `first_outgoing_id`."""
         session = Session(self, first_outgoing_id)
         session.begin()
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Send our close. After a close with an error, later input from the peer is discarded."""
         action = "s:error" if error is not None and "s:error" in states.CONNECTION[self.state] else "s:close"
         state = states.advance(states.CONNECTION, self.state, action)
         if self.state is not _C.CLOSE_SENT:
@@ -219,9 +211,7 @@ class Connection:
         self.state, self._violation = state, None
 
     def refuse(self, error: RemoteProtocolError) -> bool:
-        """Refuse the peer's open as far as possible now, with a SASL outcome or an open and a close. Returns True if a frame was
-        sent.
-        """
+        """Refuse the peer's open with a SASL outcome, or an open and a close. Returns True if a frame was sent."""
         if self.finished or self.local_open is not None:
             return False
         if self._handshake.done:
@@ -309,7 +299,6 @@ class Connection:
         return take_run(session, run) if isinstance(run, TransferRun) else take_dispositions(session, run)
 
     def guarded(self, session: Session, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
-        """Handle a frame of a session. An error ends the session or the connection, by its scope."""
         try:
             return self._in_session(session, performative, payload)
         except ProtocolError as error:
@@ -393,8 +382,8 @@ class Connection:
     def _violated(self, error: ProtocolError) -> list[events.Event]:
         """Discard the peer's input from now on, because of its error (2.4.6). The answer is a close.
 
-        The close leaves here if the application does not know of the connection and will not send our open. A local error is
-        that of an answer which the peer's limits do not allow.
+        The close leaves here if the application does not know of the connection and will not send our open. A local error means
+        that the peer's limits do not allow an answer.
         """
         if not isinstance(error, RemoteProtocolError):
             error = not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
@@ -410,10 +399,8 @@ class Connection:
         return [events.Violated(error)]
 
     def answer(self, violated: events.Violated) -> None:
-        """Answer an error of the peer with a detach, end or close, after an attach, begin or open if ours is missing.
-
-        Does nothing if the answer was sent, or cannot be sent any more. Raises LocalProtocolError if the peer's limits do not
-        allow it.
+        """Answer an error of the peer with a detach, end or close, after an attach, begin or open if ours is missing. Does
+        nothing if no answer is due. Raises LocalProtocolError if the peer's limits do not allow it.
         """
         (violated.link or violated.session or self).answer_violation()
 
@@ -444,5 +431,4 @@ class Connection:
         return []
 
     def next_tick(self, now: float) -> float | None:
-        """Return the latest time of the next `tick`, in seconds of the caller's clock; None without idle time-outs."""
         return None if self.finished else self._idle.next_deadline(now)

@@ -1,13 +1,12 @@
-"""Decoding of values (part 1). Every format code is one entry of a table. Any other code is a DecodeError.
+"""Decoding of values (part 1).
 
 The decoder allocates nothing that the octets do not prove. A size must fit in the remaining octets. A count must fit in the size:
-each element has at least its constructor, or in an array its width. Nesting and the number of values of one call are limited.
+each element has at least its constructor, or in an array its width. Nesting, and so recursion, and the number of values of one
+call are limited.
 
 Two attacks need more. An array of a type without width (null, true, uint0, …) could announce 4 G elements in 12 octets, so each
 such element counts as `WIDTHLESS` values. A map with thousands of keys with chosen hashes would take seconds, so the keys of a
 large map are not hashed. Maps as keys of maps would have the same effect, so in a key, keys are simple values.
-
-Recursion is safe because the depth is limited.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ MAX_DEPTH = 64  # levels of nesting; clients send a handful. Python limits a rec
 MAX_ITEMS = 1 << 18  # values in all, with nested ones. Each costs the sender two octets, the reader an object
 WIDTHLESS = 64  # values that an array's element without octets counts as: it costs only the reader
 MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
+# Types whose hashes are secret. A peer can choose many keys of the other types whose hashes all collide.
 _SALTED = frozenset({str, Symbol, Char, bytes, Decimal32, Decimal64, Decimal128})
-"""Types whose hashes are secret. A peer can choose many keys of the other types whose hashes all collide."""
 _COMPOUND = frozenset({list, dict, Pairs, Array, Described})
 
 
@@ -42,8 +41,7 @@ class DecoderLimits:
 
 LIMITS = DecoderLimits()
 
-Budget = list[int]
-"""One element: how many more values may be made. Several calls of `decode` can share it."""
+Budget = list[int]  # one element: how many more values may be made
 _Reader = Callable[[bytes, int, int, int, Budget], tuple[Value, int]]  # buffer, position, end, levels left, budget
 
 
@@ -317,4 +315,3 @@ _TABLE: list[tuple[int, str, _Reader]] = [
 ]
 _READERS: dict[int, _Reader] = {0x00: _described, **{code: reader for code, _, reader in _TABLE}}
 KINDS: dict[int, str] = {code: kind for code, kind, _ in _TABLE}
-"""Format code → the type's AMQP name."""

@@ -49,14 +49,14 @@ class DeliveryBlock(NamedTuple):
 
 
 class Unsettled(dict[int, "Delivery"]):
-    """Unsettled deliveries of one direction of a session, by delivery id, in the order of their ids.
+    """Unsettled deliveries of one direction of a session, in the order of their ids.
 
     A disposition names up to 2**31 ids in 30 octets, and a peer may repeat it. So the cost of a range is the number of deliveries
     that it changes, plus a search by bisection. `_all` and `_open` hold ids in order; `_open` holds those without an outcome from
     the peer. They are updated when a range is not complete, and ended deliveries are dropped when a search meets them. `_stated`
     holds ranges that the peer has put in a transaction, with their state. In these three ids do not wrap.
 
-    Within a transaction a peer may change an outcome. `exhausted` after `CHANGES` times for each delivery, and `SPARE` times
+    Within a transaction a peer may change an outcome: `exhausted` after `CHANGES` times for each delivery, and `SPARE` times
     more.
     """
 
@@ -127,11 +127,9 @@ class Unsettled(dict[int, "Delivery"]):
 
     @property
     def exhausted(self) -> bool:
-        """Return whether outcomes in transactions were changed more often than any client does."""
         return self._changed > self.SPARE
 
     def _state(self, low: int, high: int, state: object) -> list[tuple[int, int]]:
-        """Put `low` to `high` in this state. Return the ranges that were in another one."""
         stated, missing, at = self._stated, list[tuple[int, int]](), low
         start = bisect_left(stated, low, key=_last)
         stop = bisect_right(stated, high, lo=start, key=_first)
@@ -170,7 +168,6 @@ class Unsettled(dict[int, "Delivery"]):
         return begin, bisect_right(ids, high, begin)
 
     def _range(self, first: int, last: int) -> tuple[int, int]:
-        """Return a range without wrap, up to the newest delivery at most."""
         low = self._top + serial.difference(first, self._top)
         return low, min(low + serial.difference(last, first), self._top)
 
@@ -209,8 +206,8 @@ _VAIN = 1000  # ended entries that may remain before they are removed
 class LostDeliveries:
     """Deliveries of ours that ended before their receiver gave them a state: with their link, or aborted.
 
-    A later state from the receiver changes nothing, but a state in a transaction must be reported. Ids are kept as ranges, in
-    order, without wrap. Beyond `RANGES` the two lowest become one, with all ids between them.
+    A later state changes nothing, but a state in a transaction must be reported. Ids are kept as ranges, in order, without wrap.
+    Beyond `RANGES` the two lowest become one, with all ids between them.
     """
 
     __slots__ = ("_ranges", "_top")
@@ -256,7 +253,6 @@ class LostDeliveries:
         return low, low + serial.difference(last, first)
 
     def _between(self, low: int, high: int) -> tuple[int, int]:
-        """Return the slice of the ranges that overlap `low` to `high`."""
         start = bisect_left(self._ranges, low, key=_last)
         return start, bisect_right(self._ranges, high, lo=start, key=_first)
 

@@ -20,14 +20,12 @@ _Elements = Callable[[tuple[Any, ...]], tuple[int, bytes]]
 
 
 def encode(value: Value) -> bytes:
-    """Return the canonical encoding of a value. Raises EncodeError for a value without an encoding."""
     out = bytearray()
     encode_into(out, value)
     return bytes(out)
 
 
 def encode_into(out: bytearray, value: Value) -> None:
-    """Append the canonical encoding of `value` to `out`. After an EncodeError, `out` may have grown."""
     try:
         _put(out, value)
     except RecursionError:
@@ -132,7 +130,6 @@ def _body(values: Iterable[Value]) -> bytearray:
 
 
 def put_compound(out: bytearray, small: int, count: int, body: bytes | bytearray) -> None:
-    """Append a list (`small` 0xc0) or map (0xc1) of encoded elements."""
     if len(body) < 255 and count < 256:
         out.append(small)
         out.append(len(body) + 1)

@@ -1,8 +1,7 @@
 """Errors, in two kinds as in h11: a `LocalProtocolError` is the caller's fault, a `RemoteProtocolError` the peer's.
 
-The scope of a remote error decides the frame: *close* for the connection, *end* for a session, *detach* for a link.
-`Connection.receive_data` queues the answer and reports the error as an event. It does not raise, because the valid frames before
-the error in the same buffer must not be lost.
+`Connection.receive_data` queues the answer to a remote error and reports the error as an event. It does not raise, because the
+valid frames before the error in the same buffer must not be lost.
 """
 
 from __future__ import annotations

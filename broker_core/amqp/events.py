@@ -1,9 +1,8 @@
 """Events that `Connection.receive_data` returns, in the order in which they happened.
 
-Answer an open, begin or attach with the method of the same name of the event's object. Answer a close, end or detach in the same
-way, unless ours was first. An answer may wait. The library itself sends only the answers that the specification prescribes:
-headers, flows with `echo`, and the answers to the peer's errors (`Violated`). An application that answers each event before it
-takes the next one (`Connection.events_in`) behaves in the same way however TCP splits the frames.
+Answer an open, begin, attach, close, end or detach with the method of the same name of the event's object, unless ours was first.
+An answer may wait. The library itself sends only the answers that the specification prescribes: headers, flows with `echo`, and
+the answers to the peer's errors (`Violated`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Authenticated(Event):
 
 @dataclass(slots=True)
 class AuthenticationFailed(Event):
-    """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer. `code` is the outcome's."""
+    """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer."""
 
     code: int
     reason: str
@@ -99,7 +98,7 @@ class Stolen(Event):
 
 @dataclass(slots=True)
 class Flowed(Event):
-    """The peer's flow. A flow of the session alone has no `link`. All numbers of a flow have been applied.
+    """The peer's flow, whose numbers have been applied. A flow of the session alone has no `link`.
 
     `completed` is the link whose delivery waited for the window and left completely with this flow.
     """
@@ -112,7 +111,7 @@ class Flowed(Event):
 
 @dataclass(slots=True)
 class Delivered(Event):
-    """Complete deliveries of one link, in order. Their number in an event depends on how the octets arrived."""
+    """Complete deliveries of one link, in order."""
 
     link: Link
     deliveries: list[Delivery]
@@ -136,11 +135,11 @@ class Aborted(Event):
 
 @dataclass(slots=True)
 class Disposed(Event):
-    """The peer's disposition, with the unsettled deliveries of its range that it changes. Settled ones are forgotten.
+    """The peer's disposition, with the unsettled deliveries of its `ranges` that it changes. Settled ones are forgotten.
 
     A disposition that does not settle changes deliveries without an outcome, if it has one, or deliveries outside its
     transaction's state. For *received* only the last delivery of a range is included, unless it settles. Neighbouring
-    dispositions with the same state may share an event. `ranges` are their delivery ids, first and last.
+    dispositions with the same state may share an event.
     """
 
     session: Session
@@ -152,10 +151,11 @@ class Disposed(Event):
 
 @dataclass(slots=True)
 class Named(Event):
-    """Mention of an open transaction (`Connection.coordinated`), for `count` messages or outcomes.
+    """Mention of an open transaction (`Connection.coordinated`), for `count` messages or outcomes; negative for an aborted
+    message.
 
     It precedes the events of the same frames, even if these are refused or dropped, or concern deliveries that have ended and
-    cause no event. `count` is negative for a message that was aborted.
+    cause no event.
     """
 
     txn_id: bytes
@@ -166,8 +166,7 @@ class Named(Event):
 class Violated(Event):
     """A violation of the protocol by the peer. It ends the link or the session, or the connection if neither is set.
 
-    The library answers it, after our own attach, begin or open. If `ConnectionSettings.answers_violations` is False, the
-    application must call `Connection.answer`.
+    The library answers it, unless `ConnectionSettings.answers_violations` is False.
     """
 
     error: RemoteProtocolError

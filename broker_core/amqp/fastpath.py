@@ -1,13 +1,11 @@
 """Scanning of a whole buffer: transfers, dispositions and flows by templates learnt from the plain decoder.
 
-A client encodes frames of one kind in the same way: from one transfer to the next only the frame's size, the delivery id, the tag
-and the payload change. So the octets of the first such frame become a template, a compiled struct that cuts a frame into fixed
-pieces and holes. A later frame with the same pieces differs only in holes of fixed width, which cannot make it invalid. It costs
-one unpack and a comparison of tuples. Any other frame is decoded by the plain decoder.
+From one transfer of a client to the next only the frame's size, the delivery id, the tag and the payload change. So the octets of
+the first one become a template, a compiled struct that cuts a frame into fixed pieces and holes. A later frame with the same
+pieces differs only in holes of fixed width, which cannot make it invalid. It costs one unpack and a comparison of tuples.
 
-The fast way equals the plain way if the positions of the holes are right. `_holes` walks the list that was just decoded, and a
-property test compares both ways. A template holds a decoded performative, so only short ones without a large state or properties
-are learnt.
+The fast way equals the plain way if the positions of the holes are right: a property test compares both ways. A template holds a
+decoded performative, so only short ones without a large state or properties are learnt.
 """
 
 from __future__ import annotations
@@ -34,9 +32,7 @@ _HOLES: dict[type, frozenset[int]] = {
 
 
 class TransferRun(NamedTuple):
-    """Consecutive transfers on one channel that differ only in id, tag and payload. `transfer` is their common shape, with its
-    state.
-    """
+    """Consecutive transfers on one channel that differ only in id, tag and payload."""
 
     channel: int
     transfer: Transfer
@@ -52,7 +48,7 @@ class TransferRun(NamedTuple):
 
 
 class Dispositions(NamedTuple):
-    """Consecutive dispositions on one channel that differ only in their ranges. `disposition` is their common shape."""
+    """Consecutive dispositions on one channel that differ only in their ranges."""
 
     channel: int
     disposition: Disposition
@@ -102,7 +98,7 @@ class _FrameTemplate:
     def follow(
         self, buffer: bytes, position: int, end: int, most: int, ids: list[int], tags: list[bytes], payloads: list[bytes]
     ) -> int:
-        """Add the complete transfers of this shape from `position` on, of up to `most` octets. Return their end."""
+        """Add the complete transfers of this shape, of up to `most` octets. Return their end."""
         unpack, whole, before, between, after = self.framed, self.size + 4, *self.fixed
         while end - position >= whole:
             size, first, number, second, tag, third = unpack(buffer, position)
@@ -116,7 +112,6 @@ class _FrameTemplate:
         return position
 
     def follow_ranges(self, buffer: bytes, position: int, end: int, most: int, ranges: list[tuple[int, int]]) -> int:
-        """Add the ranges of the complete dispositions of this shape from `position` on. Return their end."""
         unpack, whole, fixed = self.framed, self.size + 4, self.fixed
         while whole <= most and end - position >= whole:
             pieces = unpack(buffer, position)
@@ -221,7 +216,6 @@ class Scanner:
         return scanned.items, position, None
 
     def _parse(self, buffer: bytes, position: int, max_frame_size: int) -> Frame | None:
-        """Decode a frame that matches no template, and learn its shape if possible. Return None if the frame is incomplete."""
         size = frame_size(buffer, position, max_frame_size)
         if len(buffer) - position < size:
             return None
@@ -257,9 +251,7 @@ _LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
 
 def _holes(performative: Composite | Invalid | None, octets: bytes, fields: int) -> list[tuple[int, int, str]]:
-    """Return the holes of a performative whose fields begin at `fields`: (offset in `octets`, width, attribute). A negative width
-    is the length of a binary.
-    """
+    """Return (offset in `octets`, width, attribute) of each hole. A negative width is the length of a binary."""
     assert isinstance(performative, Composite)
     holes, cursor = [], fields
     allowed = _HOLES[type(performative)]

@@ -1,6 +1,5 @@
-"""Protocol headers and frames (2.2, 2.3, 5.3.1), one frame at a time. `fastpath` must return the same result for every frame.
-
-A body with invalid fields is a result, `Invalid`, because its error may concern only a link or session.
+"""Protocol headers and frames (2.2, 2.3, 5.3.1), one at a time. A body with invalid fields is a result, `Invalid`, because its
+error may concern only a link or session.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from .composites import Composite, Invalid, decode_body, decode_composite
 from .decoder import DecoderLimits
 from .errors import DecodeError, EncodeError, FramingError
 
-MIN_MAX_FRAME_SIZE = 512
-"""Octets that every peer must accept (2.8.19), and the limit before an open and inside SASL."""
-HEADER_SIZE = 8
-"""Octets of a frame header and of a protocol header."""
+MIN_MAX_FRAME_SIZE = 512  # octets that every peer must accept (2.8.19)
+HEADER_SIZE = 8  # octets of a frame header and of a protocol header
 AMQP_FRAME, SASL_FRAME = 0x00, 0x01
 AMQP_ID, TLS_ID, SASL_ID = 0, 2, 3
-"""Protocol ids of a protocol header (2.2, 5.2, 5.3)."""
 
 _HEADER = struct.Struct(">IBBH")
 
@@ -39,7 +35,6 @@ def protocol_header(protocol_id: int) -> bytes:
 
 
 def parse_protocol_header(octets: bytes) -> int | None:
-    """Return the protocol id of a header of version 1.0.0; None for other octets."""
     if len(octets) == HEADER_SIZE and octets[:4] == b"AMQP" and octets[5:] == b"\x01\x00\x00":
         return octets[4]
     return None
@@ -94,12 +89,11 @@ def encode_frame(channel: int, body: bytes, payload: bytes = b"", frame_type: in
 
 # --- octets of frames that are not complete yet
 
-MAX_PARTS = 64
-"""Pieces of an incomplete frame that are kept apart: a frame that comes in two octets at a time would take 28 times its size."""
+MAX_PARTS = 64  # kept apart: an incomplete frame that comes in two octets at a time would take 28 times its size
 
 
 class Reassembly:
-    """Octets that have come and were not handled. They are copied again only when a frame may be complete."""
+    """Octets that were not handled. They are copied again only when a frame may be complete."""
 
     __slots__ = ("_need", "_parts", "_rest")
 
@@ -109,7 +103,7 @@ class Reassembly:
         self._need = 0  # octets to wait for
 
     def add(self, data: bytes) -> bytes | None:
-        """Return all octets to handle, with `data` at the end, or None if no frame is complete."""
+        """Return all octets to handle, or None if no frame is complete."""
         self._parts.append(data)
         self._need -= len(data)
         if self._need > 0:
@@ -121,7 +115,7 @@ class Reassembly:
         return octets
 
     def keep(self, octets: bytes, *, framed: bool) -> None:
-        """Keep octets that were not handled. If they are `framed`, the first four are the size of a frame."""
+        """Keep octets that were not handled. If they are `framed`, they begin with the size of a frame."""
         self._rest, self._need = octets, 1
         if framed and len(octets) >= 4:
             self._need = max(1, int.from_bytes(octets[:4], "big") - len(octets))

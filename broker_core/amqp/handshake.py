@@ -1,7 +1,7 @@
 """The handshake before the first AMQP frame: protocol headers (2.2) and the SASL layer (5.3).
 
-A server answers an unacceptable header with one that it accepts, and is finished. A client that receives another header is also
-finished. TLS by header (5.2) is not offered: TLS belongs to the transport below this library.
+A server answers an unacceptable header with one that it accepts, and is finished. A client is finished without an answer. TLS by
+header (5.2) is not offered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HandshakeStep(NamedTuple):
 
 
 class Handshake:
-    """The handshake, from the first octet to the end of the AMQP header. Then `done` is True."""
+    """The handshake, from the first octet until it is `done`."""
 
     def __init__(
         self, role: Role, settings: ConnectionSettings, sasl: SaslServer | SaslClient | None, sasl_required: bool
@@ -47,7 +47,6 @@ class Handshake:
         return [] if self._server else [self._header()]
 
     def take_actions(self) -> list[str]:
-        """Return the actions for the connection's table since the last call."""
         actions, self._actions = self._actions, []
         return actions
 
@@ -58,7 +57,6 @@ class Handshake:
         return header(AMQP_ID)
 
     def receive(self, buffer: bytes, position: int) -> HandshakeStep:
-        """Handle one header or one SASL frame, if it is complete."""
         try:
             return self._frame(buffer, position) if self._in_sasl else self._on_header(buffer, position)
         except RemoteProtocolError as error:

@@ -1,4 +1,4 @@
-"""Idle time-outs (2.4.5) as arithmetic. Time is an argument, in seconds of a clock that only moves forward.
+"""Idle time-outs (2.4.5) as arithmetic, in seconds of a clock that only moves forward.
 
 We give up after twice the time-out that the peer received, and send a frame after half of the peer's. If octets came or left
 without a time, the next `tick` assumes the worst for us: input has just come, output left at the previous tick. So a heartbeat

@@ -3,8 +3,7 @@
 A disposition is carried out and reported only if it changes a delivery: an outcome is final. *Received* changes nothing: a
 receiver reports progress with it, and only the last delivery of its range is reported.
 
-Runs of transfers and of dispositions are handled in blocks, or one by one in special cases. A block never extends past a renewal
-of the session's window, so the renewing flows have the same place as without runs.
+A block of a run never extends past a renewal of the session's window, so the renewing flows have the same place as without runs.
 
 A frame with an invalid field ends the links that it names (2.6.5), or the session if it names no link. Its valid fields count: a
 transfer uses the session's window, and a flow sets it. A detach frees its handle, and a state names its transaction. A
@@ -71,7 +70,6 @@ def named(session: Session, role: bool) -> tuple[Unsettled, int]:
 
 
 def apply_disposition(session: Session, disposition: Disposition, ranges: Sequence[tuple[int, int]]) -> events.Disposed:
-    """Apply a disposition to each of these ranges in turn, instead of its own."""
     issuer_receives, state, settled = disposition.role == RECEIVER, disposition.state, disposition.settled
     unsettled, newest = named(session, disposition.role)
     coordinated = session.connection.coordinated
@@ -165,6 +163,7 @@ def _plainly(session: Session, frames: list[Frame]) -> list[events.Event]:
 # --- frames with an invalid field
 
 _FLOW_OF_SESSION = ("next_incoming_id", "incoming_window", "next_outgoing_id", "outgoing_window")
+# Fields without which the link of a frame is unknown, or its session cannot continue.
 _NEEDED = {
     Attach: {"name", "handle", "role", "initial_delivery_count"},
     Detach: {"handle"},
@@ -172,7 +171,6 @@ _NEEDED = {
     Flow: {"handle", *_FLOW_OF_SESSION},
     Transfer: {"handle"},
 }
-"""Fields without which the link of a frame is unknown, or its session cannot continue."""
 
 
 def take_invalid(session: Session, frame: Invalid) -> list[events.Event]:

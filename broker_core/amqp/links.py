@@ -1,8 +1,6 @@
-"""Link endpoints (2.6): attach, detach, and the common part of senders and receivers.
+"""Link endpoints (2.6). To resume or reattach, attach a new endpoint with the same name and its `unsettled` map (2.6.3).
 
-A `Link` is one endpoint from its attach to its detach. To resume or reattach, attach a new endpoint with the same name and its
-`unsettled` map (2.6.3). Within one connection a second attach of a name steals the first (2.6.1); between connections the
-application does that.
+Within one connection a second attach of a name steals the first (2.6.1); between connections the application does that.
 """
 
 from __future__ import annotations
@@ -34,16 +32,15 @@ if TYPE_CHECKING:
     from .sessions import Session
 
 
+#: States of a link whose attach we have to answer.
 UNANSWERED = frozenset({LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED, LinkState.VIOLATED_UNANSWERED})
-"""States of a link whose attach we have to answer."""
 
 
 class Link:
-    """One endpoint. `role` is ours: SENDER or RECEIVER. Numbers have 32 bits and wrap.
+    """One endpoint, from its attach to its detach. `role` is ours. Numbers have 32 bits and wrap.
 
-    `handle` is ours. `unsettled` holds our unsettled deliveries by tag. `resumable` holds the deliveries of an earlier endpoint
-    that our attach named, until each is resumed once (2.6.13). `link_credit`, `delivery_count`, `available` and `drain` are the
-    flow state of 2.6.7.
+    `unsettled` holds our unsettled deliveries by tag. `resumable` holds the deliveries of an earlier endpoint that our attach
+    named, until each is resumed once (2.6.13).
     """
 
     role: ClassVar[bool]
@@ -71,13 +68,12 @@ class Link:
 
     @property
     def source(self) -> Source | Described | None:
-        """The source as the sending end describes it, which is authoritative (2.6.3)."""
+        """The source as the sending end describes it, which is authoritative (2.6.3), as the receiving end is for the target."""
         attach = self.local_attach if self.role == SENDER else self.remote_attach
         return attach.source if attach else None
 
     @property
     def target(self) -> Target | Coordinator | Described | None:
-        """The target as the receiving end describes it, which is authoritative (2.6.3)."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return attach.target if attach else None
 
@@ -113,10 +109,8 @@ class Link:
         offered_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
-        """Send our attach. In an answer, omitted modes are the peer's, and a null terminus of ours refuses (see `refuse`).
-
-        If the peer has made an error meanwhile, a detach follows. Raises LocalProtocolError if the link's state, the peer's
-        handle-max or its max-frame-size does not allow the attach.
+        """Send our attach. In an answer, omitted modes are the peer's, and a null terminus of ours refuses (see `refuse`). Raises
+        LocalProtocolError if the link's state, the peer's handle-max or its max-frame-size does not allow the attach.
         """
         state = states.advance(states.LINK, self.state, "s:attach")
         remote = self.remote_attach
@@ -261,8 +255,7 @@ def not_allowed(description: str, scope: Scope = Scope.LINK) -> RemoteProtocolEr
     return RemoteProtocolError(Condition.NOT_ALLOWED, description, scope)
 
 
-FREED = 1024
-"""Handles of one session, or channels, that are remembered as freed: detaches that cross follow each other closely."""
+FREED = 1024  # detaches that cross follow each other closely
 
 
 class Freed(dict[int, None]):

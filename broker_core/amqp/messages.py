@@ -1,7 +1,4 @@
-"""The message format (3.2): finding the sections without decoding them, decoding and encoding whole messages.
-
-3.2 requires a body, but several clients send none, so a message without a body is valid.
-"""
+"""The message format (3.2). It requires a body, but several clients send none, so a message without one is valid."""
 
 from __future__ import annotations
 
@@ -35,11 +32,10 @@ _SECTION_KIND = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "
 _SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
 
 
+#: Sections of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured.
 MAX_SECTIONS = 4096
-"""Sections of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured. With 8
-KiB each, they make the largest message."""
+#: Sections of a message that was taken before there was `MAX_SECTIONS`, or by another broker.
 MAX_SECTIONS_READ = LIMITS.items
-"""Sections of a message that was taken before there was `MAX_SECTIONS`, or by another broker: more were never decoded."""
 
 
 class Section(NamedTuple):
@@ -52,7 +48,7 @@ class Section(NamedTuple):
 
 
 def scan(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS) -> list[Section]:
-    """Return the sections of a message in order, at most `most`. Measures values without decoding them. Raises DecodeError."""
+    """Return the sections of a message in order. Measures values without decoding them. Raises DecodeError."""
     if type(message) is not bytes:
         message = bytes(message)
     sections: list[Section] = []
@@ -83,7 +79,6 @@ def bare(message: bytes, sections: list[Section] | None = None) -> bytes:
 
 
 def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
-    """Return the code of the section that begins here, and the offset of its value."""
     if message[position] != 0:
         raise DecodeError("a section begins with its descriptor", position)
     if position + 3 <= end and message[position + 1] == 0x53:  # the usual encoding
@@ -100,7 +95,6 @@ def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def skip(buffer: bytes, position: int, end: int, depth: int = LIMITS.depth) -> int:
-    """Return the end of the value at `position`, from its constructor and size."""
     while True:
         if position >= end:
             raise DecodeError("a value is missing", position)
@@ -189,7 +183,7 @@ class Message:
 
 
 def decode_message(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS) -> Message:
-    """Decode all sections, at most `most`. Raises DecodeError, or FieldError for a value that its section does not allow.
+    """Decode all sections. Raises DecodeError, or FieldError for a value that its section does not allow.
 
     `limits` limits the number of values in the bare message, and again in the other sections.
     """

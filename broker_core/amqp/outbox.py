@@ -67,7 +67,6 @@ class Outbox:
         session.remote_incoming_window -= count
 
     def abort(self, link: Sender) -> bool:
-        """Replace the waiting transfers of a link by an aborted one. Returns True if there were any."""
         is_waiting = False
         for index, (owner, transfer, _) in enumerate(self._pending):
             if owner is link:

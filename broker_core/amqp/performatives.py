@@ -12,14 +12,10 @@ from typing import Any, TypeAlias
 from .composites import Composite, composite, wire
 from .types import Described, Symbol, Value
 
-SENDER, RECEIVER = False, True
-"""Role (2.8.1)."""
-SND_UNSETTLED, SND_SETTLED, SND_MIXED = 0, 1, 2
-"""Sender-settle-mode (2.8.2)."""
-RCV_FIRST, RCV_SECOND = 0, 1
-"""Receiver-settle-mode (2.8.3)."""
-SASL_OK, SASL_AUTH, SASL_SYS, SASL_SYS_PERM, SASL_SYS_TEMP = range(5)
-"""Sasl-code (5.3.3.6)."""
+SENDER, RECEIVER = False, True  # role (2.8.1)
+SND_UNSETTLED, SND_SETTLED, SND_MIXED = 0, 1, 2  # sender-settle-mode (2.8.2)
+RCV_FIRST, RCV_SECOND = 0, 1  # receiver-settle-mode (2.8.3)
+SASL_OK, SASL_AUTH, SASL_SYS, SASL_SYS_PERM, SASL_SYS_TEMP = range(5)  # 5.3.3.6
 
 Fields: TypeAlias = Mapping[str, Value]
 Symbols: TypeAlias = tuple[str, ...]
@@ -154,11 +150,9 @@ class TransactionalState(Composite):
 Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Declared | Described
 DeliveryState: TypeAlias = Received | TransactionalState | Outcome
 TERMINAL = (Accepted, Rejected, Released, Modified, Declared)
-"""The delivery states that are outcomes (3.4, 4.5.5)."""
-MAX_CONDITION, MAX_DESCRIPTION = 100, 200
-"""Limits of an outcome's error that is kept while its delivery is unsettled, characters."""
-UNKNOWN = Described(Symbol("unknown"), None)
-"""Stands for any other delivery state."""
+MAX_CONDITION, MAX_DESCRIPTION = 100, 200  # characters of an outcome's error that are kept
+_SMALL = (Accepted, Released, Received, Declared)
+UNKNOWN = Described(Symbol("unknown"), None)  # stands for any other delivery state
 
 
 def in_short(state: DeliveryState | None) -> Any:
@@ -179,9 +173,6 @@ def in_short(state: DeliveryState | None) -> Any:
         outcome = in_short(state.outcome)
         return state if outcome is state.outcome else TransactionalState(txn_id=state.txn_id, outcome=outcome)
     return UNKNOWN
-
-
-_SMALL = (Accepted, Released, Received, Declared)
 
 
 def _short(error: Error | None) -> Error | None:

@@ -1,9 +1,8 @@
 """The receiving end of a link (2.6.7, 2.6.12 to 2.6.14): credit, and deliveries assembled from transfers.
 
 A sender may use credit up to the highest delivery-limit that we announced, until it confirms a lower one. So messages on their
-way when we took credit back are accepted; one beyond is amqp:link:transfer-limit-exceeded. The delivery-count advances with each
-complete or aborted delivery, and with the sender's own count when it gives up credit. The sender's count never moves ours back,
-nor beyond the granted credit.
+way when we took credit back are accepted. The delivery-count advances with each complete or aborted delivery, and with the
+sender's own count when it gives up credit. The sender's count never moves ours back, nor beyond the granted credit.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from .performatives import (
 from .states import LinkState
 from .types import Value
 
-MAX_TAG = 32
-"""Octets of a delivery tag (2.8.7)."""
+MAX_TAG = 32  # octets (2.8.7)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +62,9 @@ class Receiver(Link):
     """A link on which we receive messages."""
 
     role = RECEIVER
+    #: True if runs of transfers become blocks, for applications that settle ranges of ids. A later state of the sender is then
+    #: dropped, and a repeated tag is not detected.
     in_blocks = False
-    """True if runs of transfers become blocks, without an object for each, for applications that settle ranges of ids
-    (`Session.dispose_ids`). A later state of the sender is then dropped, and a repeated tag is not detected."""
     _partial: _Partial | None = None
     _limit = 0  # delivery-count + link-credit, as last announced
     _granted = 0  # the highest limit that the sender may still use
@@ -76,9 +74,8 @@ class Receiver(Link):
     def grant(
         self, credit: int, *, drain: bool = False, echo: bool = False, properties: Mapping[str, Value] | None = None
     ) -> None:
-        """Set the link credit to `credit` messages (not added to the old credit) and send it.
-
-        `drain` asks the sender to use it up now, `echo` asks for its flow state.
+        """Set the link credit to `credit` messages (not added to the old credit) and send it. `drain` asks the sender to use it
+        up now, `echo` asks for its flow state.
         """
         if not 0 <= credit <= 0x7FFFFFFF:
             raise LocalProtocolError(f"a credit of {credit} messages")
@@ -91,7 +88,6 @@ class Receiver(Link):
 
     @property
     def unfinished(self) -> Delivery | None:
-        """The delivery that has begun and whose last transfer has not come."""
         return None if self._partial is None else self._partial.delivery
 
     # --- the peer's side
@@ -103,7 +99,6 @@ class Receiver(Link):
         self._limit = self._granted = serial.add(self.delivery_count, early)
 
     def on_flow(self, flow: Flow) -> None:
-        """Handle the sender's flow state. A drain may have advanced its delivery-count."""
         if (count := flow.delivery_count) is None:
             raise FieldError("a sender's flow without its delivery-count", Scope.SESSION)
         ahead = min(serial.difference(count, self.delivery_count), self._capacity())
@@ -119,7 +114,6 @@ class Receiver(Link):
             self.drain = False
 
     def guarded(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        """Handle one transfer as `on_transfer` does. An error of this link ends only the link."""
         try:
             return self.on_transfer(transfer, payload)
         except RemoteProtocolError as error:

@@ -2,7 +2,7 @@
 
 A server gives a wrong password, an unknown user and a malformed response the same answer, after the same work. An unknown user is
 checked against credentials derived from a secret, so that salt and effort look like a real user's. Only the caller receives the
-reason (`SaslServer.reason`). A second attempt needs a new connection (5.3.2).
+reason. A second attempt needs a new connection (5.3.2).
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ class SaslServer:
     """The server's side of one exchange.
 
     `mechanisms` are offered, best first. `verify` checks a password in clear text, by default against the result of `lookup`.
-    `external` is the name that the transport has proved, such as a TLS certificate's. `random` returns random octets. `secret`
-    stays the same for the life of a server; the salts of unknown users come from it. After the exchange `user` is the
-    authenticated name (`anonymous` for ANONYMOUS), or `reason` is the reason of the failure. `claimed` is the name that was
-    tried.
+    `external` is the name that the transport has proved, such as a TLS certificate's. `secret` stays the same for the life of a
+    server. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` is the reason of the
+    failure. `claimed` is the name that was tried.
     """
 
     mechanisms: Sequence[str]
@@ -140,7 +139,6 @@ class SaslServer:
         return scram.check_password(credentials, password) and known
 
     def _find(self, name: str) -> tuple[ScramCredentials, bool]:
-        """Return the user's credentials, or credentials that fit no password and look like real ones."""
         credentials = self.lookup(name)
         salt = hmac.digest(self.secret, b"salt" + name.encode("utf-8", "surrogatepass"), "sha256")[:16]
         key = hmac.digest(self.secret, b"key" + name.encode("utf-8", "surrogatepass"), "sha256")
@@ -189,8 +187,8 @@ class SaslServer:
 class SaslClient:
     """The client's side of one exchange. It takes the first of `prefer` that the server offers and that it can use.
 
-    `user` and `password` are for PLAIN and SCRAM; `external` allows EXTERNAL. After the exchange `code` is the server's outcome
-    (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
+    `external` allows EXTERNAL. After the exchange `code` is the server's outcome (0 is success). A SCRAM server that cannot prove
+    itself is a RemoteProtocolError.
     """
 
     user: str | None = None

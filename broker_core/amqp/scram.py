@@ -14,10 +14,9 @@ import stringprep
 import unicodedata
 from typing import NamedTuple
 
+# RFC 7677 asks for 4096 at least. The maximum bounds the work of a client for a hostile server.
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
-"""Iterations that a client accepts: RFC 7677 asks for 4096 at least; the maximum bounds the work for a hostile server."""
 SHA_256, SHA_512 = "sha256", "sha512"
-"""Digests by hashlib's names. A server of ours offers the first alone."""
 
 
 class ScramCredentials(NamedTuple):
@@ -69,7 +68,6 @@ def server_signature(salted: bytes, auth_message: bytes, digest: str = SHA_256) 
 
 
 def check_proof(credentials: ScramCredentials, proof: bytes, auth_message: bytes) -> bool:
-    """Check a client's proof, in constant time."""
     signature = _mac(credentials.stored_key, auth_message)
     if len(proof) != len(signature):
         return False
@@ -78,7 +76,6 @@ def check_proof(credentials: ScramCredentials, proof: bytes, auth_message: bytes
 
 
 def signed(credentials: ScramCredentials, auth_message: bytes) -> bytes:
-    """Return the server's proof that it has the credentials."""
     return _mac(credentials.server_key, auth_message)
 
 

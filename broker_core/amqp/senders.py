@@ -54,16 +54,15 @@ class Sender(Link):
     """A link on which we send messages."""
 
     role = SENDER
+    #: The transaction in which messages are acquired for this link (4.4.3). The receiver's flows set it, the application clears
+    #: it at the discharge. Our flows name it.
     txn_id: bytes | None = None
-    """The transaction in which messages are acquired for this link (4.4.3). The receiver's flows set it, the application clears
-    it at the discharge. Our flows name it."""
+    #: The delivery whose last transfer was not sent yet.
     incomplete: Delivery | None = None
-    """The delivery whose last transfer was not sent yet."""
     _size = 0
 
     @property
     def can_send(self) -> bool:
-        """True if `send` would be accepted now."""
         return self.link_credit > 0 and self.incomplete is None and self.state is LinkState.ATTACHED and not self.session.blocked
 
     def send(
@@ -77,10 +76,10 @@ class Sender(Link):
         resume: bool = False,
         more: bool = False,
     ) -> Delivery:
-        """Send a message, in as many transfers as it needs. `more` keeps the delivery open for `send_more` or `abort`.
+        """Send a message, in as many transfers as it needs. `more` keeps the delivery open.
 
-        `tag` has 1 to 32 octets and differs from the tags of all unsettled deliveries. `settled` follows the link's mode by
-        default. Raises LocalProtocolError without credit, beyond max-message-size, or against the agreed modes.
+        `tag` differs from the tags of all unsettled deliveries. `settled` follows the link's mode by default. Raises
+        LocalProtocolError without credit, beyond max-message-size, or against the agreed modes.
         """
         self._check_sendable()
         settled = self._settled(settled)
@@ -119,7 +118,6 @@ class Sender(Link):
         self._transfer(Transfer(handle=self._handle(), more=more), payload)
 
     def abort(self, delivery: Delivery) -> None:
-        """Abort a delivery that was sent with `more`. Both ends forget it (2.6.14)."""
         self._check_open(delivery)
         delivery.settled = True
         self.session.settle([delivery], SENDER)
@@ -133,9 +131,8 @@ class Sender(Link):
         settled: bool | None = None,
         state: DeliveryState | None = None,
     ) -> list[Delivery]:
-        """Send as many of the messages, in order, as credit, window and frame size allow now. Return their deliveries.
-
-        The octets equal those of single `send` calls, at a fraction of the cost. The conditions are those of `send`.
+        """Send as many of the messages, in order, as credit, window and frame size allow now. The octets equal those of single
+        `send` calls, at a fraction of the cost.
         """
         if not self.can_send:
             return []
@@ -178,7 +175,6 @@ class Sender(Link):
         return sent
 
     def _alike(self, tags: Sequence[bytes], payloads: Sequence[bytes], largest: int, around: int) -> bool:
-        """Return True if the transfers differ only in id, tag and payload: all fit, and the tags are new and of one size."""
         count, width = len(tags), len(tags[0])
         return (
             0 < width <= 32
@@ -232,7 +228,7 @@ class Sender(Link):
         return True
 
     def drained(self) -> None:
-        """Use up the remaining credit, and report that to the receiver (2.6.7). Does nothing unless it asked to drain."""
+        """Use up the remaining credit, if the receiver has asked to drain, and report that (2.6.7)."""
         if not self.drain or self.incomplete is not None:
             return
         self.delivery_count = serial.add(self.delivery_count, self.link_credit)

@@ -44,10 +44,7 @@ _IN_ERROR = frozenset({LinkState.ERRORED, LinkState.VIOLATED, LinkState.VIOLATED
 
 
 class Session:
-    """A session, made by `Connection.begin` or carried by the event of the peer's begin.
-
-    `incoming` and `outgoing` hold the unsettled deliveries, by delivery id.
-    """
+    """A session. `incoming` and `outgoing` hold the unsettled deliveries, by delivery id."""
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
         self.connection = connection
@@ -83,7 +80,6 @@ class Session:
     # --- our side
 
     def begin(self) -> None:
-        """Send our begin, as the first or as the answer. If the peer has made an error meanwhile, an end follows."""
         state = states.advance(states.SESSION, self.state, "s:begin")
         begin = Begin(
             remote_channel=self.remote_channel,
@@ -118,10 +114,8 @@ class Session:
     def dispose(
         self, deliveries: Sequence[Delivery], state: DeliveryState | None = None, *, settled: bool = True, batchable: bool = False
     ) -> None:
-        """Send the state of deliveries, all of one direction. Neighbours share a frame.
-
-        With `settled` the session forgets them. Raises LocalProtocolError for a settled delivery, or one that the sender has to
-        settle first (receiver-settle-mode second).
+        """Send the state of deliveries, all of one direction. Neighbours share a frame. Raises LocalProtocolError for a settled
+        delivery, or one that the sender has to settle first (receiver-settle-mode second).
         """
         role = deliveries[0].link.role if deliveries else RECEIVER
         for delivery in deliveries:
@@ -149,9 +143,7 @@ class Session:
             self.settle(deliveries, role)
 
     def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
-        """Settle received deliveries, in blocks or single, by the first and the last delivery id of each range. The outcome has
-        no fields.
-        """
+        """Settle received deliveries, in blocks or single, with an outcome without fields."""
         states.advance(states.SESSION, self.state, "s:frame")
         frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
         if frames is None:
@@ -200,7 +192,6 @@ class Session:
         self.count_outgoing()
 
     def take_delivery_id(self, number: int) -> None:
-        """Record the id of a delivery that begins. Ids of a session only increase."""
         if not self.is_next_delivery_id(number):
             raise FieldError(f"delivery-id {number} after {self.last_delivery_id}", Scope.SESSION)
         self.last_delivery_id = number
@@ -214,7 +205,6 @@ class Session:
         self._counted = count
 
     def settle(self, deliveries: Iterable[Delivery], role: bool) -> None:
-        """Forget deliveries of one direction that either end has settled."""
         mine = self.outgoing if role == SENDER else self.incoming
         for delivery in deliveries:
             number, tag, unsettled = delivery.id, delivery.tag, delivery.link.unsettled
@@ -269,7 +259,6 @@ class Session:
         return reported
 
     def violated(self, error: RemoteProtocolError) -> events.Event:
-        """Discard the peer's input from now on, because of its error (2.5.4). The answer is an end."""
         self.state = states.advance(states.SESSION, self.state, "r:error")
         if self.state is SessionState.DISCARDING:  # our end was sent before
             self._leave(self.state)
@@ -327,8 +316,8 @@ class Session:
     def is_usable(self, link: Link) -> bool:
         """Return False if input for the link is dropped: we have closed it, or will because of the peer's error.
 
-        A link that we have only detached still receives until the peer has also detached. Otherwise transfers on their way would
-        be lost, and both ends would assume that the receiver has them.
+        A link that we have only detached still receives until the peer has also detached. Otherwise both ends would assume that
+        the receiver has the transfers on their way.
         """
         if link.state is LinkState.ERRORED and not self.settings.errant_link_ends_session:
             return False
@@ -347,7 +336,6 @@ class Session:
         self.remote_outgoing_window = max(0, self.remote_outgoing_window - count)
 
     def renew_window(self) -> None:
-        """Renew our window with a flow when half of it is used."""
         if self.incoming_window <= self.settings.incoming_window // 2 and self.may_send:
             self._unannounced += self.settings.incoming_window - self.incoming_window
             self.incoming_window = self.settings.incoming_window

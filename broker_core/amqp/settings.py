@@ -20,20 +20,17 @@ class Role(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """Settings of our end of a connection.
+    """Settings of our end of a connection. Sizes are in octets.
 
-    - `max_frame_size`: octets of a frame that we accept (512 at least); `first_frame_size`: before the peer's open;
-      `sasl_frame_size`: inside SASL (both 512 in the specification; some clients need more).
-    - `channel_max`, `handle_max`: the highest numbers, one less than the limit of channels and handles.
-    - `idle_time_out`: milliseconds, sent to the peer; we give up after twice that (2.4.5). `min_remote_idle_time_out`:
-      milliseconds; a peer that asks for less is refused.
-    - `incoming_window`, `outgoing_window`: transfer frames per session; a flow renews the incoming one when half of it is used.
-    - `max_message_size`: octets of a delivery on a link that sets no other limit, 0 for any. `max_unfinished_size`: octets of
-      incomplete deliveries, over all links, 0 for any; the link that exceeds it is detached.
-    - `answers_violations`: answer an error of the peer when it is read, or after our own open, begin or attach. False leaves
-      the moment to the application (`Connection.answer`), which may have earlier frames to answer first.
-    - `errant_link_ends_session`: input for a link that we detached with an error ends the session (2.6.5). False drops it, for
-      peers whose transfers were on their way.
+    `first_frame_size` is for frames before the peer's open and `sasl_frame_size` for frames inside SASL (both 512 in the
+    specification; some clients need more). `channel_max` and `handle_max` are the highest numbers. `idle_time_out` is in
+    milliseconds; a peer that asks for less than `min_remote_idle_time_out` is refused. The windows are in transfer frames per
+    session. `max_message_size` is the limit of a delivery on a link that sets no other, `max_unfinished_size` that of incomplete
+    deliveries, over all links; 0 is no limit.
+
+    If `answers_violations` is False, the application chooses the moment of the answer to an error (`Connection.answer`): it may
+    have earlier frames to answer first. If `errant_link_ends_session` is False, input for a link that we detached with an error
+    is dropped instead (2.6.5), for peers whose transfers were on their way.
     """
 
     container_id: str

@@ -221,7 +221,6 @@ _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[
 
 
 def advance(table: _Table[_Some], state: _Some, action: str) -> _Some:
-    """Return the state after `action`. Raises LocalProtocolError or RemoteProtocolError for a missing entry."""
     following = table[state].get(action)
     if following is not None:
         return following

@@ -13,15 +13,13 @@ LOCAL_TRANSACTIONS = "amqp:local-transactions"
 MULTI_TXNS_PER_SSN = "amqp:multi-txns-per-ssn"
 MULTI_SSNS_PER_TXN = "amqp:multi-ssns-per-txn"
 
-TXN_ID = "txn-id"
-"""The key of a flow's properties that asks for transactional acquisition (4.4.3)."""
+TXN_ID = "txn-id"  # property of a flow that asks for transactional acquisition (4.4.3)
 
 
 class Coordinated:
     """Open transactions of a coordinator on a connection, and the number of messages and outcomes in which the peer names them.
 
-    A frame is counted before its link or session can refuse or drop it. So a coordinator can compare this number with its own and
-    detect lost work.
+    A frame is counted before its link or session can refuse or drop it, so a coordinator can detect lost work.
     """
 
     __slots__ = ("_named", "_open", "period")

@@ -114,7 +114,7 @@ class Timestamp(_Integer):
 
 
 class Float(_Named, float):
-    """A binary32 number of IEEE 754. The value is rounded to 32 bits when it is made, so it equals the sent one."""
+    """A binary32 number of IEEE 754, rounded to 32 bits when it is made, so it equals the sent one."""
 
     __slots__ = ()
 
@@ -174,8 +174,8 @@ class Decimal128(_Opaque):
 
 
 class Pairs(_Named, tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold, as pairs in the order of the wire. Its keys are equal or unhashable in Python, or they are
-    many (`decoder.MAX_HASHED`), with hashes that a peer can choose.
+    """A map that a dict cannot hold, as pairs in the order of the wire: its keys are equal or unhashable in Python, or too many
+    (`decoder.MAX_HASHED`) with hashes that a peer can choose.
     """
 
     __slots__ = ()
@@ -194,10 +194,8 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of values of one type (1.6.24).
-
-    `kind` is the element type's AMQP name ("symbol", "uint", "list", …). `descriptors` is empty, or contains the descriptors of
-    every element, the outermost first.
+    """An array of values of one type (1.6.24). `kind` is that type's AMQP name. `descriptors` are those of every element, the
+    outermost first.
     """
 
     kind: str
@@ -205,5 +203,4 @@ class Array:
     descriptors: tuple[Any, ...] = field(default=())
 
 
-Value = Any
-"""Any value of the table above. A recursive alias would not help a type checker: every field accepts `Any`."""
+Value = Any  # a recursive alias would not help a type checker: every field accepts `Any`

@@ -70,7 +70,6 @@ class Credentials:
 
     @property
     def certificates(self) -> bool:
-        """True if a part of the credentials needs TLS."""
         return self.ca is not None or self.cert is not None
 
     def tls_context(self) -> ssl.SSLContext:
@@ -91,7 +90,6 @@ class Credentials:
             raise InvalidRequest(refusal) from error
 
     def authorization(self) -> str | None:
-        """Return the HTTP header for user and password."""
         if self.user is None:
             return None
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()

@@ -65,7 +65,6 @@ class Foreign:
 
 
 def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
-    """Return the Flight endpoint, as `look` does. Raises NoPenstock for another broker."""
     endpoint = look(url, credentials, timeout_s)
     if isinstance(endpoint, Foreign):
         raise NoPenstock(
@@ -76,12 +75,9 @@ def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
 
 
 def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | Foreign:
-    """Log in at `amqp://` or `amqps://` and return the kind of broker. Raises the errors of `client.amqp.connect`, and LessSafe."""
+    """Log in and return the kind of broker. Raises LessSafe and the errors of `client.amqp.connect`."""
     client = executor_modules.module("client.amqp")
-    with (
-        executor_modules.own_errors(),
-        client.login(url, credentials, timeout_s=timeout_s) as connection,
-    ):
+    with executor_modules.own_errors(), client.login(url, credentials, timeout_s=timeout_s) as connection:
         host, properties = connection.host, dict(connection.remote_properties)
     return endpoint_of(url, host, properties)
 

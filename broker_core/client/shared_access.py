@@ -21,10 +21,6 @@ TOKEN_S = 3600
 MAX_CONNECTION_STRING = 4096
 
 _FORM = "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, and perhaps ;EntityPath=QUEUE"
-_ENDPOINT, _NAME, _KEY, _ENTITY, _EMULATOR = (
-    *("endpoint", "sharedaccesskeyname", "sharedaccesskey"),
-    *("entitypath", "usedevelopmentemulator"),
-)
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,6 @@ class SharedAccess:
     token_s: int = TOKEN_S
 
     def audience(self, address: str) -> str:
-        """Return the resource that a token for this address names."""
         return f"sb://{self.host}/{address}"
 
     def token(self, address: str, expiry: int) -> str:
@@ -68,14 +63,15 @@ def parse(text: str) -> ConnectionString:
         if not equals or name in parts:
             raise InvalidRequest(f"the connection string has a part without NAME=VALUE, or one twice; it must be {_FORM}")
         parts[name] = value.strip()
-    for name, called in ((_ENDPOINT, "Endpoint"), (_NAME, "SharedAccessKeyName"), (_KEY, "SharedAccessKey")):
-        if not parts.get(name):
-            raise InvalidRequest(f"the connection string has no {called}; it must be {_FORM}")
-    host, port = _host_and_port(parts[_ENDPOINT])
-    emulator = parts.get(_EMULATOR, "").lower() == "true"
+    for name in ("Endpoint", "SharedAccessKeyName", "SharedAccessKey"):
+        if not parts.get(name.lower()):
+            raise InvalidRequest(f"the connection string has no {name}; it must be {_FORM}")
+    host, port = _host_and_port(parts["endpoint"])
+    emulator = parts.get("usedevelopmentemulator", "").lower() == "true"
     bracketed = f"[{host}]" if ":" in host else host
     url = f"{'amqp' if emulator else 'amqps'}://{bracketed}" + (f":{port}" if port else "")
-    return ConnectionString(url, SharedAccess(host, parts[_NAME], parts[_KEY]), parts.get(_ENTITY) or None)
+    access = SharedAccess(host, parts["sharedaccesskeyname"], parts["sharedaccesskey"])
+    return ConnectionString(url, access, parts.get("entitypath") or None)
 
 
 def _host_and_port(endpoint: str) -> tuple[str, int | None]:

@@ -62,7 +62,6 @@ class Steps:
         return asked
 
     def wait(self, *begun: Future[Any]) -> None:
-        """Wait until one of these steps has ended. Raises PeerError as `take` does."""
         if not wait(begun, self._seconds, FIRST_COMPLETED).done:
             self.stuck = True
             raise silent(self._url, self._seconds)

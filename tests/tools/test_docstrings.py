@@ -37,8 +37,7 @@ INTERNAL = {
     "Producer": "wait_until detach attach resend lost roll_back fail",
     "Receiver": "on_event",
     "Sender": "on_event on_outcome",
-    "Session": "check current transaction_id is_current mark_rollback_only next_number acknowledge accept_if_held forget_producer"
-    " flush dispose drain attach lost",
+    "Session": "check current transaction_id is_current accept_if_held flush dispose drain attach lost",
 }
 #: Classes that a user makes by calling them; the others come out of a call.
 MADE_BY_USERS = {"Backoff", "Broker", "Header", "InProcessBroker", "Message", "Properties"}

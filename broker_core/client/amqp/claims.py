@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ... import amqp, errors
 from ...amqp import Accepted, Message, decode_message, events
 from ...amqp.performatives import Properties
 from ...amqp.types import Timestamp
+from ..shared_access import SharedAccess
 from .links import ClientLink, LinkConnection
 
 NODE = "$cbs"
@@ -26,20 +27,6 @@ AGAIN_S = 10.0
 MAX_ADDRESSES = 256
 #: Credit for answers: one comes for each request, and at most one request is open for each address.
 ANSWERS = 2 * MAX_ADDRESSES
-
-
-class SignsTokens(Protocol):
-    """The key of a connection; `client.shared_access.SharedAccess` is one."""
-
-    @property
-    def token_s(self) -> int:
-        """Seconds until a token ends."""
-
-    def audience(self, address: str) -> str:
-        """Return the resource that a token for this address names."""
-
-    def token(self, address: str, expiry: int) -> str:
-        """Sign a token that ends at `expiry`, in seconds since 1970."""
 
 
 class _Requests(ClientLink):
@@ -92,7 +79,7 @@ class _Token(NamedTuple):
 class Claims:
     """Tokens of one connection. Its calls raise the broker's refusal: Unauthenticated, NotFound, PeerError."""
 
-    def __init__(self, connection: LinkConnection, session: amqp.Session, key: SignsTokens) -> None:
+    def __init__(self, connection: LinkConnection, session: amqp.Session, key: SharedAccess) -> None:
         self._connection = connection
         self._session = session
         self._key = key
@@ -105,7 +92,6 @@ class Claims:
         self._failure: errors.PenstockError | None = None
 
     def admit(self, address: str) -> None:
-        """Put a token for an address, unless it has one. Returns when the broker has accepted it."""
         if address in self._ends:
             return
         if len(self._due) >= MAX_ADDRESSES:
@@ -114,7 +100,7 @@ class Claims:
         self._connection.wait_until(lambda: self._admitted(address), f"it does not answer a token for {address!r}")
 
     def renew(self, now: float) -> float | None:
-        """Put the tokens that are due. Return the seconds until the next one is, or None. The answers come in later steps."""
+        """Put the tokens that are due. Return the seconds until the next one is, or None."""
         if self._opening or self._links is None:
             return None
         self._check()
@@ -125,7 +111,7 @@ class Claims:
         return min((due - now for due in self._due.values()), default=None)
 
     def _open_links(self) -> tuple[_Requests, _Answers]:
-        """Return the links, with credit. They are opened again if the broker has ended them, as it may if they are idle."""
+        """Return the links, with credit. The broker may have ended them while they were idle."""
         self._opening = True  # the steps that wait for the links renew no tokens
         try:
             if self._links is None or any(link.failure is not None for link in self._links):
@@ -184,5 +170,4 @@ class Claims:
 
 
 def _property(properties: Any, name: str) -> Any:
-    """Return a property by its standard name or, as some peers write it, with underscores."""
     return properties.get(name, properties.get(name.replace("-", "_")))

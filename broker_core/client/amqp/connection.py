@@ -185,7 +185,7 @@ class Connection:
 
     @property
     def session(self) -> amqp.Session:
-        """The session that the links of this connection share; it begins with the first link."""
+        """The session that all links share; it begins with the first link."""
         self.check()
         if self._session is None:
             self._session = self.begin()
@@ -198,7 +198,7 @@ class Connection:
             raise errors.ResourceLimit(f"{self.name} takes no more sessions on one connection: {error}") from error
 
     def end(self, session: amqp.Session) -> None:
-        """End a session without waiting for the broker. If it has not answered the begin yet, its answer is followed by the end."""
+        """End a session without waiting for the broker, which may not have answered the begin yet."""
         self._ended.add(session)
         if session.state is not SessionState.BEGIN_SENT:
             with suppress(amqp.ProtocolError):  # the connection is ending
@@ -220,7 +220,6 @@ class Connection:
             raise self.failure
 
     def fail(self, error: errors.PenstockError) -> errors.PenstockError:
-        """End this connection with an error; return the first one that ended it."""
         if self.failure is None:
             self.failure = error
         return self.failure
@@ -230,7 +229,12 @@ class Connection:
         now = time.monotonic()
         timeout_s = self._renew_claims(now, timeout_s)
         due = self._machine.next_tick(now)
-        data = self._exchange(timeout_s if due is None else min(timeout_s, max(0.0, due - now)))
+        self.check()
+        try:
+            self.flush()
+            data = self._transport.read(timeout_s if due is None else min(timeout_s, max(0.0, due - now)))
+        except errors.PenstockError as error:
+            raise self.fail(error) from None
         now = time.monotonic()
         news: list[events.Event] = []
         if data:
@@ -249,7 +253,6 @@ class Connection:
         return data is not None
 
     def _renew_claims(self, now: float, timeout_s: float) -> float:
-        """Put the tokens that are due. Return the time limit of this step, which ends before the next token is due."""
         if self.claims is None or self.failure is not None or self.closing:
             return timeout_s
         try:
@@ -269,7 +272,6 @@ class Connection:
             self.step(left)
 
     def flush(self) -> None:
-        """Write as much as the socket takes now; the next step writes the rest."""
         if not self._transport.congested:
             data = self._machine.data_to_send()
             if data:
@@ -277,16 +279,7 @@ class Connection:
 
     @property
     def congested(self) -> bool:
-        """True while octets wait for the socket. A sender then waits before it makes more."""
         return self._transport.congested
-
-    def _exchange(self, timeout_s: float) -> bytes | None:
-        self.check()
-        try:
-            self.flush()
-            return self._transport.read(timeout_s)
-        except errors.PenstockError as error:
-            raise self.fail(error) from None
 
     # --- events
 
@@ -366,7 +359,6 @@ class Connection:
     # --- open and close
 
     def open(self) -> None:
-        """Shake hands: SASL, then the two open frames."""
         self.wait_until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
         self._machine.credit_overrun = RABBITMQ_OVERRUN if self.is_rabbitmq_3 else 0
 
@@ -384,7 +376,6 @@ class Connection:
             self.disconnect()
 
     def start_close(self) -> None:
-        """Send the close frame, unless the connection has failed or is closing already. The answer comes in a later step."""
         was_closing, self.closing = self.closing, True
         if not was_closing and self.failure is None:
             self._machine.close()

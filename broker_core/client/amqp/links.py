@@ -23,24 +23,18 @@ class LinkConnection(Protocol):
     links: dict[amqp.Link, ClientLink]
 
     @property
-    def is_penstock(self) -> bool:
-        """True if the broker is Penstock."""
+    def is_penstock(self) -> bool: ...
 
     @property
-    def congested(self) -> bool:
-        """True while octets wait for the socket."""
+    def congested(self) -> bool: ...
 
-    def new_link_name(self) -> str:
-        """Return a link name that no other link of this connection has."""
+    def new_link_name(self) -> str: ...
 
-    def check(self) -> None:
-        """Raise the error that ended this connection, if there is one."""
+    def check(self) -> None: ...
 
-    def flush(self) -> None:
-        """Write the frames that are ready."""
+    def flush(self) -> None: ...
 
-    def wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
-        """Wait until `done()`. After `limit_s` or the time limit, raise NoAnswer, whose text contains `problem`."""
+    def wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None: ...
 
 
 class ClientLink:

@@ -44,8 +44,7 @@ class SteppedConnection(LinkConnection, Protocol):
 
     timeout_s: float
 
-    def step(self, timeout_s: float) -> bool:
-        """Write the frames that are ready, then read for at most `timeout_s`. Raises the connection's failure."""
+    def step(self, timeout_s: float) -> bool: ...
 
 
 class ReceivingLink(ClientLink):

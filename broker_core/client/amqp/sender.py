@@ -91,7 +91,6 @@ class Sender(ClientLink):
         return not self.connection.congested
 
     def _send_one(self, tag: bytes, payload: bytes) -> int:
-        """Send a message that is larger than a frame, as fast as the session's window takes its frames."""
         try:
             self.link.send(tag, payload)
         except LocalProtocolError as error:

@@ -51,11 +51,11 @@ class ClientSocket:
 
     @property
     def pending(self) -> bool:
-        """True while octets wait inside TLS, where a poll of the descriptor does not see them."""
+        """True while octets wait inside TLS, where a poll does not see them."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def write(self, data: bytes) -> None:
-        """Write as much as the socket takes now; the rest waits here. Must not be called while `congested`."""
+        """Write as much as the socket takes now. Must not be called while `congested`."""
         assert not self._unwritten
         self._unwritten = memoryview(data)
         self._write_pending()
@@ -72,7 +72,6 @@ class ClientSocket:
             raise self._gone(self._alert_before(error)) from error
 
     def _alert_before(self, error: OSError) -> OSError:
-        """Return the alert that the peer sent before it closed, if there is one; otherwise the error of the write."""
         if not self.has_read and isinstance(self._socket, ssl.SSLSocket):
             try:
                 self._socket.recv(1)
@@ -107,15 +106,12 @@ class ClientSocket:
         data = self._read_now()
         if data is not None:
             return data
-        ready = self._poll_once(timeout_s)
-        if ready & select.POLLOUT:
-            self._write_pending()
-        return self._read_now() if ready & ~select.POLLOUT else None
-
-    def _poll_once(self, timeout_s: float) -> int:
         self._poll.modify(self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._unwritten else 0))
         ready = self._poll.poll(max(0.0, timeout_s) * 1000)
-        return ready[0][1] if ready else 0
+        event = ready[0][1] if ready else 0
+        if event & select.POLLOUT:
+            self._write_pending()
+        return self._read_now() if event & ~select.POLLOUT else None
 
     def _read_now(self) -> bytes | None:
         chunks: list[bytes] = []
@@ -147,7 +143,7 @@ class ClientSocket:
 
 
 def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> ClientSocket:
-    """Connect, with a TLS handshake if `tls` is set. Raises PeerError, or WrongPort if the server has no TLS."""
+    """Connect, with a TLS handshake if `tls` is set."""
     try:
         sock = socket.create_connection((address.host, address.port), timeout_s)
     except OSError as error:

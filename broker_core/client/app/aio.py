@@ -216,7 +216,6 @@ class AsyncQueue:
 
 
 def _wakes(consumer: Consumer) -> asyncio.Event:
-    """Return an event of this loop that is set when messages have come or the consumer has ended."""
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:

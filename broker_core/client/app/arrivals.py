@@ -32,7 +32,6 @@ class Arrivals(Generic[K, V]):
         queue += items
 
     def take(self) -> tuple[K, V] | None:
-        """Remove and return the next item, from the link whose turn it is; None if the queue is empty."""
         if not self._turns:
             return None
         link = self._turns.popleft()
@@ -45,7 +44,6 @@ class Arrivals(Generic[K, V]):
         return link, item
 
     def clear(self) -> list[V]:
-        """Remove and return all items. Items of one link stay in order."""
         items = [item for queue in self._waiting.values() for item in queue]
         self._waiting.clear()
         self._turns.clear()

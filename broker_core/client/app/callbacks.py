@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -64,19 +63,16 @@ class Callbacks(SerialExecutor):
         if self._outcomes:
             confirmation = self._outcomes.popleft()
             assert confirmation.callback is not None
-            return partial(self._call_with_outcome, confirmation.callback, confirmation)
+            return partial(self._call, partial(confirmation.callback, confirmation))
         consumers = self._session.consumers
         for index, consumer in enumerate(consumers):
             if consumer.callback is not None and not consumer.closed and (message := consumer.take()) is not None:
                 consumers.append(consumers.pop(index))  # next time the other consumers come first
-                return partial(self._call_with_message, consumer.callback, message)
+                return partial(self._call_with_message, partial(consumer.callback, message), message)
         return None
 
-    def _call_with_outcome(self, callback: Callable[[Confirmation], None], confirmation: Confirmation) -> None:
-        self._call(partial(callback, confirmation))
-
-    def _call_with_message(self, callback: Callable[[ReceivedMessage], None], message: ReceivedMessage) -> None:
-        good = self._call(partial(callback, message))
+    def _call_with_message(self, callback: Task, message: ReceivedMessage) -> None:
+        good = self._call(callback)
         with self._session.changed:
             (self._session.ledger.processed if good else self._session.ledger.failed)(message)
 

@@ -77,13 +77,18 @@ def composed(
         if json is not NOTHING or any(value is not None for value in fields):
             raise errors.InvalidRequest("a whole Message is sent as it is: set its fields in the Message")
         return body
-    _check_body(body)
+    if not isinstance(body, (bytes, str, type(None))):  # AMQP could encode a dict, but a reader of JSON could not read it
+        kind = type(body).__name__
+        raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
     if json is not NOTHING:
         if body is not None:
             raise errors.InvalidRequest("a message has a body or json, not both")
         body, content_type = _json_octets(json), content_type or JSON
     message = _with_body(body)
-    message.header = _header(durable, priority, _milliseconds("ttl", ttl, 1 << 32))
+    if priority is not None and not 0 <= priority <= 9:
+        raise errors.InvalidRequest(f"priority is 0 to 9, not {priority}")
+    ttl_ms = _milliseconds("ttl", ttl, 1 << 32)
+    message.header = Header(durable=durable, priority=4 if priority is None else priority, ttl=ttl_ms)
     delay_ms = _milliseconds("delay", delay, MAX_MILLISECONDS)
     message.message_annotations = None if delay_ms is None else {DELIVERY_DELAY: Long(delay_ms)}
     message.properties = Properties(
@@ -130,21 +135,6 @@ def encoded(
 
 def _with_body(body: bytes | str | None) -> Message:
     return Message(data=[body]) if isinstance(body, bytes) else Message(value=body, has_value=True)
-
-
-def _header(durable: bool, priority: int | None, ttl: int | None) -> Header:
-    if priority is None:
-        return Header(durable=durable, ttl=ttl)
-    if not 0 <= priority <= 9:
-        raise errors.InvalidRequest(f"priority is 0 to 9, not {priority}")
-    return Header(durable=durable, priority=priority, ttl=ttl)
-
-
-def _check_body(body: object) -> None:
-    """Refuse a dict and the like: AMQP could encode it, but a reader of JSON could not read it."""
-    if not isinstance(body, (bytes, str, type(None))):
-        kind = type(body).__name__
-        raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
 
 
 def _json_octets(value: Any) -> bytes:

@@ -17,7 +17,7 @@ from .executors import Pool
 from .modes import AcknowledgeMode
 from .producer_pool import ProducerPool
 from .queues import Queue
-from .server import ServerConnection, to_penstock_error
+from .server import ServerConnection, to_penstock_error, unless_failed
 from .servers import Environment, Servers
 from .session import Session
 
@@ -156,23 +156,15 @@ class Connection:
     # --- for its parts, under the lock
 
     def check(self) -> None:
-        """Raise the final error of this connection, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until `done()`, over reconnects; return False after `timeout_s`. Raises the final error of this connection."""
-
-        def met() -> bool:
-            if done():
-                return True
-            self.check()
-            return False
-
-        return self.changed.wait_for(met, timeout_s)
+        """Wait until `done()`, over reconnects; return False after `timeout_s`."""
+        return self.changed.wait_for(unless_failed(done, self.check), timeout_s)
 
     def current_server(self) -> ServerConnection:
-        """Return the server in use. During a reconnect, wait for one. Raises PeerError after the time limit."""
+        """Return the server in use. During a reconnect, wait for one."""
         if not self.wait_for(lambda: self._server is not None, self.timeout_s):
             raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {self._servers}")
         assert self._server is not None
@@ -215,7 +207,6 @@ class Connection:
     # --- connecting
 
     def open(self) -> None:
-        """Connect for the first time. Raises the last server's error if none answers."""
         self._use(*self._servers.first())
 
     def _use(self, connection: amqp.Connection, url: str) -> None:
@@ -243,7 +234,7 @@ class Connection:
             raise
 
     def _run_timers(self) -> float | None:
-        """Send due acknowledgements and waiting messages, after each step of the pump. Return the seconds until more are due."""
+        """Send due acknowledgements and waiting messages. Return the seconds until more are due."""
         now = self.clock()
         left = []
         for session in self._sessions:

@@ -15,6 +15,7 @@ from .arrivals import Arrivals
 from .modes import AcknowledgeMode, PendingAcknowledgements
 from .pull import pull
 from .received import UNDELIVERABLE_HERE, ReceivedMessage, expiry_ms
+from .server import unless_failed
 from .source_link import SourceLink, SourceOptions
 
 if TYPE_CHECKING:
@@ -123,21 +124,16 @@ class Consumer:
             raise errors.InvalidRequest(f"this consumer of {', '.join(self.addresses)} is closed")
 
     def wait_for(self, done: Callable[[], bool], deadline: float | None) -> bool:
-        """Wait until `done()`, over reconnects; return False at `deadline`. Raises the error that ended this consumer."""
-
-        def met() -> bool:
-            if done():
-                return True
-            if self._failure is not None:
-                raise self._failure
-            self._check_usable()
-            return False
-
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        return self.session.connection.wait_for(met, left)
+        return self.session.connection.wait_for(unless_failed(done, self._check), left)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._check_usable()
 
     def take(self) -> ReceivedMessage | None:
-        """Return the next waiting message that has not expired, and enter it in the session's ledger; None without one.
+        """Return the next waiting message that has not expired; None without one.
 
         Credit is renewed before a message is taken, not after: while the application is busy with a message, the broker must not
         send one that another consumer could take.
@@ -162,7 +158,6 @@ class Consumer:
                 link.renew(self.arrivals.waiting(link))
 
     def _unexpired(self, link: SourceLink, delivery: Delivery, arrived_ms: int) -> ReceivedMessage | None:
-        """Return the message of a delivery; None if the broker has revoked it, or it is unreadable or expired."""
         if delivery.remote_settled and not delivery.settled:
             return None
         message = self._decoded(link, delivery)
@@ -177,12 +172,11 @@ class Consumer:
 
     @property
     def _keeps_unsettled(self) -> bool:
-        """True unless the client itself settles a message before the application has it."""
         return self.callback is not None or self.session.mode is not AcknowledgeMode.AUTO
 
     def _decoded(self, link: SourceLink, delivery: Delivery) -> ReceivedMessage | None:
         session = self.session
-        number = session.next_number()
+        number = next(session.numbers)
         try:
             decoded = decode_message(delivery.payload, most=MAX_SECTIONS_READ)
             return ReceivedMessage(self, delivery, decoded, link.address, number)
@@ -205,17 +199,13 @@ class Consumer:
                 self.links.clear()
                 raise
             self.links.append(link)
-            self._keep_hint(address, link.hint)
+            if link.hint is not None and address not in self.hints:  # a reconnect brings it again
+                self.hints[address] = link.hint
+                _LOG.warning("consumer of %r: %s", address, link.hint)
         self._renew_credit()
         session.flush()
 
-    def _keep_hint(self, address: str, hint: str | None) -> None:
-        if hint is not None and address not in self.hints:  # a reconnect brings it again
-            self.hints[address] = hint
-            _LOG.warning("consumer of %r: %s", address, hint)
-
     def lost(self) -> None:
-        """Forget the links and all waiting messages after the loss of the connection: the broker delivers them again."""
         self.links.clear()
         self.arrivals.clear()
         self.acknowledgements.take()
@@ -227,7 +217,6 @@ class Consumer:
         self.wake()
 
     def wake(self) -> None:
-        """Call `on_arrival`, for an application that waits outside this client."""
         if self.on_arrival is not None:
             self.on_arrival()
 

@@ -25,7 +25,6 @@ _Mode = AcknowledgeMode
 
 
 def revoked(message: ReceivedMessage) -> errors.PeerError | None:
-    """Return the error for a delivery that can no longer be settled, or None."""
     if message.delivery.remote_settled or message.delivery.link.state is not LinkState.ATTACHED:
         return errors.PeerError(f"the broker has taken {message!r} back, or its link has ended: it is delivered again")
     return None
@@ -51,12 +50,10 @@ class Ledger:
             self.unsettled[message.number] = message
 
     def processed(self, message: ReceivedMessage) -> None:
-        """Acknowledge automatically: `receive` has returned the message, or its callback has returned."""
         if message.number in self.unsettled and self._mode.automatic:
             self._gather(message, ACCEPTED)
 
     def failed(self, message: ReceivedMessage) -> None:
-        """Return a message to its queue after its callback has raised, in the modes that acknowledge automatically."""
         if message.number in self.unsettled and self._mode.automatic:
             self._settle([message], failed(message))
 
@@ -66,7 +63,6 @@ class Ledger:
             self._gather(message, EXPIRED_HERE)
 
     def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        """Apply the application's outcome. Raises the errors of `ReceivedMessage.acknowledge`."""
         if message.number not in self.unsettled:
             self._check_settled(message, outcome)
         elif self._mode is _Mode.TRANSACTED:
@@ -117,7 +113,6 @@ class Ledger:
         self._detach_closed_consumers()
 
     def settled(self, messages: list[ReceivedMessage]) -> None:
-        """Remove messages whose transaction has committed."""
         for message in messages:
             self.unsettled.pop(message.number, None)
             message.outcome = message.commit_outcome
@@ -151,7 +146,6 @@ class Ledger:
         session.flush()
 
     def _requeue(self, consumers: Iterable[Consumer], *, unsettled: bool = True) -> None:
-        """Return the waiting messages of consumers, and with `unsettled` every unsettled message, in delivery order."""
         returned: list[tuple[Delivery, Any]] = []
         if unsettled:
             returned = [(message.delivery, FAILED) for message in self.unsettled.values()]

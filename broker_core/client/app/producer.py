@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ... import errors
@@ -17,6 +18,7 @@ from ...amqp import Accepted
 from ...amqp.performatives import TransactionalState
 from ..amqp import failures
 from .composing import Sendable, encoded
+from .server import unless_failed
 from .target_link import TargetLink, TooLarge
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 WINDOW_OCTETS = 1024 * 1024
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Confirmation:
     """Outcome of one message that was sent, made by `Producer.send`.
 
@@ -34,23 +37,13 @@ class Confirmation:
         error: Error of a refusal; None without one.
     """
 
-    __slots__ = ("_producer", "awaited", "callback", "error", "outcome", "payload", "transaction")
-
-    def __init__(
-        self,
-        producer: Producer,
-        payload: bytes,
-        transaction: bytes | None,
-        awaited: bool,
-        callback: Callable[[Confirmation], None] | None,
-    ) -> None:
-        self._producer = producer
-        self.payload = payload
-        self.transaction = transaction
-        self.awaited = awaited  # a call waits for it now, and will raise its error
-        self.callback = callback
-        self.outcome: object | None = None
-        self.error: errors.PenstockError | None = None
+    _producer: Producer
+    payload: bytes
+    transaction: bytes | None
+    awaited: bool  # a call waits for it now, and will raise its error
+    callback: Callable[[Confirmation], None] | None
+    outcome: object | None = None
+    error: errors.PenstockError | None = None
 
     @property
     def done(self) -> bool:
@@ -199,16 +192,8 @@ class Producer:
         return self._link is not None and not self._to_resend and self._link.ready
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float | None, problem: str) -> None:
-        """Wait under the lock, over reconnects. Raises the error that ended this producer, or PeerError with `problem`."""
         limit = self._timeout_s if timeout_s is None else timeout_s
-
-        def met() -> bool:
-            if not done():
-                self.check()
-                return False
-            return True
-
-        if not self.session.connection.wait_for(met, limit):
+        if not self.session.connection.wait_for(unless_failed(done, self.check), limit):
             raise errors.PeerError(f"{problem} within the time limit; the broker may be overloaded, or out of disk or memory")
 
     @property
@@ -260,12 +245,13 @@ class Producer:
                 self.fail(errors.PeerError(f"this producer for {self.address!r} is closed"))
             if self._link is not None:
                 self._link.detach()
-            self.session.forget_producer(self)
+            if self in self.session.producers:
+                self.session.producers.remove(self)
 
     # --- for the session, under the lock
 
     def attach(self) -> None:
-        """Attach a link on the current connection. It sends the unconfirmed messages again, in order, before new ones."""
+        """Attach a link. It sends the unconfirmed messages again, in order, before new ones."""
         server, machine = self.session.server, self.session.machine
         assert server is not None
         assert machine is not None
@@ -275,7 +261,6 @@ class Producer:
         self.resend()
 
     def resend(self) -> None:
-        """Send again as many messages as credit allows now. Never waits."""
         while self._to_resend and self._link is not None and self._link.ready:
             sequence = self._to_resend.popleft()
             if sequence in self._unconfirmed:
@@ -287,13 +272,11 @@ class Producer:
                     self._report(confirmation, error)
 
     def lost(self, rolled_back: errors.PenstockError) -> None:
-        """Handle the loss of the connection: messages of a transaction end with it, the others are sent again."""
         self._link = None
         self._to_resend.clear()
         self.roll_back(rolled_back)
 
     def roll_back(self, error: errors.PenstockError) -> None:
-        """End the confirmations of a transaction's messages with `error`."""
         for sequence, confirmation in list(self._unconfirmed.items()):
             if confirmation.transaction is not None:
                 self._forget(sequence)
@@ -302,7 +285,6 @@ class Producer:
             self._unreported = None  # the rollback reports it
 
     def fail(self, error: errors.PenstockError) -> None:
-        """End the producer: every unconfirmed message gets `error`, and nothing can be sent any more."""
         self._failure = self._failure or error
         for sequence, confirmation in list(self._unconfirmed.items()):
             self._forget(sequence)
@@ -322,7 +304,7 @@ class Producer:
             if not confirmation.awaited and confirmation.callback is None:
                 self._unreported = self._unreported or error
             if confirmation.transaction is not None:
-                self.session.mark_rollback_only(error)
+                self.session.transaction.mark_rollback_only(error)
         if confirmation.callback is not None:
             self.session.callbacks.add_outcome(confirmation)
 

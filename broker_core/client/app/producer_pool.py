@@ -42,7 +42,6 @@ class ProducerPool:
 
     @contextmanager
     def producer(self, address: str) -> Iterator[Producer]:
-        """Lend a producer for an address. Raises the error of its attach."""
         idle: Producer | None = None
         with self._lock:
             use = self._uses.get(address)

@@ -180,11 +180,13 @@ class ReceivedMessage:
             PeerError: Its connection is lost, or the broker has revoked it. The broker delivers it again.
             InvalidRequest: It has another outcome already.
         """
-        self.consumer.session.acknowledge(self, outcome)
+        session = self.consumer.session
+        with session.changed:
+            session.ledger.acknowledge(self, outcome)
 
 
 def failed(message: ReceivedMessage) -> Modified:
-    """Return the outcome of a message whose callback has raised. It comes again after a wait, or after the queue's `retryDelay`."""
+    """Return the outcome of a message whose callback has raised."""
     after_ms = int(RETRIES.after(message.delivery_count + 1) * 1000)
     return Modified(delivery_failed=True, message_annotations={RETRY_DELAY: Long(after_ms)})
 

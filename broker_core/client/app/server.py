@@ -82,17 +82,9 @@ class ServerConnection:
         self._connection.check()
 
     def wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
-        """Wait until `done()`, while the pump reads. After the time limit, raise NoAnswer, whose text contains `problem`."""
         limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
         self.flush()
-
-        def met() -> bool:
-            if done():
-                return True
-            self.check()
-            return False
-
-        if not self._changed.wait_for(met, limit):
+        if not self._changed.wait_for(unless_failed(done, self.check), limit):
             raise no_answer(self.name, limit, problem)
 
     def flush(self) -> None:
@@ -105,7 +97,6 @@ class ServerConnection:
             self.wake()
 
     def wake(self) -> None:
-        """Wake the pump: it runs the timers and writes."""
         with suppress(OSError):  # full: it wakes anyway; closed: it has ended
             self._wake_writer.send(b"\0")
 
@@ -118,7 +109,6 @@ class ServerConnection:
         return self._connection.failure is not None
 
     def abandon(self, error: errors.PenstockError) -> None:
-        """End the connection: its server does not answer."""
         self._connection.fail(error)
         self.wake()
 
@@ -176,6 +166,18 @@ class ServerConnection:
             self.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def unless_failed(done: Callable[[], bool], check: Callable[[], None]) -> Callable[[], bool]:
+    """Return the condition `done`; while it is false, it raises the error of `check`, if there is one."""
+
+    def met() -> bool:
+        if not done():
+            check()
+            return False
+        return True
+
+    return met
 
 
 def to_penstock_error(error: Exception) -> errors.PenstockError:

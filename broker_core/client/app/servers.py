@@ -17,10 +17,6 @@ from .server import to_penstock_error
 _FINAL = (errors.Unauthenticated, errors.NotAllowed)
 
 
-def _wait(seconds: float, closing: threading.Event) -> None:
-    closing.wait(seconds)
-
-
 class Environment(NamedTuple):
     """Clocks and randomness of a connection, which tests replace. `clock` returns seconds, `wall` seconds since 1970, `random` a
     number from 0 to 1. `pause` waits for some seconds, or until the event is set.
@@ -29,7 +25,7 @@ class Environment(NamedTuple):
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     random: Callable[[], float] = randomness.random
-    pause: Callable[[float, threading.Event], object] = _wait
+    pause: Callable[[float, threading.Event], object] = lambda seconds, closing: closing.wait(seconds)
 
 
 class Servers:
@@ -47,7 +43,6 @@ class Servers:
         return ", ".join(self._urls)
 
     def first(self) -> tuple[Connection, str]:
-        """Connect to the first server that answers, with one attempt at each. Raises the last one's error."""
         for url in self._urls[:-1]:
             try:
                 return self._dial(url), url

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ... import amqp, errors
@@ -17,7 +18,7 @@ from .consumer import PREFETCH, Callback, Consumer
 from .ledger import Ledger
 from .modes import AcknowledgeMode
 from .producer import WINDOW_OCTETS, Producer
-from .received import ACCEPTED, Outcome, ReceivedMessage
+from .received import ACCEPTED, ReceivedMessage
 from .server import ServerConnection
 from .source_link import SourceLink, SourceOptions
 from .transactions import RolledBack, Transaction
@@ -30,6 +31,9 @@ class Session:
     """A session, made by `Connection.session`, for one thread at a time: its callbacks, or the application's own thread.
 
     A call that waits continues to wait over a reconnect. It raises the connection's failure once that is final.
+
+    Attributes:
+        closed: Whether it, or its connection, was closed.
     """
 
     def __init__(self, connection: Connection, mode: AcknowledgeMode) -> None:
@@ -43,9 +47,9 @@ class Session:
         self.producers: list[Producer] = []
         self.ledger = Ledger(self, mode)
         self.callbacks = Callbacks(self)
-        self._transaction = Transaction(self)
-        self._numbers = 0
-        self._closed = False
+        self.transaction = Transaction(self)
+        self.numbers = count(1)  # of received messages
+        self.closed = False
 
     # --- for the application
 
@@ -130,7 +134,7 @@ class Session:
         """
         with self.changed:
             self._check_transacted()
-            self._transaction.commit()
+            self.transaction.commit()
 
     def rollback(self) -> None:
         """Discard the sends; return the received messages. They come again, oldest first, with their delivery counted.
@@ -140,7 +144,7 @@ class Session:
         """
         with self.changed, self.callbacks.paused():
             self._check_transacted()
-            self._transaction.rollback()
+            self.transaction.rollback()
 
     def close(self, *, flush: bool = True) -> None:
         """Close the session, return its unacknowledged messages, roll back its transaction.
@@ -155,8 +159,8 @@ class Session:
         """
         try:
             with self.changed, self.callbacks.paused():
-                if not self._closed:
-                    self._closed = True
+                if not self.closed:
+                    self.closed = True
                     self._end(flush)
         finally:
             self.callbacks.run_outcomes()
@@ -164,25 +168,22 @@ class Session:
     def _end(self, flush: bool) -> None:
         try:
             if self.transacted:
-                self._transaction.rollback(resume=False)
+                self.transaction.rollback(resume=False)
             elif flush:
                 for producer in list(self.producers):
                     producer.flush()
         finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        with suppress(errors.PenstockError):
-            self.ledger.requeue_everything(resume=False)
-        for producer in list(self.producers):
-            producer.detach()
-        if self.server is not None and self.machine is not None:
-            self.server.end(self.machine)
-        self.server = self.machine = None
-        self.connection.forget(self)
-        for consumer in self.consumers:
-            consumer.wake()
-        self.changed.notify_all()
+            with suppress(errors.PenstockError):
+                self.ledger.requeue_everything(resume=False)
+            for producer in list(self.producers):
+                producer.detach()
+            if self.server is not None and self.machine is not None:
+                self.server.end(self.machine)
+            self.server = self.machine = None
+            self.connection.forget(self)
+            for consumer in self.consumers:
+                consumer.wake()
+            self.changed.notify_all()
 
     def __enter__(self) -> Session:
         return self
@@ -190,17 +191,11 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(flush=kind is None)
 
-    @property
-    def closed(self) -> bool:
-        """True after `close`, of the session or of its connection."""
-        return self._closed
-
     # --- for its parts, under the lock
 
     def check(self) -> None:
-        """Raise the connection's final error, or InvalidRequest after `close`."""
         self.connection.check()
-        if self._closed:
+        if self.closed:
             raise errors.InvalidRequest("this session is closed")
 
     def _check_transacted(self) -> None:
@@ -209,7 +204,6 @@ class Session:
             raise errors.InvalidRequest("this session has no transaction: make it with AcknowledgeMode.TRANSACTED")
 
     def _add(self, part: Consumer | Producer) -> None:
-        """Attach a producer or consumer, now and on each new connection."""
         with self.changed:
             self.check()
             self.connection.on_current_server(lambda server: self._attach_one(part))
@@ -224,51 +218,34 @@ class Session:
         part.attach()
 
     def current(self) -> tuple[ServerConnection, amqp.Session]:
-        """Return the current server and AMQP session; wait for them during a reconnect."""
         self.connection.current_server()
         assert self.server is not None
         assert self.machine is not None
         return self.server, self.machine
 
     def transaction_id(self) -> bytes:
-        """Return the id of the current transaction; declare one if needed. May wait, over reconnects."""
-        if self._transaction.id is None:
+        if self.transaction.id is None:
             self.connection.on_current_server(self._declare)
-        return self._transaction.declared()
+        return self.transaction.declared()
 
     def _declare(self, server: ServerConnection) -> None:
-        self._transaction.declared()
+        self.transaction.declared()
 
     def is_current(self, transaction: bytes | None) -> bool:
         """Return True until `transaction`, by its id, has ended. None stands for work outside transactions."""
-        return transaction is None or self._transaction.id == transaction
-
-    def mark_rollback_only(self, error: errors.PenstockError) -> None:
-        self._transaction.mark_rollback_only(error)
-
-    def next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-    def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        with self.changed:
-            self.ledger.acknowledge(message, outcome)
+        return transaction is None or self.transaction.id == transaction
 
     def accept_if_held(self, message: ReceivedMessage) -> None:
         """Accept a message, unless it was settled, or its connection was lost: then the broker delivers it again."""
         with self.changed, suppress(errors.PeerError):
             self.ledger.acknowledge(message, ACCEPTED)
 
-    def forget_producer(self, producer: Producer) -> None:
-        if producer in self.producers:
-            self.producers.remove(producer)
-
     def flush(self) -> None:
         if self.server is not None:
             self.server.flush()
 
     def dispose(self, deliveries: Sequence[Delivery], state: Any, *, settled: bool = True) -> None:
-        """Send an outcome for deliveries, except those that the broker has revoked and those of a link that has ended."""
+        """Send an outcome for the deliveries that the broker has not revoked and whose link still exists."""
         machine = self.machine
         own = [
             delivery
@@ -298,7 +275,6 @@ class Session:
     # --- reconnects
 
     def attach(self, server: ServerConnection) -> None:
-        """Attach all producers and consumers on a new connection. Raises if that connection is lost, or does not answer."""
         self.server, self.machine = server, server.begin()
         parts: list[Consumer | Producer] = [*self.producers, *self.consumers]
         for part in parts:
@@ -312,7 +288,7 @@ class Session:
 
     def lost(self, error: errors.PenstockError) -> None:
         self.server = self.machine = None
-        self._transaction.lost(error)
+        self.transaction.lost(error)
         rolled_back = RolledBack(f"the transaction was rolled back: {error}")
         for consumer in self.consumers:
             consumer.lost()

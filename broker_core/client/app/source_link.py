@@ -31,7 +31,6 @@ class SourceOptions(NamedTuple):
     priority: int | None = None
 
     def filter(self) -> dict[str, Value]:
-        """Return the filter set of the source (3.5.8 of the core specification)."""
         filters: dict[str, Value] = {}
         if self.selector is not None and not is_blank(self.selector):
             filters[Symbol(SELECTOR)] = Described(_SELECTOR_CODE, self.selector)
@@ -40,7 +39,7 @@ class SourceOptions(NamedTuple):
         return filters
 
     def properties(self) -> dict[str, Value]:
-        """Return the link properties, by the names that brokers use. The core specification has no names for them."""
+        """Return the link properties, by the names that brokers use."""
         properties: dict[str, Value] = {}
         if self.priority is not None:
             properties[Symbol("priority")] = Int(self.priority)
@@ -92,7 +91,6 @@ class SourceLink(ClientLink):
     # --- credit
 
     def renew(self, waiting: int) -> None:
-        """Grant new credit once half of the window is used. `waiting` messages have come and were not taken."""
         capacity = self._window - waiting
         if self.usable and not self._stopped and capacity > self.link.link_credit and self.link.link_credit <= self._window // 2:
             self._grant(capacity)

@@ -42,7 +42,6 @@ class Transaction:
         self._answers: dict[int, object] = {}
 
     def declared(self) -> bytes:
-        """Return the transaction's id. Its first use declares it at the broker, which may wait."""
         if self.id is None:
             answer = self._request(Message(value=Declare(), has_value=True), "declare a transaction")
             if not isinstance(answer, Declared):
@@ -54,14 +53,12 @@ class Transaction:
         self._rollback_cause = self._rollback_cause or error
 
     def lost(self, error: errors.PenstockError) -> None:
-        """Reset after the loss of the connection. The broker rolls back."""
         if self.id is not None or self._session.ledger.unsettled:
             self.mark_rollback_only(error)
         self._link = self.id = None
         self._answers.clear()
 
     def commit(self) -> None:
-        """Discharge the transaction. Raises RolledBack or InDoubt."""
         session = self._session
         try:
             for producer in list(session.producers):  # their provisional outcomes come before the discharge (4.4.1)
@@ -111,7 +108,6 @@ class Transaction:
         raise RolledBack(f"the transaction was rolled back: {reason}") from reason
 
     def rollback(self, *, resume: bool = True) -> None:
-        """Discard the sends. Return the received messages in order, with their delivery counted."""
         transaction_id, self.id = self.id, None
         if transaction_id is not None and self._link is not None and self._link.usable:
             with suppress(errors.PenstockError):  # without an answer the connection has ended, and with it the transaction

@@ -20,7 +20,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -140,7 +140,7 @@ class Worker:
         try:
             result = self.handle(message)
             if inspect.isawaitable(result):
-                loop.run_until_complete(_awaited(result))
+                loop.run_until_complete(result)
         except Exception as error:
             counter = self._failed(message, error)
         else:
@@ -171,10 +171,6 @@ class Worker:
         with self._lock:
             now = self._counts._asdict()
             self._counts = Counts(**{name: value + more.get(name, 0) for name, value in now.items()})
-
-
-async def _awaited(result: Awaitable[Any]) -> None:
-    await result
 
 
 def worker(

@@ -44,10 +44,10 @@ def check(url: str, credentials: Credentials) -> None:
 
 
 class Client:
-    """One connection to the broker at `url`: `grpc://host:port`, `grpc+tls://host:port`, `amqp://host[:port]` or `amqps://…`.
+    """One connection to the broker at `url`, for any number of threads.
 
     `known` is an endpoint that was discovered for the URL before, perhaps by another process. `timeout_s` limits every wait for
-    the broker, for an answer or during a stream; None: `timeouts.SILENCE_S`. Safe to use from several threads.
+    the broker, for an answer or during a stream; None: `timeouts.SILENCE_S`.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class Client:
         self._fresh_until = float("inf")
         self._lost = False
         self._closed = False
-        self._endpoint = Endpoint("")
+        #: For another client's `known`. It contains the token, which is a secret.
+        self.endpoint = Endpoint("")
         self._flight: Any = None
         self._headers: list[tuple[bytes, bytes]] = []
         if not self._discovers:
@@ -71,11 +72,6 @@ class Client:
             self._use(known)
         else:
             self._discover()
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Endpoint of the Flight plane, for another client's `known`. It contains the token, which is a secret."""
-        return self._endpoint
 
     def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
         body = json.dumps(fields).encode()
@@ -89,25 +85,17 @@ class Client:
             raise errors.PeerError(f"{self.url} answered {action} with something else than an object")
         return answer
 
-    def put(
-        self,
-        command: dict[str, Any],
-        schema: pa.Schema,
-        batches: Iterable[Sent],
-        *,
-        window: int = 8,
-    ) -> dict[str, Any]:
+    def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[Sent], *, window: int = 8) -> dict[str, Any]:
         """Send record batches; return the last acknowledgement, which confirms that all are durable. In a pair the octets are the
-        batch's metadata. At most `window` batches, and `putting.MOST_AHEAD_BYTES`, are unacknowledged.
+        batch's metadata. At most `window` batches are unacknowledged.
         """
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         repeatable = Batches(batches)
 
-        def send() -> dict[str, Any]:
-            def begin() -> tuple[Any, Any]:
-                writer, reader = self._flight.do_put(descriptor, schema, self._options())
-                return writer, reader
+        def begin() -> Any:
+            return self._flight.do_put(descriptor, schema, self._options())
 
+        def send() -> dict[str, Any]:
             return Put(begin, repeatable, window, self._steps, self._timeout).run()
 
         try:
@@ -156,9 +144,8 @@ class Client:
     # --- Where, and as whom ------------------------------------------------------------------------------------------------
 
     def _again_if_refused(self, attempt: Callable[[], _Result], may_repeat: Callable[[], bool] = lambda: True) -> _Result:
-        """Make an attempt; make it again with a new token if the broker does not accept the old one."""
         self._renew()
-        used = self._endpoint
+        used = self.endpoint
         try:
             return self._attempt(attempt)
         except errors.Unauthenticated:
@@ -181,7 +168,7 @@ class Client:
         if not self._discovers or self._closed:
             return
         with self._changing:
-            if self._lost or self._endpoint is used:
+            if self._lost or self.endpoint is used:
                 self._discover()
             elif time.monotonic() >= self._fresh_until:
                 self._fresh_until = time.monotonic() + RENEW_AGAIN_S
@@ -193,17 +180,15 @@ class Client:
         self._fresh_until, self._lost = time.monotonic() + TOKEN_FRESH_S, False
 
     def _use(self, endpoint: Endpoint) -> None:
-        authorization = f"Bearer {endpoint.token}" if endpoint.token is not None else self._password_for(endpoint.url)
+        if endpoint.token is not None:
+            authorization: str | None = f"Bearer {endpoint.token}"
+        else:  # a broker that gives no token has no users
+            authorization = None if self._discovers else self._credentials.authorization()
         self._headers = [] if authorization is None else [(b"authorization", authorization.encode())]
         # The old client is not closed, because another thread may use it. It ends with its last user.
-        if self._endpoint.url != endpoint.url:
+        if self.endpoint.url != endpoint.url:
             self._flight = self._connected(endpoint.url)
-        self._endpoint = endpoint
-
-    def _password_for(self, url: str) -> str | None:
-        if self._discovers or self._credentials.user is None:
-            return None  # a broker that gives no token has no users
-        return self._credentials.authorization()
+        self.endpoint = endpoint
 
     def _connected(self, url: str) -> flight.FlightClient:
         options: dict[str, Any] = {}
@@ -217,7 +202,7 @@ class Client:
             raise errors.InvalidRequest(f"cannot use {url!r} as a broker's address: {error}") from error
 
     def _steps(self) -> timeouts.Steps:
-        return timeouts.Steps(self._endpoint.url, self._timeout)
+        return timeouts.Steps(self.endpoint.url, self._timeout)
 
     def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
@@ -227,14 +212,13 @@ class Client:
         if info and info.startswith(b"{"):
             return errors.from_json(info)
         if isinstance(error, flight.FlightTimedOutError):
-            return timeouts.silent(self._endpoint.url, self._timeout)
+            return timeouts.silent(self.endpoint.url, self._timeout)
         if isinstance(error, flight.FlightUnavailableError):
-            return _unavailable(self._endpoint.url)
-        return errors.PeerError(f"the call to {self._endpoint.url} failed: {error}")
+            return _unavailable(self.endpoint.url)
+        return errors.PeerError(f"the call to {self.endpoint.url} failed: {error}")
 
 
 def _unavailable(url: str) -> errors.PeerError:
-    """Return the error for an address where no Flight answers, by the protocol that answers there."""
     scheme, _, place = url.partition("://")
     host, _, port = place.rpartition(":")
     host, secure, hint = host.strip("[]"), scheme == "grpc+tls", ""

@@ -77,7 +77,6 @@ class Put:
         self._ahead: deque[int] = deque()  # bytes of each unacknowledged batch
 
     def run(self) -> dict[str, Any]:
-        """Send all batches; return the last acknowledgement. An error ends the call."""
         try:
             self._send()
         except Exception:
@@ -124,7 +123,6 @@ class Put:
             self._take_acknowledgement()
 
     def _listen(self) -> Future[dict[str, Any]]:
-        """Wait for an acknowledgement during other steps."""
         self._answer = self._answer or self._listening.begin(partial(_acknowledgement, self._reader))
         return self._answer
 

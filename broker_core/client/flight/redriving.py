@@ -55,7 +55,6 @@ def redrive(client: Client, queue: str, ranges: Ranges, limit: int | None = None
 
 
 def ranges_of(sequences: pa.Int64Array) -> Ranges:
-    """Return the ranges of these sequence numbers, which are in any order, without repetitions."""
     if not len(sequences):
         return Ranges(sequences, sequences)
     ordered = sequences.take(pc.array_sort_indices(sequences))
