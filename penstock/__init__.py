@@ -11,8 +11,7 @@
 
     print(penstock.explain(error))                          # the important sentence of a Spark error
 
-Importing this package imports nothing else, because a Spark executor needs only a part of it. A name is imported at its first
-use. The parts:
+Importing this package imports nothing else, because a Spark executor needs only a part of it. The parts:
 
 broker_core    the broker, its planes and its clients
 connector      the data source and the sink for Spark
@@ -20,7 +19,7 @@ jobs           jobs for spark-submit
 testing        a broker in the process of a user's tests
 extras         the extra that installs a missing package
 
-In the repository the three folders are at the top level, and this folder has links to them. A wheel has them in this folder.
+In the repository the first three are links to folders at the top level.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""A broker for the tests of programs that use Penstock. It runs in the test's process and leaves nothing behind.
+"""A broker in the process of a test. It leaves nothing behind.
 
     # conftest.py
     pytest_plugins = ["penstock.testing"]
@@ -14,8 +14,7 @@
             penstock_broker.work(handle)                    # until the queue is empty
             assert penstock_broker.counts("orders").settled == 1
 
-It is the whole broker on free ports of this machine, without users, archive and HTTP. `close` deletes its data directory. Needs
-`pip install 'penstock-mq[broker]'`.
+It is the whole broker on free ports of this machine, without users, archive and HTTP. Needs `pip install 'penstock-mq[broker]'`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from .shared_access import SharedAccess
 if TYPE_CHECKING:
     import ssl
 
-#: Limit of a PEM file. A chain of a dozen certificates and a whole store of CAs are smaller.
+#: Limit of a PEM file. A whole store of CAs is smaller.
 MAX_PEM_BYTES = 4 << 20
 
 

@@ -18,9 +18,9 @@ SCHEMES = ("amqp://", "amqps://")
 FLIGHT_SCHEMES = ("grpc", "grpc+tls")
 
 
-#: Limit of a broker's product and version, characters.
+#: Characters of a broker's product and version.
 MOST_NAME = 100
-#: Linux's id of the running kernel. Containers on one host share it; other machines and clones have another one.
+#: Linux's id of the running kernel. Containers on one host share it.
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 

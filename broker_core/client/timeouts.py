@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from .. import errors
 
-#: Seconds of silence during a call after which the client gives the broker up. The broker sends something every `ALIVE_S`.
+#: Seconds of silence during a call after which the client gives the broker up.
 SILENCE_S = 45.0
-#: Seconds after which a waiting broker sends a sign of life: several times in `SILENCE_S`.
+#: Seconds after which a waiting broker sends a sign of life.
 ALIVE_S = 10.0
 #: Options of a gRPC channel. A broker that was given up leaves a blocked thread behind. A ping, at an interval that gRPC servers
 #: permit (five minutes), finds the dead connection and ends it. Unacknowledged data ends it sooner.

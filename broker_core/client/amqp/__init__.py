@@ -15,18 +15,13 @@
 
 It moves lists of messages, fast enough to generate the load of a benchmark. The modules:
 
-address       URLs
-dial          `connect`, `login`
-transport     sockets and TLS
-connection    the loop between socket and protocol
-links         the common part of links
-sender        a link that sends
-receiving     the common part of links that receive: credit and waiting
-receiver      a link that receives deliveries
-blocks        a link that receives many messages, without an object for each
-reports       reports of the deliveries that the application has
-claims        tokens for each address, renewed before they end
-failures      Penstock's errors for the peer's conditions
+dial, address                       `connect`, `login`, URLs
+connection, transport               the loop between socket and protocol
+links, sender                       links, a link that sends
+receiving, receiver, blocks         links that receive: deliveries, or many messages without an object for each
+reports                             reports of the deliveries that the application has
+claims                              tokens for each address
+failures                            Penstock's errors for the peer's conditions
 """
 
 from .connection import Connection

@@ -21,7 +21,7 @@ class BlockReceiver(ReceivingLink):
 
     def __init__(self, connection: SteppedConnection, session: amqp.Session, address: str, terms: ReceivingTerms) -> None:
         super().__init__(connection, session, address, terms)
-        self.link.in_blocks = True  # early enough: no transfer has been read yet, since the credit is still on its way
+        self.link.in_blocks = True  # no transfer has been read yet: the credit is still on its way
 
     def receive_blocks(self, timeout_s: float | None = None) -> list[DeliveryBlock]:
         """Return the blocks that have come, in order. Empty if no message came.
@@ -51,8 +51,6 @@ class BlockReceiver(ReceivingLink):
 
     def _count(self) -> int:
         return sum([len(block.payloads) for block in self._waiting])
-
-    # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Arrived):

@@ -19,13 +19,13 @@ from .links import ClientLink, LinkConnection
 
 NODE = "$cbs"
 TOKEN_TYPE = "servicebus.windows.net:sastoken"
-#: Part of a token's life after which the next one is put. The remaining quarter is for a broker that answers late.
+#: Part of a token's life after which the next one is put, in time for a broker that answers late.
 RENEW_AFTER = 0.75
 #: Seconds after which a token is put again if the broker has not answered.
 AGAIN_S = 10.0
-#: Limit of addresses with a token in one connection. Each costs a request in three quarters of a token's life.
+#: Limit of addresses with a token in one connection.
 MAX_ADDRESSES = 256
-#: Credit for answers: one comes for each request, and at most one request is open for each address.
+#: Credit for answers. At most one request is open for each address.
 ANSWERS = 2 * MAX_ADDRESSES
 
 
@@ -69,7 +69,7 @@ class _Answers(ClientLink):
 
 
 class _Token(NamedTuple):
-    """A token that was put. Times are of the monotonic clock: when to put the next one, and when this one ends."""
+    """A token that was put: when to put the next one, and when this one ends, on the monotonic clock."""
 
     address: str
     due: float

@@ -27,7 +27,7 @@ from .transport import ClientSocket
 
 #: Default time limit of a call that waits for the broker, seconds.
 TIMEOUT_S = 60.0
-#: Messages that RabbitMQ 3 may send beyond a link's credit. It did in 6 of 55 receptions of 2,000; the largest excess is unknown.
+#: Messages that RabbitMQ 3 may send beyond a link's credit. It did in 6 of 55 receptions of 2,000.
 RABBITMQ_OVERRUN = 5000
 
 _LINK_EVENTS = (
@@ -39,15 +39,14 @@ _LINK_EVENTS = (
 class Connection:
     """A connection made by `connect`, for one thread at a time.
 
-    A method that waits raises PeerError if the broker does not answer within `timeout_s`, and `failure` if the connection has
-    failed.
+    A method that waits raises PeerError if the broker does not answer within `timeout_s`.
 
     Attributes:
         name: The broker's address.
         host: The broker's host, without the brackets of an IPv6 address.
         timeout_s: Seconds that each wait takes at most.
         links: The client's links, by the protocol's.
-        claims: Tokens for a broker that wants one for each address. None if the login is enough.
+        claims: Tokens for each address. None if the login is enough.
         failure: Error that ended this connection; None while it works.
         closing: Whether this side has begun to close it.
     """
@@ -94,7 +93,7 @@ class Connection:
             A link; it ends with the connection.
 
         Raises:
-            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
+            PenstockError: The broker refuses, for example with NotFound.
         """
         self._admit(address)
         return Sender(self, self.session, address, presettled)
@@ -125,14 +124,14 @@ class Connection:
             A link; it ends with the connection.
 
         Raises:
-            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
+            PenstockError: The broker refuses, for example with NotFound.
         """
         self._admit(address)
         terms = ReceivingTerms(credit, limit, browse, presettled, selector, properties)
         return Receiver(self, self.session, address, terms)
 
     def block_receiver(self, address: str, credit: int, *, selector: str | None = None) -> BlockReceiver:
-        """Attach a link that receives in blocks, for clients that take tens of thousands of messages at a time.
+        """Attach a link that receives in blocks, for tens of thousands of messages at a time.
 
         Args:
             address: A queue.
@@ -143,7 +142,7 @@ class Connection:
             A link; it ends with the connection.
 
         Raises:
-            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
+            PenstockError: The broker refuses, for example with NotFound.
         """
         self._admit(address)
         return BlockReceiver(self, self.session, address, ReceivingTerms(credit, selector=selector))
@@ -153,7 +152,7 @@ class Connection:
             self.claims.admit(address)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, for a poll with others: call `idle` when it is readable, or while `pending`."""
+        """Return the socket's descriptor: call `idle` when it is readable, or while `pending`."""
         return self._transport.fileno()
 
     @property
@@ -165,7 +164,7 @@ class Connection:
         """Read and answer heartbeats while the program has nothing else to do.
 
         Args:
-            timeout_s: Seconds that this takes. 0 reads the octets that have come.
+            timeout_s: Seconds that this takes.
 
         Raises:
             PenstockError: The connection has failed.

@@ -14,17 +14,17 @@ from .address import parse
 from .claims import Claims
 from .connection import TIMEOUT_S, Connection
 
-#: Largest frame that we accept, octets. Larger messages come in several.
+#: Largest frame that we accept, octets.
 MAX_FRAME_OCTETS = 64 * 1024
 #: Largest SASL frame, octets: a server with many mechanisms needs more than the 512 of the specification (5.3.1).
 MAX_SASL_FRAME_OCTETS = 8 * 1024
-#: Incoming window: limit of transfer frames on their way to us, independent of credit.
+#: Limit of transfer frames on their way to us, independent of credit.
 WINDOW_FRAMES = 8192
 #: Default limit of a received message, octets. The whole message is in memory before the application receives it.
 MAX_MESSAGE_OCTETS = 256 << 20
 #: Limit of half-received messages of the largest size on a connection, each on its own link.
 UNFINISHED_MESSAGES = 4
-#: Idle time-out, milliseconds. A broker that is silent for twice as long has failed. The client notices within a minute.
+#: Milliseconds. A broker that is silent for twice as long has failed.
 IDLE_TIME_OUT_MS = 25_000
 
 
@@ -52,11 +52,11 @@ def connect(
         url: Address of the broker.
         user: User name.
         password: The user's password.
-        ca_file: PEM file of the authority that signed the broker's certificate. None: the system's authorities.
+        ca_file: PEM file of the broker's authority. None: the system's authorities.
         cert_file: PEM file of a client certificate to log in with.
         key_file: PEM file of its key. None: it is in `cert_file`.
         timeout_s: Seconds that each wait for the broker takes at most.
-        max_message_octets: Largest message that is received; a broker that sends a larger one loses the link.
+        max_message_octets: Largest message that is received. A larger one ends the link.
 
     Returns:
         An open connection; close it, or use `with`.
@@ -87,7 +87,7 @@ def login(
         credentials: A user, a certificate, or a key that signs a token for the address of each link.
         timeout_s: Seconds that each wait for the broker takes at most.
         container_id: Id to keep over several connections. None: a new one.
-        max_message_octets: Largest message that is received; a broker that sends a larger one loses the link.
+        max_message_octets: Largest message that is received. A larger one ends the link.
 
     Returns:
         An open connection.

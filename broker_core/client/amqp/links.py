@@ -11,7 +11,7 @@ from ...amqp import events
 from ...amqp.states import LinkState
 from . import failures
 
-#: Seconds to wait for the answer to a close or a detach. The client does not depend on that answer.
+#: Seconds to wait for the answer to a close or a detach, on which nothing depends.
 CLOSE_TIMEOUT_S = 5.0
 HINT = "selector-hint"  # property of the broker's attach
 MAX_HINT = 1000  # characters; Penstock's have fewer
@@ -42,7 +42,7 @@ class ClientLink:
 
     Attributes:
         failure: Error that ended this link; None while it works.
-        overfull: Whether this client has ended it because of a message that is too large. The message would come again.
+        overfull: Whether this client has ended it because of a message that is too large.
     """
 
     link: amqp.Link

@@ -44,8 +44,6 @@ class Receiver(ReceivingLink):
                 report(taken[-1])
             self.connection.flush()
 
-    # --- outcomes
-
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Accept deliveries. Neighbours share a frame. Does not wait.
 
@@ -119,8 +117,6 @@ class Receiver(ReceivingLink):
         if open_:
             self.link.session.dispose(open_, state)
             self.connection.flush()
-
-    # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Delivered):

@@ -57,7 +57,7 @@ class ReceivingLink(ClientLink):
 
     link: amqp.Receiver
     connection: SteppedConnection
-    _can_report = False  # which deliveries the application has
+    _can_report = False
 
     def __init__(self, connection: SteppedConnection, session: amqp.Session, address: str, terms: ReceivingTerms) -> None:
         super().__init__(connection, address)
@@ -96,7 +96,7 @@ class ReceivingLink(ClientLink):
             self._before_return(taken)
         else:
             self.check()
-        self._renew()  # sent with the next write: an application that is busy now takes no more messages from other consumers
+        self._renew()  # sent with the next write: a busy application takes no more messages from other consumers
         return taken
 
     def _before_return(self, taken: list[Any]) -> None:

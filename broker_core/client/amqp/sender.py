@@ -11,8 +11,7 @@ from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from . import failures
 from .links import ClientLink, LinkConnection
 
-#: Messages and octets made into frames between two writes: enough to share the cost of a write, and few enough to overlap with
-#: the broker's work.
+#: Messages and octets between two writes: enough to share the cost of a write, few enough to overlap with the broker's work.
 CHUNK_MESSAGES, CHUNK_OCTETS = 256, 512 * 1024
 #: Limit of deliveries without an outcome. Credit beyond it stays unused until the broker settles.
 MAX_UNSETTLED = 65_536
@@ -119,8 +118,6 @@ class Sender(ClientLink):
     def _progressed(self) -> bool:
         self.check()
         return len(self.link.unsettled) < self._flushing
-
-    # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
         super().on_event(event)

@@ -15,7 +15,7 @@ from ... import wrong_port
 from ...errors import PeerError, Unreachable, WrongPort
 from .address import Address
 
-#: Octets of one read. More gains nothing; less costs more calls.
+#: Octets of one read. More gains nothing.
 READ_OCTETS = 256 * 1024
 #: Octets of plaintext in one call of OpenSSL, which encrypts all of them before it returns.
 _TLS_WRITE_OCTETS = 256 * 1024

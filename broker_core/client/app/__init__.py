@@ -13,16 +13,13 @@
         message = session.consumer("orders").receive(timeout_s=5)
         message.acknowledge()
 
-It works with any AMQP 1.0 broker. It is built on `client.amqp`, which moves lists of messages on one thread and is faster.
+It works with any AMQP 1.0 broker. `client.amqp` is faster: it moves lists of messages on one thread.
 
-opening                                           `connect`
-connection, servers, backoff                      several servers, reconnect
+opening, connection, servers, backoff             several servers, reconnect
 server                                            one connection to one server, and the thread that reads from it
-queues, producer_pool, composing                  send by address, iterate over a queue
-aio                                               the same for asyncio
-workers, retries                                  functions that handle messages, several at a time; waits after failures
-session                                           one session
-executors, callbacks                              one session's callbacks, on a bounded pool
+queues, producer_pool, composing, aio             send by address, iterate over a queue, also for asyncio
+workers, retries                                  functions that handle messages
+session, executors, callbacks                     one session, its callbacks on a bounded pool
 modes, ledger                                     acknowledge modes; unsettled deliveries
 producer, target_link                             sending
 consumer, arrivals, received, pull, source_link   receiving

@@ -1,4 +1,4 @@
-"""The client for asyncio: calls that wait are awaited, and nothing blocks the event loop.
+"""The client for asyncio.
 
     async with penstock.connect_async("amqp://127.0.0.1:5672") as connection:
         await connection.send("orders", json={"id": 7})
@@ -6,8 +6,8 @@
         async for message in connection.queue("orders").receive(timeout=5):
             print(message.json())                       # accept(), reject(), release() and retry() do not wait
 
-It uses the client for threads. A thread of that client reads from the broker and wakes the loop when messages have come. Calls
-that wait for the broker's answer run on a bounded pool of threads.
+A thread of the client for threads reads from the broker and wakes the loop. Calls that wait for the broker's answer run on a
+bounded pool.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .session import Session
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from 3.11 on
 
-#: Limit of calls of one connection that wait for the broker. Further calls wait for a thread.
+#: Limit of calls of one connection that wait for the broker.
 WAITING_CALLS = 32
 
 _T = TypeVar("_T")
@@ -172,8 +172,8 @@ class AsyncQueue:
     ) -> AsyncIterator[ReceivedMessage]:
         """Iterate over the messages in order. They are accepted as by `Queue.receive`.
 
-        If the loop ends early by `break`, its last message returns to the queue when the iterator is closed.
-        `contextlib.aclosing` closes it immediately, the event loop a moment later.
+        After a `break` the last message returns to the queue when the iterator is closed: immediately by `contextlib.aclosing`,
+        otherwise a moment later.
 
         Args:
             timeout: Seconds without a message after which the loop ends. None: no limit.
@@ -253,13 +253,13 @@ def connect_async(
         urls: As of `penstock.connect`, like the other arguments.
         user: User name.
         password: The user's password.
-        ca_file: PEM file of the authority that signed the broker's certificate. None: the system's authorities.
+        ca_file: PEM file of the broker's authority. None: the system's authorities.
         cert_file: PEM file of a client certificate to log in with.
         key_file: PEM file of its key. None: it is in `cert_file`.
         client_id: Container id at the broker. None: a new one.
         timeout_s: Seconds that each wait for the broker takes at most.
         reconnect: When to try which server after a loss. None: a loss is final.
-        on_error: Receives the errors that no call can raise, on a thread of the client.
+        on_error: Receives the errors that no call can raise.
 
     Returns:
         A connection that is not open yet.

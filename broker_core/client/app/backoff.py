@@ -13,7 +13,7 @@ from ...errors import InvalidRequest
 class Backoff:
     """Waits between rounds of all servers after a loss, for `connect(…, reconnect=…)`.
 
-    Each wait is shortened by a random share, so that the clients of a lost broker do not return all together.
+    A random share of each wait is left out, so that the clients of a lost broker do not return together.
 
     Args:
         first_s: Seconds of the first wait.

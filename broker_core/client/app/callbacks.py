@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .received import ReceivedMessage
     from .session import Session
 
-#: Limit of outcomes that wait for their callback. Beyond it a send waits, except a send in a callback, which would never end.
+#: Limit of outcomes that wait for their callback. Then a send waits, except in a callback, where it would never end.
 MAX_PENDING_OUTCOMES = 10_000
 
 

@@ -65,7 +65,7 @@ def composed(
         delay: Seconds until the message is delivered.
         priority: 0 to 9; 4 without one.
         ttl: Seconds after which the message expires.
-        durable: Whether the broker keeps the message over a restart.
+        durable: Whether it survives a restart of the broker.
         message_id: A queue that detects duplicates takes one message of an id.
         correlation_id: Id of the message that this one answers.
         reply_to: Address for answers.

@@ -30,8 +30,7 @@ _LOG = logging.getLogger(__name__)
 class Connection:
     """A connection of an application, made by `connect`. Any number of threads may use it, each with its own sessions.
 
-    When the server is lost, the client connects to the next one, as `Backoff` plans. Meanwhile every call waits, up to its time
-    limit. Delivery is at least once:
+    When the server is lost, the client connects to the next one, as `Backoff` plans, and calls wait. Delivery is at least once:
     - Unconfirmed sends are sent again, with the same message ids.
     - Unsettled messages are delivered again. Settling one of the old deliveries raises PeerError.
     - A transaction is rolled back. Its commit raises RolledBack.
@@ -83,13 +82,13 @@ class Connection:
         return Queue(self, address)
 
     def send(self, address: str, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Send one message, and return when the broker has confirmed it. Threads that send do not wait for each other.
+        """Send one message, and return when the broker has confirmed it.
 
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
             body: Octets, text, or a whole `Message`.
-            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, `priority` (0 to 9) and so
-                on: see `penstock.broker_core.client.app.composing.composed`.
+            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, and so on: see
+                `penstock.broker_core.client.app.composing.composed`.
 
         Raises:
             InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
@@ -106,7 +105,7 @@ class Connection:
         """Open a session, for one thread at a time.
 
         Args:
-            mode: Side that acknowledges messages, and when. With `TRANSACTED` all sends and messages belong to transactions.
+            mode: Side that acknowledges messages, and when.
 
         Returns:
             An open session; close it, or use `with`.
@@ -127,10 +126,10 @@ class Connection:
             flush: Whether to wait for confirmations; see `Session.close`.
 
         Raises:
-            PenstockError: The first error of a session, such as a refusal that was not reported yet.
+            PenstockError: The first error of a session.
         """
         failure: errors.PenstockError | None = None
-        # Sessions with a running callback close last: the callback may wait for another session, whose end releases it.
+        # The callback of a busy session may wait for another session, whose end releases it.
         for session in sorted(self._sessions, key=lambda session: session.callbacks.busy):
             try:
                 session.close(flush=flush)

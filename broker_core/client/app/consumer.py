@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Default prefetch: messages on the way or waiting here, over all sources together.
+#: Default prefetch, over all sources together.
 PREFETCH = 1000
 
 Callback = Callable[[ReceivedMessage], None]
@@ -32,13 +32,12 @@ Callback = Callable[[ReceivedMessage], None]
 class Consumer:
     """A consumer of one or several sources, made by `Session.consumer`.
 
-    The sources share the prefetch equally and take turns. With prefetch 0 the broker sends a message only when `receive` requests
-    one.
+    The sources share the prefetch equally and take turns. With prefetch 0 only `receive` requests a message.
 
     Attributes:
         addresses: Addresses of the sources.
         expired: Number of messages that expired while they waited here.
-        hints: By address, the broker's hint about a name in the selector that may mean a field. The client also logs each hint.
+        hints: By address, the broker's hint about a name in the selector that may mean a field.
     """
 
     def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
@@ -53,7 +52,7 @@ class Consumer:
         self.links: list[SourceLink] = []
         self.closed = False
         self.callback: Callback | None = None
-        #: Called under the lock, by the thread that reads, when messages have come or the consumer has ended; must not wait.
+        #: Called under the lock when messages have come or the consumer has ended; must not wait.
         self.on_arrival: Callable[[], None] | None = None
         self._options = options
         self._failure: errors.PenstockError | None = None
@@ -64,7 +63,7 @@ class Consumer:
         """Return the next message, or None if no message came in time. Also waits during a reconnect.
 
         Args:
-            timeout_s: Seconds to wait at most. None waits without a limit; 0 takes only a message that has come already.
+            timeout_s: Seconds to wait at most. None waits without a limit.
 
         Raises:
             InvalidRequest: The consumer is closed, or passes its messages to a callback.
@@ -89,11 +88,11 @@ class Consumer:
         """Pass every message to a callback, one after another with the session's other callbacks.
 
         The connection's `on_error` receives an exception of the callback. In the modes auto and dups-ok the message then returns
-        to its queue with this delivery counted, and comes again after the queue's `retryDelay`. Without a `retryDelay` it comes
-        again after 1 s, 2 s, 4 s and so on, at most a minute, as with a worker.
+        to its queue with this delivery counted. It comes again after the queue's `retryDelay`, or after 1 s, 2 s, 4 s and so on,
+        at most a minute.
 
         Args:
-            callback: Receives a message, on a thread of the client. It may make every call of this client.
+            callback: Receives a message, on a thread of the client.
 
         Raises:
             InvalidRequest: The prefetch is 0, so the broker sends no message unasked.

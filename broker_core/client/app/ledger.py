@@ -38,8 +38,6 @@ class Ledger:
         self._mode = mode
         self.unsettled: dict[int, ReceivedMessage] = {}
 
-    # --- one message
-
     def delivered(self, message: ReceivedMessage) -> None:
         if message.delivery.settled:  # presettled: at most once, or a copy
             message.outcome = ACCEPTED

@@ -15,7 +15,6 @@ from .backoff import Backoff
 from .connection import Connection
 from .servers import Environment, Servers
 
-#: Threads for the callbacks of one connection.
 CALLBACK_THREADS = 8
 
 #: Default plan of a reconnect.
@@ -52,16 +51,15 @@ class Opener(NamedTuple):
             urls: One or several of `amqp://HOST[:PORT]` and `amqps://HOST[:PORT]`.
             user: User name.
             password: The user's password.
-            ca_file: PEM file of the authority that signed the broker's certificate. None: the system's authorities.
+            ca_file: PEM file of the broker's authority. None: the system's authorities.
             cert_file: PEM file of a client certificate to log in with.
             key_file: PEM file of its key. None: it is in `cert_file`.
             client_id: Container id at the broker, kept over reconnects. None: a new one.
             timeout_s: Seconds that each wait for the broker takes at most.
             reconnect: When to try which server after a loss. None: a loss is final.
             callback_threads: Largest number of sessions whose callbacks run at the same time.
-            on_error: Receives the errors that no call can raise: losses, exceptions of callbacks. Called on a thread of the
-                client.
-            max_message_octets: Largest message that is received; a server that sends a larger one loses the consumer.
+            on_error: Receives the errors that no call can raise: losses, exceptions of callbacks.
+            max_message_octets: Largest message that is received. A larger one ends the consumer.
 
         Returns:
             An open connection; close it, or use `with`.
@@ -100,5 +98,4 @@ class Opener(NamedTuple):
         return connection
 
 
-#: Opens a connection in the real environment.
 connect = Opener().connect

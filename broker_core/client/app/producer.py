@@ -1,8 +1,7 @@
 """Sending, synchronously or not, with a limit of unconfirmed octets.
 
-A producer keeps a message until it is confirmed, so that a new connection can send it again: at least once. The defaults are
-those of JMS. Outside a transaction, a send of a persistent message waits for its confirmation, and a non-persistent one does not.
-Inside a transaction no send waits, because the commit waits for all sends.
+A producer keeps a message until it is confirmed, so that a new connection can send it again: at least once. As in JMS, a send of
+a persistent message waits for its confirmation. Inside a transaction no send waits, because the commit waits for all sends.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .target_link import TargetLink, TooLarge
 if TYPE_CHECKING:
     from .session import Session
 
-#: Default window: octets of messages that one producer has sent and the broker has not confirmed.
+#: Default limit of unconfirmed octets of one producer.
 WINDOW_OCTETS = 1024 * 1024
 
 
@@ -47,7 +46,7 @@ class Confirmation:
 
     @property
     def done(self) -> bool:
-        """True when the broker has confirmed or refused the message, or no outcome can come any more."""
+        """True when the broker has decided, or no outcome can come any more."""
         return self.outcome is not None or self.error is not None
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -57,7 +56,7 @@ class Confirmation:
             timeout_s: Seconds to wait at most. None: the producer's time limit.
 
         Raises:
-            PeerError: No outcome came in this time; the message may be confirmed later.
+            PeerError: No outcome came in this time. It may come later.
             PenstockError: The broker has refused the message.
         """
         with self._producer.session.changed:
@@ -108,7 +107,7 @@ class Producer:
         timeout_s: float | None = None,
         on_outcome: Callable[[Confirmation], None] | None = None,
     ) -> Confirmation:
-        """Send one message. A synchronous send returns when the broker has confirmed it, an asynchronous one when it is sent.
+        """Send one message. A synchronous send returns when the broker has confirmed it.
 
         Args:
             message: A whole `Message`, octets, or text.
@@ -117,7 +116,7 @@ class Producer:
             ttl_ms: Milliseconds after which the message expires. None: the message's own value.
             synchronous: Whether to wait. None: wait for a persistent message outside a transaction.
             timeout_s: Seconds that the whole call takes at most. None: the producer's time limit.
-            on_outcome: Called with the confirmation, in order with the session's other callbacks; makes the send asynchronous.
+            on_outcome: Called with the confirmation; makes the send asynchronous.
 
         Returns:
             Confirmation of this message.
@@ -173,8 +172,8 @@ class Producer:
     def _with_credit(self, deadline: float) -> bytes | None:
         """Wait until a message can be sent. Return its transaction, if the session has transactions.
 
-        If the transaction ends meanwhile, with its connection, the message must not name it: its id may belong to another one by
-        now. The message then joins a new transaction, whose commit reports the rollback.
+        If the transaction ends meanwhile, with its connection, its id may belong to another one. The message then joins a new
+        transaction, whose commit reports the rollback.
         """
         session = self.session
         while True:

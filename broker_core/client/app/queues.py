@@ -54,8 +54,7 @@ class Queue:
         """Iterate over the messages in order.
 
         A message is accepted when the loop asks for the next one, unless the loop has settled it (`accept`, `reject`, `release`,
-        `retry`). If the loop ends early, by an exception or `break`, an unsettled last message returns to the queue as a failed
-        delivery: accept it before a `break`. Prefetched messages return uncounted.
+        `retry`). After an exception or `break`, an unsettled last message returns to the queue as a failed delivery.
 
         Args:
             timeout: Seconds without a message after which the loop ends. None: no limit.

@@ -21,16 +21,14 @@ if TYPE_CHECKING:
 Outcome = Accepted | Rejected | Released | Modified
 
 ACCEPTED, RELEASED = Accepted(), Released()
-#: Limit of the reason of a rejection, which must fit a frame.
+#: Of the reason of a rejection, which must fit a frame.
 REASON_CHARACTERS = 1000
-#: Return to the queue after a failure; the delivery counts.
 FAILED = Modified(delivery_failed=True)
 #: Waits of a message whose callback has raised, if its queue has no `retryDelay`.
 RETRIES = Retries()
-#: A message that this client cannot decode: it returns to the queue, counted, and does not come to this link again.
+#: For a message that this client cannot decode.
 UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
-#: A message that expired in the prefetch. AMQP has no outcome for it; the broker then sees by its own clock that it has expired.
-#: The application did not have it, so the delivery does not count.
+#: For a message that expired in the prefetch: the broker then sees by its own clock that it has expired.
 EXPIRED_HERE = Modified(delivery_failed=False, undeliverable_here=True)
 
 
@@ -151,7 +149,7 @@ class ReceivedMessage:
     def retry(self, after: float | None = None) -> None:
         """Return the message to its place in the queue after a failure. It comes again.
 
-        The delivery counts as a failure: after `maxAttempts` of the queue the message becomes a dead letter.
+        The delivery counts: after `maxAttempts` of the queue the message becomes a dead letter.
 
         Args:
             after: Seconds until it comes again. None: the queue's `retryDelay`, or immediately without one.
@@ -171,13 +169,13 @@ class ReceivedMessage:
     def acknowledge(self, outcome: Outcome = ACCEPTED) -> None:
         """Settle the message; in a transaction the commit does so.
 
-        `AcknowledgeMode` decides how many messages an acceptance covers. Any other outcome is for this message alone.
+        `AcknowledgeMode` decides how many messages an acceptance covers.
 
         Args:
             outcome: `Accepted`, `Rejected`, `Released` or `Modified` of `penstock.broker_core.amqp`.
 
         Raises:
-            PeerError: Its connection is lost, or the broker has revoked it. The broker delivers it again.
+            PeerError: Its connection is lost, or the broker has revoked it.
             InvalidRequest: It has another outcome already.
         """
         session = self.consumer.session

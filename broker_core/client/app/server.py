@@ -20,7 +20,7 @@ from ..amqp.links import CLOSE_TIMEOUT_S
 
 _LOG = logging.getLogger(__name__)
 
-#: Does the work that is due, under the lock. Returns the seconds until more is due, or None.
+#: Does the work that is due. Returns the seconds until more is due, or None.
 Timers = Callable[[], "float | None"]
 
 

@@ -13,7 +13,7 @@ from ..amqp.connection import Connection
 from .backoff import Backoff
 from .server import to_penstock_error
 
-#: Errors that another server or a later attempt does not avoid. Repeating a wrong password would only lock the account.
+#: Repeating a wrong password would only lock the account.
 _FINAL = (errors.Unauthenticated, errors.NotAllowed)
 
 

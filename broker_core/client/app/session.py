@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Session:
     """A session, made by `Connection.session`, for one thread at a time: its callbacks, or the application's own thread.
 
-    A call that waits continues to wait over a reconnect. It raises the connection's failure once that is final.
+    A call that waits continues to wait over a reconnect.
 
     Attributes:
         closed: Whether it, or its connection, was closed.
@@ -65,7 +65,7 @@ class Session:
             A producer, which ends with the session.
 
         Raises:
-            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
+            PenstockError: The broker refuses, for example with NotFound.
         """
         producer = Producer(self, address, window_octets, self.connection.timeout_s if send_timeout_s is None else send_timeout_s)
         self._add(producer)
@@ -87,7 +87,7 @@ class Session:
 
         Args:
             *addresses: Queues or exchanges.
-            prefetch: Largest number of messages that wait here, of all sources together. 0 means explicit pull.
+            prefetch: Largest number of messages that wait here. 0 means explicit pull.
             selector: Only messages that match.
             no_local: Whether to leave out messages that this connection has sent.
             browse: Whether to read the messages without taking them.
@@ -100,7 +100,7 @@ class Session:
             A consumer, which ends with the session.
 
         Raises:
-            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
+            PenstockError: The broker refuses, for example with NotFound.
         """
         if not addresses or prefetch < 0:
             raise errors.InvalidRequest("a consumer needs a source, and a prefetch of 0 (pull) or more messages")
@@ -125,11 +125,11 @@ class Session:
             self.ledger.requeue_everything()
 
     def commit(self) -> None:
-        """Commit all sends and messages since the last commit, all or none of them.
+        """Commit all sends and messages since the last commit, or none of them.
 
         Raises:
             RolledBack: Nothing was committed.
-            InDoubt: The connection was lost meanwhile: everything was committed, or nothing.
+            InDoubt: The connection was lost: everything was committed, or nothing.
             InvalidRequest: The session has no transactions.
         """
         with self.changed:

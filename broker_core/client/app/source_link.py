@@ -118,8 +118,6 @@ class SourceLink(ClientLink):
         """True when no message can be on its way any more."""
         return not self.usable or self.link.link_credit == 0
 
-    # --- for the connection
-
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Delivered):
             self._arrived(self, event.deliveries)

@@ -57,8 +57,6 @@ class TargetLink(ClientLink):
             self.link.send(sequence.to_bytes(8, "big"), payload, state=state)
         self.connection.flush()
 
-    # --- for the connection
-
     def on_event(self, event: events.Event) -> None:
         before = self.failure
         super().on_event(event)

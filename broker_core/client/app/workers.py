@@ -5,12 +5,11 @@
         print(message.json())
 
 `penstock work module:handle` and `handle.run(connection, stop)` run it. A message is accepted when the function returns. If the
-function raises, the message returns to its queue and comes again after a time that doubles with each attempt. After `retries`
-repetitions it is rejected with the error as the reason, and becomes a dead letter if its queue has a dead-letter queue. A
-function may also settle the message itself: `message.reject("why")`.
+function raises, the message comes again after a time that doubles with each attempt. After `retries` repetitions it is rejected
+with the error as the reason. A function may also settle the message itself: `message.reject("why")`.
 
-Each of `concurrency` threads has a session and takes one message after another. The prefetch is small, so a slow message delays
-at most two others. An `async` function runs on an event loop of its thread.
+Each of `concurrency` threads has a session and takes one message after another. An `async` function runs on an event loop of its
+thread.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ Handler = Callable[[ReceivedMessage], Any]
 
 #: Seconds between two checks of `stop`.
 LOOK_S = 0.2
-#: Messages that wait at a thread, in addition to the one in work.
+#: Messages that wait at a thread: a slow message delays at most these.
 PREFETCH = 2
-#: Seconds that running handlers have after a stop. Then their messages return and are delivered again.
+#: Seconds that running handlers have after a stop. Then their messages return.
 GRACE_S = 30.0
 
 
@@ -115,7 +114,7 @@ class Worker:
             Whether every running handler has ended in that time.
 
         Raises:
-            PenstockError: The queue was deleted, a permission is missing, or the connection is lost permanently.
+            PenstockError: The queue cannot be used, or the connection is lost permanently.
         """
         return run_all([self], connection, stop, grace_s)
 
@@ -187,7 +186,7 @@ def worker(
     Args:
         queue: Name of the queue.
         concurrency: Number of messages in work, each on its own thread.
-        retries: Further attempts after the first failure; then the message is rejected. None: the queue's `maxAttempts`.
+        retries: Further attempts after the first failure. None: the queue's `maxAttempts`.
         retry_after: Seconds from the first failure to the next attempt; doubled after each.
         max_retry_after: Seconds, the limit of that time.
         selector: Only messages that match.

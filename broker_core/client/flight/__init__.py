@@ -1,9 +1,8 @@
-"""The Flight client: `Client` sends JSON and record batches, and raises Penstock's errors. It needs only pyarrow, for Spark's
-executors.
+"""The client of the Flight plane. It needs only pyarrow, for Spark's executors.
 
-connection   `Client`: calls, puts and streams
-putting      one put: batches out, acknowledgements in
-redriving    chosen dead letters, back to their queues
+connection  calls, puts and streams
+putting     one put
+redriving   chosen dead letters, back to their queues
 """
 
 from .connection import Client, check

@@ -22,8 +22,7 @@ from ..credentials import NOBODY, Credentials
 from ..discovery import Endpoint
 from .putting import Batches, Put, Sent, SourceFailed
 
-#: Seconds after which the next call replaces a token. A token is valid for an hour, and tasks that wait for their start need it
-#: for a while.
+#: Seconds after which the next call replaces a token, which is valid for an hour: tasks that wait for their start need it.
 TOKEN_FRESH_S = 1200.0
 #: Seconds until the next attempt if that failed.
 RENEW_AGAIN_S = 60.0
@@ -140,8 +139,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # --- Where, and as whom ------------------------------------------------------------------------------------------------
 
     def _again_if_refused(self, attempt: Callable[[], _Result], may_repeat: Callable[[], bool] = lambda: True) -> _Result:
         self._renew()
