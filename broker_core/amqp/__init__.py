@@ -57,11 +57,9 @@ from .errors import (
     DecodeError,
     EncodeError,
     FieldError,
-    FramingError,
     LocalProtocolError,
     ProtocolError,
     RemoteProtocolError,
-    Scope,
 )
 from .links import Link
 from .messages import Message, decode_message
@@ -96,7 +94,6 @@ __all__ = [
     "Discharge",
     "EncodeError",
     "FieldError",
-    "FramingError",
     "Link",
     "LocalProtocolError",
     "Message",
@@ -109,7 +106,6 @@ __all__ = [
     "Role",
     "SaslClient",
     "SaslServer",
-    "Scope",
     "Sender",
     "Session",
     "Source",

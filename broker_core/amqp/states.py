@@ -83,131 +83,77 @@ _Table = Mapping[_Some, Mapping[str, _Some]]
 
 _C, _S, _L = ConnectionState, SessionState, LinkState
 
-CONNECTION: _Table[ConnectionState] = {
-    _C.START: {"s:header": _C.HDR_SENT, "r:header": _C.HDR_RCVD},
-    _C.HDR_RCVD: {"s:header": _C.HDR_EXCH},
-    _C.HDR_SENT: {"r:header": _C.HDR_EXCH, "s:open": _C.OPEN_PIPE},
-    _C.HDR_EXCH: {"s:open": _C.OPEN_SENT, "r:open": _C.OPEN_RCVD, "r:error": _C.VIOLATED_UNANSWERED},
-    _C.OPEN_PIPE: {"r:header": _C.OPEN_SENT, "s:frame": _C.OPEN_PIPE, "s:close": _C.OC_PIPE, "s:error": _C.DISCARDING},
-    _C.OC_PIPE: {"r:header": _C.CLOSE_PIPE},
-    _C.OPEN_RCVD: {
-        "s:open": _C.OPENED,
-        "r:frame": _C.OPEN_RCVD,
-        "r:close": _C.CLOSE_RCVD_UNANSWERED,
-        "r:error": _C.VIOLATED_UNANSWERED,
-    },
-    _C.OPEN_SENT: {
-        "r:open": _C.OPENED,
-        "s:frame": _C.OPEN_SENT,
-        "s:close": _C.CLOSE_PIPE,
-        "s:error": _C.DISCARDING,
-        "r:error": _C.VIOLATED,
-    },
-    _C.CLOSE_PIPE: {"r:open": _C.CLOSE_SENT},
-    _C.OPENED: {
-        "s:frame": _C.OPENED,
-        "r:frame": _C.OPENED,
-        "s:close": _C.CLOSE_SENT,
-        "r:close": _C.CLOSE_RCVD,
-        "s:error": _C.DISCARDING,
-        "r:error": _C.VIOLATED,
-    },
-    _C.CLOSE_RCVD_UNANSWERED: {"s:open": _C.CLOSE_RCVD},
-    _C.CLOSE_RCVD: {"s:frame": _C.CLOSE_RCVD, "s:close": _C.END, "s:error": _C.END},
-    _C.CLOSE_SENT: {"r:frame": _C.CLOSE_SENT, "r:close": _C.END, "s:error": _C.DISCARDING, "r:error": _C.DISCARDING},
-    _C.VIOLATED_UNANSWERED: {
-        "s:open": _C.VIOLATED,
-        "r:open": _C.VIOLATED_UNANSWERED,
-        "r:frame": _C.VIOLATED_UNANSWERED,
-        "r:close": _C.CLOSE_RCVD_UNANSWERED,
-    },
-    _C.VIOLATED: {
-        "s:frame": _C.VIOLATED,
-        "r:open": _C.VIOLATED,
-        "r:frame": _C.VIOLATED,
-        "r:close": _C.CLOSE_RCVD,
-        "s:close": _C.CLOSE_SENT,
-        "s:error": _C.DISCARDING,
-    },
-    _C.DISCARDING: {
-        "r:header": _C.DISCARDING,
-        "r:open": _C.DISCARDING,
-        "r:frame": _C.DISCARDING,
-        "r:close": _C.END,
-    },
-    _C.END: {},
-}
 
-SESSION: _Table[SessionState] = {
-    _S.UNMAPPED: {"s:begin": _S.BEGIN_SENT, "r:begin": _S.BEGIN_RCVD},
-    _S.BEGIN_SENT: {"r:begin": _S.MAPPED, "s:frame": _S.BEGIN_SENT},
-    _S.BEGIN_RCVD: {
-        "s:begin": _S.MAPPED,
-        "r:frame": _S.BEGIN_RCVD,
-        "r:end": _S.END_RCVD_UNANSWERED,
-        "r:error": _S.VIOLATED_UNANSWERED,
-    },
-    _S.MAPPED: {
-        "s:frame": _S.MAPPED,
-        "r:frame": _S.MAPPED,
-        "s:end": _S.END_SENT,
-        "r:end": _S.END_RCVD,
-        "s:error": _S.DISCARDING,
-        "r:error": _S.VIOLATED,
-    },
-    _S.END_RCVD_UNANSWERED: {"s:begin": _S.END_RCVD},
-    _S.END_SENT: {"r:frame": _S.END_SENT, "r:end": _S.UNMAPPED, "r:error": _S.DISCARDING},
-    _S.END_RCVD: {"s:frame": _S.END_RCVD, "s:end": _S.UNMAPPED, "s:error": _S.UNMAPPED},
-    _S.VIOLATED_UNANSWERED: {
-        "s:begin": _S.VIOLATED,
-        "r:frame": _S.VIOLATED_UNANSWERED,
-        "r:end": _S.END_RCVD_UNANSWERED,
-    },
-    _S.VIOLATED: {
-        "s:frame": _S.VIOLATED,
-        "r:frame": _S.VIOLATED,
-        "r:end": _S.END_RCVD,
-        "s:end": _S.END_SENT,
-        "s:error": _S.DISCARDING,
-    },
-    _S.DISCARDING: {"r:frame": _S.DISCARDING, "r:end": _S.UNMAPPED},
-}
+def _with_frames(table: dict[_Some, dict[str, _Some]], *, sends: tuple[_Some, ...], receives: tuple[_Some, ...]) -> _Table[_Some]:
+    """Add the frames that we send and receive in a state. They do not change it."""
+    for action, states in (("s:frame", sends), ("r:frame", receives)):
+        for state in states:
+            table[state][action] = state
+    return table
 
-LINK: _Table[LinkState] = {
-    _L.DETACHED: {"s:attach": _L.ATTACH_SENT, "r:attach": _L.ATTACH_RCVD},
-    _L.ATTACH_SENT: {"r:attach": _L.ATTACHED, "s:frame": _L.ATTACH_SENT, "s:detach": _L.DETACH_PIPE},
-    _L.ATTACH_RCVD: {
-        "s:attach": _L.ATTACHED,
-        "r:frame": _L.ATTACH_RCVD,
-        "r:detach": _L.DETACH_RCVD_UNANSWERED,
-        "r:error": _L.VIOLATED_UNANSWERED,
+
+CONNECTION = _with_frames(
+    {
+        _C.START: {"s:header": _C.HDR_SENT, "r:header": _C.HDR_RCVD},
+        _C.HDR_RCVD: {"s:header": _C.HDR_EXCH},
+        _C.HDR_SENT: {"r:header": _C.HDR_EXCH, "s:open": _C.OPEN_PIPE},
+        _C.HDR_EXCH: {"s:open": _C.OPEN_SENT, "r:open": _C.OPEN_RCVD, "r:error": _C.VIOLATED_UNANSWERED},
+        _C.OPEN_PIPE: {"r:header": _C.OPEN_SENT, "s:close": _C.OC_PIPE, "s:error": _C.DISCARDING},
+        _C.OC_PIPE: {"r:header": _C.CLOSE_PIPE},
+        _C.OPEN_RCVD: {"s:open": _C.OPENED, "r:close": _C.CLOSE_RCVD_UNANSWERED, "r:error": _C.VIOLATED_UNANSWERED},
+        _C.OPEN_SENT: {"r:open": _C.OPENED, "s:close": _C.CLOSE_PIPE, "s:error": _C.DISCARDING, "r:error": _C.VIOLATED},
+        _C.CLOSE_PIPE: {"r:open": _C.CLOSE_SENT},
+        _C.OPENED: {"s:close": _C.CLOSE_SENT, "r:close": _C.CLOSE_RCVD, "s:error": _C.DISCARDING, "r:error": _C.VIOLATED},
+        _C.CLOSE_RCVD_UNANSWERED: {"s:open": _C.CLOSE_RCVD},
+        _C.CLOSE_RCVD: {"s:close": _C.END, "s:error": _C.END},
+        _C.CLOSE_SENT: {"r:close": _C.END, "s:error": _C.DISCARDING, "r:error": _C.DISCARDING},
+        _C.VIOLATED_UNANSWERED: {
+            "s:open": _C.VIOLATED,
+            "r:open": _C.VIOLATED_UNANSWERED,
+            "r:close": _C.CLOSE_RCVD_UNANSWERED,
+        },
+        _C.VIOLATED: {"r:open": _C.VIOLATED, "r:close": _C.CLOSE_RCVD, "s:close": _C.CLOSE_SENT, "s:error": _C.DISCARDING},
+        _C.DISCARDING: {"r:header": _C.DISCARDING, "r:open": _C.DISCARDING, "r:close": _C.END},
+        _C.END: {},
     },
-    _L.ATTACHED: {
-        "s:frame": _L.ATTACHED,
-        "r:frame": _L.ATTACHED,
-        "s:detach": _L.DETACH_SENT,
-        "r:detach": _L.DETACH_RCVD,
-        "s:error": _L.ERRORED,
-        "r:error": _L.VIOLATED,
+    sends=(_C.OPEN_PIPE, _C.OPEN_SENT, _C.OPENED, _C.CLOSE_RCVD, _C.VIOLATED),
+    receives=(_C.OPEN_RCVD, _C.OPENED, _C.CLOSE_SENT, _C.VIOLATED_UNANSWERED, _C.VIOLATED, _C.DISCARDING),
+)
+
+SESSION = _with_frames(
+    {
+        _S.UNMAPPED: {"s:begin": _S.BEGIN_SENT, "r:begin": _S.BEGIN_RCVD},
+        _S.BEGIN_SENT: {"r:begin": _S.MAPPED},
+        _S.BEGIN_RCVD: {"s:begin": _S.MAPPED, "r:end": _S.END_RCVD_UNANSWERED, "r:error": _S.VIOLATED_UNANSWERED},
+        _S.MAPPED: {"s:end": _S.END_SENT, "r:end": _S.END_RCVD, "s:error": _S.DISCARDING, "r:error": _S.VIOLATED},
+        _S.END_RCVD_UNANSWERED: {"s:begin": _S.END_RCVD},
+        _S.END_SENT: {"r:end": _S.UNMAPPED, "r:error": _S.DISCARDING},
+        _S.END_RCVD: {"s:end": _S.UNMAPPED, "s:error": _S.UNMAPPED},
+        _S.VIOLATED_UNANSWERED: {"s:begin": _S.VIOLATED, "r:end": _S.END_RCVD_UNANSWERED},
+        _S.VIOLATED: {"r:end": _S.END_RCVD, "s:end": _S.END_SENT, "s:error": _S.DISCARDING},
+        _S.DISCARDING: {"r:end": _S.UNMAPPED},
     },
-    _L.DETACH_PIPE: {"r:attach": _L.DETACH_SENT},
-    _L.DETACH_RCVD_UNANSWERED: {"s:attach": _L.DETACH_RCVD},
-    _L.DETACH_SENT: {"r:frame": _L.DETACH_SENT, "r:detach": _L.DETACHED, "r:error": _L.ERRORED},
-    _L.DETACH_RCVD: {"s:detach": _L.DETACHED, "s:error": _L.DETACHED},
-    _L.VIOLATED_UNANSWERED: {
-        "s:attach": _L.VIOLATED,
-        "r:frame": _L.VIOLATED_UNANSWERED,
-        "r:detach": _L.DETACH_RCVD_UNANSWERED,
+    sends=(_S.BEGIN_SENT, _S.MAPPED, _S.END_RCVD, _S.VIOLATED),
+    receives=(_S.BEGIN_RCVD, _S.MAPPED, _S.END_SENT, _S.VIOLATED_UNANSWERED, _S.VIOLATED, _S.DISCARDING),
+)
+
+LINK = _with_frames(
+    {
+        _L.DETACHED: {"s:attach": _L.ATTACH_SENT, "r:attach": _L.ATTACH_RCVD},
+        _L.ATTACH_SENT: {"r:attach": _L.ATTACHED, "s:detach": _L.DETACH_PIPE},
+        _L.ATTACH_RCVD: {"s:attach": _L.ATTACHED, "r:detach": _L.DETACH_RCVD_UNANSWERED, "r:error": _L.VIOLATED_UNANSWERED},
+        _L.ATTACHED: {"s:detach": _L.DETACH_SENT, "r:detach": _L.DETACH_RCVD, "s:error": _L.ERRORED, "r:error": _L.VIOLATED},
+        _L.DETACH_PIPE: {"r:attach": _L.DETACH_SENT},
+        _L.DETACH_RCVD_UNANSWERED: {"s:attach": _L.DETACH_RCVD},
+        _L.DETACH_SENT: {"r:detach": _L.DETACHED, "r:error": _L.ERRORED},
+        _L.DETACH_RCVD: {"s:detach": _L.DETACHED, "s:error": _L.DETACHED},
+        _L.VIOLATED_UNANSWERED: {"s:attach": _L.VIOLATED, "r:detach": _L.DETACH_RCVD_UNANSWERED},
+        _L.VIOLATED: {"r:detach": _L.DETACH_RCVD, "s:detach": _L.DETACH_SENT, "s:error": _L.ERRORED},
+        _L.ERRORED: {"r:detach": _L.DETACHED},
     },
-    _L.VIOLATED: {
-        "s:frame": _L.VIOLATED,
-        "r:frame": _L.VIOLATED,
-        "r:detach": _L.DETACH_RCVD,
-        "s:detach": _L.DETACH_SENT,
-        "s:error": _L.ERRORED,
-    },
-    _L.ERRORED: {"r:detach": _L.DETACHED},
-}
+    sends=(_L.ATTACH_SENT, _L.ATTACHED, _L.VIOLATED),
+    receives=(_L.ATTACH_RCVD, _L.ATTACHED, _L.DETACH_SENT, _L.VIOLATED_UNANSWERED, _L.VIOLATED),
+)
 
 # Errors for missing entries other than amqp:illegal-state for the whole connection.
 _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[str, Scope]] = {
