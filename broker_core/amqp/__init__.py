@@ -52,15 +52,7 @@ docs/protocols/amqp.md lists the implemented sections of the specification.
 """
 
 from .connection import Connection
-from .errors import (
-    Condition,
-    DecodeError,
-    EncodeError,
-    FieldError,
-    LocalProtocolError,
-    ProtocolError,
-    RemoteProtocolError,
-)
+from .errors import Condition, DecodeError, EncodeError, FieldError, LocalProtocolError, ProtocolError, RemoteProtocolError
 from .links import Link
 from .messages import Message, decode_message
 from .performatives import (

@@ -59,14 +59,7 @@ class Composite:
         return bytes(out)
 
 
-def wire(
-    kind: str,
-    *,
-    mandatory: bool = False,
-    default: Any = None,
-    choices: tuple[Any, ...] = (),
-    written: bool = False,
-) -> Any:
+def wire(kind: str, *, mandatory: bool = False, default: Any = None, choices: tuple[Any, ...] = (), written: bool = False) -> Any:
     """Declare a field of `kind`, a key of `_KINDS`. A `written` field is sent even if it has its default."""
     metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "written": written}
     return dataclasses.field(metadata=metadata) if mandatory else dataclasses.field(default=default, metadata=metadata)

@@ -21,13 +21,7 @@ _FIRST, _LAST = 0xF1F2F3F4, 0xF5F6F7F8
 
 
 def frames(
-    channel: int,
-    ranges: Iterable[tuple[int, int]],
-    *,
-    role: bool,
-    state: DeliveryState | None,
-    settled: bool,
-    batchable: bool,
+    channel: int, ranges: Iterable[tuple[int, int]], *, role: bool, state: DeliveryState | None, settled: bool, batchable: bool
 ) -> list[bytes] | None:
     """Return a disposition frame for each range of delivery ids, first and last included; None for a state with fields."""
     kind: Any = None if state is None else type(state)

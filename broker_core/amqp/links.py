@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from . import events, serial, states
 from .deliveries import Delivery
 from .errors import Condition, LocalProtocolError, RemoteProtocolError, Scope
-from .performatives import (
-    RCV_FIRST,
-    SENDER,
-    SND_MIXED,
-    Attach,
-    Coordinator,
-    DeliveryState,
-    Detach,
-    Error,
-    Flow,
-    Source,
-    Target,
-)
+from .performatives import RCV_FIRST, SENDER, SND_MIXED, Attach, Coordinator, DeliveryState, Detach, Error, Flow, Source, Target
 from .states import LinkState
 from .types import Described, Value
 

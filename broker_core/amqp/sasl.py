@@ -14,16 +14,7 @@ from dataclasses import dataclass, field
 from . import scram
 from .composites import Composite
 from .errors import Condition, LocalProtocolError, RemoteProtocolError
-from .performatives import (
-    SASL_AUTH,
-    SASL_OK,
-    SASL_SYS_TEMP,
-    SaslChallenge,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    SaslResponse,
-)
+from .performatives import SASL_AUTH, SASL_OK, SASL_SYS_TEMP, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from .scram import ScramCredentials, ScramError
 
 ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256 = "ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256"

@@ -18,16 +18,7 @@ from .encoder import encode
 from .errors import Condition, LocalProtocolError
 from .frames import HEADER_SIZE
 from .links import Link
-from .performatives import (
-    RCV_FIRST,
-    RCV_SECOND,
-    SENDER,
-    SND_SETTLED,
-    SND_UNSETTLED,
-    DeliveryState,
-    Flow,
-    Transfer,
-)
+from .performatives import RCV_FIRST, RCV_SECOND, SENDER, SND_SETTLED, SND_UNSETTLED, DeliveryState, Flow, Transfer
 from .states import LinkState
 from .transactions import TXN_ID
 from .types import Symbol, Value
@@ -124,12 +115,7 @@ class Sender(Link):
         self._transfer(Transfer(handle=self._handle(), aborted=True), b"")
 
     def send_many(
-        self,
-        tags: Sequence[bytes],
-        payloads: Sequence[bytes],
-        *,
-        settled: bool | None = None,
-        state: DeliveryState | None = None,
+        self, tags: Sequence[bytes], payloads: Sequence[bytes], *, settled: bool | None = None, state: DeliveryState | None = None
     ) -> list[Delivery]:
         """Send as many of the messages, in order, as credit, window and frame size allow now. The octets equal those of single
         `send` calls, at a fraction of the cost.
@@ -187,12 +173,7 @@ class Sender(Link):
         )
 
     def _send_alike(
-        self,
-        tags: Sequence[bytes],
-        payloads: Sequence[bytes],
-        frame: _TransferFrame,
-        settled: bool,
-        state: DeliveryState | None,
+        self, tags: Sequence[bytes], payloads: Sequence[bytes], frame: _TransferFrame, settled: bool, state: DeliveryState | None
     ) -> list[Delivery]:
         """Send transfers that are `_alike`. The octets before and after the holes are made once."""
         count, width, first = len(tags), len(tags[0]), self.session.next_delivery_id

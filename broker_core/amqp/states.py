@@ -107,11 +107,7 @@ CONNECTION = _with_frames(
         _C.CLOSE_RCVD_UNANSWERED: {"s:open": _C.CLOSE_RCVD},
         _C.CLOSE_RCVD: {"s:close": _C.END, "s:error": _C.END},
         _C.CLOSE_SENT: {"r:close": _C.END, "s:error": _C.DISCARDING, "r:error": _C.DISCARDING},
-        _C.VIOLATED_UNANSWERED: {
-            "s:open": _C.VIOLATED,
-            "r:open": _C.VIOLATED_UNANSWERED,
-            "r:close": _C.CLOSE_RCVD_UNANSWERED,
-        },
+        _C.VIOLATED_UNANSWERED: {"s:open": _C.VIOLATED, "r:open": _C.VIOLATED_UNANSWERED, "r:close": _C.CLOSE_RCVD_UNANSWERED},
         _C.VIOLATED: {"r:open": _C.VIOLATED, "r:close": _C.CLOSE_RCVD, "s:close": _C.CLOSE_SENT, "s:error": _C.DISCARDING},
         _C.DISCARDING: {"r:header": _C.DISCARDING, "r:open": _C.DISCARDING, "r:close": _C.END},
         _C.END: {},

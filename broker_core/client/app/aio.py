@@ -163,12 +163,7 @@ class AsyncQueue:
         await self.connection.send(self.address, body, **fields)
 
     async def receive(
-        self,
-        *,
-        timeout: float | None = None,
-        limit: int | None = None,
-        selector: str | None = None,
-        prefetch: int = PREFETCH,
+        self, *, timeout: float | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
     ) -> AsyncIterator[ReceivedMessage]:
         """Iterate over the messages in order. They are accepted as by `Queue.receive`.
 

@@ -44,12 +44,7 @@ class Queue:
         self.connection.send(self.address, body, **fields)
 
     def receive(
-        self,
-        *,
-        timeout: float | None = None,
-        limit: int | None = None,
-        selector: str | None = None,
-        prefetch: int = PREFETCH,
+        self, *, timeout: float | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
     ) -> Iterator[ReceivedMessage]:
         """Iterate over the messages in order.
 
