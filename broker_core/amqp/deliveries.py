@@ -33,7 +33,6 @@ class Delivery:
     remote_settled: bool = False
     state: DeliveryState | None = None
     remote_state: DeliveryState | None = None
-    batchable: bool = False
     resumed: bool = False
 
     def __repr__(self) -> str:

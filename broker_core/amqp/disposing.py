@@ -21,7 +21,7 @@ _FIRST, _LAST = 0xF1F2F3F4, 0xF5F6F7F8
 
 
 def frames(
-    channel: int, ranges: Iterable[tuple[int, int]], *, role: bool, state: DeliveryState | None, settled: bool, batchable: bool
+    channel: int, ranges: Iterable[tuple[int, int]], *, role: bool, state: DeliveryState | None, settled: bool
 ) -> list[bytes] | None:
     """Return a disposition frame for each range of delivery ids, first and last included; None for a state with fields."""
     kind: Any = None if state is None else type(state)
@@ -29,22 +29,19 @@ def frames(
         return None
     dispositions = []
     for first, last in ranges:
-        head, tail = _around(channel, role, kind, settled, batchable, first == last)
+        head, tail = _around(channel, role, kind, settled, first == last)
         dispositions.append(head + _ids(first, last) + tail)
     return dispositions
 
 
 @lru_cache(_KEPT)
-def _around(
-    channel: int, role: bool, kind: type[Accepted | Released] | None, settled: bool, batchable: bool, single: bool
-) -> tuple[bytes, bytes]:
+def _around(channel: int, role: bool, kind: type[Accepted | Released] | None, settled: bool, single: bool) -> tuple[bytes, bytes]:
     disposition = Disposition(
         role=role,
         first=_FIRST,
         last=None if single else _LAST,
         settled=settled,
         state=None if kind is None else kind(),
-        batchable=batchable,
     )
     head, tail = encode_frame(channel, disposition.encode()).split(_ids(_FIRST, _FIRST if single else _LAST))
     return head, tail

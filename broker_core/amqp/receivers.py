@@ -132,7 +132,6 @@ class Receiver(Link):
             partial.settled = True
         if transfer.state is not None:
             _apply_state(delivery, transfer.state)
-        delivery.batchable = delivery.batchable or transfer.batchable
         if transfer.aborted:
             self._completed()
             self.session.connection.coordinated.name(delivery.remote_state, -1)  # it can no longer take part in the transaction
@@ -259,8 +258,8 @@ class Receiver(Link):
         unsettled = self.unsettled
         if len(set(tags)) != count or not unsettled.keys().isdisjoint(tags):
             return None
-        form, rcv, batchable = run.transfer.message_format or 0, self.rcv_settle_mode, run.transfer.batchable
-        terms = (settled, rcv, settled, None, in_short(run.transfer.state), batchable)
+        form = run.transfer.message_format or 0
+        terms = (settled, self.rcv_settle_mode, settled, None, in_short(run.transfer.state))
         deliveries = list(map(Delivery, repeat(self), ids, tags, repeat(form), payloads, *map(repeat, terms)))
         if not settled:
             unsettled.update(zip(tags, deliveries, strict=True))

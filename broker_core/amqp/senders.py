@@ -50,7 +50,6 @@ class Sender(Link):
     txn_id: bytes | None = None
     #: The delivery whose last transfer was not sent yet.
     incomplete: Delivery | None = None
-    _size = 0
 
     @property
     def can_send(self) -> bool:
@@ -93,26 +92,20 @@ class Sender(Link):
         )
         if len(transfer.encode()) + HEADER_SIZE + 16 > self.session.connection.remote_max_frame_size:
             raise LocalProtocolError(f"{Condition.FRAME_SIZE_TOO_SMALL}: a transfer with so large a state fits no frame")
-        self._size = 0
         self.session.next_delivery_id = serial.add(delivery.id, 1)
         if not settled:
             self.unsettled[tag] = delivery
             self.session.outgoing[delivery.id] = delivery
         self.resumable.pop(tag, None)
         self.incomplete = delivery
-        self._transfer(transfer, payload)
+        self.session.outbox.put(self, transfer, payload)
         return delivery
-
-    def send_more(self, delivery: Delivery, payload: bytes, *, more: bool = False) -> None:
-        self._check_open(delivery)
-        self._check_size(self._size + len(payload))
-        self._transfer(Transfer(handle=self._handle(), more=more), payload)
 
     def abort(self, delivery: Delivery) -> None:
         self._check_open(delivery)
         delivery.settled = True
         self.session.settle([delivery], SENDER)
-        self._transfer(Transfer(handle=self._handle(), aborted=True), b"")
+        self.session.outbox.put(self, Transfer(handle=self._handle(), aborted=True), b"")
 
     def send_many(
         self, tags: Sequence[bytes], payloads: Sequence[bytes], *, settled: bool | None = None, state: DeliveryState | None = None
@@ -248,10 +241,6 @@ class Sender(Link):
     def _handle(self) -> int:
         assert self.handle is not None
         return self.handle
-
-    def _transfer(self, transfer: Transfer, payload: bytes) -> None:
-        self._size += len(payload)
-        self.session.outbox.put(self, transfer, payload)
 
     def _check_sendable(self) -> None:
         states.advance(states.LINK, self.state, "s:frame")

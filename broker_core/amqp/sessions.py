@@ -111,9 +111,7 @@ class Session:
     def receiver(self, name: str) -> Receiver:
         return Receiver(self, name)
 
-    def dispose(
-        self, deliveries: Sequence[Delivery], state: DeliveryState | None = None, *, settled: bool = True, batchable: bool = False
-    ) -> None:
+    def dispose(self, deliveries: Sequence[Delivery], state: DeliveryState | None = None, *, settled: bool = True) -> None:
         """Send the state of deliveries, all of one direction. Neighbours share a frame. Raises LocalProtocolError for a settled
         delivery, or one that the sender has to settle first (receiver-settle-mode second).
         """
@@ -127,13 +125,13 @@ class Session:
         if not deliveries:
             return
         ranges = list(serial.ranges([delivery.id for delivery in deliveries]))
-        frames = disposing.frames(self.local_channel, ranges, role=role, state=state, settled=settled, batchable=batchable)
+        frames = disposing.frames(self.local_channel, ranges, role=role, state=state, settled=settled)
         if frames is not None:
             self.connection.send_raw(frames)
         else:
             for first, last in ranges:
                 alone = None if last == first else last
-                self.send(Disposition(role=role, first=first, last=alone, settled=settled, state=state, batchable=batchable))
+                self.send(Disposition(role=role, first=first, last=alone, settled=settled, state=state))
         if state is not None:
             for delivery in deliveries:
                 delivery.state = state
@@ -145,7 +143,7 @@ class Session:
     def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
         """Settle received deliveries, in blocks or single, with an outcome without fields."""
         states.advance(states.SESSION, self.state, "s:frame")
-        frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
+        frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True)
         if frames is None:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)

@@ -50,11 +50,11 @@ def test_a_sender_gets_no_credit_by_its_delivery_count(steps: tuple[int, ...], f
 def test_a_delivery_is_counted_once_that_its_sender_counts_before_its_end() -> None:
     pair = Pair().opened()
     sender, receiver = pair.link(credit=3)
-    delivery = sender.send(b"1", b"m", more=True)
+    sender.send(b"1", b"m", more=True)
     pair.pump()
     claim(pair, sender, 1)
     assert (receiver.delivery_count, receiver.link_credit) == (1, 2)
-    sender.send_more(delivery, b"m")
+    sender.session.outbox.put(sender, Transfer(handle=sender.handle), b"m")
     pair.pump()
     assert (receiver.delivery_count, receiver.link_credit) == (1, 2)
     sender.send_many([b"2", b"3"], [b"m", b"m"])

@@ -212,12 +212,12 @@ def test_it_is_fast_at_all() -> None:
 
 @settings(STEADY)
 @given(
-    st.integers(0, 65535), st.lists(st.tuples(uints, uints), max_size=4), st.booleans(), states, st.booleans(), st.booleans()
+    st.integers(0, 65535), st.lists(st.tuples(uints, uints), max_size=4), st.booleans(), states, st.booleans()
 )  # fmt: skip
 def test_dispositions_out_say_what_the_plain_way_says(
-    channel: int, ranges: list[tuple[int, int]], role: bool, state: Any, settled: bool, batchable: bool
+    channel: int, ranges: list[tuple[int, int]], role: bool, state: Any, settled: bool
 ) -> None:
-    said = {"role": role, "state": state, "settled": settled, "batchable": batchable}
+    said = {"role": role, "state": state, "settled": settled}
     encoded = frames(channel, ranges, **said)
     if encoded is None:
         assert isinstance(state, (Modified, Rejected))

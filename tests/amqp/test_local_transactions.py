@@ -123,7 +123,7 @@ def test_the_transfers_of_a_delivery_are_of_one_transaction() -> None:
         ends.turn()
         assert server_end.unfinished.tag == b"1"  # type: ignore[attr-defined]
         assert server_end.unfinished.remote_state == TransactionalState(txn_id=ID)  # type: ignore[attr-defined]
-        ends.work._transfer(Transfer(handle=ends.work._handle(), state=second), b"\x75\xa0\x01m")
+        ends.work.session.outbox.put(ends.work, Transfer(handle=ends.work._handle(), state=second), b"\x75\xa0\x01m")
         [event] = ends.turn()[0]
         assert isinstance(event, events.Delivered) == good
         assert isinstance(event, events.Violated) != good

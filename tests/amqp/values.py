@@ -132,8 +132,7 @@ def flatten(found: list[events.Event]) -> list[Any]:
     for event in found:
         if isinstance(event, events.Delivered):
             result += [
-                (event.link.name, d.id, d.tag, d.format, d.payload, d.settled, d.batchable, repr(d.remote_state))
-                for d in event.deliveries
+                (event.link.name, d.id, d.tag, d.format, d.payload, d.settled, repr(d.remote_state)) for d in event.deliveries
             ]
         elif isinstance(event, events.Disposed):
             said = ["disposed", event.session.remote_channel, repr(event.state), event.settled]
