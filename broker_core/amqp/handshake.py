@@ -14,7 +14,7 @@ from .composites import Composite
 from .errors import Condition, RemoteProtocolError
 from .frames import AMQP_ID, HEADER_SIZE, SASL_FRAME, SASL_ID, encode_frame, frame_size, parse_frame, parse_protocol_header
 from .frames import protocol_header as header
-from .performatives import SASL_AUTH, SASL_OK, SASL_SYS_TEMP, SaslOutcome
+from .performatives import SASL_SYS_TEMP, SaslOutcome
 from .sasl import SaslClient, SaslServer
 from .settings import ConnectionSettings, Role
 
@@ -75,14 +75,13 @@ class Handshake:
         after = position + HEADER_SIZE
         if unsecured:
             self._sasl = None
-        if protocol == AMQP_ID:
+        self._in_sasl, self.done = protocol == SASL_ID, protocol == AMQP_ID
+        if self.done:
             self._actions.append("r:header")
-            self.done = True
-            return HandshakeStep(after, [self._header()] if self._server else [])
-        self._in_sasl = True
-        assert self._sasl is not None
         out = [self._header()] if self._server else []
-        return HandshakeStep(after, out + self._encoded(self._sasl.start()))
+        if self._in_sasl and self._sasl is not None:
+            out += self._encoded(self._sasl.start())
+        return HandshakeStep(after, out)
 
     @staticmethod
     def _encoded(bodies: list[Composite]) -> list[bytes]:
@@ -97,31 +96,20 @@ class Handshake:
             return HandshakeStep(position)
         body = parse_frame(buffer, position, size, SASL_FRAME).performative
         assert isinstance(body, Composite)
-        out = self._encoded(self._sasl.receive(body))
-        reported: list[events.Event] = []
-        failed = False
-        if self._sasl.done:
-            reported, failed = self._outcome()
-            if not failed:
-                self._in_sasl, self._sasl_passed = False, True
-                if not self._server:
-                    out.append(self._header())
-        return HandshakeStep(position + size, out, reported, failed)
+        sasl, after = self._sasl, position + size
+        out = self._encoded(sasl.receive(body))
+        if not sasl.done:
+            return HandshakeStep(after, out)
+        if sasl.reason is not None:
+            failure = events.AuthenticationFailed(sasl.code, sasl.reason)
+            return HandshakeStep(after, out, [failure], failed=True)
+        self._in_sasl, self._sasl_passed = False, True
+        if not self._server:
+            out.append(self._header())
+        return HandshakeStep(after, out, [events.Authenticated(sasl.user, sasl.mechanism or "")])
 
     def give_up(self) -> list[bytes]:
         """Return the SASL outcome for a peer whose login took too long (5.3.3.6), or nothing."""
         if not (self._server and self._in_sasl):
             return []
         return self._encoded([SaslOutcome(code=SASL_SYS_TEMP)])
-
-    def _outcome(self) -> tuple[list[events.Event], bool]:
-        sasl = self._sasl
-        mechanism = (sasl.mechanism if sasl else None) or ""
-        if isinstance(sasl, SaslServer):
-            if sasl.reason is None:
-                return [events.Authenticated(sasl.user, mechanism)], False
-            return [events.AuthenticationFailed(SASL_AUTH, sasl.reason)], True
-        assert isinstance(sasl, SaslClient)
-        if sasl.code == SASL_OK:
-            return [events.Authenticated(sasl.user, mechanism)], False
-        return [events.AuthenticationFailed(sasl.code or SASL_AUTH, "refused by the server")], True

@@ -52,6 +52,7 @@ class SaslServer:
     mechanism: str | None = field(default=None, init=False)
     claimed: str | None = field(default=None, init=False)
     reason: str | None = field(default=None, init=False)
+    code: int = field(default=SASL_OK, init=False)
     done: bool = field(default=False, init=False)
     _scram: tuple[str, ScramCredentials, bool, str, str, str] | None = field(default=None, init=False, repr=False)
 
@@ -97,7 +98,7 @@ class SaslServer:
         return self._end(SASL_OK)
 
     def _end(self, code: int, reason: str | None = None, data: bytes | None = None) -> list[Composite]:
-        self.done, self.reason = True, reason
+        self.done, self.code, self.reason = True, code, reason
         if code != SASL_OK:
             self.user = None
         return [SaslOutcome(code=code, additional_data=data)]
@@ -189,7 +190,8 @@ class SaslClient:
     prefer: Sequence[str] = (EXTERNAL, SCRAM_SHA_512, SCRAM_SHA_256, PLAIN, ANONYMOUS)
     random: Random | None = None
     mechanism: str | None = field(default=None, init=False)
-    code: int | None = field(default=None, init=False)
+    code: int = field(default=SASL_AUTH, init=False)
+    reason: str | None = field(default=None, init=False)
     done: bool = field(default=False, init=False)
     _first: str = field(default="", init=False, repr=False)
     _verifier: bytes | None = field(default=None, init=False, repr=False)
@@ -265,6 +267,7 @@ class SaslClient:
 
     def _finish(self, outcome: SaslOutcome) -> list[Composite]:
         self.done, self.code = True, outcome.code
+        self.reason = None if outcome.code == SASL_OK else "refused by the server"
         if outcome.code == SASL_OK and self.mechanism in _DIGESTS and not self._verified:
             try:
                 self._verify(outcome.additional_data or b"")
