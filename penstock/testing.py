@@ -24,7 +24,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker_core.client.app import Connection, Worker, connect
@@ -206,7 +205,7 @@ class InProcessBroker:
     def __enter__(self) -> InProcessBroker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -98,7 +98,7 @@ class Connection:
         data = b"".join(self._out)
         self._out.clear()
         for session in self.sessions.values():
-            session.announced()
+            session.unannounced = 0  # the peer may use the renewed window
         return data
 
     def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:

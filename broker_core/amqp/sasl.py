@@ -205,10 +205,13 @@ class SaslClient:
             raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
         if isinstance(body, SaslMechanisms):
             return self._choose(body)
-        if isinstance(body, SaslChallenge):
-            return [SaslResponse(response=self._answer(body.challenge))]
-        if isinstance(body, SaslOutcome):
-            return self._finish(body)
+        try:
+            if isinstance(body, SaslChallenge):
+                return [SaslResponse(response=self._answer(body.challenge))]
+            if isinstance(body, SaslOutcome):
+                return self._finish(body)
+        except ScramError as error:
+            raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"SCRAM: {error}") from None
         raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} is not a server's to send")
 
     def _choose(self, offered: SaslMechanisms) -> list[Composite]:
@@ -237,13 +240,10 @@ class SaslClient:
             if challenge:
                 raise RemoteProtocolError(Condition.NOT_ALLOWED, f"a challenge that {self.mechanism} does not have")
             return self._initial()
-        try:
-            if self._verifier is not None:  # some servers prove themselves here instead of in the outcome
-                self._verify(challenge)
-                return b""
+        if self._verifier is None:
             return self._scram_final(challenge)
-        except ScramError as error:
-            raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"SCRAM: {error}") from None
+        self._verify(challenge)  # some servers prove themselves here instead of in the outcome
+        return b""
 
     def _scram_final(self, challenge: bytes) -> bytes:
         values = scram.attributes(challenge)
@@ -269,9 +269,7 @@ class SaslClient:
         self.done, self.code = True, outcome.code
         self.reason = None if outcome.code == SASL_OK else "refused by the server"
         if outcome.code == SASL_OK and self.mechanism in _DIGESTS and not self._verified:
-            try:
-                self._verify(outcome.additional_data or b"")
-            except ScramError as error:
-                self.code = SASL_SYS_TEMP
-                raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"SCRAM: {error}") from None
+            self.code = SASL_SYS_TEMP  # unless the server proves itself
+            self._verify(outcome.additional_data or b"")
+            self.code = SASL_OK
         return []

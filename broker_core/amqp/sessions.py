@@ -61,7 +61,7 @@ class Session:
         self.initial_outgoing_id = self.next_outgoing_id = first_outgoing_id
         self.next_incoming_id: int | None = None
         self.incoming_window = self.settings.incoming_window
-        self._unannounced = 0  # frames of a renewed window that the peer does not know yet
+        self.unannounced = 0  # frames of a renewed window that the peer does not know yet
         self.remote_incoming_window = 0
         self.remote_outgoing_window = 0
         self.last_delivery_id: int | None = None
@@ -326,7 +326,7 @@ class Session:
 
     def count_received(self, count: int) -> None:
         """Count received transfers, even if they are dropped later. Raises amqp:session:window-violation."""
-        if self.incoming_window - self._unannounced < count:
+        if self.incoming_window - self.unannounced < count:
             raise RemoteProtocolError(Condition.WINDOW_VIOLATION, "a transfer beyond the incoming window", Scope.SESSION)
         assert self.next_incoming_id is not None
         self.incoming_window -= count
@@ -335,19 +335,15 @@ class Session:
 
     def renew_window(self) -> None:
         if self.incoming_window <= self.settings.incoming_window // 2 and self.may_send:
-            self._unannounced += self.settings.incoming_window - self.incoming_window
+            self.unannounced += self.settings.incoming_window - self.incoming_window
             self.incoming_window = self.settings.incoming_window
             self.send_flow()
-
-    def announced(self) -> None:
-        """Record that all output was written: the peer may use the renewed window."""
-        self._unannounced = 0
 
     @property
     def free_block(self) -> int:
         """Number of transfers that may come before the window must be renewed, or is violated."""
         window = self.incoming_window
-        return min(window - self.settings.incoming_window // 2, window - self._unannounced)
+        return min(window - self.settings.incoming_window // 2, window - self.unannounced)
 
     @property
     def may_send(self) -> bool:

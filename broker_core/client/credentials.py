@@ -80,7 +80,7 @@ class Credentials:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.cert is not None and self.key is not None:
             with _as_file(self.cert) as cert, _as_file(self.key) as key:
-                context.load_cert_chain(cert, key, password=_no_password)
+                context.load_cert_chain(cert, key, password=lambda: "")  # OpenSSL would ask on the terminal
         return context
 
     def _check(self, refusal: str, *, ca: bool) -> None:
@@ -118,11 +118,6 @@ def _read(kind: str, path: str) -> bytes:
     if len(content) > MAX_PEM_BYTES:
         raise InvalidRequest(f"the {kind} {path} has more than {MAX_PEM_BYTES:,} bytes: it is something else")
     return content
-
-
-def _no_password() -> str:
-    """Stops OpenSSL from asking on the terminal."""
-    return ""
 
 
 @contextlib.contextmanager

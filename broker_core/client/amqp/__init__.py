@@ -19,7 +19,6 @@ dial, address                       `connect`, `login`, URLs
 connection, transport               the loop between socket and protocol
 links, sender                       links, a link that sends
 receiving, receiver, blocks         links that receive: deliveries, or many messages without an object for each
-reports                             reports of the deliveries that the application has
 claims                              tokens for each address
 failures                            Penstock's errors for the peer's conditions
 """

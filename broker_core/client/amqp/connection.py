@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from ... import amqp, errors
@@ -95,8 +94,7 @@ class Connection:
         Raises:
             PenstockError: The broker refuses, for example with NotFound.
         """
-        self._admit(address)
-        return Sender(self, self.session, address, presettled)
+        return Sender(self, self._session_for(address), address, presettled)
 
     def receiver(
         self,
@@ -126,9 +124,8 @@ class Connection:
         Raises:
             PenstockError: The broker refuses, for example with NotFound.
         """
-        self._admit(address)
         terms = ReceivingTerms(credit, limit, browse, presettled, selector, properties)
-        return Receiver(self, self.session, address, terms)
+        return Receiver(self, self._session_for(address), address, terms)
 
     def block_receiver(self, address: str, credit: int, *, selector: str | None = None) -> BlockReceiver:
         """Attach a link that receives in blocks, for tens of thousands of messages at a time.
@@ -144,12 +141,12 @@ class Connection:
         Raises:
             PenstockError: The broker refuses, for example with NotFound.
         """
-        self._admit(address)
-        return BlockReceiver(self, self.session, address, ReceivingTerms(credit, selector=selector))
+        return BlockReceiver(self, self._session_for(address), address, ReceivingTerms(credit, selector=selector))
 
-    def _admit(self, address: str) -> None:
+    def _session_for(self, address: str) -> amqp.Session:
         if self.claims is not None:
             self.claims.admit(address)
+        return self.session
 
     def fileno(self) -> int:
         """Return the socket's descriptor: call `idle` when it is readable, or while `pending`."""
@@ -390,5 +387,5 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

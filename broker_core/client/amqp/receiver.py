@@ -9,8 +9,7 @@ from typing import Any
 from ...amqp import Accepted, LocalProtocolError, Modified, Rejected, Released, events
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import Error
-from .receiving import ReceivingLink
-from .reports import report, wants_reports
+from .receiving import ReceivingLink, report, wants_reports
 
 _ACCEPTED, _RELEASED = Accepted(), Released()
 

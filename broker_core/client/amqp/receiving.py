@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ... import amqp
-from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
+from ...amqp.deliveries import Delivery
+from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED, Received
 from ...amqp.states import LinkState
 from ...amqp.types import Described, Symbol
+from ...messages.annotations import REPORTS
 from ...selectors import is_blank
 from .links import ClientLink, LinkConnection
-from .reports import with_reports
 
 #: Default credit: messages on the way or waiting here.
 DEFAULT_CREDIT = 1000
 
 _SELECTOR = Symbol("apache.org:selector-filter:string")
+_RECEIVED = Received(section_number=0, section_offset=0)
 
 
 class ReceivingTerms(NamedTuple):
@@ -156,3 +158,22 @@ class ReceivingLink(ClientLink):
 
     def _count(self) -> int:
         return len(self._waiting)
+
+
+# Reports of the deliveries that the application has: if the link is then lost, the broker counts an attempt for them, and not for
+# prefetched ones. One report covers all deliveries before it. Only a broker that grants the link property gets reports: other
+# brokers use the state *received* for resumed links.
+
+
+def with_reports(connection: LinkConnection, properties: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return {**(properties or {}), REPORTS: True} if connection.is_penstock else properties
+
+
+def wants_reports(link: amqp.Receiver) -> bool:
+    attach = link.remote_attach
+    return attach is not None and (attach.properties or {}).get(REPORTS) is True
+
+
+def report(delivery: Delivery) -> None:
+    """Report that the application is about to have a delivery. The caller flushes. Raises LocalProtocolError."""
+    delivery.link.session.dispose([delivery], _RECEIVED, settled=False)

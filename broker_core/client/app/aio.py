@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ..amqp.connection import TIMEOUT_S
@@ -134,7 +133,7 @@ class AsyncConnection:
     async def __aenter__(self) -> AsyncConnection:
         return await self.open()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

@@ -169,7 +169,7 @@ class Connection:
         assert self._server is not None
         return self._server
 
-    def on_current_server(self, action: Callable[[ServerConnection], None]) -> None:
+    def on_current_server(self, action: Callable[[ServerConnection], object]) -> None:
         """Run `action` on the server in use. If that server is lost meanwhile, run it again on the next one."""
         while True:
             server = self.current_server()

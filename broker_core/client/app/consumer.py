@@ -186,6 +186,7 @@ class Consumer:
             return None
 
     def attach(self) -> None:
+        self.lost()
         session = self.session
         assert session.server is not None
         assert session.machine is not None

@@ -206,16 +206,11 @@ class Session:
     def _add(self, part: Consumer | Producer) -> None:
         with self.changed:
             self.check()
-            self.connection.on_current_server(lambda server: self._attach_one(part))
+            self.connection.on_current_server(lambda _: part.attach())
             if isinstance(part, Consumer):
                 self.consumers.append(part)
             else:
                 self.producers.append(part)
-
-    def _attach_one(self, part: Consumer | Producer) -> None:
-        if isinstance(part, Consumer):
-            part.lost()
-        part.attach()
 
     def current(self) -> tuple[ServerConnection, amqp.Session]:
         self.connection.current_server()
@@ -225,11 +220,8 @@ class Session:
 
     def transaction_id(self) -> bytes:
         if self.transaction.id is None:
-            self.connection.on_current_server(self._declare)
+            self.connection.on_current_server(lambda _: self.transaction.declared())
         return self.transaction.declared()
-
-    def _declare(self, server: ServerConnection) -> None:
-        self.transaction.declared()
 
     def is_current(self, transaction: bytes | None) -> bool:
         """Return True until `transaction`, by its id, has ended. None stands for work outside transactions."""
@@ -279,7 +271,7 @@ class Session:
         parts: list[Consumer | Producer] = [*self.producers, *self.consumers]
         for part in parts:
             try:
-                self._attach_one(part)
+                part.attach()
             except NoAnswer:
                 raise  # a slow server refuses nothing: the next attempt may find a faster one
             except errors.PenstockError as error:

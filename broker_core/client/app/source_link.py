@@ -13,7 +13,7 @@ from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from ...amqp.types import Described, Int, Symbol, ULong, Value
 from ...selectors import is_blank
 from ..amqp.links import ClientLink
-from ..amqp.reports import report, wants_reports, with_reports
+from ..amqp.receiving import report, wants_reports, with_reports
 from .server import ServerConnection
 
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
