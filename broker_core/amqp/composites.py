@@ -1,5 +1,4 @@
-"""Composite types (1.4): described lists with named fields, as dataclasses. A class body is the only table of its fields; it
-yields the constructor, the decoder and the encoder.
+"""Composite types (1.4): described lists with named fields, as dataclasses. A class body is the only table of its fields.
 
 A null field takes its default when decoded. A field equal to its default is null when encoded. Trailing nulls are left out.
 Fields beyond the definition are refused.
@@ -45,7 +44,7 @@ class Field(NamedTuple):
 
 
 class Composite:
-    """Base of all composites. CODE and SYMBOL are the two descriptors, PROVIDES the roles that it can play in a field."""
+    """Base of all composites, with the two descriptors and the roles that it can play in a field."""
 
     __slots__ = ()
     CODE: ClassVar[int]
@@ -60,7 +59,7 @@ class Composite:
 
 
 def wire(kind: str, *, mandatory: bool = False, default: Any = None, choices: tuple[Any, ...] = (), written: bool = False) -> Any:
-    """Declare a field of `kind`, a key of `_KINDS`. A `written` field is sent even if it has its default."""
+    """Declare a field. A `written` one is sent even if it has its default."""
     metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "written": written}
     return dataclasses.field(metadata=metadata) if mandatory else dataclasses.field(default=default, metadata=metadata)
 
@@ -102,8 +101,8 @@ def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: 
 class Invalid(NamedTuple):
     """A composite of a known type with fields that its definition does not allow.
 
-    `values` is the received list. `fields` are its valid fields, by attribute, and `wrong` the attributes of the others. Both are
-    empty if the list itself is wrong.
+    `fields` are its valid fields, by attribute, and `wrong` the attributes of the others. Both are empty if the list itself is
+    wrong.
     """
 
     cls: type[Composite]
@@ -114,7 +113,7 @@ class Invalid(NamedTuple):
 
 
 def decode_body(buffer: bytes, position: int, end: int, limits: DecoderLimits = LIMITS) -> tuple[Composite | Invalid, int]:
-    """Return the body of a frame and its end. A body with an invalid field is an `Invalid`."""
+    """Return the body of a frame, which is `Invalid` if a field is."""
     value, after = decode(buffer, position, end, limits)
     try:
         body = compose(value)
@@ -152,7 +151,7 @@ def _class_of(descriptor: Value) -> type[Composite] | None:
 
 
 def compose(value: Value) -> Value:
-    """Return the composite of a `Described` with a known descriptor, and any other value unchanged. Raises FieldError."""
+    """Return the composite of a known descriptor, and any other value unchanged. Raises FieldError."""
     if not isinstance(value, Described):
         return value
     cls = _class_of(value.descriptor)

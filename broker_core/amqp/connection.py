@@ -259,7 +259,6 @@ class Connection:
             del self.sessions[session.local_channel]
 
     def steal(self, name: str, role: bool) -> list[events.Event]:
-        """Detach the attached link of that name and direction on this connection, if there is one (2.6.1)."""
         for session in self.sessions.values():
             for link in session.handles.named.get((role, name), ()):
                 if link.state is LinkState.ATTACHED and session.may_send:
@@ -339,7 +338,6 @@ class Connection:
         return [] if silent else [events.Closed(theirs.error)]
 
     def _on_invalid(self, performative: Invalid) -> list[events.Event]:
-        """Handle an open or close with an invalid field. No frame of the peer follows its close."""
         reported = [] if self.state in _DISCARDS else self._violated(FieldError(performative.description))
         if performative.cls is Close:
             self.state = states.advance(states.CONNECTION, self.state, "r:close")

@@ -48,9 +48,7 @@ _Reader = Callable[[bytes, int, int, int, Budget], tuple[Value, int]]  # buffer,
 def decode(
     buffer: bytes, position: int = 0, end: int | None = None, limits: DecoderLimits = LIMITS, budget: Budget | None = None
 ) -> tuple[Value, int]:
-    """Return the value whose constructor is at `position`, and its end, which is at most `end`. `budget` replaces the limit of
-    values. Raises DecodeError with the offset in the buffer.
-    """
+    """Return the value at `position`, and its end, which is at most `end`. Raises DecodeError with the offset in the buffer."""
     if type(buffer) is not bytes:
         buffer = bytes(buffer)  # slices of other types would not be `bytes`
     if end is None or end > len(buffer):

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """A message on its way, from its first transfer until it is settled.
-
-    `payload` is the encoded message, complete at a receiver. `state` is our last state, `remote_state` the peer's, `in_short`.
+    """A message on its way, from its first transfer until it is settled. `state` is our last state, `remote_state` the peer's,
+    `in_short`.
     """
 
     link: Link
@@ -93,7 +92,6 @@ class Unsettled(dict[int, "Delivery"]):
         return [delivery for number in numbers if (delivery := self.pop(number & serial.MASK, None)) is not None]
 
     def decide(self, first: int, last: int, newest: int) -> list[Delivery]:
-        """Return the deliveries from `first` to `last` without an outcome from the peer, which they are about to get."""
         if first == last:
             alone = self.get(first)
             return [] if alone is None or isinstance(alone.remote_state, TERMINAL) else [alone]
@@ -150,7 +148,6 @@ class Unsettled(dict[int, "Delivery"]):
         return missing
 
     def _alive(self, low: int, high: int) -> list[Delivery]:
-        """Return the deliveries from `low` to `high`, ids without wrap, and drop ended ones from `_all`."""
         ids = self._all
         begin = bisect_left(ids, low)
         end = bisect_right(ids, high, begin)
@@ -233,7 +230,7 @@ class LostDeliveries:
         self._limit()
 
     def take(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Return True if one of these ranges names a lost delivery. Forgets the named ones, so each is reported once."""
+        """Return True if one of these ranges names a lost delivery, and forget the named ones."""
         is_lost = False
         for named in ranges if self._ranges else ():
             low, high = self._range(*named)

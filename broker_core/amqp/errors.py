@@ -60,11 +60,11 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """A request that the protocol, or the peer's limits, do not allow now. It has sent nothing and changed nothing."""
+    """A request that the protocol or the peer's limits do not allow now. It has changed nothing."""
 
 
 class EncodeError(LocalProtocolError):
-    """A value without an encoding: out of its type's range, or of a type that AMQP does not have."""
+    """A value out of its type's range, or of a type that AMQP does not have."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -80,7 +80,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class DecodeError(RemoteProtocolError):
-    """Octets that are not a valid AMQP value. `offset` counts from the start of the decoder's buffer."""
+    """Octets that are not a valid AMQP value. `offset` counts from the start of the buffer."""
 
     def __init__(self, description: str, offset: int) -> None:
         super().__init__(Condition.DECODE_ERROR, f"{description} at offset {offset}")

@@ -91,7 +91,7 @@ class Detached(Event):
 
 @dataclass(slots=True)
 class Stolen(Event):
-    """Loss of a link's name to a second attach. We have detached the link with amqp:link:stolen (2.6.1)."""
+    """Loss of a link's name to a second attach (2.6.1). The link is detached."""
 
     link: Link
 

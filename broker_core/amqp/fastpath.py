@@ -176,9 +176,8 @@ class Scanner:
     def scan(
         self, buffer: bytes, position: int, max_frame_size: int, single: bool = False
     ) -> tuple[list[Frame | TransferRun | Dispositions], int, RemoteProtocolError | None]:
-        """Return all complete frames from `position` on, the start of the rest, and an error there, if any.
-
-        With `single`, stops after one item: the first frames of a connection change the rules for the following ones.
+        """Return all complete frames, the start of the rest, and an error there, if any. With `single`, stops after one item: the
+        first frames of a connection change the rules for the following ones.
         """
         scanned = _Items()
         end, find = len(buffer), self._templates.get

@@ -50,10 +50,7 @@ def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
 
 
 def parse_frame(buffer: bytes, position: int, size: int, frame_type: int = AMQP_FRAME) -> Frame:
-    """Parse the complete frame of `size` octets at `position`.
-
-    Raises FramingError for its header, DecodeError (with the offset in the frame) for its body, FieldError in a SASL frame.
-    """
+    """Raises FramingError for the header, DecodeError (with the offset in the frame) for the body, FieldError in a SASL frame."""
     try:
         return _parse(buffer, position, size, frame_type)
     except DecodeError as error:

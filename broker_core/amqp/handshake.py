@@ -20,7 +20,7 @@ from .settings import ConnectionSettings, Role
 
 
 class HandshakeStep(NamedTuple):
-    """Result of one call: the position of the rest, octets to send, events. `failed` ends the connection."""
+    """Result of one call. `position` is the start of the rest; `failed` ends the connection."""
 
     position: int
     out: Sequence[bytes] = ()

@@ -63,7 +63,6 @@ def _check_range(first: int, last: int) -> None:
 
 
 def named(session: Session, role: bool) -> tuple[Unsettled, int]:
-    """Return the deliveries that dispositions of an issuer in this role name, and the newest id."""
     if role == RECEIVER:
         return session.outgoing, serial.add(session.next_delivery_id, -1)
     return session.incoming, session.last_delivery_id or 0
@@ -202,7 +201,6 @@ def take_invalid(session: Session, frame: Invalid) -> list[events.Event]:
 
 
 def _attach(session: Session, frame: Invalid) -> list[events.Event]:
-    """Attach a link that is refused. The application does not see it, so it is answered here."""
     fields = frame.fields
     name, handle, role = fields["name"], fields["handle"], fields["role"]
     if not session.may_send:  # our begin is missing
@@ -213,7 +211,7 @@ def _attach(session: Session, frame: Invalid) -> list[events.Event]:
 
 
 def state_of(frame: Invalid) -> object:
-    """Return the state of a transfer or disposition if it names a transaction; None without a state."""
+    """Return the state of a frame if it names a transaction."""
     if "state" in frame.fields or "state" not in frame.wrong:
         return frame.fields.get("state")
     index = next(number for number, field in enumerate(frame.cls.FIELDS) if field.attribute == "state")

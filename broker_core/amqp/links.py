@@ -156,7 +156,7 @@ class Link:
         self._leave(state, forget=self.closing)
 
     def adopt(self, detached: Link) -> None:
-        """Take over the deliveries of a detached endpoint of the same link and session: their ids stay valid (2.6.4)."""
+        """Take over the deliveries of a detached endpoint of the same session: their ids stay valid (2.6.4)."""
         for delivery in detached.unsettled.values():
             delivery.link = self
         self.unsettled, detached.unsettled = detached.unsettled, {}
@@ -257,7 +257,7 @@ class Freed(dict[int, None]):
 
 
 class Handles:
-    """Links of a session (2.6.2): `links` by our handle and `named` by role and name, `remote_links` by the peer's handle."""
+    """Links of a session (2.6.2): `links` and `named` by our handle and name, `remote_links` by the peer's handle."""
 
     __slots__ = ("_free", "left", "links", "named", "remote_links")
 

@@ -1,16 +1,13 @@
 """The values of AMQP (part 1) as Python values. Every type has exactly one Python type, so a value survives a round trip.
 
-| AMQP | Python | | AMQP | Python |
-|---|---|---|---|---|
-| null | `None` | | timestamp | `Timestamp` (ms since 1970, UTC) |
-| boolean | `bool` | | uuid | `uuid.UUID` |
-| ubyte ushort uint ulong | `UByte UShort UInt ULong` | | binary | `bytes` |
-| byte short int | `Byte Short Int` | | string | `str` |
-| long | `int` (plain) or `Long` | | symbol | `Symbol` |
-| float | `Float` | | list | `list` |
-| double | `float` (plain) | | map | `dict`, or `Pairs` if a dict cannot hold it |
-| decimal32/64/128 | `Decimal32/64/128` (opaque bytes) | | array | `Array` |
-| char | `Char` | | described | `Described` |
+    null, boolean               None, bool
+    ubyte ushort uint ulong     UByte UShort UInt ULong
+    byte short int long         Byte Short Int, int (plain) or Long
+    float double                Float, float (plain)
+    decimal32/64/128            Decimal32/64/128 (opaque bytes)
+    char string symbol          Char, str, Symbol
+    binary uuid timestamp       bytes, uuid.UUID, Timestamp (ms since 1970, UTC)
+    list map array described    list, dict (or Pairs if a dict cannot hold it), Array, Described
 
 Numbers and texts are subclasses of int and str: a reader uses a uint as a number, and only the encoder needs its type. `UInt(1)
 == Int(1) == True` in Python and not in AMQP, so a map with such keys decodes to `Pairs`, without losing an entry. Decimals are

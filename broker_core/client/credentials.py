@@ -46,7 +46,7 @@ class Credentials:
         cert_file: str | None = None,
         key_file: str | None = None,
     ) -> Credentials:
-        """Read and check the files. The default of `key_file` is `cert_file`. Raises InvalidRequest, which names the file."""
+        """Read and check the files. Raises InvalidRequest, which names the file."""
         if (user is None) != (password is None):
             raise InvalidRequest("a user needs a password and a password a user: give both, or neither")
         if key_file is not None and cert_file is None:

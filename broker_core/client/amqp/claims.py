@@ -1,7 +1,6 @@
 """Claims-based security (AMQP CBS 1.0, as in Azure Service Bus): a token for each address, put at the node `$cbs`.
 
-A token is replaced before it ends, during other work, because the broker ends links whose token has ended. A refusal fails the
-connection with the broker's reason.
+A token is replaced before it ends, during other work, because the broker ends links whose token has ended.
 """
 
 from __future__ import annotations

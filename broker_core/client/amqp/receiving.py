@@ -1,4 +1,4 @@
-"""Common part of links that receive: credit that is renewed as messages are taken, drains, and the wait for messages."""
+"""Common part of links that receive: credit, drains, and the wait for messages."""
 
 from __future__ import annotations
 
@@ -142,9 +142,8 @@ class ReceivingLink(ClientLink):
     # --- credit
 
     def _renew(self) -> None:
-        """Grant new credit once half of it is used, so that at most `credit` messages are on the way or waiting.
-
-        After `credit` was lowered there may be twice as many. Credit beyond that, if it is unused, is taken back.
+        """Grant new credit once half of it is used. After `credit` was lowered, unused credit beyond twice the new one is taken
+        back.
         """
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return

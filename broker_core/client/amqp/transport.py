@@ -1,4 +1,4 @@
-"""Octets to and from a broker: a non-blocking TCP or TLS socket.
+"""A non-blocking TCP or TLS socket to a broker.
 
 A blocking `sendall` could wait for a broker that itself waits for us to read. So a write sends as much as the socket takes, and a
 call that waits waits for both directions.

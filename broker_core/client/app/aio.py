@@ -40,12 +40,7 @@ _C = TypeVar("_C", Connection, Session)
 
 
 class AsyncConnection:
-    """A connection for one event loop, made by `connect_async`. It is open inside `async with`, or after `open`.
-
-    Example:
-        async with penstock.connect_async("amqp://127.0.0.1:5672") as connection:
-            await connection.send("orders", json={"id": 7})
-    """
+    """A connection for one event loop, made by `connect_async`. It is open inside `async with`, or after `open`."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -180,10 +175,6 @@ class AsyncQueue:
 
         Raises:
             PenstockError: The broker refuses, or the connection is lost permanently.
-
-        Example:
-            async for message in connection.queue("orders").receive(timeout=5):
-                print(message.json())
         """
         wait = self.connection.wait
         open_session = partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL)

@@ -36,9 +36,8 @@ class Callbacks(SerialExecutor):
         self.wake()
 
     def run_outcomes(self) -> None:
-        """Run the callbacks of all outcomes in the calling thread, which closes the session and does not hold the lock.
-
-        The pool may have no free thread for them, and closes soon.
+        """Run the callbacks of all outcomes in the calling thread, which closes the session: the pool may have no free thread for
+        them, and closes soon.
         """
         with self._changed:
             if self.inside:

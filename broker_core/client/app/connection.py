@@ -39,10 +39,6 @@ class Connection:
         client_id: Container id at the broker.
         timeout_s: Seconds that each wait for the broker takes at most.
         url: URL of the server in use; None without one.
-
-    Example:
-        with penstock.connect("amqp://127.0.0.1:5672") as connection:
-            connection.send("orders", json={"id": 7}, subject="new")
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Deliveries that a session has passed to the application and not settled, and how each acknowledge mode settles them.
+"""How each acknowledge mode settles the deliveries that a session has passed to the application.
 
 When the connection is lost, the ledger forgets its deliveries: the broker delivers them again. An automatic acknowledgement then
 does nothing. An acknowledgement by the application raises PeerError.
@@ -123,10 +123,11 @@ class Ledger:
     # --- messages return to their queues
 
     def requeue_everything(self, *, resume: bool = True) -> None:
-        """Return every message to its queue. The deliveries of unsettled messages count, those of waiting messages do not.
+        """Return every message to its queue. The deliveries of unsettled messages count, those of waiting messages do not. May
+        wait.
 
         The credit is drained first, so that no later message overtakes them. Then they return in the order of their deliveries.
-        With `resume` the links get credit again. May wait.
+        With `resume` the links get credit again.
         """
         session = self._session
         links = [link for consumer in session.consumers for link in consumer.links]

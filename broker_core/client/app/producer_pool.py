@@ -19,7 +19,7 @@ MAX_IDLE_PRODUCERS = 64
 
 @dataclass(eq=False)
 class _Use:
-    """A producer in use, and the number of calls that use it. The first call attaches it."""
+    """A producer in use. The first of its `calls` attaches it."""
 
     attached: Future[Producer] = field(default_factory=Future)
     calls: int = 0
@@ -63,7 +63,6 @@ class ProducerPool:
                     self._give_back(address, use)
 
     def _attach(self, address: str, use: _Use, idle: Producer | None) -> None:
-        """Attach a producer for all calls that wait for this address. Sends to other addresses continue meanwhile."""
         try:
             if idle is not None and idle.failed:  # its queue may have been deleted while it was idle
                 idle.detach()

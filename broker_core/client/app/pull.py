@@ -1,4 +1,4 @@
-"""Explicit pull (prefetch 0): the client requests one message when the application does, and never keeps more than one."""
+"""Explicit pull (prefetch 0): the client never keeps more than one message."""
 
 from __future__ import annotations
 

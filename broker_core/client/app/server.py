@@ -28,8 +28,6 @@ class ServerConnection:
     """A connection with a pump, which starts with the object. Every method but `close` is called under the lock of `changed`.
 
     The pump notifies `changed` of every change. It calls `lost` once, without the lock, if the connection ends without `close`.
-
-    Raises ResourceLimit if this process can have no more descriptors or threads. The caller then closes the connection.
     """
 
     def __init__(
@@ -169,7 +167,7 @@ class ServerConnection:
 
 
 def unless_failed(done: Callable[[], bool], check: Callable[[], None]) -> Callable[[], bool]:
-    """Return the condition `done`; while it is false, it raises the error of `check`, if there is one."""
+    """Return the condition `done`; while it is false, it raises the error of `check`."""
 
     def met() -> bool:
         if not done():
@@ -181,7 +179,6 @@ def unless_failed(done: Callable[[], bool], check: Callable[[], None]) -> Callab
 
 
 def to_penstock_error(error: Exception) -> errors.PenstockError:
-    """Return the error itself if it is one of Penstock's. Log any other error, and return one with its text."""
     if isinstance(error, errors.PenstockError):
         return error
     _LOG.error("the client itself failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Servers of a connection: the order in which the client tries them, at first and after a loss."""
+"""The order in which the client tries the servers of a connection, at first and after a loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Environment(NamedTuple):
 
 
 class Servers:
-    """Servers tried in the order of `urls`. `dial` opens a connection to one. Without a `backoff` a loss is final."""
+    """`dial` opens a connection to one server. Without a `backoff` a loss is final."""
 
     def __init__(
         self, urls: Sequence[str], dial: Callable[[str], Connection], environment: Environment, backoff: Backoff | None
@@ -53,9 +53,8 @@ class Servers:
     def reconnect(
         self, lost: str, error: errors.PenstockError, closing: threading.Event, use: Callable[[Connection, str], None]
     ) -> errors.PenstockError | None:
-        """Connect again after `lost` was lost with `error`, until `use` accepts a connection without raising.
-
-        Returns the final error, or None if there is a server again or `closing` was set.
+        """Connect again after `lost` was lost, until `use` accepts a connection without raising. Returns the final error, or None
+        if there is a server again or `closing` was set.
         """
         if self._backoff is None:
             return error

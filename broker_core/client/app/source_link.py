@@ -21,7 +21,7 @@ _SELECTOR_CODE, _NO_LOCAL_CODE = ULong(0x0000468C00000004), ULong(0x0000468C0000
 
 
 class SourceOptions(NamedTuple):
-    """Options of a consumer for each of its sources. `window` is a link's credit when no message waits."""
+    """Options for each source. `window` is a link's credit when no message waits."""
 
     window: int
     selector: str | None = None

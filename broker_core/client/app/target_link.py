@@ -46,9 +46,8 @@ class TargetLink(ClientLink):
         return self.usable and self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED and not self.connection.congested
 
     def put(self, sequence: int, payload: bytes, state: DeliveryState | None = None) -> None:
-        """Send a message; only when `ready`. `sequence` becomes its delivery tag.
-
-        Frames that do not fit the session's window are sent later. If the connection is ending, the message is lost with it.
+        """Send a message; only when `ready`. `sequence` becomes its delivery tag. If the connection is ending, the message is
+        lost with it.
         """
         limit = self.link.max_message_size
         if limit and len(payload) > limit:

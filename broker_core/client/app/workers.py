@@ -1,9 +1,5 @@
 """Workers: a function handles the messages of a queue, several at a time, until it is stopped.
 
-    @penstock.worker("orders", concurrency=4, retries=5)
-    def handle(message):
-        print(message.json())
-
 `penstock work module:handle` and `handle.run(connection, stop)` run it. A message is accepted when the function returns. If the
 function raises, the message comes again after a time that doubles with each attempt. After `retries` repetitions it is rejected
 with the error as the reason. A function may also settle the message itself: `message.reject("why")`.

@@ -161,7 +161,7 @@ class Client:
             raise self._translate(error) from error
 
     def _renew(self, used: Endpoint | None = None) -> None:
-        """Discover again when it is time, or when `used` is no longer valid. One thread does it for all."""
+        """Discover again when it is time, or when `used` is no longer valid."""
         if not self._discovers or self._closed:
             return
         with self._changing:

@@ -1,6 +1,5 @@
-"""One put of the Flight plane: record batches out, acknowledgements in.
-
-A put may be repeated with a new token until the broker acknowledges a batch. Until then the client keeps the batches.
+"""One put of the Flight plane. It may be repeated with a new token until the broker acknowledges a batch. Until then the client
+keeps the batches.
 """
 
 from __future__ import annotations

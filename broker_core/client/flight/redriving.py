@@ -1,7 +1,7 @@
 """Chosen dead letters, back to the queues that they came from.
 
-A request names sequence numbers of the dead-letter queue. A redriven message has left that queue, and no other message gets its
-number. So an interrupted client repeats the request with the same numbers, and no message is redriven twice.
+A redriven message has left the dead-letter queue, and no other message gets its sequence number. So an interrupted client repeats
+a request with the same numbers, and no message is redriven twice.
 """
 
 from __future__ import annotations
