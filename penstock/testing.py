@@ -34,7 +34,7 @@ from penstock.extras import require
 if TYPE_CHECKING:
     from penstock.broker_core.settings.keys import Settings
 
-#: Seconds for a start, for a stop, and for a worker to empty a queue.
+#: Seconds for a start, a stop, and a worker to empty a queue.
 LIMIT_S = 60.0
 
 

@@ -54,7 +54,7 @@ class Connection:
         self.coordinated = Coordinated()
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
-        self._ended = Freed()  # channels of the peer's
+        self._ended = Freed()
         self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions
         self.unfinished_size = 0  # octets of incomplete deliveries
         self.credit_overrun = 0  # deliveries beyond credit that each link takes from a peer that miscounts
@@ -70,8 +70,6 @@ class Connection:
         self._idle = IdleTimers()
         self._handshake = Handshake(role, settings, sasl, sasl_required)
         self._leave_handshake(self._handshake.start())
-
-    # --- octets
 
     @property
     def finished(self) -> bool:
@@ -413,8 +411,6 @@ class Connection:
             self.close(error)
         except LocalProtocolError:  # no frame can be sent any more
             self._dead = True
-
-    # --- time
 
     def tick(self, now: float) -> list[events.Event]:
         """Return the events of the time `now`, in seconds, and send a due heartbeat."""

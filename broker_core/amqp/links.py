@@ -52,8 +52,6 @@ class Link:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.state.value})"
 
-    # --- agreed terms
-
     @property
     def source(self) -> Source | Described | None:
         """The source as the sending end describes it, which is authoritative (2.6.3), as the receiving end is for the target."""
@@ -80,8 +78,6 @@ class Link:
         """Largest message that the receiving end accepts, octets; 0 for any."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return (attach.max_message_size or 0) if attach else 0
-
-    # --- attaching and detaching
 
     def attach(
         self,

@@ -230,8 +230,6 @@ class Receiver(Link):
         if not same:
             raise FieldError("a continuation transfer with another id, tag or format", Scope.LINK)
 
-    # --- runs
-
     def on_run(self, run: TransferRun, begin: int, end: int) -> list[Delivery] | DeliveryBlock | None:
         """Return transfers `begin` to `end` of a run as deliveries or a block; None if they need `on_transfer`."""
         ids, tags, payloads = run.ids[begin:end], run.tags[begin:end], run.payloads[begin:end]

@@ -123,9 +123,8 @@ def saslprep(text: str) -> str:
     """Prepare text for storage (RFC 4013): equal passwords become equal octets. Raises ScramError for prohibited text."""
     mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in text if not stringprep.in_table_b1(c))
     result = unicodedata.normalize("NFKC", mapped)
-    for c in result:
-        if any(prohibits(c) for prohibits in _PROHIBITED):
-            raise ScramError("a character that SASLprep prohibits")
+    if any(prohibits(c) for prohibits in _PROHIBITED for c in result):
+        raise ScramError("a character that SASLprep prohibits")
     if any(map(stringprep.in_table_d1, result)) and (
         any(map(stringprep.in_table_d2, result)) or not all(map(stringprep.in_table_d1, (result[0], result[-1])))
     ):
@@ -133,15 +132,5 @@ def saslprep(text: str) -> str:
     return result
 
 
-_PROHIBITED = (
-    stringprep.in_table_a1,
-    stringprep.in_table_c12,
-    stringprep.in_table_c21_c22,
-    stringprep.in_table_c3,
-    stringprep.in_table_c4,
-    stringprep.in_table_c5,
-    stringprep.in_table_c6,
-    stringprep.in_table_c7,
-    stringprep.in_table_c8,
-    stringprep.in_table_c9,
-)
+_TABLES = ("a1", "c12", "c21_c22", "c3", "c4", "c5", "c6", "c7", "c8", "c9")
+_PROHIBITED = [getattr(stringprep, f"in_table_{table}") for table in _TABLES]

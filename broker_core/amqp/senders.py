@@ -236,8 +236,6 @@ class Sender(Link):
         self.link_credit = max(0, self.link_credit - 1)
         self.available = max(0, self.available - 1)
 
-    # --- checks
-
     def _handle(self) -> int:
         assert self.handle is not None
         return self.handle

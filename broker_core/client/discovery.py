@@ -25,9 +25,9 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def this_host() -> str | None:
-    """Return a digest of the running kernel's boot id, which only its own processes know; None on a system without one.
+    """Return a digest of the running kernel's boot id; None on a system without one.
 
-    Two processes with the same name can compare the device and inode of a file.
+    Two processes with the same one can compare the device and inode of a file.
     """
     try:
         with open(BOOT_ID, "rb") as file:

@@ -83,8 +83,8 @@ class Claims:
         self._session = session
         self._key = key
         self._links: tuple[_Requests, _Answers] | None = None
-        self._due: dict[str, float] = {}  # by address, when its next token is put
-        self._ends: dict[str, float] = {}  # by address, when its last confirmed token ends
+        self._due: dict[str, float] = {}  # by address
+        self._ends: dict[str, float] = {}  # by address
         self._unanswered: dict[str, _Token] = {}  # by message id
         self._count = 0
         self._opening = False
@@ -135,7 +135,7 @@ class Claims:
         self._count += 1
         message_id = f"{answers.name}-{self._count}"
         expiry = int(time.time()) + self._key.token_s
-        life = expiry - time.time()  # less than a second shorter
+        life = expiry - time.time()
         request = Message(
             properties=Properties(message_id=message_id, to=NODE, reply_to=answers.name),
             application_properties={

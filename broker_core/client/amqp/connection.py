@@ -1,4 +1,4 @@
-"""One connection to a broker: the loop between the socket and `amqp`.
+"""One connection to a broker.
 
 All work happens inside the caller's calls; there is no thread. A program that pauses for longer than the broker's idle time-out
 calls `idle` from time to time.
@@ -158,7 +158,7 @@ class Connection:
         return self._transport.pending
 
     def idle(self, timeout_s: float = 0.0) -> None:
-        """Read and answer heartbeats while the program has nothing else to do.
+        """Read and answer heartbeats.
 
         Args:
             timeout_s: Seconds that this takes.
@@ -177,11 +177,8 @@ class Connection:
         due = self._machine.next_tick(now)
         return None if due is None else max(0.0, due - now)
 
-    # --- sessions and links
-
     @property
     def session(self) -> amqp.Session:
-        """The session that all links share; it begins with the first link."""
         self.check()
         if self._session is None:
             self._session = self.begin()
@@ -203,8 +200,6 @@ class Connection:
     def new_link_name(self) -> str:
         self._link_count += 1
         return f"{self._machine.settings.container_id}-{self._link_count}"
-
-    # --- waiting
 
     def check(self) -> None:
         """Raise the error that ended this connection, if there is one.
@@ -276,8 +271,6 @@ class Connection:
     @property
     def congested(self) -> bool:
         return self._transport.congested
-
-    # --- events
 
     def _handle(self, event: events.Event) -> None:
         if isinstance(event, _LINK_EVENTS) and event.link is not None:
@@ -352,14 +345,12 @@ class Connection:
         if not event.settled and deliveries and deliveries[0].link.role == amqp.Sender.role:
             event.session.dispose(deliveries, settled=True)
 
-    # --- open and close
-
     def open(self) -> None:
         self.wait_until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
         self._machine.credit_overrun = RABBITMQ_OVERRUN if self.is_rabbitmq_3 else 0
 
     def close(self) -> None:
-        """Close the connection. Unsettled messages return to their queues. Never raises, even if the broker is unreachable."""
+        """Close the connection. Unsettled messages return to their queues. Never raises."""
         if self.closing:
             return
         try:

@@ -40,7 +40,6 @@ def from_peer(error: Error | None, event: str) -> errors.PenstockError:
 
 
 def from_violation(error: RemoteProtocolError, address: str, largest: int) -> errors.PenstockError:
-    """Return the error for a link that this client has ended: its peer broke the protocol or sent more than `largest` octets."""
     if error.condition in (Condition.MESSAGE_SIZE_EXCEEDED, Condition.RESOURCE_LIMIT_EXCEEDED):
         return errors.ResourceLimit(
             f"the broker sends {error.description} from {address!r}, where this client takes {largest:,} octets in one: if"

@@ -13,8 +13,8 @@ from . import failures
 
 #: Seconds to wait for the answer to a close or a detach, on which nothing depends.
 CLOSE_TIMEOUT_S = 5.0
-HINT = "selector-hint"  # property of the broker's attach
-MAX_HINT = 1000  # characters; Penstock's have fewer
+HINT = "selector-hint"
+MAX_HINT = 1000  # characters
 
 
 class LinkConnection(Protocol):
@@ -93,7 +93,7 @@ class ClientLink:
         return self.link.state is LinkState.ATTACHED and terminus is not None
 
     def close(self) -> None:
-        """Detach. Unsettled messages return to their queues. Never raises, even if the link has ended."""
+        """Detach. Unsettled messages return to their queues. Never raises."""
         if self.usable:
             with suppress(errors.PenstockError, amqp.ProtocolError):
                 self.connection.check()
@@ -111,8 +111,6 @@ class ClientLink:
                 self.link.detach(closed=True)
             self.failure = errors.PeerError(f"this link to {self.address!r} is closed")
             self.connection.flush()
-
-    # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Detached):

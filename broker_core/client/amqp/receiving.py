@@ -54,7 +54,7 @@ class ReceivingLink(ClientLink):
 
     Attributes:
         received: Number of messages that have come.
-        credit: Largest number of messages on the way or waiting here. A change applies to the next grant.
+        credit: Largest number of messages on the way or waiting here.
     """
 
     link: amqp.Receiver
@@ -80,7 +80,7 @@ class ReceivingLink(ClientLink):
         connection.flush()
 
     def _take(self, most: int | None, timeout_s: float | None) -> list[Any]:
-        """Return up to `most` items that have come. Wait for the first one for at most `timeout_s`."""
+        """Wait for the first item for at most `timeout_s`, then return up to `most`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._renew()
         self.connection.step(0.0) if not self._waiting else self.connection.flush()
@@ -139,8 +139,6 @@ class ReceivingLink(ClientLink):
         self.check()
         return self.link.link_credit == 0
 
-    # --- credit
-
     def _renew(self) -> None:
         """Grant new credit once half of it is used. After `credit` was lowered, unused credit beyond twice the new one is taken
         back.
@@ -159,9 +157,9 @@ class ReceivingLink(ClientLink):
         return len(self._waiting)
 
 
-# Reports of the deliveries that the application has: if the link is then lost, the broker counts an attempt for them, and not for
-# prefetched ones. One report covers all deliveries before it. Only a broker that grants the link property gets reports: other
-# brokers use the state *received* for resumed links.
+# Reports of the deliveries that the application has: the broker counts an attempt for them when the link is lost. One report
+# covers all deliveries before it. Only a broker that grants the link property gets reports: others use the state *received* for
+# resumed links.
 
 
 def with_reports(connection: LinkConnection, properties: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

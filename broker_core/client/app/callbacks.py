@@ -28,7 +28,6 @@ class Callbacks(SerialExecutor):
 
     @property
     def full(self) -> bool:
-        """True when a send has to wait, because too many outcomes wait for their callback."""
         return len(self._outcomes) >= MAX_PENDING_OUTCOMES and not self.inside
 
     def add_outcome(self, confirmation: Confirmation) -> None:

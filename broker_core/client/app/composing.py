@@ -15,10 +15,9 @@ from ...messages.annotations import DELIVERY_DELAY
 from ...quantities import MAX_MILLISECONDS
 
 JSON: Final = "application/json"
-#: Default of `json`, since `json=None` is JSON's null.
+#: Default of `json`: None is JSON's null.
 NOTHING: Final = object()
 
-#: A whole message, octets (a data body), or text (an amqp-value).
 Sendable = Message | bytes | str
 
 

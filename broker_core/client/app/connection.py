@@ -199,8 +199,6 @@ class Connection:
         if session in self._sessions:
             self._sessions.remove(session)
 
-    # --- connecting
-
     def open(self) -> None:
         self._use(*self._servers.first())
 
@@ -243,7 +241,7 @@ class Connection:
         return min(left, default=None)
 
     def _lost(self, server: ServerConnection, error: errors.PenstockError) -> None:
-        """Connect again after the server in use was lost. Runs on its pump's thread."""
+        """Runs on the pump's thread."""
         try:
             final = self._reconnect(server, error)
         except Exception as failure:  # otherwise the waiting calls would never end

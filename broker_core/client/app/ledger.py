@@ -82,8 +82,6 @@ class Ledger:
         if message.outcome != outcome:
             raise errors.InvalidRequest(f"{message!r} is settled already, as {type(message.outcome).__name__.lower()}")
 
-    # --- settling
-
     def _gather(self, message: ReceivedMessage, outcome: Outcome) -> None:
         if self._mode is not _Mode.DUPS_OK:
             self._settle([message], outcome)
@@ -119,8 +117,6 @@ class Ledger:
     def lost(self) -> None:
         self.unsettled.clear()
         self._detach_closed_consumers()
-
-    # --- messages return to their queues
 
     def requeue_everything(self, *, resume: bool = True) -> None:
         """Return every message to its queue. The deliveries of unsettled messages count, those of waiting messages do not. May

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-M = TypeVar("M")  # a message
+M = TypeVar("M")
 
 #: Share of the consumer's window at which gathered acknowledgements are sent.
 ACKNOWLEDGE_RATIO = 0.65
@@ -22,7 +22,7 @@ class AcknowledgeMode(Enum):
     CLIENT = "client"
     #: The application acknowledges each message alone.
     INDIVIDUAL = "individual"
-    #: The client acknowledges many messages at a time. If the connection breaks before, they are delivered again.
+    #: The client acknowledges many messages at a time. They are delivered again if the connection breaks before.
     DUPS_OK = "dups-ok"
     #: The next `commit` acknowledges all messages received since the last one.
     TRANSACTED = "transacted"

@@ -34,10 +34,10 @@ class ProducerPool:
 
     def __init__(self, open_session: Callable[[], Session]) -> None:
         self._open_session = open_session
-        self._lock = threading.Lock()  # held for a moment, never while a thread waits for the broker
+        self._lock = threading.Lock()  # never while a thread waits for the broker
         self._opening = threading.Lock()
         self._session: Session | None = None
-        self._idle: OrderedDict[str, Producer] = OrderedDict()  # the one that was used last at the end
+        self._idle: OrderedDict[str, Producer] = OrderedDict()  # the last used at the end
         self._uses: dict[str, _Use] = {}
 
     @contextmanager
@@ -72,7 +72,7 @@ class ProducerPool:
             use.attached.set_exception(error)
 
     def _opened(self) -> Session:
-        with self._opening:  # a session is needed for every address
+        with self._opening:
             if self._session is None:
                 self._session = self._open_session()
             return self._session

@@ -110,8 +110,6 @@ class ServerConnection:
         self._connection.fail(error)
         self.wake()
 
-    # --- the pump
-
     def _pump(self) -> None:
         failure: errors.PenstockError | None = None
         try:
@@ -150,8 +148,6 @@ class ServerConnection:
                     due = max(0.0, min(times)) if times else None
                 self.flush()
                 self._changed.notify_all()
-
-    # --- the end
 
     def close(self) -> None:
         """Close the connection. The caller does not hold the lock. Never raises, even if the server is unreachable."""

@@ -228,7 +228,7 @@ class Session:
         return transaction is None or self.transaction.id == transaction
 
     def accept_if_held(self, message: ReceivedMessage) -> None:
-        """Accept a message, unless it was settled, or its connection was lost: then the broker delivers it again."""
+        """Accept a message, unless it was settled or its connection was lost."""
         with self.changed, suppress(errors.PeerError):
             self.ledger.acknowledge(message, ACCEPTED)
 
@@ -263,8 +263,6 @@ class Session:
         limit_s = server.timeout_s
         if not self.connection.wait_for(lambda: self.server is not server or all(link.stopped for link in links), limit_s):
             raise no_answer(server.name, limit_s, "it does not drain")
-
-    # --- reconnects
 
     def attach(self, server: ServerConnection) -> None:
         self.server, self.machine = server, server.begin()

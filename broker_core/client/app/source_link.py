@@ -88,8 +88,6 @@ class SourceLink(ClientLink):
             report(delivery)
         self.connection.flush()
 
-    # --- credit
-
     def renew(self, waiting: int) -> None:
         capacity = self._window - waiting
         if self.usable and not self._stopped and capacity > self.link.link_credit and self.link.link_credit <= self._window // 2:

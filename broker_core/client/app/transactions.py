@@ -36,7 +36,7 @@ class Transaction:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._link: TargetLink | None = None
-        self.id: bytes | None = None  # the broker's; None until it is declared
+        self.id: bytes | None = None
         self._rollback_cause: errors.PenstockError | None = None
         self._requests = 0
         self._answers: dict[int, object] = {}
@@ -110,14 +110,12 @@ class Transaction:
     def rollback(self, *, resume: bool = True) -> None:
         transaction_id, self.id = self.id, None
         if transaction_id is not None and self._link is not None and self._link.usable:
-            with suppress(errors.PenstockError):  # without an answer the connection has ended, and with it the transaction
+            with suppress(errors.PenstockError):  # the connection has ended, and with it the transaction
                 self._request(Message(value=Discharge(txn_id=transaction_id, fail=True), has_value=True), "roll back")
         for producer in self._session.producers:
             producer.roll_back(RolledBack("the transaction was rolled back"))
         self._session.ledger.requeue_everything(resume=resume)
         self._rollback_cause = None
-
-    # --- the control link
 
     def _request(self, request: Message, purpose: str) -> object:
         server, machine = self._session.current()

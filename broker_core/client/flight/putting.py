@@ -18,7 +18,7 @@ from pyarrow import flight
 from ... import errors
 from ..timeouts import Steps
 
-#: Limit of unacknowledged bytes in a put, in addition to the last batch: twice the bytes that a broker takes ahead of its disk.
+#: Limit of unacknowledged bytes, besides the last batch: twice the bytes that a broker takes ahead of its disk.
 MOST_AHEAD_BYTES = 64 << 20
 
 #: A record batch, or a pair of a batch and its metadata.

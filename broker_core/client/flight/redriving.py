@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from .connection import Client
 
-#: Ranges of one request, which stays below the limit of 1 MiB even with the longest sequence numbers.
+#: Ranges of one request, which stays below 1 MiB with the longest sequence numbers.
 RANGES_A_REQUEST = 20_000
 #: Seconds for the answer to one request.
 ANSWER_S = 600.0
