@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from .sessions import Session
 
 
-class Event:
+class ConnectionEvent:
     """Base of all events."""
 
     __slots__ = ()
 
 
+Event = ConnectionEvent
+
+
 @dataclass(slots=True)
-class Authenticated(Event):
+class Authenticated(ConnectionEvent):
     """Success of SASL. The server receives the user."""
 
     user: str | None
@@ -35,7 +38,7 @@ class Authenticated(Event):
 
 
 @dataclass(slots=True)
-class AuthenticationFailed(Event):
+class AuthenticationFailed(ConnectionEvent):
     """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer."""
 
     code: int
@@ -43,21 +46,21 @@ class AuthenticationFailed(Event):
 
 
 @dataclass(slots=True)
-class Opened(Event):
+class Opened(ConnectionEvent):
     """The peer's open."""
 
     open: Open
 
 
 @dataclass(slots=True)
-class Closed(Event):
+class Closed(ConnectionEvent):
     """The peer's close: it will send nothing more."""
 
     error: Error | None
 
 
 @dataclass(slots=True)
-class Begun(Event):
+class Begun(ConnectionEvent):
     """The peer's begin, first or as the answer to ours."""
 
     session: Session
@@ -65,7 +68,7 @@ class Begun(Event):
 
 
 @dataclass(slots=True)
-class Ended(Event):
+class Ended(ConnectionEvent):
     """The peer's end. Unsettled deliveries are in its links' `unsettled`."""
 
     session: Session
@@ -73,7 +76,7 @@ class Ended(Event):
 
 
 @dataclass(slots=True)
-class Attached(Event):
+class Attached(ConnectionEvent):
     """The peer's attach, first or as the answer to ours. `Link.refuse` refuses it."""
 
     link: Link
@@ -81,7 +84,7 @@ class Attached(Event):
 
 
 @dataclass(slots=True)
-class Detached(Event):
+class Detached(ConnectionEvent):
     """The peer's detach. With `closed` the link must be forgotten."""
 
     link: Link
@@ -90,14 +93,14 @@ class Detached(Event):
 
 
 @dataclass(slots=True)
-class Stolen(Event):
+class Stolen(ConnectionEvent):
     """Loss of a link's name to a second attach (2.6.1). The link is detached."""
 
     link: Link
 
 
 @dataclass(slots=True)
-class Flowed(Event):
+class Flowed(ConnectionEvent):
     """The peer's flow, whose numbers have been applied. A flow of the session alone has no `link`.
 
     `completed` is the link whose delivery waited for the window and left completely with this flow.
@@ -110,7 +113,7 @@ class Flowed(Event):
 
 
 @dataclass(slots=True)
-class Delivered(Event):
+class Delivered(ConnectionEvent):
     """Complete deliveries of one link, in order."""
 
     link: Link
@@ -118,7 +121,7 @@ class Delivered(Event):
 
 
 @dataclass(slots=True)
-class Arrived(Event):
+class Arrived(ConnectionEvent):
     """Complete messages of one link that takes them in blocks (`Receiver.in_blocks`)."""
 
     link: Link
@@ -126,7 +129,7 @@ class Arrived(Event):
 
 
 @dataclass(slots=True)
-class Aborted(Event):
+class Aborted(ConnectionEvent):
     """A delivery that its sender has aborted. Its received part is discarded (2.6.14)."""
 
     link: Link
@@ -134,7 +137,7 @@ class Aborted(Event):
 
 
 @dataclass(slots=True)
-class Disposed(Event):
+class Disposed(ConnectionEvent):
     """The peer's disposition, with the unsettled deliveries of its `ranges` that it changes. Settled ones are forgotten.
 
     A disposition that does not settle changes deliveries without an outcome, if it has one, or deliveries outside its
@@ -150,7 +153,7 @@ class Disposed(Event):
 
 
 @dataclass(slots=True)
-class Named(Event):
+class Named(ConnectionEvent):
     """Mention of an open transaction (`Connection.coordinated`), for `count` messages or outcomes; negative for an aborted
     message.
 
@@ -163,7 +166,7 @@ class Named(Event):
 
 
 @dataclass(slots=True)
-class Violated(Event):
+class Violated(ConnectionEvent):
     """A violation of the protocol by the peer. It ends the link or the session, or the connection if neither is set.
 
     The library answers it, unless `ConnectionSettings.answers_violations` is False.
@@ -175,10 +178,10 @@ class Violated(Event):
 
 
 @dataclass(slots=True)
-class TimedOut(Event):
+class TimedOut(ConnectionEvent):
     """Silence for twice our idle time-out. A close waits in `data_to_send`."""
 
 
 @dataclass(slots=True)
-class Lost(Event):
+class Lost(ConnectionEvent):
     """End of the transport without a close."""

@@ -266,9 +266,7 @@ class Producer:
                 try:
                     self._link.put(sequence, self._unconfirmed[sequence].payload)
                 except TooLarge as error:  # this server takes less than the last one
-                    confirmation = self._unconfirmed[sequence]
-                    self._forget(sequence)
-                    self._report(confirmation, error)
+                    self._end(sequence, error)
 
     def lost(self, rolled_back: errors.PenstockError) -> None:
         self._link = None
@@ -278,25 +276,22 @@ class Producer:
     def roll_back(self, error: errors.PenstockError) -> None:
         for sequence, confirmation in list(self._unconfirmed.items()):
             if confirmation.transaction is not None:
-                self._forget(sequence)
-                self._report(confirmation, error)
+                self._end(sequence, error)
         if self.session.transacted:
             self._unreported = None  # the rollback reports it
 
     def fail(self, error: errors.PenstockError) -> None:
         self._failure = self._failure or error
-        for sequence, confirmation in list(self._unconfirmed.items()):
-            self._forget(sequence)
-            self._report(confirmation, error)
+        for sequence in list(self._unconfirmed):
+            self._end(sequence, error)
 
     def _settled(self, sequence: int, state: object) -> None:
-        confirmation = self._forget(sequence)
-        if confirmation is None:
-            return
-        confirmation.settle(state)
-        self._report(confirmation, confirmation.error)
+        if (confirmation := self._unconfirmed.get(sequence)) is not None:
+            confirmation.settle(state)
+            self._end(sequence, confirmation.error)
 
-    def _report(self, confirmation: Confirmation, error: errors.PenstockError | None) -> None:
+    def _end(self, sequence: int, error: errors.PenstockError | None) -> None:
+        confirmation = self._forget(sequence)
         confirmation.error = error
         if error is not None:
             self.refused += 1
@@ -307,10 +302,9 @@ class Producer:
         if confirmation.callback is not None:
             self.session.callbacks.add_outcome(confirmation)
 
-    def _forget(self, sequence: int) -> Confirmation | None:
-        confirmation = self._unconfirmed.pop(sequence, None)
-        if confirmation is not None:
-            self.unconfirmed_octets -= len(confirmation.payload)
+    def _forget(self, sequence: int) -> Confirmation:
+        confirmation = self._unconfirmed.pop(sequence)
+        self.unconfirmed_octets -= len(confirmation.payload)
         return confirmation
 
 
