@@ -145,26 +145,24 @@ class _Items:
     def add(self, template: _FrameTemplate, pieces: tuple[Any, ...], payload: bytes) -> None:
         base: Any = template.base
         if template.run:
-            if template is self.run:
-                last = self.last
-                last.ids.append(pieces[1])
-                last.tags.append(pieces[3])
-                last.payloads.append(payload)
-                return
-            self.run = template
-            self.last = TransferRun(template.channel, base, [pieces[1]], [pieces[3]], [payload])
-            self.items.append(self.last)
+            if template is not self.run:
+                self._begin(template, TransferRun(template.channel, base, [], [], []))
+            last = self.last
+            last.ids.append(pieces[1])
+            last.tags.append(pieces[3])
+            last.payloads.append(payload)
         elif template.ranged and not payload:
-            if template is self.run:
-                self.last.ranges.append((pieces[1], pieces[-2]))
-                return
-            self.run = template
-            self.last = Dispositions(template.channel, base, [(pieces[1], pieces[-2])])
-            self.items.append(self.last)
+            if template is not self.run:
+                self._begin(template, Dispositions(template.channel, base, []))
+            self.last.ranges.append((pieces[1], pieces[-2]))
         else:
             self.run = None
             body = _with(base, dict(zip(template.attributes, pieces[1::2], strict=True)))
             self.items.append(Frame(template.channel, body, payload))
+
+    def _begin(self, template: _FrameTemplate, item: TransferRun | Dispositions) -> None:
+        self.run, self.last = template, item
+        self.items.append(item)
 
 
 class Scanner:

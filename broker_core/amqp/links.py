@@ -102,7 +102,9 @@ class Link:
             snd_settle_mode = remote.snd_settle_mode if remote else SND_MIXED
         if rcv_settle_mode is None:
             rcv_settle_mode = remote.rcv_settle_mode if remote else RCV_FIRST
-        handle = self.session.free_handle()
+        handle, begin = self.session.handles.lowest, self.session.remote_begin
+        if begin is not None and handle > begin.handle_max:
+            raise LocalProtocolError(f"the peer takes {begin.handle_max + 1} links a session")
         attach = Attach(
             name=self.name,
             handle=handle,

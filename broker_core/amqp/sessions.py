@@ -38,7 +38,6 @@ from .transactions import is_same
 if TYPE_CHECKING:
     from .connection import Connection
 
-MAX_UINT = 0xFFFFFFFF
 _DISCARDS = frozenset({SessionState.DISCARDING, SessionState.VIOLATED, SessionState.VIOLATED_UNANSWERED})
 _IN_ERROR = frozenset({LinkState.ERRORED, LinkState.VIOLATED, LinkState.VIOLATED_UNANSWERED})
 
@@ -170,12 +169,6 @@ class Session:
     def send(self, performative: Composite, payload: bytes = b"") -> None:
         states.advance(states.SESSION, self.state, "s:frame")
         self.connection.send(self.local_channel, performative, payload)
-
-    def free_handle(self) -> int:
-        limit = self.remote_begin.handle_max if self.remote_begin else MAX_UINT
-        if (handle := self.handles.lowest) <= limit:
-            return handle
-        raise LocalProtocolError(f"the peer takes {limit + 1} links a session")
 
     def forget(self, link: Link) -> None:
         """Remove the deliveries of a link that is closed or in error. They stay in `link.unsettled`."""

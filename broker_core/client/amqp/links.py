@@ -75,11 +75,20 @@ class ClientLink:
             raise self.failure
         self.connection.check()
 
+    def _wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
+        """Wait as the connection does, until this link ends."""
+
+        def met() -> bool:
+            self.check()
+            return done()
+
+        self.connection.wait_until(met, problem, limit_s)
+
     def _attach(self, **terms: Any) -> None:
         self.connection.links[self.link] = self
         try:
             self.link.attach(**terms)
-            self.connection.wait_until(self._attached, f"it does not answer an attach to {self.address!r}")
+            self._wait_until(self._attached, f"it does not answer an attach to {self.address!r}")
         except BaseException as error:
             self.connection.links.pop(self.link, None)
             if isinstance(error, amqp.LocalProtocolError):
@@ -87,7 +96,6 @@ class ClientLink:
             raise
 
     def _attached(self) -> bool:
-        self.check()
         # A null terminus is a refusal; the detach that follows contains the reason (2.6.3).
         terminus = self.link.target if self.link.role == amqp.Sender.role else self.link.source
         return self.link.state is LinkState.ATTACHED and terminus is not None

@@ -131,13 +131,9 @@ class ReceivingLink(ClientLink):
             self.link.grant(self.link.link_credit, drain=True)
             self._draining = True
             try:
-                self.connection.wait_until(self._drained, f"it does not drain {self.address!r}", limit_s)
+                self._wait_until(lambda: self.link.link_credit == 0, f"it does not drain {self.address!r}", limit_s)
             finally:
                 self._draining = False
-
-    def _drained(self) -> bool:
-        self.check()
-        return self.link.link_credit == 0
 
     def _renew(self) -> None:
         """Grant new credit once half of it is used. After `credit` was lowered, unused credit beyond twice the new one is taken

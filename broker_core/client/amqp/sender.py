@@ -80,26 +80,19 @@ class Sender(ClientLink):
             position += done
             self.connection.flush()
             while self.connection.congested:
-                self.connection.wait_until(self._written, "it does not read")
+                self.connection.wait_until(lambda: not self.connection.congested, "it does not read")
 
     def _ready(self) -> bool:
         self.check()
         return self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED
-
-    def _written(self) -> bool:
-        return not self.connection.congested
 
     def _send_one(self, tag: bytes, payload: bytes) -> int:
         try:
             self.link.send(tag, payload)
         except LocalProtocolError as error:
             raise errors.ResourceLimit(f"message {self.sent:,} was not sent to {self.address!r}: {error}") from error
-        self.connection.wait_until(self._unblocked, "its window stays closed")
+        self._wait_until(lambda: not self.link.session.blocked, "its window stays closed")
         return 1
-
-    def _unblocked(self) -> bool:
-        self.check()
-        return not self.link.session.blocked
 
     def flush(self) -> None:
         """Wait until every message sent so far has its outcome.
@@ -109,15 +102,12 @@ class Sender(ClientLink):
         """
         while self.link.unsettled:
             self._flushing = len(self.link.unsettled)
-            self.connection.wait_until(self._progressed, f"{self._flushing:,} messages to {self.address!r} are not confirmed")
+            problem = f"{self._flushing:,} messages to {self.address!r} are not confirmed"
+            self._wait_until(lambda: len(self.link.unsettled) < self._flushing, problem)
         if self.refused > self._reported:
             news, self._reported = self.refused - self._reported, self.refused
             state = self.refusals[-min(news, len(self.refusals))].state
             raise failures.from_outcome(state, f"{news:,} of {self.sent:,} messages to {self.address!r} were")
-
-    def _progressed(self) -> bool:
-        self.check()
-        return len(self.link.unsettled) < self._flushing
 
     def on_event(self, event: events.Event) -> None:
         super().on_event(event)
