@@ -44,7 +44,7 @@ frames, fastpath                             frames one at a time, and a buffer 
 scram, sasl                                  logins
 states                                       the state tables
 links, senders, receivers, resume            links
-deliveries, outbox, intake, disposing        what a session receives and sends
+deliveries, outbox, intake, disposing        input and output of a session
 sessions, handshake, idle, connection        sessions, a connection
 events, errors, serial, settings             shared by all
 

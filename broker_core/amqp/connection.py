@@ -1,4 +1,4 @@
-"""The connection (2.2 to 2.4), without sockets, clocks or threads: the caller passes the octets, and the time if it matters, and
+"""The connection (2.2 to 2.4), without sockets, clocks or threads. The caller passes the octets, and the time if it matters. It
 closes the transport when the connection is `finished`.
 
 A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach. A mistake of the caller is a

@@ -1,5 +1,4 @@
-"""All composites of parts 2 to 5: frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), lists in messages (3.2) and SASL
-frames (5.3.3).
+"""All composites: frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), lists in messages (3.2), SASL frames (5.3.3).
 
 A role is a boolean on the wire: SENDER is False, RECEIVER is True.
 """

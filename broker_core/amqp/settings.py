@@ -26,7 +26,7 @@ class ConnectionSettings:
     specification; some clients need more). `channel_max` and `handle_max` are the highest numbers. `idle_time_out` is in
     milliseconds; a peer that asks for less than `min_remote_idle_time_out` is refused. The windows are in transfer frames per
     session. `max_message_size` is the limit of a delivery on a link that sets no other, `max_unfinished_size` that of incomplete
-    deliveries, over all links; 0 is no limit.
+    deliveries, over all links; 0 means any.
 
     If `answers_violations` is False, the application chooses the moment of the answer to an error (`Connection.answer`): it may
     have earlier frames to answer first. If `errant_link_ends_session` is False, input for a link that we detached with an error

@@ -171,8 +171,8 @@ class Decimal128(_Opaque):
 
 
 class Pairs(_Named, tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold, as pairs in the order of the wire: its keys are equal or unhashable in Python, or too many
-    (`decoder.MAX_HASHED`) with hashes that a peer can choose.
+    """A map that a dict cannot hold, as pairs in the order of the wire. Its keys are equal or unhashable in Python, or more than
+    `decoder.MAX_HASHED` of them have hashes that a peer can choose.
     """
 
     __slots__ = ()

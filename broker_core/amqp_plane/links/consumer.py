@@ -379,7 +379,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         self._return_unsent(turn)
         half = self.link.incomplete
         if half is not None and half.tag in self.link.unsettled:  # the receiver has only a part of it
-            self.session.settle(half)
+            self.session.settle([half], self.link.role)
             self.peer.capacity.gained(self.session)
             self._dispose(turn, RETURNED, rows_of_tags([half.tag]))
 

@@ -11,7 +11,7 @@ from ...amqp import events
 from ...amqp.states import LinkState
 from . import failures
 
-#: Seconds to wait for the answer to a close or a detach, on which nothing depends.
+#: Seconds to wait for the answer to a close or a detach. The client does not depend on it.
 CLOSE_TIMEOUT_S = 5.0
 HINT = "selector-hint"
 MAX_HINT = 1000  # characters

@@ -76,9 +76,7 @@ def composed(
         if json is not NOTHING or any(value is not None for value in fields):
             raise errors.InvalidRequest("a whole Message is sent as it is: set its fields in the Message")
         return body
-    if not isinstance(body, (bytes, str, type(None))):  # AMQP could encode a dict, but a reader of JSON could not read it
-        kind = type(body).__name__
-        raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
+    _check_body(body)
     if json is not NOTHING:
         if body is not None:
             raise errors.InvalidRequest("a message has a body or json, not both")
@@ -134,6 +132,12 @@ def encoded(
 
 def _with_body(body: bytes | str | None) -> Message:
     return Message(data=[body]) if isinstance(body, bytes) else Message(value=body, has_value=True)
+
+
+def _check_body(body: object) -> None:
+    if not isinstance(body, (bytes, str, type(None))):  # AMQP could encode a dict, but a reader of JSON could not read it
+        kind = type(body).__name__
+        raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
 
 
 def _json_octets(value: Any) -> bytes:
