@@ -281,7 +281,7 @@ def test_c11_a_send_that_waits_over_a_loss_is_in_no_other_session_s_transaction(
         waiting, other = one.producer("scarce"), two.producer("plenty")
         sending = threading.Thread(target=waiting.send, args=(b"mine",))
         sending.start()
-        until(lambda: one._transaction.id, "the sender has a transaction, and waits for credit")
+        until(lambda: one.transaction.id, "the sender has a transaction, and waits for credit")
         first.cut()
         with connection.changed:
             assert connection.changed.wait_for(lambda: connection.url == second.url, LIMIT_S)
