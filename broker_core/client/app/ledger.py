@@ -1,4 +1,4 @@
-"""How each acknowledge mode settles the deliveries that a session has passed to the application.
+"""Settlement of the deliveries that a session has passed to the application, in each acknowledge mode.
 
 When the connection is lost, the ledger forgets its deliveries: the broker delivers them again. An automatic acknowledgement then
 does nothing. An acknowledgement by the application raises PeerError.
