@@ -8,22 +8,17 @@ If the wheel is installed, Spark finds the format on its own. `register` is need
 `penstock.connector.pyfiles`), and with Spark Connect, where it ships the connector to the server.
 
 - source, registration: readers and writers for Spark's calls; registration of the format with a session
-- options, schema: the options, in one table; Spark's types of the columns
-- suggestions: proposals for a wrong option or column, or a name in a selector
-- stream/: stream reads: planning, leases, replays
-- batch/: batch reads, which acquire no messages
-- task/: reads within a Spark task
+- options, schema, suggestions: the options, in one table; Spark's types of the columns; proposals for wrong names
+- stream/, batch/, task/: planning of stream reads; batch reads; reads within a Spark task
 - sink/: writes: stage, then publish once; outcomes of single messages
-- brokers/: several brokers behind one query and one write
-- foreign/: brokers of other products as source and sink
+- brokers/, foreign/: several brokers behind one query and one write; brokers of other products
 - offset, identity: the offset in Spark's checkpoint; identities of brokers
 - access, backoff: a broker's address and credentials; waits for a broker that does not answer
 - reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
 - workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections
 - pyfiles, _discovery: the zip for `--py-files`; the module by which Spark finds the format
 
-The progress of a query is in Spark's checkpoint, and names durable data of the broker. A planner has one epoch, which ends with
-its process. A task's connection is kept for half a minute, for another task with the same address and login.
+The progress of a query is in Spark's checkpoint, and names durable data of the broker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Discovery of `format("amqp")` by Spark: the wheel installs this file as the top-level module `pyspark_penstock`.
 
-Spark imports every module whose name begins with `pyspark_`, also for users who never read a queue. So this module imports only
-modules that Spark has loaded already, and one small module of ours. It does not import pyarrow.
+Spark imports every module named `pyspark_*`, also for users who never read a queue. So this module imports only modules that
+Spark has loaded already, and one small module of ours without pyarrow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ hush()
 
 
 class DefaultSource(DataSource):
-    """Placeholder for `connector.source.AmqpSource`, which it becomes when it is used."""
+    """Placeholder that becomes `connector.source.AmqpSource` when it is used."""
 
     def __new__(cls, options: Any = None) -> Any:
         from penstock.connector.source import AmqpSource

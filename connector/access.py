@@ -1,12 +1,10 @@
 """Access to a broker: its address and our credentials, in one value that travels to executors.
 
-It holds secrets (a password, a private key, a token), so it travels only inside readers and writers, which Spark keeps in memory.
-No offset and no commit message holds it, and its repr shows no secret. No partition holds it either: Spark pickles partitions one
-by one, and with a CA bundle this is hundreds of kilobytes.
+It holds secrets, so it travels only inside readers and writers, which Spark keeps in memory: no offset, commit message or
+partition holds it. Spark pickles partitions one by one, and with a CA bundle this is hundreds of kilobytes.
 
 With an AMQP url the planner discovers the Flight endpoint and hands it to its tasks in their partitions, so that tasks need no
-login of their own. A token ends after an hour, or with the broker's process; a task with an ended token discovers the endpoint
-again.
+login of their own. A token ends after an hour, or with the broker's process; a task then discovers the endpoint again.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from ..broker_core.client.flight import Client
 
 @dataclass(frozen=True)
 class BrokerAccess:
-    """Address and credentials of a broker. `url` is the user's, `known` the endpoint that was discovered there last.
+    """`url` is the user's, `known` the endpoint that was discovered there last.
 
     `largest` is the maximum size of an AMQP message from a foreign broker; None: the client's default.
     """
@@ -34,38 +32,31 @@ class BrokerAccess:
     largest: int | None = None
 
     def client(self) -> Client:
-        """Return a connection. With an AMQP url, the broker is asked for its endpoint unless it is known."""
         return Client(self.url, self.credentials, known=self.known)
 
     def amqp(self, timeout_s: float) -> Any:
         """Return an AMQP connection (`client.amqp.Connection`), whose every wait ends after `timeout_s`.
 
-        Raises PenstockError. Call it within `executor_modules.own_errors`, because this code may travel by value.
+        Call this within `executor_modules.own_errors`, because this code may travel by value.
         """
         limits = {} if self.largest is None else {"max_message_octets": self.largest}
         return executor_modules.module("client.amqp").login(self.url, self.credentials, timeout_s=timeout_s, **limits)
 
     def of(self, url: str) -> BrokerAccess:
-        """Return a copy for one of several brokers; itself for its own url, or an empty one."""
+        """Return the access to one of several brokers; itself for its own url, or an empty one."""
         return self if url in ("", self.url) else replace(self, url=url, known=None)
 
     def at(self, known: Endpoint | None) -> BrokerAccess:
-        """Return a copy with this endpoint, which the planner or another task has discovered."""
         return replace(self, known=known)
 
-    def found_by(self, client: Client) -> BrokerAccess:
-        """Return a copy with the current endpoint of this client."""
-        return replace(self, known=client.endpoint)
-
     def look(self) -> Endpoint | Foreign | None:
-        """Ask the broker at an AMQP url for its product; None for any other url, which is a Penstock's. Raises PenstockError."""
+        """Ask the broker at an AMQP url for its product; None for any other url, which is a Penstock's."""
         if not self.url.startswith(SCHEMES):
             return None
         return discovery.look(self.url, self.credentials, timeouts.SILENCE_S)
 
     def discovered(self) -> BrokerAccess:
-        """Return a copy with the endpoint, discovered now. Raises PenstockError if no broker answers."""
         if not self.url.startswith(SCHEMES):
             return self
         with self.client() as client:
-            return self.found_by(client)
+            return self.at(client.endpoint)

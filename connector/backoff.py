@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..broker_core.errors import PeerError, StorageError, WrongPort
+from ..broker_core.errors import PeerError, PenstockError, StorageError, WrongPort
 
-RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages a little longer
-PUBLISH_S = 120.0  # a publish is repeated for this time: the work of all tasks depends on it
+RECONNECT_S = 30.0  # a recovery of tens of millions of messages takes a few seconds
+PUBLISH_S = 120.0  # the work of all tasks depends on a publish
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 _T = TypeVar("_T")
@@ -23,7 +23,6 @@ class Patience:
         self._pause = _FIRST_PAUSE_S
 
     def wait(self, error: BaseException) -> None:
-        """Return when it is time to ask again; raise `error` when the time is over."""
         if time.monotonic() + self._pause > self._give_up:
             raise error
         time.sleep(self._pause)
@@ -35,13 +34,17 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, PeerError) and not isinstance(error, WrongPort)
 
 
-def answered(ask: Callable[[], _T], seconds: float) -> _T:
-    """Send an idempotent request. Repeat it while no answer comes, `seconds` in total; return the answer."""
+def is_unanswered(error: BaseException) -> bool:
+    return is_loss(error) or isinstance(error, StorageError)
+
+
+def answered(ask: Callable[[], _T], seconds: float, may_pass: Callable[[PenstockError], bool] = is_unanswered) -> _T:
+    """Repeat an idempotent request while its error may pass, `seconds` in total."""
     patience = Patience(seconds)
     while True:
         try:
             return ask()
-        except (PeerError, StorageError) as error:
-            if isinstance(error, WrongPort):
+        except PenstockError as error:
+            if not may_pass(error):
                 raise
             patience.wait(error)

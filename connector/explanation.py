@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 _OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[PENSTOCK\.[A-Z_]+\] )(.+)")
-_CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM, where it gives its own traceback as the text.
-_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback.
+_CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM
+_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback
 
 _NOT_FOUND = (
     "Spark does not find the format amqp: call penstock.register(spark), also in each Python thread before its first read or"

@@ -1,4 +1,4 @@
-"""Identities of brokers, and checks that the brokers of a query are different ones."""
+"""Identities of brokers: the brokers of a query must be different ones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ class Identity(NamedTuple):
 
 
 def identity_of(client: Client) -> Identity:
-    """Ask a broker. Raises PenstockError."""
     answer = client.call("hello")
     return Identity(answer["broker"], answer["product"])
 
 
 def connected(options: Options, stack: ExitStack) -> list[Client]:
-    """Connect to each broker until `stack` ends. Raises PenstockError; InvalidOption if two are the same broker."""
+    """Connect to each broker until `stack` ends. Raises InvalidOption if two are the same broker."""
     clients = [stack.enter_context(broker.access.client()) for broker in options.each()]
     if len(clients) > 1:
         check_identities({client.url: identity_of(client) for client in clients})
@@ -36,7 +35,6 @@ def connected(options: Options, stack: ExitStack) -> list[Client]:
 
 
 def check_identities(identities: Mapping[str, Identity]) -> None:
-    """Raise InvalidOption for a broker with two urls; log a warning about different versions."""
     urls: dict[str, str] = {}
     for url, identity in identities.items():
         if identity.broker in urls:

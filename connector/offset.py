@@ -15,7 +15,7 @@ To change a form: raise its entry in `VERSIONS`, and add to `UPGRADES` a functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..broker_core.archive.read.bounds import Lineages, lineages_of, to_list
@@ -38,7 +38,7 @@ _QUERIES = {
 
 
 def kind_of(data: Mapping[str, Any]) -> str:
-    """Return the kind of an offset. Raises WrongOffset for anything else, and for another version."""
+    """Raises WrongOffset for anything but an offset, and for another version."""
     if not isinstance(data, Mapping) or "v" not in data:
         raise WrongOffset(f"{data!r} is not an offset of the format amqp: is this the checkpoint of another source?")
     kind, version = data.get("kind"), data["v"]
@@ -53,7 +53,7 @@ def kind_of(data: Mapping[str, Any]) -> str:
 
 
 def _fields(data: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
-    """Return the fields of an offset of this kind in the current version. None for the initial offset."""
+    """Return the fields in the current version; None for the initial offset."""
     actual = kind_of(data)
     if actual not in (kind, "initial"):
         raise WrongOffset(
@@ -79,7 +79,7 @@ def _check_fields(fields: Mapping[str, Any], names: tuple[str, ...], optional: s
 
 
 class LeaseBatch(NamedTuple):
-    """A batch of one lease. Its sign differs from that of the same number on a copy of the data directory; None if unknown."""
+    """The sign differs from that of the same number on a copy of the data directory; None if unknown."""
 
     number: int
     sign: str | None
@@ -91,8 +91,8 @@ NO_BATCH = LeaseBatch(0, None)
 class QueuesOffset(NamedTuple):
     """A batch of each queue that the query has read, by name.
 
-    `rotation` counts the query's batches: it decides which queue is asked first. `first_queue` is the queue of a query that began
-    with a single one: its lease has the name `lease`. The lease of any other queue is named `lease/queue`.
+    `rotation` counts the query's batches: it decides which queue is asked first. The lease of `first_queue`, with which a query
+    began alone, is named `lease`. The lease of any other queue is named `lease/queue`.
     """
 
     broker: str
@@ -103,19 +103,15 @@ class QueuesOffset(NamedTuple):
     first_queue: str | None = None
 
     def lease_of(self, queue: str) -> str:
-        """Return the name of a queue's lease."""
         return self.lease if queue == self.first_queue else f"{self.lease}/{queue}"
 
     def of(self, queue: str) -> LeaseBatch:
-        """Return the batch of one queue; number 0 if the query has not read it yet."""
         return self.batches.get(queue, NO_BATCH)
 
     def following(self, batches: Mapping[str, LeaseBatch]) -> QueuesOffset:
-        """Return the next offset, with these batches instead of the previous ones of their queues."""
         return self._replace(rotation=self.rotation + 1, batches={**self.batches, **batches})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark stores."""
         numbers = {queue: self.batches[queue].number for queue in sorted(self.batches)}
         signs = {queue: sign for queue in numbers if (sign := self.batches[queue].sign) is not None}
         first = {} if self.first_queue is None else {"firstQueue": self.first_queue}
@@ -124,25 +120,25 @@ class QueuesOffset(NamedTuple):
 
 
 def parse_queues(data: Mapping[str, Any]) -> QueuesOffset | None:
-    """Parse the offset of a query on one broker; None for the initial one. Raises WrongOffset."""
+    """Return None for the initial offset. Raises WrongOffset."""
     fields = _fields(data, QUEUES)
     if fields is None:
         return None
     _check_fields(fields, ("broker", "lease", "run", "rotation", "batches", "signs"), "firstQueue")
     first_queue, batches, signs = fields.get("firstQueue"), fields["batches"], fields["signs"]
     names = [fields["broker"], fields["lease"], fields["run"], *([] if first_queue is None else [first_queue])]
-    if not all(isinstance(name, str) and name for name in names):
+    if not _are_texts(names) or "" in names:
         raise WrongOffset(f"the offset {dict(data)!r} has an invalid name")
     if not isinstance(batches, Mapping) or not batches or not all(map(_is_count, [fields["rotation"], *batches.values()])):
         raise WrongOffset(f"the offset {dict(data)!r} has no batch number for each queue")
-    if (
-        not isinstance(signs, Mapping)
-        or not set(signs) <= set(batches)
-        or not all(isinstance(sign, str) for sign in signs.values())
-    ):
+    if not isinstance(signs, Mapping) or not set(signs) <= set(batches) or not _are_texts(signs.values()):
         raise WrongOffset(f"the offset {dict(data)!r} has invalid signs, or signs of other queues")
     read = {queue: LeaseBatch(number, signs.get(queue)) for queue, number in batches.items()}
     return QueuesOffset(fields["broker"], fields["lease"], fields["run"], fields["rotation"], read, first_queue)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _is_count(value: object) -> bool:
@@ -153,7 +149,7 @@ def _is_count(value: object) -> bool:
 
 
 class SpoolOffset(NamedTuple):
-    """Batch `batch` of the spool with the id `spool`. The initial offset has an empty id and batch 0.
+    """The initial offset has an empty id and batch 0.
 
     `manifests` are the hashes of the files of the batches since the offset before, ascending by batch, without lost ones.
     """
@@ -164,17 +160,14 @@ class SpoolOffset(NamedTuple):
 
     @property
     def is_initial(self) -> bool:
-        """True for the offset at which every query starts."""
         return not self.spool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark stores."""
         hashes = {str(batch): manifest for batch, manifest in self.manifests}
         return _to_json(SPOOL, spool=self.spool, batch=self.batch, manifests=hashes)
 
 
 def parse_spool(data: Mapping[str, Any]) -> SpoolOffset:
-    """Parse the offset of a query on another broker than Penstock. Raises WrongOffset."""
     fields = _fields(data, SPOOL)
     if fields is None:
         return SpoolOffset("", 0)
@@ -206,11 +199,9 @@ class BrokersOffset(NamedTuple):
     parts: Mapping[str, Mapping[str, Any]]
 
     def of(self, broker: str) -> Mapping[str, Any]:
-        """Return the offset of one broker; the initial one if the query has not read from it yet."""
         return self.parts.get(broker, INITIAL)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark stores."""
         parts = {broker: dict(self.parts[broker]) for broker in sorted(self.parts)}
         return _to_json(BROKERS, rotation=self.rotation, held=sorted(self.held), brokers=parts)
 
@@ -257,7 +248,6 @@ class ReplayOffset(NamedTuple):
     days: tuple[str | None, str | None] = (None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark stores."""
         fields = dict(zip(_REPLAY_FIELDS, self, strict=True))
         return _to_json(REPLAY, **{**fields, "lineages": to_list(self.lineages), "days": list(self.days)})
 
@@ -266,7 +256,7 @@ _REPLAY_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "
 
 
 def parse_replay(data: Mapping[str, Any]) -> ReplayOffset | None:
-    """Parse the offset of a replay; None for the initial one. Raises WrongOffset."""
+    """Return None for the initial offset. Raises WrongOffset."""
     fields = _fields(data, REPLAY)
     if fields is None:
         return None

@@ -27,29 +27,23 @@ STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeSt
 REPLAY = "spark.readStream with mode=replay"
 ANYWHERE = (STREAM, REPLAY, READ, WRITE)
 
-MODES = ("acquire", "replay", "browse")
 STATES = ("available", "acquired", "archived")
 # As `broker_core.engine.columns.states.Outcome`.
-OUTCOMES = (
-    *("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered"),
-    *("moved", "dropped"),
-)
+OUTCOMES = ("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered", "moved", "dropped")
 
-#: Rows of one task without `maxMessagesPerPartition`: about a quarter of a second of reading. A task costs Spark about 50 ms, so
-#: smaller tasks would only add work.
+#: Rows of one task: about a quarter of a second of reading. A task costs Spark about 50 ms, so smaller ones would only add work.
 DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
 
 _MAX_LONG = 2**63 - 1
 LARGEST = 256 << 20  # bytes of a message from another broker: `client.amqp.dial.MAX_MESSAGE_OCTETS`
-MAX_NAME = 255  # characters, the broker's limit on a name
-MAX_LEASE_TIMEOUT_S = 3650 * 86400  # the broker's limit
-MAX_QUEUES = 128  # of one query: each costs a request for every trigger, at each broker
-MAX_BROKERS = 64  # of one query or write: each has a connection and a thread in the planner
-MAX_READERS = 64  # links to one queue: they share a connection, and more only make the broker divide its messages
+MAX_NAME, MAX_LEASE_TIMEOUT_S = 255, 3650 * 86400  # the broker's limits
+MAX_QUEUES = 128  # each costs a request for every trigger, at each broker
+MAX_BROKERS = 64  # each has a connection and a thread in the planner
+MAX_READERS = 64  # they share a connection, and more only make the broker divide its messages
 
 
 class Option(NamedTuple):
-    """An option; `parse` raises ValueError for a value that is not allowed."""
+    """`parse` raises ValueError or KeyError for a value that is not allowed."""
 
     name: str
     places: tuple[str, ...]
@@ -58,10 +52,10 @@ class Option(NamedTuple):
     default: Any = None
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _whole(least: int, most: int = _MAX_LONG) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = int(text)
-        if not least <= value <= _MAX_LONG:
+        if not least <= value <= most:
             raise ValueError
         return value
 
@@ -80,7 +74,7 @@ def _united(units: Mapping[str, int], least: int, most: int = _MAX_LONG) -> Call
 
 def _pace(text: str) -> float:
     value = float(text)
-    if not 0 <= value < math.inf:  # also refuses NaN
+    if not 0 <= value < math.inf:
         raise ValueError
     return value
 
@@ -90,18 +84,13 @@ def _flag(text: str) -> bool:
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        value = text.strip().lower()
-        if value not in names:
-            raise ValueError
-        return value
-
-    return parse
+    by_lower = {name.lower(): name for name in names}
+    return lambda text: by_lower[text.strip().lower()]
 
 
 def _states(text: str) -> tuple[str, ...]:
-    named = [name.strip().lower() for name in text.split(",")]
-    if any(name not in STATES for name in named):
+    named = {name.strip().lower() for name in text.split(",")}
+    if not named <= set(STATES):
         raise ValueError
     return tuple(state for state in STATES if state in named)
 
@@ -113,18 +102,18 @@ def _name(text: str) -> str:
 
 
 def _queues(text: str) -> tuple[str, ...]:
-    """Parse names separated by commas. Names are not empty, so two commas are one comma within a name."""
+    """Names are not empty, so two commas are one comma within a name."""
     if "\0" in text:
         raise ValueError
-    names = text.replace(",,", "\0").split(",")
-    queues = tuple(_name(name.replace("\0", ",").strip() if len(names) > 1 else name.replace("\0", ",")) for name in names)
+    names = [name.replace("\0", ",") for name in text.replace(",,", "\0").split(",")]
+    queues = tuple(_name(name.strip() if len(names) > 1 else name) for name in names)
     if len(queues) > MAX_QUEUES or len(set(queues)) < len(queues):
         raise ValueError
     return queues
 
 
 def _exchange(text: str) -> tuple[str, str | None]:
-    """Return the exchange and the routing key; None: each row's subject."""
+    """Without a routing key, it is each row's subject."""
     name, slash, key = text.partition("/")
     if len(key) > MAX_NAME:
         raise ValueError
@@ -168,7 +157,7 @@ def _url(text: str) -> str:
 
 
 def _selector(text: str) -> str | None:
-    """Return the unchanged text, because another broker may read the canonical text differently; None for a blank text."""
+    """Return the unchanged text, because another broker may read the canonical text differently."""
     try:
         with executor_modules.own_errors():
             return None if executor_modules.module("selectors").parse_optional(text) is None else text
@@ -177,15 +166,11 @@ def _selector(text: str) -> str | None:
 
 
 def _connection_string(text: str) -> shared_access.ConnectionString:
-    """Return the parts. The text of an error repeats none of them."""
+    """The text of an error repeats no part of the string."""
     try:
         return shared_access.parse(text)
     except InvalidRequest as error:
         raise InvalidOption(f"option connectionString: {error}") from None
-
-
-def _text(text: str) -> str:
-    return text
 
 
 def _given(text: str) -> str:
@@ -204,16 +189,6 @@ def _folder(text: str) -> str:
                 " environment"
             )
     return _given(text)
-
-
-def _dedupe(text: str) -> str:
-    return {"messageid": "messageId", "none": "none"}[text.strip().lower()]
-
-
-def _readers(text: str) -> int:
-    if not 1 <= int(text) <= MAX_READERS:
-        raise ValueError
-    return int(text)
 
 
 RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
@@ -236,13 +211,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("url", ANYWHERE, _URL, _urls),
     Option("queue", ANYWHERE, _QUEUES, _queues),
     Option("connectionString", ANYWHERE, "a connection string of Azure Service Bus", _connection_string),
-    # Logging in. The files are read where the options are given; executors need none.
+    # Logging in. The files are read where the options are given: executors need none of them.
     Option("userName", ANYWHERE, "the name of a user, not empty", _given),
-    Option("password", ANYWHERE, "a text", _text),
+    Option("password", ANYWHERE, "a text", str),
     Option("caFile", ANYWHERE, "a file with CA certificates in PEM", _given),
     Option("certFile", ANYWHERE, "a file with a certificate in PEM", _given),
     Option("keyFile", ANYWHERE, "a file with the certificate's key in PEM, not encrypted", _given),
-    # Reading a stream.
     Option("maxMessagesPerTrigger", (STREAM, REPLAY), _COUNT, _whole(1)),
     Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(quantities.SIZES, 1)),
     Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
@@ -257,17 +231,20 @@ OPTIONS: tuple[Option, ...] = (
         _folder,
     ),
     Option("settle", (STREAM,), "spooled or committed", _one_of("spooled", "committed"), "spooled"),
-    Option("dedupe", (STREAM,), "messageId or none", _dedupe, "messageId"),
+    Option("dedupe", (STREAM,), "messageId or none", _one_of("messageId", "none"), "messageId"),
     Option("dedupeWindow", (STREAM,), _COUNT, _whole(1), 1_000_000),
-    Option("minReaders", (STREAM,), "a whole number, 1 to 64", _readers, 1),
+    Option("minReaders", (STREAM,), "a whole number, 1 to 64", _whole(1, MAX_READERS), 1),
     Option("maxMessageBytes", (STREAM,), "a size up to 2g, such as 512m", _united(quantities.SIZES, 1, 1 << 31), LARGEST),
-    # Reading at all.
-    Option("mode", (STREAM, REPLAY, READ), "acquire or replay (a stream) or browse (a batch read)", _one_of(*MODES)),
+    Option(
+        "mode",
+        (STREAM, REPLAY, READ),
+        "acquire or replay (a stream) or browse (a batch read)",
+        _one_of("acquire", "replay", "browse"),
+    ),
     Option("selector", (STREAM, REPLAY, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
     Option("minPartitions", (STREAM, REPLAY, READ), _COUNT, _whole(1), 1),
     Option("maxMessagesPerPartition", (STREAM, REPLAY, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
     Option("pace", (REPLAY,), "0 (as fast as it goes), or how many times as fast as it came, such as 1 or 0.5", _pace, 0),
-    # Looking.
     Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),
     Option("startingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
     Option("endingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
@@ -275,7 +252,6 @@ OPTIONS: tuple[Option, ...] = (
     Option("endingTimestamp", (REPLAY, READ), f"{_MOMENT} (excluded)", _time),
     Option("outcome", (REPLAY, READ), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
-    # Writing.
     Option("exchange", (WRITE,), "the name of an exchange, or EXCHANGE/ROUTING-KEY, up to 255 characters each", _exchange),
     Option(
         "operation",
@@ -292,25 +268,33 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(quantities.TIMES, 1, 86_400), 60
     ),
-    # Spark's own options, which it passes to the sink of a stream: by DataStreamWriter.option, and by DataStreamWriter.queryName,
-    # which start(queryName=…) and pipelines call. `suggestions.refusal` has the others. A test asks a running Spark for all of
-    # them.
-    Option("checkpointLocation", (WRITE,), "a path", _text),
-    Option("queryName", (WRITE,), "a text", _text),
+    # Spark's own, which it passes to the sink of a stream. A test asks a running Spark for all of them.
+    Option("checkpointLocation", (WRITE,), "a path", str),
+    Option("queryName", (WRITE,), "a text", str),
 )
-#: Options for foreign brokers only.
+_WRONG_MODES = {
+    (STREAM, "browse"): "option mode=browse is for spark.read; a stream acquires its messages, so leave mode out",
+    (READ, "replay"): (
+        "option mode=replay is for spark.readStream (with trigger(availableNow=True) it ends): for a batch read leave mode out,"
+        " and set states=archived"
+    ),
+    (READ, "acquire"): (
+        "option mode=acquire is for spark.readStream (with trigger(availableNow=True) it ends when the queue is empty). A batch"
+        " read has no commit that could settle messages; use mode=browse, or leave it out"
+    ),
+}
 FOREIGN_ONLY = ("duplicateIdProperty", "sendTimeout")
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 
-class Options(Mapping[str, Any]):
-    """The checked options: every name of the table with its value, default or None. `given` are the names that the user wrote.
+class Options(dict[str, Any]):
+    """Every name of the table with its value, default or None. `given` are the names that the user wrote.
 
-    `access` contains the address and the login. Only `access` contains the password, which is never among the values.
+    Only `access` contains the password, which is never among the values.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._values = {option.name: option.default for option in OPTIONS}
+        super().__init__({option.name: option.default for option in OPTIONS})
         self.given: set[str] = set()
         refusal = suggestions.refusal(options)
         if refusal is not None:
@@ -321,17 +305,16 @@ class Options(Mapping[str, Any]):
                 raise InvalidOption(_unknown(name))
             if option.name in self.given:
                 raise InvalidOption(f"option {option.name} is given twice: leave {name} out")
-            self._values[option.name] = _parse(option, text)
+            self[option.name] = _parse(option, text)
             self.given.add(option.name)
         shared = self._shared()
         _check_together(self)
-        self.waits = True  # a planner waits for its broker, if that is away
+        self.waits = True
         self.access = self._access(shared)
 
     def _shared(self) -> SharedAccess | None:
-        """Return the key of a connection string. It also provides the url, and a queue if the user names none."""
-        string: shared_access.ConnectionString | None = self._values["connectionString"]
-        self._values["connectionString"] = None
+        string: shared_access.ConnectionString | None
+        string, self["connectionString"] = self["connectionString"], None
         if string is None:
             return None
         for name in ("url", "userName", "password", "certFile", "keyFile"):
@@ -339,13 +322,13 @@ class Options(Mapping[str, Any]):
                 raise InvalidOption(
                     f"options connectionString and {name}: leave {name} out, since the connection string contains it"
                 )
-        self._values["url"] = string.url
+        self["url"] = string.url
         if string.entity is not None and self["queue"] is None and self["exchange"] is None:
-            self._values["queue"] = (string.entity,)
+            self["queue"] = (string.entity,)
         return string.access
 
     def _access(self, shared: SharedAccess | None) -> BrokerAccess:
-        password, self._values["password"] = self._values["password"], None
+        password, self["password"] = self["password"], None
         if (self["userName"] is None) != (password is None):
             raise InvalidOption("options userName and password go together: give both, or neither")
         if self["keyFile"] is not None and self["certFile"] is None:
@@ -360,43 +343,29 @@ class Options(Mapping[str, Any]):
 
     @property
     def urls(self) -> list[str]:
-        """The brokers, one or several."""
         return [] if self["url"] is None else self["url"].split(",")
 
-    @property
+    @property  # with one broker a comma is part of the name
     def spools(self) -> list[str]:
-        """The folder of each foreign broker; with one broker a comma is part of the name."""
-        several = len(self.urls) > 1
-        return [folder.strip() for folder in self["spool"].split(",")] if several else [self["spool"]]
+        return [folder.strip() for folder in self["spool"].split(",")] if len(self.urls) > 1 else [self["spool"]]
 
     def each(self) -> list[Options]:
-        """Return the options of each broker. The tasks of a batch are divided among them."""
         return [self._at(url) for url in self.urls]
 
     def _at(self, url: str) -> Options:
         options = copy.copy(self)
         least = -(-self["minPartitions"] // len(self.urls))
-        options._values = {**self._values, "url": url, "minPartitions": least}
+        options.update(url=url, minPartitions=least)
         if self["spool"] is not None:
-            options._values["spool"] = self.spools[self.urls.index(url)]
-        if self["mode"] == "replay" and self["maxMessagesPerTrigger"] is not None:  # a stream has one credit for all
-            options._values["maxMessagesPerTrigger"] = max(1, self["maxMessagesPerTrigger"] // len(self.urls))
+            options["spool"] = self.spools[self.urls.index(url)]
+        if self["mode"] == "replay" and self["maxMessagesPerTrigger"] is not None:
+            options["maxMessagesPerTrigger"] = max(1, self["maxMessagesPerTrigger"] // len(self.urls))
         options.access = self.access.of(url)
         options.waits = self["failOnBrokerLoss"]
         return options
 
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Any:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
     @property
     def description(self) -> str:
-        """The source in a few words: `amqp[orders @ host:port]`."""
         return f"amqp[{', '.join(self['queue'] or ())} @ {', '.join(url.partition('://')[2] for url in self.urls)}]"
 
     def check_names(self) -> None:
@@ -408,10 +377,7 @@ class Options(Mapping[str, Any]):
                 raise InvalidOption(f"option queue cannot be {queue!r}; {remedy}")
 
     def check_for(self, place: str) -> None:
-        """Refuse options that have no meaning in this place, and report missing ones.
-
-        `place` is STREAM, READ, REPLAY or WRITE.
-        """
+        """Refuse options that have no meaning in this place, and report missing ones."""
         for name in sorted(self.given):
             places = _BY_NAME[name.lower()].places
             if place not in places:
@@ -432,20 +398,10 @@ class Options(Mapping[str, Any]):
                 f"a query over several queues has leases named LEASE/QUEUE, up to {MAX_NAME} characters: choose a shorter lease,"
                 f" or give queue {max(queues, key=len)!r} a query of its own"
             )
-        if place == STREAM and self["mode"] == "browse":
-            raise InvalidOption("option mode=browse is for spark.read; a stream acquires its messages, so leave mode out")
         if place == REPLAY and len(queues) > 1:
             raise InvalidOption(f"option queue names {len(queues)} queues; a replay is of one: start a query for each")
-        if place == READ and self["mode"] == "replay":
-            raise InvalidOption(
-                "option mode=replay is for spark.readStream (with trigger(availableNow=True) it ends): for a batch read leave"
-                " mode out, and set states=archived"
-            )
-        if place == READ and self["mode"] == "acquire":
-            raise InvalidOption(
-                "option mode=acquire is for spark.readStream (with trigger(availableNow=True) it ends when the queue is"
-                " empty). A batch read has no commit that could settle messages; use mode=browse, or leave it out"
-            )
+        if (place, self["mode"]) in _WRONG_MODES:
+            raise InvalidOption(_WRONG_MODES[place, self["mode"]])
 
 
 def _parse(option: Option, text: str) -> Any:
@@ -463,12 +419,9 @@ def _unknown(name: str) -> str:
 def _check_together(options: Options) -> None:
     if options["queue"] is not None and options["exchange"] is not None:
         raise InvalidOption("options queue and exchange: name one of them; an exchange leads rows to the queues bound to it")
-    if options["operation"] == "settle":
-        for name in ("queue", "exchange"):
-            if options[name] is not None:
-                raise InvalidOption(
-                    f"option {name} has no meaning with operation=settle: the column 'delivery' names the message"
-                )
+    for name in ("queue", "exchange"):
+        if options["operation"] == "settle" and options[name] is not None:
+            raise InvalidOption(f"option {name} has no meaning with operation=settle: the column 'delivery' names the message")
     if options["spool"] is not None and len(set(options.spools)) != max(1, len(options.urls)):
         raise InvalidOption(
             f"option url names {len(options.urls)} brokers, option spool {len(set(options.spools))} folders: each foreign broker"
@@ -484,8 +437,6 @@ def _check_together(options: Options) -> None:
         raise InvalidOption("options txnAppId and txnVersion go together: name both, or neither")
     if options["outcome"] is not None and options["states"] != ("archived",) and options["mode"] != "replay":
         raise InvalidOption("option outcome is for settled messages only: also set the option states to archived")
-    for first, last, inclusive in (("startingSequence", "endingSequence", True), ("startingTimestamp", "endingTimestamp", False)):
-        if None in (options[first], options[last]):
-            continue
-        if options[first] > options[last] or (not inclusive and options[first] == options[last]):
+    for first, last, excluded in (("startingSequence", "endingSequence", 0), ("startingTimestamp", "endingTimestamp", 1)):
+        if None not in (options[first], options[last]) and options[first] + excluded > options[last]:
             raise InvalidOption(f"option {first} lies after {last}: nothing could be read")

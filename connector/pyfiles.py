@@ -1,6 +1,6 @@
 """`python -m penstock.connector.pyfiles OUT.zip` writes the modules that executors need, for `spark-submit --py-files OUT.zip`.
 
-The executors' Python must have pyarrow; the zip contains all other modules, as `broker_core/executor_modules.py` lists it.
+The executors' Python must have pyarrow.
 """
 
 from __future__ import annotations
@@ -17,20 +17,16 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write(out: Path) -> list[str]:
-    """Write the zip; return the names in it."""
     files = [_ROOT / "penstock" / f"{name}.py" for name in executor_modules.MODULES]
     files += [file for folder in executor_modules.FOLDERS for file in sorted((_ROOT / "penstock" / folder).glob("*.py"))]
-    names = []
+    names = [file.relative_to(_ROOT).as_posix() for file in files]
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in files:
-            name = file.relative_to(_ROOT).as_posix()
+        for file, name in zip(files, names, strict=True):
             archive.writestr(zipfile.ZipInfo(name, _DATE), file.read_bytes())
-            names.append(name)
     return names
 
 
 def main(arguments: list[str]) -> int:
-    """Write the zip that the command line names; return the exit code."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m penstock.connector.pyfiles OUT.zip", file=sys.stderr)
         return 2

@@ -16,10 +16,7 @@ ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register_with(spark: Any) -> None:
-    """Register `AmqpSource` with the session; ship the code by value if the other side cannot import it.
-
-    Spark looks up sources in the thread's active session, and a new Python thread has none: make this session the active one.
-    """
+    """Spark looks up sources in the active session of the thread, and a new Python thread has none: make this one active."""
     remote = type(spark).__module__.startswith("pyspark.sql.connect")
     if remote or _from_zip():
         _ship_by_value()
@@ -47,8 +44,8 @@ def _from_zip() -> bool:
 def _ship_by_value() -> None:
     """Pickle the class together with the code that it needs, for processes that cannot import it.
 
-    Such functions must not import our modules, because the other side cannot. Modules that are imported late (the AMQP library
-    and the decoder of messages) are shipped as source.
+    This code must not import our modules. Modules that are imported late (the AMQP library, the decoder of messages) are shipped
+    as source.
     """
     executor_modules.SOURCES = executor_modules.sources()
     for name in ("connector", *(f"broker_core.{name}" for name in executor_modules.AT_ONCE)):

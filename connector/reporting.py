@@ -15,7 +15,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def reported(error: PenstockError) -> PenstockError:
-    """Return a copy of the error whose text begins with its code, like Spark's: `[PENSTOCK.QUEUE_NOT_FOUND] there is …`."""
+    """Begin the text with the code, like Spark's errors: `[PENSTOCK.QUEUE_NOT_FOUND] there is …`."""
     text = str(error)
     if text.startswith("[PENSTOCK."):
         return error
@@ -25,10 +25,10 @@ def reported(error: PenstockError) -> PenstockError:
 
 
 def reports_errors(kind: _Class) -> _Class:
-    """Make the public methods of a class, and their iterators, raise Penstock's errors as `reported`.
+    """For the classes that Spark calls: their public methods, and the iterators of these, raise errors as `reported`.
 
-    For the classes that Spark calls. Spark prints the tracebacks of an error and of all its causes. The causes from pyarrow and
-    gRPC repeat the error in more words, so they are left out.
+    Spark prints the tracebacks of an error and of all its causes. The causes from pyarrow and gRPC repeat the error in more
+    words.
     """
     hush()  # on import; if the connector came by value, each call does it
     for name, method in list(vars(kind).items()):

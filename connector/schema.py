@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    NumericType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructField, StructType
 
 from ..broker_core.errors import InvalidColumn
 from ..broker_core.messages import batch_checks
@@ -37,16 +22,15 @@ from ..broker_core.messages.columns import (
 from . import suggestions
 
 _OF_ARROW: dict[pa.DataType, DataType] = {
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.bool_(): BooleanType(),
-    pa.int16(): ShortType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    TIMESTAMP: TimestampType(),
-    STRING_MAP: MapType(StringType(), StringType(), True),
+    pa.string(): T.StringType(),
+    pa.binary(): T.BinaryType(),
+    pa.bool_(): T.BooleanType(),
+    pa.int16(): T.ShortType(),
+    pa.int32(): T.IntegerType(),
+    pa.int64(): T.LongType(),
+    TIMESTAMP: T.TimestampType(),
+    STRING_MAP: T.MapType(T.StringType(), T.StringType(), True),
 }
-#: Every column and its type in Spark.
 TYPES: dict[str, DataType] = {name: _OF_ARROW[column.type] for name, column in COLUMNS.items() if name not in INTERNAL_COLUMNS}
 _BATCH_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == BATCH)
 _SINK_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == NOBODY)
@@ -56,12 +40,10 @@ _BY_LOWER = {name.lower(): name for name in TYPES}
 
 
 def default_schema() -> StructType:
-    """Return the schema of a source if the user gives none."""
     return source_schema(DEFAULT_COLUMNS)
 
 
 def source_schema(columns: tuple[str, ...]) -> StructType:
-    """Return the schema of these columns, with their types and nullability."""
     return StructType([StructField(name, TYPES[name], name not in NOT_NULL) for name in columns])
 
 
@@ -71,7 +53,7 @@ def source_schema(columns: tuple[str, ...]) -> StructType:
 def check_source(schema: StructType, *, stream: bool) -> None:
     """Refuse a user's schema unless it names some of the source's columns with their own types.
 
-    A column that is never null may be declared nullable (DDL without NOT NULL does that), not the other way round.
+    A column that is never null may be declared nullable, as DDL without NOT NULL does, not the other way round.
     """
     allowed = [name for name in TYPES if name not in _SINK_ONLY and not (stream and name in _BATCH_ONLY)]
     if not schema.fields:
@@ -105,9 +87,8 @@ def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
 def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool) -> dict[str, int]:
     """Map message columns, and `queue` if it routes, to their index in the DataFrame.
 
-    Names match in any case, as everywhere in Spark. The option `queue` wins over the column, like the option `topic` of Spark's
-    Kafka sink, so messages of one queue can be written to another without dropping the column. Raises InvalidColumn for an
-    unknown column, a wrong type, missing or doubled content, or rows without a queue.
+    Names match in any case. The option `queue` wins over the column, like the option `topic` of Spark's Kafka sink, so messages
+    of one queue can be written to another without dropping the column.
     """
     indexes: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
@@ -136,15 +117,10 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
     return indexes
 
 
-#: The columns that `operation=settle` reads; `error` is optional.
-SETTLE: dict[str, DataType] = {"delivery": BinaryType(), "outcome": StringType(), "error": StringType()}
+SETTLE: dict[str, DataType] = {"delivery": T.BinaryType(), "outcome": T.StringType(), "error": T.StringType()}
 
 
 def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int]:
-    """Map the columns of an outcome to their index in the DataFrame. Other columns of the source are ignored.
-
-    Raises InvalidColumn for an unknown column, a wrong type, or a missing column.
-    """
     indexes: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
         name = field.name.lower()
@@ -157,7 +133,7 @@ def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int
             continue
         if name in indexes:
             raise InvalidColumn(f"column {name!r} is there twice")
-        if not isinstance(field.dataType, (type(SETTLE[name]), NullType)):
+        if not isinstance(field.dataType, (type(SETTLE[name]), T.NullType)):
             wanted, is_ = SETTLE[name].simpleString(), field.dataType.simpleString()
             raise InvalidColumn(f"column {name!r} has type {is_}; it must be {wanted}; cast it")
         indexes[name] = index
@@ -169,23 +145,25 @@ def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int
 
 def _check_sink_type(name: str, actual: DataType) -> None:
     wanted = TYPES[name]
-    if isinstance(actual, NullType) or _fits(name, actual, wanted):
+    if isinstance(actual, T.NullType) or _fits(name, actual, wanted):
         return
     also = " or string" if name == "body" else ""
     hint = "; cast it"
-    if isinstance(actual, TimestampNTZType):
+    if isinstance(actual, T.TimestampNTZType):
         hint = "; cast it to timestamp, which has a time zone"
-    elif isinstance(wanted, TimestampType) and isinstance(actual, NumericType):  # Spark casts a number as seconds
+    elif isinstance(wanted, T.TimestampType) and isinstance(actual, T.NumericType):  # Spark casts a number as seconds
         hint = f"; use timestamp_millis({name}) for milliseconds since 1970, timestamp_seconds({name}) for seconds"
     raise InvalidColumn(f"column {name!r} has type {actual.simpleString()}; it must be {wanted.simpleString()}{also}{hint}")
 
 
 def _fits(name: str, actual: DataType, wanted: DataType) -> bool:
     if name == "body":
-        return isinstance(actual, (BinaryType, StringType))
-    if isinstance(wanted, (ShortType, LongType)):
+        return isinstance(actual, (T.BinaryType, T.StringType))
+    if isinstance(wanted, (T.ShortType, T.LongType)):
         # Any width; a value that does not fit is refused with its row.
-        return isinstance(actual, (ByteType, ShortType, IntegerType, LongType))
-    if isinstance(wanted, MapType):
-        return isinstance(actual, MapType) and isinstance(actual.keyType, StringType) and isinstance(actual.valueType, StringType)
+        return isinstance(actual, (T.ByteType, T.ShortType, T.IntegerType, T.LongType))
+    if isinstance(wanted, T.MapType):
+        return isinstance(actual, T.MapType) and all(
+            isinstance(kind, T.StringType) for kind in (actual.keyType, actual.valueType)
+        )
     return isinstance(actual, type(wanted))

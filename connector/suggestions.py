@@ -1,8 +1,7 @@
 """Suggestions for an unknown option or column: the name that may be meant, or an alternative.
 
-Options by which Spark itself names another place than a queue are refused with an alternative. Only users set options such as
-`timestampAsOf` and `mergeSchema`. `partitionBy` and `clusterBy` pass no option to a source in Python: Spark refuses them in a
-batch write, and ignores them in a stream.
+Spark's own options that name another place than a queue are refused with an alternative. Only users set options such as
+`timestampAsOf` and `mergeSchema`. `partitionBy` and `clusterBy` pass no option to a source in Python.
 
 Other names are compared in this order: our own names in another notation (`message_id`, `Max-Messages-Per-Trigger`), the names of
 the connectors for Kafka, Pulsar and Event Hubs, and names similar to ours.
@@ -29,70 +28,71 @@ _NO_PATH = (
 )
 _REFUSED = {
     "provider": NO_TABLE,  # by CREATE TABLE, with `owner`, and with each of the user's options a second time as `option.NAME`
-    "path": _NO_PATH,  # by load(path), save(path), start(path) and toTable(name)
-    "paths": _NO_PATH,  # by load([path, …])
+    "path": _NO_PATH,
+    "paths": _NO_PATH,
 }
 
-#: Options of other connectors, in `similar.plain` form: one of ours, or, with a blank in it, an alternative.
-_OPTIONS = {
-    **dict.fromkeys(("kafkabootstrapservers", "bootstrapservers", "serviceurl", "adminurl", "brokerurl", "broker"), "url"),
-    **dict.fromkeys(("host", "hostname", "endpoint", "uri", "address"), "url"),
-    "eventhubsconnectionstring": "connectionString",
-    **dict.fromkeys(("subscribe", "assign", "topic", "topics", "eventhubsname", "entitypath", "queuename", "queues"), "queue"),
-    **dict.fromkeys(
-        ("subscribepattern", "topicspattern", "topicpattern"), "name the queues in queue, up to 128 with commas between them"
-    ),
-    **dict.fromkeys(
-        ("startingoffsets", "startingoffset", "startingposition", "startingpositions", "eventhubsstartingposition"),
-        "a stream takes the waiting messages; a batch read, and mode=replay, begin at startingSequence or startingTimestamp",
-    ),
-    **dict.fromkeys(("endingoffsets", "endingoffset", "eventhubsendingposition", "endingposition"), "endingSequence"),
-    **dict.fromkeys(("startingoffsetsbytimestamp", "startingtime", "since"), "startingTimestamp"),
-    **dict.fromkeys(("endingoffsetsbytimestamp", "endingtime", "until"), "endingTimestamp"),
-    **dict.fromkeys(
-        ("maxoffsetspertrigger", "maxeventspertrigger", "maxrowspertrigger", "maxrecordspertrigger", "maxfilespertrigger"),
-        "maxMessagesPerTrigger",
-    ),
-    **dict.fromkeys(("maxrecordsperpartition", "maxrowsperpartition"), "maxMessagesPerPartition"),
-    **dict.fromkeys(
-        ("kafkagroupid", "groupid", "groupidprefix", "predefinedsubscription", "subscriptionname", "eventhubsconsumergroup"),
-        "lease",
-    ),
-    **dict.fromkeys(("user", "login"), "userName"),
-    **dict.fromkeys(("kafkasasljaasconfig", "kafkasaslmechanism", "authparams"), "use userName and password"),
-    **dict.fromkeys(("kafkasecurityprotocol", "usetls", "ssl", "tls"), "use a url that begins with amqps:// or grpc+tls://"),
-    **dict.fromkeys(("kafkassltruststorelocation", "tlstrustcertsfilepath", "truststore", "cafilepath"), "caFile"),
-    **dict.fromkeys(("kafkasslkeystorelocation", "keystore"), "use certFile and keyFile"),
-    **dict.fromkeys(("routingkey", "bindingkey"), "write exchange=EXCHANGE/ROUTING-KEY"),
-    "includeheaders": "leave it out, the column properties is always there",
-    "filter": "selector",
-}
-#: Columns of other connectors, likewise.
-_COLUMNS = {
-    **dict.fromkeys(("value", "payload", "data", "content", "text"), "body"),
-    **dict.fromkeys(("key", "partitionkey", "messagegroup", "sessionid"), "groupId"),
-    **dict.fromkeys(("topic", "entitypath", "eventhub", "topicname"), "queue"),
-    **dict.fromkeys(("headers", "header", "messageproperties", "applicationproperties", "attributes"), "properties"),
-    **dict.fromkeys(("offset", "sequence", "partition"), "sequenceNumber"),
-    **dict.fromkeys(("timestamp", "publishtime", "enqueuedtimeutc", "enqueuedat"), "enqueuedTime"),
-    **dict.fromkeys(("eventtime", "time", "createdat", "created"), "creationTime"),
-    **dict.fromkeys(("id", "msgid"), "messageId"),
-    **dict.fromkeys(("label", "routingkey", "jmstype"), "subject"),
-    **dict.fromkeys(("jmspriority", "prio"), "priority"),
-    **dict.fromkeys(("timetolive", "expiration", "ttlms"), "ttl"),
-    **dict.fromkeys(("delay", "scheduledenqueuetime", "delayuntil"), "deliveryTime"),
-    "contentencoded": "contentEncoding",
-}
+
+def _by_name(names: dict[str, str]) -> dict[str, str]:
+    """Return the suggestion for each name in the values of a table, which are in `similar.plain` form."""
+    return {name: suggestion for suggestion, text in names.items() for name in text.split()}
+
+
+#: Options of other connectors by ours, or, with a blank in it, by an alternative.
+_OPTIONS = _by_name(
+    {
+        "url": "kafkabootstrapservers bootstrapservers serviceurl adminurl brokerurl broker host hostname endpoint uri address",
+        "connectionString": "eventhubsconnectionstring",
+        "queue": "subscribe assign topic topics eventhubsname entitypath queuename queues",
+        "name the queues in queue, up to 128 with commas between them": "subscribepattern topicspattern topicpattern",
+        "a stream takes the waiting messages; a batch read, and mode=replay, begin at startingSequence or startingTimestamp": (
+            "startingoffsets startingoffset startingposition startingpositions eventhubsstartingposition"
+        ),
+        "endingSequence": "endingoffsets endingoffset eventhubsendingposition endingposition",
+        "startingTimestamp": "startingoffsetsbytimestamp startingtime since",
+        "endingTimestamp": "endingoffsetsbytimestamp endingtime until",
+        "maxMessagesPerTrigger": (
+            "maxoffsetspertrigger maxeventspertrigger maxrowspertrigger maxrecordspertrigger maxfilespertrigger"
+        ),
+        "maxMessagesPerPartition": "maxrecordsperpartition maxrowsperpartition",
+        "lease": "kafkagroupid groupid groupidprefix predefinedsubscription subscriptionname eventhubsconsumergroup",
+        "userName": "user login",
+        "use userName and password": "kafkasasljaasconfig kafkasaslmechanism authparams",
+        "use a url that begins with amqps:// or grpc+tls://": "kafkasecurityprotocol usetls ssl tls",
+        "caFile": "kafkassltruststorelocation tlstrustcertsfilepath truststore cafilepath",
+        "use certFile and keyFile": "kafkasslkeystorelocation keystore",
+        "write exchange=EXCHANGE/ROUTING-KEY": "routingkey bindingkey",
+        "leave it out, the column properties is always there": "includeheaders",
+        "selector": "filter",
+    }
+)
+_COLUMNS = _by_name(
+    {
+        "body": "value payload data content text",
+        "groupId": "key partitionkey messagegroup sessionid",
+        "queue": "topic entitypath eventhub topicname",
+        "properties": "headers header messageproperties applicationproperties attributes",
+        "sequenceNumber": "offset sequence partition",
+        "enqueuedTime": "timestamp publishtime enqueuedtimeutc enqueuedat",
+        "creationTime": "eventtime time createdat created",
+        "messageId": "id msgid",
+        "subject": "label routingkey jmstype",
+        "priority": "jmspriority prio",
+        "ttl": "timetolive expiration ttlms",
+        "deliveryTime": "delay scheduledenqueuetime delayuntil",
+        "contentEncoding": "contentencoded",
+    }
+)
 
 
 def refusal(names: Iterable[str]) -> str | None:
-    """Return why options of these names are refused, and the alternative; None if they are accepted."""
+    """Return why options of these names are refused, and the alternative."""
     lowered = {name.lower() for name in names}
     return next((text for name, text in _REFUSED.items() if name in lowered), None)
 
 
 def for_option(name: str, known: Iterable[str]) -> str:
-    """Return the end of the sentence "there is no option …": `: did you mean …?`, or a full stop without a good guess."""
+    """Return the end of the sentence "there is no option …": `: did you mean …?`, or a full stop."""
     guess = _guess(name, list(known), _OPTIONS)
     if guess is None and name.lower().startswith(("kafka.", "eventhubs.", "pulsar.")):
         guess = "leave it out, settings of other connectors have no meaning here"
@@ -100,7 +100,6 @@ def for_option(name: str, known: Iterable[str]) -> str:
 
 
 def for_column(name: str, known: Iterable[str]) -> str:
-    """Return the end of the sentence "there is no column …": `: did you mean 'body'?`, or a full stop without a good guess."""
     known = list(known)
     guess = _guess(name, known, _COLUMNS)
     if guess is None or guess not in known:
@@ -122,13 +121,12 @@ class SelectorHints:
         self._logged: set[str] = set()
 
     def log(self, hints: Iterable[str]) -> None:
-        """Log new hints."""
         for hint in hints:
             if hint not in self._logged:
                 self._logged.add(hint)
                 log.warning("option selector: %s", hint)
 
     def log_of(self, selector: str | None) -> None:
-        """Log the hints for a selector that tasks evaluate. Tasks do not report whether messages have the property."""
+        """For a selector that tasks evaluate: tasks do not report whether messages have the property."""
         selectors = executor_modules.module("selectors")
         self.log(selectors.hints_of(selectors.parse_optional(selector)))

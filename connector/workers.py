@@ -1,9 +1,8 @@
 """Spark's Python workers: no traceback at a normal end, and shorter garbage collections.
 
 Spark closes a worker's socket as soon as it needs no more rows: after a LIMIT, and at a query's end. The worker then prints the
-traceback of a BrokenPipeError, always over a socket file (conf/spark.conf), sometimes over TCP. This is not an error.
-
-After each task a worker collects garbage among all loaded modules. This takes 20 ms with PySpark, numpy and pyarrow.
+traceback of a BrokenPipeError, always over a socket file (conf/spark.conf), sometimes over TCP. After each task a worker collects
+garbage among all loaded modules, which takes 20 ms with PySpark, numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ class _Traceback:
 
 
 def hush() -> None:
-    """In a Spark worker: print no traceback when Spark has closed the socket."""
+    """Print no traceback when Spark has closed the socket."""
     main = _worker()
     if getattr(main, "traceback", None) is traceback:
         main.traceback = _Traceback()
 
 
 def freeze_modules() -> None:
-    """In a Spark worker, once: exclude all existing objects from garbage collection."""
+    """Exclude all existing objects from garbage collection, once."""
     if _worker() is not None and not gc.get_freeze_count():
         gc.collect()
         gc.freeze()
 
 
 def _worker() -> Any:
-    """Return the main module of this process if it is a Spark worker."""
+    """Return the main module if this process is a Spark worker."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     return main if spec is not None and spec.name == "pyspark.daemon" else None

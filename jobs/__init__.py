@@ -4,10 +4,8 @@
 - replay: copies archived messages into a table or a queue.
 - archive: copies a queue's archive into another table, with other columns or partitions.
 - redrive: moves dead letters that a condition selects back to their queues.
-- session: the Spark session of the jobs.
-- arguments: command-line options that several jobs share.
-- progress: the output of a running query, with units.
-- flights: the flights of the notebooks and the demo, as a table and as messages.
+- session, arguments, progress: the Spark session, command-line options and output of several jobs.
+- flights: the data of the notebooks and the demo.
 """
 
 import sys

@@ -29,12 +29,10 @@ from penstock.jobs.arguments import add_options
 from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
-#: The columns of --decode: those of a batch read of settled messages.
 DECODED = tuple(name for name in TYPES if name not in ("delivery", "ttl", "deliveryTime"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job, and return the exit code."""
     args = _parser().parse_args(argv)
     spark = session(f"penstock archive {args.queue}")
     penstock.register(spark)  # the executors need its code for --decode
@@ -50,7 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
-    """Start the query that the arguments describe. Raises PySparkException."""
     writer = (
         archived(spark, args)
         .writeStream.format("delta")
@@ -66,11 +63,8 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def archived(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Return the archive as a stream of the selected columns and rows."""
     # Commits of retention only remove files, and are skipped. A commit that changes rows is an error.
-    reader = spark.readStream.format("delta").option("ignoreDeletes", True)
-    for name, value in args.option:
-        reader = reader.option(name, value)
+    reader = spark.readStream.format("delta").option("ignoreDeletes", True).options(**dict(args.option))
     messages = reader.load(place(args))
     if args.decode:
         present = [name for name in table.needed(DECODED) if name in messages.columns]  # the table of an older broker has fewer
@@ -81,7 +75,6 @@ def archived(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 
 
 def place(args: argparse.Namespace) -> str:
-    """Return the path or URL of the queue's table."""
     return f"{args.archive.rstrip('/')}/{table.folder_name(args.queue)}"
 
 

@@ -5,19 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-#: Options of a login.
 LOGIN = ("userName", "password", "caFile", "certFile", "keyFile")
 
 
 def add_options(parser: argparse.ArgumentParser, of: str, example: str, name: str = "option") -> None:
-    """Add `--NAME` and `--NAME-file`, both of which may be repeated. The result, NAME, is a list of pairs of name and value.
-
-    Args:
-        parser: The job's parser.
-        of: The owner of the options, for the help.
-        example: An option with its value, for the help.
-        name: The argument's name, without dashes.
-    """
+    """Add `--NAME` and `--NAME-file`, both of which may be repeated. The result, NAME, is a list of pairs of name and value."""
     dest = name.replace("-", "_")
     from_file = (
         "the same with the value in a file, such as password=/run/secrets/spark, because other users can read a command line"

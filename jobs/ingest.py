@@ -29,7 +29,6 @@ from penstock.jobs.session import session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job, and return the exit code."""
     args = _parser().parse_args(argv)
     spark = session(f"penstock ingest {args.queue}")
     penstock.register(spark)
@@ -44,30 +43,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
-    """Start the query that the arguments describe."""
     named = {"url": args.url, "queue": args.queue, "lease": args.lease}
     reader = spark.readStream.format("amqp").options(**{name: value for name, value in named.items() if value})
     if args.schema:
         reader = reader.schema(args.schema)
-    for name, value in args.option:
-        reader = reader.option(name, value)
     writer = (
-        reader.load()
+        reader.options(**dict(args.option))
+        .load()
         .writeStream.format(args.format)
         .queryName(f"ingest-{args.queue}")
         .option("checkpointLocation", args.checkpoint)
         .outputMode("append")
     )
-    if args.available_now:
-        return writer.trigger(availableNow=True).start(args.table)
-    return writer.trigger(processingTime=f"{args.interval:g} seconds").start(args.table)
+    when = {"availableNow": True} if args.available_now else {"processingTime": f"{args.interval:g} seconds"}
+    return writer.trigger(**when).start(args.table)
 
 
 def stop_on_signal(query: StreamingQuery) -> None:
-    """Stop a query on SIGTERM or SIGINT.
-
-    Another thread calls query.stop(), because the handler may interrupt a call over the same connection to the JVM.
-    """
+    """Another thread calls query.stop(), because the handler may interrupt a call over the same connection to the JVM."""
     stopping = threading.Event()
 
     def stop() -> None:

@@ -31,26 +31,17 @@ from penstock.jobs import progress
 from penstock.jobs.arguments import add_options
 from penstock.jobs.session import session
 
-#: Columns of a condition besides those of a batch read, with their annotations.
-DEATH = {
-    "deathReason": DEATH_REASON,
-    "deathQueue": DEATH_QUEUE,
-    "deathSequence": DEATH_SEQUENCE,
-    "deathError": DEATH_ERROR,
-}
-#: The columns for conditions that need no body.
+DEATH = {"deathReason": DEATH_REASON, "deathQueue": DEATH_QUEUE, "deathSequence": DEATH_SEQUENCE, "deathError": DEATH_ERROR}
 NARROW = source_schema(("sequenceNumber", "enqueuedTime", "annotations"))
-#: The columns for other conditions.
 WIDE = default_schema().add("annotations", NARROW["annotations"].dataType)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
     args = _parser().parse_args(argv)
     spark = session(f"penstock redrive {args.queue}")
     penstock.register(spark)
     try:
-        options = _options(args)
+        options = Options(_options_of(args))
         if len(options.urls) > 1:
             raise InvalidOption("option url names several brokers, and dead letters are moved within one: run the job for each")
         with options.access.client() as client:
@@ -67,14 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return progress.fail(penstock.explain(error))
     except PenstockError as error:
         return progress.fail(f"{error}. Run the same command again to continue")
-    _say_the_end(args, chosen.num_rows, done, time.monotonic() - started)
+    moved = progress.in_seconds(done.messages, time.monotonic() - started)
+    progress.say(f"done: {moved} of {args.queue} are back in their queues")
+    if done.stayed:
+        progress.say(f"{done.stayed:,} stay: their queue was deleted, is full, or has a newer value")
+    if gone := chosen.num_rows - done.messages - done.stayed:
+        progress.say(f"{gone:,} were meanwhile taken or returned by another client")
     return 0
 
 
 def choose(spark: SparkSession, args: argparse.Namespace, *, stayed: bool) -> pa.Table:
     """Return `sequenceNumber`, `deathQueue` and `deathReason` of the selected dead letters.
 
-    `stayed`: also dead letters that stayed in their own queue. Raises PySparkException.
+    `stayed`: also dead letters that stayed in their own queue.
     """
     try:
         chosen = _matching(dead_letters(spark, args, NARROW, stayed=stayed), args)
@@ -85,16 +81,12 @@ def choose(spark: SparkSession, args: argparse.Namespace, *, stayed: bool) -> pa
 
 
 def dead_letters(spark: SparkSession, args: argparse.Namespace, schema: StructType, *, stayed: bool) -> DataFrame:
-    """Return the dead letters of a queue, with columns for the annotations about their deaths."""
     reader = spark.read.format("amqp").schema(schema).options(**_options_of(args))
     bounds = {"startingTimestamp": args.since, "endingTimestamp": args.until}
     if args.sequence:
         bounds["startingSequence"] = min(first for first, _ in args.sequence)
         bounds["endingSequence"] = max(last for _, last in args.sequence)
-    for name, value in bounds.items():
-        if value is not None:
-            reader = reader.option(name, value)
-    messages = reader.load()
+    messages = reader.options(**{name: value for name, value in bounds.items() if value is not None}).load()
     if stayed:
         messages = messages.union(reader.options(states="archived", outcome="dead-lettered").load())
     for name, annotation in DEATH.items():
@@ -114,26 +106,13 @@ def _matching(messages: DataFrame, args: argparse.Namespace) -> DataFrame:
 
 
 def described(selection: pa.Table) -> str:
-    """Format the number of dead letters by queue and reason."""
     groups = selection.group_by(["deathQueue", "deathReason"]).aggregate([([], "count_all")]).sort_by("count_all").to_pylist()
     parts = [f"{group['count_all']:,} {group['deathReason']} of {group['deathQueue']}" for group in reversed(groups)]
     return f"{selection.num_rows:,} dead letters" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _say_the_end(args: argparse.Namespace, named: int, done: RedriveTotals, seconds: float) -> None:
-    progress.say(f"done: {progress.in_seconds(done.messages, seconds)} of {args.queue} are back in their queues")
-    if done.stayed:
-        progress.say(f"{done.stayed:,} stay: their queue was deleted, is full, or has a newer value")
-    if gone := named - done.messages - done.stayed:
-        progress.say(f"{gone:,} were meanwhile taken or returned by another client")
-
-
 def _options_of(args: argparse.Namespace) -> dict[str, str]:
     return {"url": args.url, "queue": args.queue, **dict(args.option)}
-
-
-def _options(args: argparse.Namespace) -> Options:
-    return Options(_options_of(args))
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -149,10 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT, or its amqp:// address")
     parser.add_argument("--queue", required=True, help="the queue with the dead letters")
     parser.add_argument(
-        "--reason",
-        action="append",
-        metavar="NAME",
-        help="their reason, such as rejected or expired; may be repeated",
+        "--reason", action="append", metavar="NAME", help="their reason, such as rejected or expired; may be repeated"
     )
     parser.add_argument("--origin", action="append", metavar="QUEUE", help="the queue of the first failure; may be repeated")
     parser.add_argument("--since", metavar="TIME", help="first time of arrival here, such as 2026-03-01T00:00:00Z")

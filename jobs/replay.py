@@ -32,17 +32,14 @@ from penstock.jobs.arguments import LOGIN, add_options
 from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
-#: Columns about a settled message that a batch read does not return by default.
 SETTLED = ("state", "outcome")
 #: The sent columns: the message byte for byte, so that AMQP clients get the original types, and two fields of its header. The
 #: column `queue` is omitted, because it would return each message to its source.
 SENT = ("message", "priority", "durable")
-#: The transaction version of `--once-as`, which sends once.
 ONCE = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
     args = _parser().parse_args(argv)
     try:
         if args.to_queue and args.once_as and sent_before(args):
@@ -65,12 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def archive(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Read the selected messages with their outcome. The broker evaluates the options, and Spark evaluates `where`."""
+    """The broker evaluates the options, and Spark evaluates `where`."""
     return _selected(spark.read.format("amqp"), args, {"states": args.states})
 
 
 def replayed(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Read the selected messages as a stream, at a pace."""
     return _selected(spark.readStream.format("amqp"), args, {"mode": "replay", "pace": args.pace or 0})
 
 
@@ -84,9 +80,7 @@ def _selected(reader: Any, args: argparse.Namespace, more: dict[str, Any]) -> Da
         "outcome": args.outcome,
     }
     reader = reader.options(url=args.url, queue=args.queue)
-    for name, value in [*options.items(), *args.option]:
-        if value is not None:
-            reader = reader.option(name, value)
+    reader = reader.options(**{name: value for name, value in options.items() if value is not None}).options(**dict(args.option))
     schema = reader.load().schema
     for name in SETTLED:
         if name not in schema.names:
@@ -100,12 +94,10 @@ def _selected(reader: Any, args: argparse.Namespace, more: dict[str, Any]) -> Da
 
 
 def as_stream(args: argparse.Namespace) -> bool:
-    """Return True for a stream: at a pace, or with later messages."""
     return args.pace is not None or args.follow
 
 
 def refused(args: argparse.Namespace) -> str | None:
-    """Return the refusal of arguments that a stream does not support, or None."""
     if args.checkpoint is None:
         return "--pace and --follow need --checkpoint PATH, by which a second run continues where the first one ended"
     if args.states != "archived" or args.once_as or args.mode != "append":
@@ -114,7 +106,6 @@ def refused(args: argparse.Namespace) -> str | None:
 
 
 def stream(spark: SparkSession, args: argparse.Namespace) -> int:
-    """Send the selected messages as a stream, and return their number."""
     query = start(spark, args)
     if args.follow:
         stop_on_signal(query)
@@ -122,7 +113,6 @@ def stream(spark: SparkSession, args: argparse.Namespace) -> int:
 
 
 def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
-    """Start the query that sends the selected messages as a stream."""
     messages = replayed(spark, args)
     if args.to_queue:
         writer = messages.select(*SENT).writeStream.format("amqp").options(**target(args))
@@ -133,7 +123,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def target(args: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the sink. The login of the source is used only for the same broker."""
+    """The login of the source is used only for the same broker."""
     own = dict(args.to_option)
     if args.to_url is None and "connectionString" not in own:
         login = {name: value for name, value in args.option if name.lower() in map(str.lower, LOGIN)}
@@ -142,7 +132,6 @@ def target(args: argparse.Namespace) -> dict[str, str]:
 
 
 def sent_before(args: argparse.Namespace) -> bool:
-    """Return True if a run under this name has sent already."""
     options = Options(target(args))
     name = written_as(args.once_as, {"queue": options["queue"][0]})
     for broker in options.each():
@@ -153,7 +142,6 @@ def sent_before(args: argparse.Namespace) -> bool:
 
 
 def send(messages: DataFrame, args: argparse.Namespace) -> int:
-    """Write the messages, and return their number, which is counted during the write."""
     seen = Observation("replay")
     counted = messages.observe(seen, F.count(F.lit(1)).alias("messages"))
     if args.to_queue:

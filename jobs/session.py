@@ -37,8 +37,7 @@ LOCAL = {
 
 
 def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = True) -> SparkSession.Builder:
-    """Return a builder with Delta and the recommended confs, overridden by `confs`. The default master is local."""
-    # Without this, Spark's workers are the `python3` of PATH, which may lack this package.
+    # Else Spark's workers are the `python3` of PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Four attempts for a task, as on a cluster. With local[*], the first failure fails the query.
     building = SparkSession.builder.appName(app).master("local[*,4]")
@@ -48,22 +47,18 @@ def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = T
 
 
 def session(app: str, confs: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the session of a job: the one of spark-submit, otherwise a local one from `builder`."""
+    """Return the session of spark-submit, otherwise a local one from `builder`."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return builder(app, confs).getOrCreate()
     spark = SparkSession.builder.appName(app).getOrCreate()
     conf = spark.sparkContext.getConf()
     if not conf.contains("spark.sql.extensions"):
-        _require_delta_by_flags()
+        raise SystemExit(
+            "this Spark was submitted without Delta; run `penstock conf spark > spark.conf` and submit it with"
+            " --properties-file spark.conf, or with " + " ".join(f"--conf {name}={value}" for name, value in DELTA.items())
+        )
     for name, value in {**RECOMMENDED, **(confs or {})}.items():
         # Other confs cannot change after the start of Spark, and the right file manager depends on the checkpoint.
         if name.startswith(("spark.databricks.", "spark.sql.parquet.")) and not conf.contains(name):
             spark.conf.set(name, value)
     return spark
-
-
-def _require_delta_by_flags() -> None:
-    raise SystemExit(
-        "this Spark was submitted without Delta; run `penstock conf spark > spark.conf` and submit it with"
-        " --properties-file spark.conf, or with " + " ".join(f"--conf {name}={value}" for name, value in DELTA.items())
-    )

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import StructType
 
-from ...broker_core.archive.read.bounds import Bounds
 from ...broker_core.archive.read.files import Table, tasks
 from ...broker_core.client.flight import Client
 from ..identity import connected
-from ..options import READ, Options
+from ..options import OUTCOMES, READ, Options
 from ..reporting import reports_errors
 from ..schema import check_source
 from ..suggestions import SelectorHints
-from ..task.archive import read_recorded, version_of
+from ..task.archive import bounds_of, read_recorded, version_of
 from ..task.batching import as_declared
 from ..task.partition import BrowsePartition, RecordedPartition
 from ..task.reading import read_browsed
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIMES = {"enqueuedTime": ("since", "until"), "settledTime": ("settled_since", "settled_until")}  # the ends are excluded
 
 
 @reports_errors
@@ -34,18 +46,10 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._columns = [field.name for field in schema.fields]
         self._nullable = [field.nullable for field in schema.fields]
-        self._first: int = options["startingSequence"] or 0
-        self._last: int | None = options["endingSequence"]
-        self._since: int | None = options["startingTimestamp"]
-        self._until: int | None = options["endingTimestamp"]
-        self._outcome: str | None = options["outcome"]
+        self._bounds = bounds_of(options)
         self._hints = SelectorHints()
-        # Only for the archive's table. Requests to the broker do not contain it.
-        self._settled_since: int | None = None
-        self._settled_until: int | None = None
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the ranges of all queues, and one partition for each range. Raises PenstockError."""
         self._hints.log_of(self._options["selector"])
         queues = self._options["queue"]
         least = -(-self._options["minPartitions"] // (len(queues) * len(self._options.urls)))
@@ -61,44 +65,63 @@ class BatchReader(DataSourceReader):
                 table = Table.of_fields(answer["table"]) if answer.get("table") else None
                 if table is not None:
                     partitions += self._recorded(client, queue, table, least)
-                rest = {
-                    "op": "browse",
-                    **self._asked(queue),
-                    **more,
-                    "recordedAfter": table.last_recording if table is not None else 0,
-                }
+                recorded = table.last_recording if table is not None else 0
+                rest = {"op": "browse", **self._asked(queue), **more, "recordedAfter": recorded}
                 partitions += [
                     BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}, client.url) for a, b in answer["parts"]
                 ]
         return partitions
 
     def _recorded(self, client: Client, queue: str, known: Table, least: int) -> Iterator[InputPartition]:
-        """Plan the rows of the archive's table, in recordings that the broker then leaves out."""
-        came, settled = (self._since, self._until), (self._settled_since, self._settled_until)
-        bounds = Bounds(known.queue_id, known.lineages, 0, self._first, self._last, *came, *settled, self._outcome)
+        bounds = self._bounds._replace(queue_id=known.queue_id, lineages=known.lineages)
         listed = version_of(client, queue, known, bounds).files
+        where, selector = (client.endpoint, queue, known.url), self._options["selector"]
         for shares in tasks(listed, self._options["maxMessagesPerPartition"], least):
-            part = RecordedPartition(client.endpoint, queue, known.url, shares, bounds, self._columns, self._options["selector"])
-            part.broker_url = client.url
-            yield part
+            yield RecordedPartition(*where, shares, bounds, self._columns, selector, client.url)
 
     def _asked(self, queue: str) -> dict[str, Any]:
-        """Return the fields that name the messages to read, in the plan and in tickets."""
-        return {
-            "queue": queue,
-            "states": list(self._options["states"]),
-            "first": self._first,
-            "last": self._last,
-            "since": self._since,
-            "until": self._until,
-            "outcome": self._outcome,
-        }
+        bounds = {name: getattr(self._bounds, name) for name in ("first", "last", "since", "until", "outcome")}
+        return {"queue": queue, "states": list(self._options["states"]), **bounds}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition's messages, in a task."""
         messages: Iterator[pa.RecordBatch] = iter(())  # without partitions Spark makes an empty one of its own
         if isinstance(partition, BrowsePartition):
             messages = read_browsed(partition, self._options.access.of(partition.broker_url))
         elif isinstance(partition, RecordedPartition):
             messages = read_recorded(partition, self._options.access.of(partition.broker_url))
         return as_declared(messages, self._nullable)
+
+
+@reports_errors
+class PushdownBatchReader(BatchReader):
+    """Reader that also narrows the range by the query's filters. Spark applies them again: they only save transfers.
+
+    Spark pushes filters into a Python source only if `spark.sql.python.filterPushdown.enabled` is on. If it is off, Spark fails
+    every read of a source that takes filters. A reader cannot see that setting, so the option `pushdown=true` chooses this class.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for filter_ in filters:
+            self._narrow(filter_)
+        return filters
+
+    def _narrow(self, filter_: Filter) -> None:
+        column, value = ".".join(getattr(filter_, "attribute", ())), getattr(filter_, "value", None)
+        if column == "sequenceNumber" and isinstance(value, int):
+            self._narrow_between("first", "last", filter_, value)
+        elif column in _TIMES and isinstance(value, datetime):
+            # Naive times are in the session's zone, which is unknown here: only Spark applies them.
+            if value.tzinfo is not None:
+                self._narrow_between(*_TIMES[column], filter_, (value - _EPOCH) // timedelta(microseconds=1), excluded=1)
+        elif column == "outcome" and isinstance(filter_, EqualTo) and value in OUTCOMES:
+            self._bounds = self._bounds._replace(outcome=self._bounds.outcome or value)
+
+    def _narrow_between(self, lower: str, upper: str, filter_: Filter, value: int, excluded: int = 0) -> None:
+        bounds: dict[str, Any] = self._bounds._asdict()
+        if isinstance(filter_, (GreaterThan, GreaterThanOrEqual, EqualTo)):
+            least = value + isinstance(filter_, GreaterThan)
+            bounds[lower] = least if bounds[lower] is None else max(bounds[lower], least)
+        if isinstance(filter_, (LessThan, LessThanOrEqual, EqualTo)):
+            most = value - isinstance(filter_, LessThan) + excluded
+            bounds[upper] = most if bounds[upper] is None else min(bounds[upper], most)
+        self._bounds = self._bounds._replace(**bounds)

@@ -1,7 +1,6 @@
 """One query over several brokers: a consumer of each, and offsets by the brokers' ids.
 
 Without limits all brokers are asked side by side. With limits they are asked one after another, each for the rest of the limits.
-
 If there are no messages, all brokers are asked to wait, each with its share of the limits. The first messages that come end the
 trigger. The other brokers continue to wait, and the following triggers look at their answers, so no trigger waits for a broker
 without messages. Their shares are subtracted from the limits of these triggers.
@@ -15,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -32,15 +32,11 @@ from .member import Member, Poll
 
 log = logging.getLogger("penstock")
 
-#: Seconds that a trigger waits for a broker with failOnBrokerLoss=false. It continues without a broker that answers later. A run
-#: that ends waits longer for a busy broker.
+#: For which a trigger waits for a broker with failOnBrokerLoss=false. A run that ends waits longer for a busy broker.
 HOLD_UP_S = 1.0
 POLL_GRACE_S = 0.05  # an idle trigger waits for the answers a little longer than the brokers wait for messages
 
 _Result = TypeVar("_Result")
-
-
-#: For each broker that has a batch, its offset after that batch.
 Taken = dict[Member, dict[str, Any]]
 
 
@@ -50,22 +46,21 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
     def __init__(self, options: Options, make: Callable[[Options], BrokerConsumer]) -> None:
         self._fail_on_broker_loss: bool = options["failOnBrokerLoss"]
         self._members = [Member(broker, make) for broker in options.each()]
-        self._checked = 0  # members whose identities are compared
+        self._checked = 0
         self._ends = self._once = False
         self._has_lease_option = options["lease"] is not None
 
     # --- Spark's calls -------------------------------------------------------------------------------------------------
 
     def fix_tail(self) -> None:
-        """Remember the ends of the queues at each broker. One that is away is left out of this run."""
+        """A broker that is away is left out of this run."""
         self._ends = True
         self._identify()
-        answered = self._ask(self._members, lambda member: member.ask(lambda consumer: consumer.fix_tail()))
+        answered = self._ask(self._members, lambda _, consumer: consumer.fix_tail())
         for member in self._members:
             member.left_out = member not in answered
 
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
-        """Settle up to `start` and acquire the next batch, from one or more brokers."""
         self._once = once
         known = self._enter(start)
         taken = self._next(known, credit, 0 if self._ends else wait_ms)
@@ -81,7 +76,6 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return self._answered.to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        """Plan the tasks of the batches between two offsets, of all brokers that have one. Each of them is needed."""
         before, until = parse_brokers(start), self._enter(end)
         changed = {broker for broker, part in until.parts.items() if part != before.of(broker)}
         members = [member for member in self._present() if member.id in changed]
@@ -99,24 +93,21 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return [part for round_ in zip_longest(*parts) for part in round_ if part is not None]
 
     def settle(self, end: Mapping[str, Any]) -> None:
-        """Settle each broker up to its part of `end`."""
-        finished = self._enter(end)
+        finished = self._enter(end)  # which may make members present
         self._settle(self._present(), finished)
 
     def counts(self) -> dict[str, Any]:
-        """Return the sums of all brokers for each queue. A broker that is away contributes its last counts."""
         total: dict[str, Any] = {}
         away = []
         for member in self._members:
             for queue, counts in member.counts().items():
-                if isinstance(counts, str):  # why a broker cannot be reached
+                if isinstance(counts, str):
                     away.append(f"{member.url}: {counts}")
                 elif counts:
                     total[queue] = added_counts(total.get(queue, {}), counts)
         return {**total, "away": "; ".join(away)} if away else total
 
     def close(self) -> None:
-        """Close the connections. Leases stay."""
         for member in self._members:
             member.close()
 
@@ -149,21 +140,19 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return taken or self._wait(known, credit, wait_ms)
 
     def _free(self, known: BrokersOffset) -> list[Member]:
-        """Return the members that can be asked, in this trigger's order."""
         return rotated([member for member in self._present() if member.may_be_asked], known.rotation)
 
     def _ordered(self, known: BrokersOffset) -> list[list[Member]]:
-        """Return lists of members to ask side by side, one list after another: a broker that may refuse the lease comes first."""
+        """Return lists of members to ask one after another: a broker that may refuse the lease comes first."""
         free = self._free(known)
         if known.parts or not self._has_lease_option or len(free) < 2:
             return [free]
-        states = self._ask(free, lambda member: member.ask(lambda consumer: consumer.lease_state()))
+        states = self._ask(free, lambda _, consumer: consumer.lease_state())
         first = min(states, key=lambda member: states[member], default=None)
         return [[member for member in states if member is first], [member for member in states if member is not first]]
 
     def _advance(self, known: BrokersOffset, members: Iterable[Member], credit: Callable[[], Credit]) -> Taken:
-        """Ask these members side by side; return the members that have a batch."""
-        return self._taken(known, self._ask(members, lambda member: self._poll(member, known, 0, credit())))
+        return self._taken(known, self._answers({member: self._poll(member, known, 0, credit()) for member in members}))
 
     def _poll(self, member: Member, known: BrokersOffset, wait_ms: int, credit: Credit) -> Future[dict[str, Any]]:
         start, once = known.of(member.id), self._once
@@ -186,7 +175,6 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return self._taken(known, self._gather(ready))
 
     def _wait(self, known: BrokersOffset, credit: Credit, wait_ms: int) -> Taken:
-        """Start the remaining waits, each with an equal share of the limits. Return the first result."""
         if not wait_ms:
             return {}
         members = self._present()
@@ -204,30 +192,24 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return {}
 
     def _settle(self, members: Iterable[Member], known: BrokersOffset) -> None:
-        """Settle these members up to this offset, unless they are settled already."""
-        asked = [
-            member
-            for member in members
-            if member.id in known.parts and member.settled != known.of(member.id) and member.may_be_asked
-        ]
-
-        def settle(member: Member) -> Future[None]:
-            part = known.of(member.id)
-            return member.ask(lambda consumer: consumer.settle(part))
-
-        for member in self._ask(asked, settle):
+        unsettled = [member for member in members if member.id in known.parts and member.settled != known.of(member.id)]
+        asked = [member for member in unsettled if member.may_be_asked]
+        for member in self._ask(asked, lambda member, consumer: consumer.settle(known.of(member.id))):
             member.settled = known.of(member.id)
 
     # --- Asking --------------------------------------------------------------------------------------------------------
 
-    def _ask(self, members: Iterable[Member], ask: Callable[[Member], Future[_Result]]) -> dict[Member, _Result]:
-        """Ask these members side by side; return the answers that came in time. Raises the first error other than a loss."""
-        answers = {member: ask(member) for member in members}
+    def _ask(self, members: Iterable[Member], call: Callable[[Member, BrokerConsumer], _Result]) -> dict[Member, _Result]:
+        """Ask side by side; return as `_answers`."""
+        return self._answers({member: member.ask(partial(call, member)) for member in members})
+
+    def _answers(self, answers: Mapping[Member, Future[_Result]]) -> dict[Member, _Result]:
+        """Return the answers that come in time. Raises the first error other than a loss."""
         if answers:
             wait(answers.values(), None if self._fail_on_broker_loss else HOLD_UP_S)
         ends = self._ends or self._once
         while ends and (busy := [answer for member, answer in answers.items() if not answer.done() and member.is_busy]):
-            wait(busy, HOLD_UP_S)  # without any answer the run would end
+            wait(busy, HOLD_UP_S)
         ready = {member: answer for member, answer in answers.items() if answer.done()}
         for member in answers:
             if member not in ready:
@@ -235,12 +217,13 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return self._gather(ready)
 
     def _gather(self, answers: Mapping[Member, Future[_Result]]) -> dict[Member, _Result]:
-        """Wait for these answers and return them, without brokers that are away. Raises the first other error."""
+        """Wait for these answers; leave out brokers that are away. Raises the first other error."""
         results, failure = {}, None
         for member, answer in answers.items():
             try:
                 results[member] = answer.result()
-                self._back(member)
+                if (away := member.returned()) is not None:
+                    log.info("the broker at %s answers again after %.1f s, and the query reads from it again", member.url, away)
             except PenstockError as error:
                 if self._fail_on_broker_loss or not is_loss(error):
                     failure = failure or error
@@ -257,33 +240,25 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
             why = f"nothing for {HOLD_UP_S:g} s" if error is None else str(error)
             log.warning("the query continues without the broker at %s until it answers again: %s", member.url, why)
 
-    def _back(self, member: Member) -> None:
-        away = member.returned()
-        if away is not None:
-            log.info("the broker at %s answers again after %.1f s, and the query reads from it again", member.url, away)
-
     # --- Identities ----------------------------------------------------------------------------------------------------
 
     def _present(self) -> list[Member]:
-        """Return the members with a known identity, away or not."""
         return [member for member in self._members if member.identity is not None]
 
     def _identify(self) -> None:
-        """Ask the other members for their identities."""
         unknown = [member for member in self._members if member.identity is None and member.may_be_asked]
-        for member, identity in self._ask(unknown, Member.identify).items():
+        for member, identity in self._ask(unknown, lambda _, consumer: consumer.identity()).items():
             member.identity = identity
         if self._checked != len(self._present()):
             self._checked = len(self._present())
             check_identities({member.url: member.identity for member in self._present() if member.identity is not None})
 
     def _enter(self, data: Mapping[str, Any]) -> BrokersOffset:
-        """Parse an offset. Raises WrongOffset for one that needs a broker which the option does not name."""
+        """Raises WrongOffset if the offset needs a broker which the option does not name."""
         known = parse_brokers(data)
         self._identify()
         remaining = self._remaining(known)
-        removed = [broker for broker in known.parts if broker not in remaining]
-        if removed:
+        if removed := [broker for broker in known.parts if broker not in remaining]:
             check_removed(known, removed)
         return known
 
@@ -301,7 +276,7 @@ def _plan(member: Member, before: BrokersOffset, until: BrokersOffset) -> Future
 def _patiently(
     member: Member, answer: Future[Sequence[InputPartition]], before: BrokersOffset, until: BrokersOffset
 ) -> Sequence[InputPartition]:
-    """Return the tasks. If the broker is away, ask again for a while: a batch that has begun needs it."""
+    """If the broker is away, ask again for a while: a batch that has begun needs it."""
     patience = Patience(RECONNECT_S)
     while True:
         try:
@@ -314,7 +289,7 @@ def _patiently(
 
 
 def check_removed(known: BrokersOffset, removed: list[str]) -> None:
-    """Raise WrongOffset if a removed broker holds a batch of the query, or if the query has no other broker."""
+    """A removed broker must not hold a batch of the query, and the query needs another one."""
     held = next((broker for broker in removed if broker in known.held), None)
     if held is not None:
         raise WrongOffset(

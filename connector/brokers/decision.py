@@ -21,21 +21,20 @@ VERSION = 1
 
 
 class WriteDecision(NamedTuple):
-    """A write, and the attempts that belong to it at each of its brokers, in the order in which these publish."""
+    """The attempts that belong to a write at each of its brokers, in the order in which these publish."""
 
     write: str
     parts: dict[str, list[int]]
 
 
 def written(write: str, parts: Mapping[str, Sequence[int]]) -> str:
-    """Return a decision as text."""
     steps = {broker: [after - before for before, after in pairwise([0, *attempts])] for broker, attempts in parts.items()}
     packed = zlib.compress(json.dumps(steps, separators=(",", ":")).encode(), 9)
     return json.dumps({"v": VERSION, "write": write, "packed": b85encode(packed).decode()})
 
 
 def read(text: str) -> WriteDecision:
-    """Return the decision that `written` wrote. Raises InvalidRequest for another version."""
+    """Raises InvalidRequest for another version."""
     fields = json.loads(text)
     if fields.get("v") != VERSION:
         raise InvalidRequest(

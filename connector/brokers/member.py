@@ -51,7 +51,6 @@ class Member:
 
     @property
     def id(self) -> str:
-        """Id of the broker, which has answered once."""
         assert self.identity is not None
         return self.identity.broker
 
@@ -63,11 +62,9 @@ class Member:
 
     @property
     def is_busy(self) -> bool:
-        """True if its call takes long although the broker answers."""
         return self._consumer is not None and self._consumer.is_busy
 
     def ask(self, call: Callable[[BrokerConsumer], _Result]) -> Future[_Result]:
-        """Make a call in the broker's thread."""
         if self._thread is None:
             # A daemon: a call without an answer must not keep the process alive.
             self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
@@ -77,27 +74,20 @@ class Member:
         self._last = answer
         return answer
 
-    def identify(self) -> Future[Identity]:
-        """Ask which broker it is."""
-        return self.ask(lambda consumer: consumer.identity())
-
     def counts(self) -> dict[str, Any]:
-        """Return the counts of its last answer."""
         return {} if self._consumer is None else self._consumer.counts()
 
     def lost(self) -> bool:
-        """Note that it is away, and when to try again. True if it was present before."""
-        new, now = self.away_since is None, time.monotonic()
-        self.away_since, self._again = (now if self.away_since is None else self.away_since), now + AGAIN_S
-        return new
+        """Return True if it was present before."""
+        is_new, now = self.away_since is None, time.monotonic()
+        self.away_since, self._again = now if is_new else self.away_since, now + AGAIN_S
+        return is_new
 
     def returned(self) -> float | None:
-        """Note that it answers. Return the seconds for which it was away, if it was."""
         since, self.away_since = self.away_since, None
         return None if since is None else time.monotonic() - since
 
     def close(self) -> None:
-        """Close the connection after the current call. Leases stay."""
         if self._thread is not None:
             self.ask(lambda consumer: consumer.close())
             self._calls.put(None)
@@ -120,7 +110,6 @@ class Member:
 
 
 def _named(error: PenstockError, url: str) -> PenstockError:
-    """Return the error with the broker in its text."""
     if url in str(error):
         return error
     named = copy.copy(error)

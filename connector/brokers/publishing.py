@@ -3,8 +3,7 @@
 All parts are staged and durable before the first is published. The publish at the first broker decides the write: the broker
 stores, with the write's key, which attempts belong to the write at each broker. The other brokers follow. A driver that dies in
 between leaves a decided, incomplete write. Its repetition finds the decision by the key, stages nothing, and publishes the
-existing stages. So the rows of a repetition may fall to other brokers, and no row is sent twice or left out. Missing stages are
-an error. With `failOnDataLoss=false` the write counts as published without them.
+existing stages. So the rows of a repetition may fall to other brokers, and no row is sent twice or left out.
 """
 
 from __future__ import annotations
@@ -25,19 +24,10 @@ log = logging.getLogger("penstock")
 
 
 class Publishing:
-    """Publish of one write, or of its repetition. A write that cannot be repeated has no `key`.
-
-    With `fail_on_data_loss` a missing part is an error.
-    """
+    """A write that cannot be repeated has no `key`. With `fail_on_data_loss` a missing part is an error."""
 
     def __init__(
-        self,
-        spread: Spread,
-        key: dict[str, Any] | None,
-        query: str | None,
-        batch: int | None,
-        *,
-        fail_on_data_loss: bool = True,
+        self, spread: Spread, key: dict[str, Any] | None, query: str | None, batch: int | None, *, fail_on_data_loss: bool = True
     ) -> None:
         self._spread, self._key, self._fail_on_data_loss = spread, key, fail_on_data_loss
         self._fields = {"key": key, "query": query, "queryBatch": batch}
@@ -45,7 +35,7 @@ class Publishing:
     def publish(self, write: str, attempts: Mapping[str, Sequence[int]], *, is_repetition: bool = False) -> None:
         """Publish these attempts at each broker, or finish a write that was decided before.
 
-        `is_repetition`: a task has found that it was. Raises PenstockError.
+        `is_repetition`: a task has found that it was decided.
         """
         if self._key is None:
             self._publish_all(write, attempts, None)
@@ -71,9 +61,9 @@ class Publishing:
                 self._publish(broker, write, [], None)
 
     def give_up(self, write: str, timeout_s: float) -> None:
-        """Discard a write with a key, after Spark's abort.
+        """Discard a write with a key, after Spark's abort. Errors are ignored.
 
-        If the first broker has published its part, or does not answer, the other parts stay for a repetition. Errors are ignored.
+        If the first broker has published its part, or does not answer, the other parts stay for a repetition.
         """
         assert self._key is not None
         first, *others = self._spread.ids
@@ -95,7 +85,7 @@ class Publishing:
                         self._check_same(broker, text)
                     done.append(self._spread.url(broker))
                 else:
-                    self._spread.discard_at(broker, write)  # stages of killed attempts
+                    self._spread.discard_at(broker, write)
             except PenstockError as error:
                 raise type(error)(f"{self._missing(broker, done)}: {error}") from error
 
@@ -113,7 +103,7 @@ class Publishing:
         )
 
     def _finish(self, text: str, write: str) -> None:
-        """Publish missing parts of a decided write; `write` is its repetition."""
+        """`write` is the repetition of the decided write."""
         decided = decision.read(text)
         parts = {broker: mine for broker, mine in decided.parts.items() if mine or broker in self._spread.ids}
         _check_named(parts, self._spread.ids, self._fail_on_data_loss)
@@ -125,7 +115,7 @@ class Publishing:
                     self._check_same(broker, text)
             except StageNotFound as error:
                 if not mine:
-                    continue  # no rows are missing
+                    continue
                 self._check_own(broker, decided.write)
                 if self._fail_on_data_loss:
                     raise DataLoss(
@@ -139,7 +129,7 @@ class Publishing:
                 self._publish(broker, write, [], text)
 
     def _check_own(self, broker: str, write: str) -> None:
-        """Raise InvalidOption if the stages of a write belong to another user: each user has its own names of writes."""
+        """The stages of a write may belong to another user: each user has its own names of writes."""
         for stage in self._call(broker, "stage.list", {})["stages"]:
             owner, _, name = stage["stage"].rpartition(":")
             if name == write:
@@ -150,10 +140,7 @@ class Publishing:
                 )
 
     def _check_same(self, broker: str, text: str | None) -> None:
-        """Raise DataLoss if a broker has published another driver's write under the key.
-
-        Two drivers may have decided at two brokers: the replaced driver, and its replacement with one more broker.
-        """
+        """Two drivers may have decided at two brokers: the replaced driver, and its replacement with one more broker."""
         if self._key is None or text is None:
             return
         known = self._call(broker, "stage.published", self._key)["elsewhere"]
@@ -182,22 +169,24 @@ class Publishing:
         return text
 
     def _publish(self, broker: str, write: str, attempts: Sequence[int], text: str | None) -> bool:
-        """Publish at one broker; True if it was published before."""
-        base = min(attempts, default=0)
-        numbers = {"base": base, "attempts": [attempt - base for attempt in attempts]}
-        request = {"write": write, **numbers, "elsewhere": text, **self._fields}
+        """True if it was published before."""
+        request = {"write": write, **relative(attempts), "elsewhere": text, **self._fields}
         return bool(self._call(broker, "stage.publish", request)["repeated"])
 
     def _call(self, broker: str, action: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Ask one broker, again while no answer comes."""
         return self._spread.asked(broker, action, request, PUBLISH_S)
+
+
+def relative(attempts: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a publish for these attempts: small numbers instead of Spark's large ones."""
+    base = min(attempts, default=0)
+    return {"base": base, "attempts": [attempt - base for attempt in attempts]}
 
 
 def check_finished(client: Client, text: str | None, *, fail_on_data_loss: bool = True) -> None:
     """Check a write to a single broker, which has published it with this decision, for parts at other brokers.
 
-    Brokers publish in order, so the brokers before this one have published. Raises InvalidOption if a later part may be missing,
-    with `fail_on_data_loss`.
+    Brokers publish in order, so the brokers before this one have published. A later part may be missing.
     """
     if text is not None:
         here, parts = identity_of(client).broker, decision.read(text).parts

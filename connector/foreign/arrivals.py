@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.int64]
     Queues = npt.NDArray[np.int8]
 
-_MASK = 0xFFFFFFFF  # delivery ids have 32 bits, and wrap.
-MOST_OCTETS = 1 << 30  # of joined messages.
-SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # of neighbours that become one group.
-#: Bytes of one message: offsets of an array have 31 bits.
-MOST_OF_ONE = (1 << 31) - 1
+_MASK = 0xFFFFFFFF  # delivery ids have 32 bits, and wrap
+MOST_OCTETS = 1 << 30  # of joined messages
+SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # of neighbours that become one group
+MOST_OF_ONE = (1 << 31) - 1  # bytes of one message: offsets of an array have 31 bits
 _SETTLED = -1  # instead of an id: the broker asks for no outcome
 
 
@@ -31,7 +30,7 @@ class OversizedMessage(ResourceLimit):
 
 
 class DeliveryIds(NamedTuple):
-    """DeliveryIds to accept, of one connection, by their ids."""
+    """Deliveries of one connection that are to be accepted."""
 
     connection: int
     ids: Ids
@@ -59,7 +58,6 @@ class ArrivalGroup(NamedTuple):
         return min(rows, len(self.ids), max(fits, int(alone)))
 
     def slice(self, first: int, count: int) -> ArrivalGroup:
-        """Return some of the messages."""
         message = self.message.slice(first, count)
         offsets = _offsets(message)
         some = slice(first, first + count)
@@ -68,15 +66,11 @@ class ArrivalGroup(NamedTuple):
 
     @property
     def settled(self) -> DeliveryIds:
-        """DeliveryIds to accept once the messages are durable."""
         return DeliveryIds(self.connection, self.ids)
 
 
 def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[ArrivalGroup]:
-    """Make groups of up to `MOST_OCTETS`, or of one block, from the blocks (`amqp.deliveries.DeliveryBlock`) of one link.
-
-    Raises OversizedMessage.
-    """
+    """Make groups of up to `MOST_OCTETS`, or of one block, from the `amqp.deliveries.DeliveryBlock`s of one link."""
     some: list[Any] = []
     size = 0
     for block in blocks:
@@ -118,7 +112,7 @@ def add(groups: deque[ArrivalGroup], arrived: Iterable[ArrivalGroup]) -> None:
 
 
 def _are_small(first: ArrivalGroup, second: ArrivalGroup) -> bool:
-    """True for neighbours to join. The first may not be much larger than the second, so that each byte is moved few times."""
+    """The first may not be much larger than the second, so that each byte is moved few times."""
     count, more = len(first.ids), len(second.ids)
     same = first.connection == second.connection
     return same and count + more <= SMALL_ROWS and first.octets + second.octets <= SMALL_OCTETS and count <= 2 * more

@@ -8,20 +8,16 @@ from collections.abc import Container, Iterable
 from .spool_files import PART, SpoolFiles
 
 FOLDER = "aside"
-# Batch, first row of the record batch in the batch's file, messages in the file.
+# The number of a batch, the first row of a record batch in its file, and the number of messages.
 _FILE = re.compile(r"batch-(\d+)/\d+-(\d+)\.arrow")
 
 
 def file_of(batch: int, row: int, messages: int) -> str:
-    """Return the name of the file for undecodable messages of a record batch, which begins at this row of its batch."""
     return f"{FOLDER}/batch-{batch}/{row}-{messages}.arrow"
 
 
 def count(store: SpoolFiles, batches: Iterable[int]) -> int:
-    """Count the messages of some batches in these files, without a list of all files or folders.
-
-    Files may be many, and Google's store shows no folders.
-    """
+    """Count the messages of these batches. A list of all files may be long, and Google's store shows no folders."""
     files = [_FILE.fullmatch(f"batch-{batch}/{name}") for batch in batches for name in store.names(f"{FOLDER}/batch-{batch}")]
     return sum(int(file[2]) for file in files if file is not None)
 

@@ -1,7 +1,7 @@
 """A thread that serves a connection while its owner waits: a task may wait minutes for Spark's next rows.
 
 The AMQP client has no thread: it sends heartbeats and new tokens only during calls. A broker drops a client that is silent for
-its idle time-out, often a minute. The fate of the messages under way is then unknown.
+its idle time-out, often a minute. The outcome of unconfirmed messages is then unknown.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Seconds between two rounds, unless the broker needs a heartbeat sooner. A round sends new tokens and reads outcomes. It takes
-#: time from the owner's work.
-LOOK_S = 1.0
+LOOK_S = 1.0  # between two rounds, unless a heartbeat is due sooner; a round takes time from the owner's work
 
 
 class Attendant:

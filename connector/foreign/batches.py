@@ -1,11 +1,10 @@
 """The file of a batch: an Arrow IPC file of complete messages, byte for byte as the broker sent them, and checksums behind it.
 
-Each record batch contains messages of one queue or several in order of arrival. The schema's metadata contains the version of the
-form and the rows of each record batch, so a planner cuts tasks without reading a row. A batch's file and the file of its keys
-have the same random id in their metadata.
+The rows of each record batch are in the schema's metadata, so a planner cuts tasks without reading a row. A batch's file and the
+file of its keys have the same random id in their metadata.
 
-To change the form of a batch or of keys: raise its version, and keep the previous one in `READABLE` or `READABLE_KEYS`. A query
-that was updated still has files of the previous version. A new form of keys changes which messages are recognised: compute keys
+To change the format of a batch or of keys: raise its version, and keep the previous one in `READABLE` or `READABLE_KEYS`. A query
+that was updated still has files of the previous version. A new format of keys changes which messages are recognised: compute keys
 of the previous version again from their batch.
 """
 
@@ -24,10 +23,8 @@ from .checksums import Checked, DamagedFile
 
 VERSION, KEYS_VERSION = b"1", b"1"
 READABLE, READABLE_KEYS = (VERSION,), (KEYS_VERSION,)
-#: Limits of one record batch, which a task decodes as a whole.
-CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20
-#: Rows of a batch, at most. The sequence number of a message is batch × this + row.
-MOST_ROWS = 1 << 20
+CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20  # of one record batch, which a task decodes as a whole
+MOST_ROWS = 1 << 20  # of a batch; the sequence number of a message is batch × this + row
 
 _VERSION, _ROWS, _PAIR = b"penstock.version", b"penstock.rows", b"penstock.pair"
 FIELDS = [
@@ -36,7 +33,6 @@ FIELDS = [
     pa.field("received", TIMESTAMP, nullable=False),
 ]
 KEYS = pa.schema([pa.field("left", pa.uint64()), pa.field("right", pa.uint64())])
-#: Keys of several batches.
 MERGED_KEYS = KEYS.append(pa.field("batch", pa.int64()))
 
 
@@ -50,7 +46,7 @@ class Rows(NamedTuple):
 
 
 def array_of(values: Any, kind: Any) -> pa.Array:
-    """Make an array of numpy values. `pa.array` would import pandas first, which takes a third of a second."""
+    """`pa.array` would import pandas first, which takes a third of a second."""
     import numpy as np
 
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
@@ -64,7 +60,7 @@ def mask_of(values: Any) -> pa.Array:
 
 
 def numbers_of(array: pa.Array, kind: Any) -> Any:
-    """Return the values of an array without nulls as a numpy array. `to_numpy` would import pandas as well."""
+    """Return the values of an array without nulls. `to_numpy` would import pandas as well."""
     import numpy as np
 
     values = array.buffers()[1] if len(array) else None
@@ -98,7 +94,6 @@ def chunks(message: pa.Array, most_rows: int) -> list[int]:
 
 
 def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
-    """Write a batch into an open file; `pair` is the random id that its keys also have."""
     metadata = {_VERSION: VERSION, _ROWS: json.dumps(list(counts)).encode(), _PAIR: pair.encode()}
     schema = pa.schema(FIELDS, metadata=metadata)
     queues = pa.DictionaryArray.from_arrays(rows.queues, _strings(rows.names))
@@ -111,7 +106,7 @@ def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
 
 
 class OpenedBatch(NamedTuple):
-    """Reader of a batch's file, the hash of its manifest, and the random id that its keys have as well."""
+    """Reader of a batch's file, the hash of its manifest, and the random id that its keys also have."""
 
     reader: Any
     manifest: str
@@ -121,8 +116,8 @@ class OpenedBatch(NamedTuple):
 def opened(file: Any, name: str, *, spool: str | None = None, manifest: str | None = None) -> OpenedBatch:
     """Return a reader of a batch's file, which checks the bytes that it reads.
 
-    `spool` is the spool's id, `manifest` the hash in the offset; None: any. Raises DamagedFile, also from the reader's own calls,
-    and StorageError for another version.
+    `spool` and `manifest` are the expected id and hash; None: any. Raises DamagedFile, also from the reader's own calls, and
+    StorageError for another version.
     """
     view = Checked(file, name, spool=spool, manifest=manifest)
     try:
@@ -134,7 +129,7 @@ def opened(file: Any, name: str, *, spool: str | None = None, manifest: str | No
 
 
 def _check_version(reader: Any, name: str, readable: tuple[bytes, ...]) -> None:
-    version = _metadata(reader, _VERSION)
+    version = (reader.schema.metadata or {}).get(_VERSION)
     if version not in readable:
         raise StorageError(
             f"the file {name} of the spool has version {version!r}, and this connector reads {readable[-1]!r}: use a newer"
@@ -142,29 +137,21 @@ def _check_version(reader: Any, name: str, readable: tuple[bytes, ...]) -> None:
         )
 
 
-def _metadata(reader: Any, name: bytes) -> bytes | None:
-    value: bytes | None = (reader.schema.metadata or {}).get(name)
-    return value
-
-
 def counts_of(reader: Any) -> list[int]:
-    """Return the rows of each record batch."""
     return [int(count) for count in json.loads(reader.schema.metadata[_ROWS])]
 
 
 def _pair_of(reader: Any) -> str | None:
-    """Return the id that a batch shares with its keys; None for keys of several batches."""
-    pair = _metadata(reader, _PAIR)
+    """None for keys of several batches."""
+    pair = (reader.schema.metadata or {}).get(_PAIR)
     return None if pair is None else pair.decode()
 
 
 def write_keys(file: Any, left: Any, right: Any, pair: str) -> None:
-    """Write the keys of a batch; `pair` is the batch's."""
     _write_keys(file, KEYS, [left, right], {_PAIR: pair.encode()})
 
 
 def write_merged_keys(file: Any, left: Any, right: Any, batch: Any) -> None:
-    """Write the keys of several batches; `batch` is the batch of each key."""
     _write_keys(file, MERGED_KEYS, [left, right, batch], {})
 
 
@@ -176,7 +163,7 @@ def _write_keys(file: Any, fields: pa.Schema, columns: list[Any], metadata: dict
 
 
 class Keys(NamedTuple):
-    """Keys from a file in two halves, as numpy arrays. `batch` is the batch of each key in a file of several batches."""
+    """Keys in two halves, as numpy arrays. `batch` is the batch of each key in a file of several batches."""
 
     left: Any
     right: Any
@@ -188,10 +175,7 @@ NO_KEYS = Keys((), (), None, None)
 
 
 def read_keys(file: Any, name: str, *, spool: str | None = None, merged: bool = False) -> Keys:
-    """Read a file of `write_keys`, or of `write_merged_keys`.
-
-    `spool` is the spool's id; None: any. Raises DamagedFile, and StorageError for another version.
-    """
+    """`spool` is the expected id; None: any. Raises DamagedFile, and StorageError for another version."""
     import numpy as np
 
     fields = MERGED_KEYS if merged else KEYS

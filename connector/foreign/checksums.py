@@ -2,8 +2,8 @@
 
 A file is an Arrow IPC file followed by a manifest and 12 bytes. The manifest is JSON with the spool's id, the file's name, the
 size of the IPC file and a CRC-32 of each of its blocks. The last 12 bytes are a mark, and the manifest's length and CRC-32. A
-reader checks each block that it reads, so a task with a part of a large file does not read the rest. The offset contains a hash
-of the manifest. To change the manifest: raise `_VERSION`, and keep reading the previous one.
+task with a part of a large file checks the blocks that it reads. The offset contains a hash of the manifest. To change the
+manifest: raise `_VERSION`, and keep reading the previous one.
 
 CRC-32 detects every flipped bit and every damage of up to 32 bits in a row. Other damage is missed once in 4 billion times. It
 costs 0.25 ms for each MiB. It protects against accidents, not against a writer that computes it again.
@@ -22,13 +22,16 @@ import pyarrow as pa
 
 from ...broker_core.errors import StorageError
 
-#: Bytes of a block. With larger blocks a task reads more rows of other tasks, with smaller ones the manifest grows.
-BLOCK = 1 << 20
+BLOCK = 1 << 20  # with larger blocks a task reads more rows of other tasks, with smaller ones the manifest grows
 _MARK = b"PSUM"
 _END, _END_SIZE = ">4sII", 12  # mark, length and CRC-32 of the manifest; a `struct.Struct` cannot travel to workers by value
 _MOST = 1 << 20  # bytes of a manifest: that of a 2 GiB file has 18 KiB
 _HASH_BYTES = 8
 _VERSION = 1
+_LOSS = (
+    "Nothing of it was delivered, and the broker may no longer have its messages. Put back an intact copy of the file and start"
+    " the query again; or set failOnDataLoss=false, and the query continues without these messages"
+)
 
 
 class DamagedFile(StorageError):
@@ -36,7 +39,7 @@ class DamagedFile(StorageError):
 
 
 class Summing:
-    """File for Arrow to write into: it writes everything to `file` and computes the checksums."""
+    """File for Arrow to write into: it writes everything to `file`, which its owner closes, and computes the checksums."""
 
     closed = False
 
@@ -46,7 +49,6 @@ class Summing:
         self._blocks: list[int] = []
 
     def write(self, data: Any) -> int:
-        """Write bytes; return their number."""
         self._file.write(data)
         left = memoryview(data).cast("B")
         count = len(left)
@@ -61,29 +63,9 @@ class Summing:
         return count
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
         return self._size
 
-    def flush(self) -> None:
-        """Do nothing: the owner of the file flushes it."""
-
-    def close(self) -> None:
-        """Do nothing: the owner of the file closes it."""
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
-
     def finish(self, spool: str, name: str) -> str:
-        """Write the manifest; return its hash."""
         blocks = [*self._blocks, self._crc] if self._size % BLOCK else self._blocks
         crc32s = "".join(f"{block:08x}" for block in blocks)
         fields = {"v": _VERSION, "spool": spool, "file": name, "size": self._size, "crc32": crc32s}
@@ -102,8 +84,7 @@ def written(file: Any, spool: str, name: str, write: Callable[[Any], object]) ->
 class Checked:
     """File for Arrow to read: the IPC file within an open file. Each block is checked before its bytes are returned.
 
-    `spool` is the expected id, `manifest` the expected hash of the manifest; None: any. The constructor and reads raise
-    DamagedFile.
+    `spool` and `manifest` are the expected id and hash; None: any. The constructor and reads raise DamagedFile.
     """
 
     closed = False
@@ -160,37 +141,31 @@ class Checked:
         return self._last_read.slice(begin - self._first, max(0, end - begin))
 
     def read(self, count: int = -1) -> bytes:
-        """Return the next bytes; with -1, all remaining ones."""
         return bytes(self.read_buffer(self._size - self._place if count < 0 else count))
 
     def seek(self, place: int, whence: int = 0) -> int:
-        """Go to a place from the begin (0), from here (1) or from the end (2)."""
         self._place = place + (0, self._place, self._size)[whence]
         return self._place
 
     def tell(self) -> int:
-        """Return the place."""
         return self._place
-
-    def size(self) -> int:
-        """Return the size of the IPC file."""
-        return self._size
-
-    def close(self) -> None:
-        """Do nothing: the owner of the file closes it."""
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def writable(self) -> bool:
-        """Return False."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
 
 def _hash(manifest: bytes) -> str:
     return blake2b(manifest, digest_size=_HASH_BYTES).hexdigest()
+
+
+def missing(url: str, file: str) -> str:
+    return f"{file} is not in the spool {url}: the folder was emptied, or this executor does not reach it. {_LOSS}"
+
+
+def damaged(url: str, file: str, why: object) -> str:
+    return f"{file} of the spool {url} is damaged: {why}. {_LOSS}"
+
+
+def unrecognised(url: str, file: str, why: object) -> str:
+    return (
+        f"{file} of the spool {url} {why}. Nothing was delivered. The file is needed to recognise messages that the broker sends"
+        " again. Put back an intact copy and start the query again; or set failOnDataLoss=false, and the query continues, but"
+        " such messages may come twice"
+    )

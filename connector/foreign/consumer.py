@@ -11,7 +11,6 @@ After a crash before step 2 is complete, the broker sends the messages again. Af
 messages that the broker sends again are recognised by their keys.
 
 If triggers have no limit, a thread (`write_ahead`) takes the same steps while Spark works. The next trigger takes all its files.
-The first trigger of a new planner takes all existing files.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...broker_core.errors import InvalidOption, PeerError, PenstockError, StorageError, WrongPort
-from ..backoff import RECONNECT_S, Patience
+from ..backoff import RECONNECT_S, Patience, answered
 from ..identity import Identity
 from ..offset import SpoolOffset, parse_spool
 from ..options import Options
@@ -41,14 +40,11 @@ from .write_ahead import Ahead
 
 log = logging.getLogger("penstock")
 
-#: Seconds for which a spool that cannot be written is tried again, before the query fails.
-SPOOL_S = 30.0
+SPOOL_S = 30.0  # for which a spool that cannot be written is tried again, before the query fails
 #: Seconds of silence after an empty drain before an `availableNow` run ends. A broker returns messages of an earlier consumer
-#: only when it notices that this consumer is gone. Artemis sometimes answers a drain of a paged queue with nothing although it
-#: has more messages. They came 0.01, 0.24 and 0.34 seconds after the answer.
+#: only when it notices its end. Artemis sometimes answers a drain of a paged queue 0.01 to 0.34 seconds before its last messages.
 EMPTY_S = 0.5
-#: `QUIET_S` and `GATHER_S` of such a run. Its first messages are not urgent.
-ENDING_QUIET_S, ENDING_S = 0.1, 3.0
+ENDING_QUIET_S, ENDING_S = 0.1, 3.0  # `QUIET_S` and `GATHER_S` of such a run: its first messages are not urgent
 
 
 class _Batch(NamedTuple):
@@ -69,7 +65,7 @@ class _Size(NamedTuple):
 
 
 class ForeignConsumer:
-    """Consumer of one queue or several on a foreign broker."""
+    """A `BrokerConsumer`. A foreign broker has no leases, so its lease state refuses nothing."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -78,24 +74,22 @@ class ForeignConsumer:
         self._spool = Spool(options["spool"], window, fail_on_data_loss=options["failOnDataLoss"])
         self._intake = Intake(options.access, self._queues, readers=options["minReaders"], selector=options["selector"])
         self._late = options["settle"] == "committed"
-        self._cut: _Batch | None = None  # received, and not in the spool yet
+        self._cut: _Batch | None = None
         self._unsettled: dict[int, list[DeliveryIds]] = {}
         self._ending = self._ended = self._once = self._beginning = False
         self._connecting = True  # until the broker was away
         self._repeated = [0] * len(self._queues)
-        self._sizes: dict[int, _Size] = {}  # of batches that Spark has not committed, once they are known
-        self._returned = 0  # the last batch that Spark has received
-        self._refused = False  # the spool has refused a file that was written ahead
+        self._sizes: dict[int, _Size] = {}
+        self._returned = 0
+        self._refused = False  # by the spool
         self._first = True
         self._unlimited = options["maxMessagesPerTrigger"] is None and options["maxBytesPerTrigger"] is None
         self._ahead = Ahead(self._await_file, self._write_ahead)
 
     def identity(self) -> Identity:
-        """Return the id of the spool. Offsets name a foreign broker by it. Raises PenstockError."""
         return Identity(self._spool.identity(), "")
 
     def lease_state(self) -> LeaseState:
-        """Return a state that refuses nothing: a foreign broker has no leases."""
         return LeaseState()
 
     @property
@@ -109,11 +103,10 @@ class ForeignConsumer:
         return self._ending or self._once
 
     def fix_tail(self) -> None:
-        """An `availableNow` run begins: end as soon as the broker has no messages for a moment."""
+        """End as soon as the broker has no messages for a moment."""
         self._ending = True
 
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
-        """Settle up to `start`; return the offset of a batch that is in the spool already, or of a new one."""
         offset = parse_spool(start)
         self._once = once
         with self._ahead.turn():
@@ -134,13 +127,12 @@ class ForeignConsumer:
                 self._ahead.begin()
                 last = self._last_of_trigger(last, credit)
             if self._ending and not self._late and not self._intake.waiting:
-                self._intake.ask_drain()  # the answer comes while Spark works
+                self._intake.ask_drain()
             manifests = self._spool.manifests(offset.batch, last)
             self._returned = last
         return SpoolOffset(self._spool.id, last, manifests).to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[SpoolPartition]:
-        """Plan the tasks of the batches between two offsets; none if the offsets are equal."""
         finished, last = parse_spool(start), parse_spool(end)
         if finished.batch == last.batch:
             return []
@@ -150,7 +142,6 @@ class ForeignConsumer:
             return self._spool.plan(finished.batch, last.batch, rows, least, dict(last.manifests))
 
     def settle(self, end: Mapping[str, Any]) -> None:
-        """Settle up to `end`; nothing for the initial offset."""
         offset = parse_spool(end)
         if not offset.is_initial:
             with self._ahead.turn():
@@ -158,7 +149,6 @@ class ForeignConsumer:
                 self._settle(offset.batch)
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of each queue since this planner began, and why the broker cannot be reached."""
         away = self._intake.away
         common = {"waiting": self._intake.waiting, "setAside": self._spool.set_aside, "lostConnections": self._intake.lost}
         rows = zip(self._queues, self._intake.received, self._repeated, strict=True)
@@ -168,21 +158,19 @@ class ForeignConsumer:
         return counts if away is None else {**counts, "away": str(away)}
 
     def close(self) -> None:
-        """Close the connection. Messages that were not accepted return to their queues."""
-        self._ahead.stop(self._intake.wake_waiting)
+        self._ahead.stop(self._intake.enough.set)
         self._intake.close()
 
     # --- A trigger -----------------------------------------------------------------------------------------------------------
 
     def _settle(self, batch: int) -> None:
-        """Accept, then delete, the batches that Spark has committed."""
         for number in [number for number in self._unsettled if number <= batch]:
             self._intake.accept(self._unsettled.pop(number))
         self._sizes = {number: size for number, size in self._sizes.items() if number > batch}
         self._spool.settle(batch)
 
     def _begin(self, seconds: float) -> None:
-        """Begin to receive, unless it has begun. If the broker is away or refuses, try again for some seconds."""
+        """If the broker is away or refuses, try again for some seconds."""
         patience = Patience(seconds)
         self._beginning = True
         while self._beginning:
@@ -196,7 +184,7 @@ class ForeignConsumer:
                 patience.wait(error)
 
     def _receive(self, wait_ms: int, credit: Credit) -> bool:
-        """Take a batch of new messages into `_cut`, within the trigger's limits. False if no messages came."""
+        """Take new messages into `_cut`, within the trigger's limits. False if none came."""
         self._take(0.0 if self._ending else wait_ms / 1000, credit)
         alone = credit.limits(None, exclude=False).alone
         while self._cut is None and self._drains:
@@ -213,7 +201,6 @@ class ForeignConsumer:
         return self._cut is not None
 
     def _drain(self) -> None:
-        """Let the broker send its remaining messages. If it is away, wait for it as at the start."""
         patience: Patience | None = None
         while not self._intake.drain():
             away = self._intake.away
@@ -228,10 +215,7 @@ class ForeignConsumer:
         return Gather(ENDING_QUIET_S, ENDING_S) if self._ending else Gather(QUIET_S, GATHER_S)
 
     def _take(self, wait_s: float, credit: Credit, gather: Gather | None = None) -> bool:
-        """Take the messages of one file into `_cut`.
-
-        False if no new messages come in time, or the next one exceeds the credit.
-        """
+        """Take the messages of one file into `_cut`. False if no new ones come in time, or the next exceeds the credit."""
         if self._cut is not None and not all(self._intake.holds(deliveries) for deliveries in self._cut.deliveries):
             self._cut = None  # could not be written before the connection was lost: the broker sends all of it again
         limits = credit.limits(None, exclude=False)
@@ -247,7 +231,6 @@ class ForeignConsumer:
         return True
 
     def _batch_of(self, groups: Sequence[ArrivalGroup]) -> _Batch | None:
-        """Make columns of the received messages, without repeated ones. None if all are repeated."""
         import numpy as np
 
         message = pa.concat_arrays([group.message for group in groups])
@@ -282,7 +265,7 @@ class ForeignConsumer:
         return before
 
     def _settle_repeated(self, groups: Sequence[ArrivalGroup], before: Any) -> list[ArrivalGroup]:
-        """Accept repeated messages; return the others. With `settle=committed`, copies wait for Spark like their batch."""
+        """Accept repeated messages. With `settle=committed`, they wait for Spark like their batch."""
         import numpy as np
 
         rest, row = [], 0
@@ -302,7 +285,6 @@ class ForeignConsumer:
         return rest
 
     def _last_of_trigger(self, batch: int, credit: Credit) -> int:
-        """Return the last batch of a trigger that starts with `batch`: add existing files, and messages that still come."""
         # The first trigger does not wait: files are written ahead while Spark starts its workers.
         until = time.monotonic() + (0.0 if self._first else self._gather.most_s)
         self._first = False
@@ -312,20 +294,17 @@ class ForeignConsumer:
             rows, octets = rows + size.rows, octets + size.octets
             if rows >= WAITING_ROWS or octets >= WAITING_BYTES:
                 return batch
-            if not self._spool.holds(batch + 1) and not (size.is_full and self._write_more(batch + 1, until, credit)):
+            if batch + 1 not in self._spool.files and not (size.is_full and self._write_more(batch + 1, until, credit)):
                 return batch
             batch += 1
 
     def _size(self, number: int) -> _Size:
         if number not in self._sizes:
-            self._sizes[number] = _Size(*self._spool.size(number))  # another planner has written it
+            self._sizes[number] = _Size(*self._spool.size(number))
         return self._sizes[number]
 
     def _write_more(self, number: int, until: float, credit: Credit) -> bool:
-        """Write the messages that come until then as another batch.
-
-        False if no messages come, or the spool refuses it: Spark may make room.
-        """
+        """False if no messages come until then, or the spool refuses them: Spark may make room."""
         left = until - time.monotonic()
         if credit.spent or left <= 0 or not self._may_wait_for_spark():
             return False
@@ -337,23 +316,22 @@ class ForeignConsumer:
             if not _may_pass(error):
                 raise
             self._refuse(error)
-            self._intake.wake_waiting()  # for another attempt
+            self._intake.enough.set()
             return False
         return True
 
     def _await_file(self) -> None:
-        """Return when there are messages to write."""
         if self._cut is None:
-            self._intake.await_file()
+            self._intake.enough.wait()
 
     def _write_ahead(self) -> bool:
-        """Write waiting messages as the next batch. False if the planner has to go first, and to report errors."""
+        """False if the planner has to go first, and to report errors."""
         sizes = [size for number, size in self._sizes.items() if number > self._returned]
         if sum(size.rows for size in sizes) >= WAITING_ROWS or sum(size.octets for size in sizes) >= WAITING_BYTES:
             return False
         if self._ended or not self._may_wait_for_spark():
             return False
-        if self._cut is None and not self._intake.has_file:  # the planner has taken the messages
+        if self._cut is None and not self._intake.enough.is_set():
             return True
         try:
             if self._take(0.0, Credit(None, None)):
@@ -370,24 +348,15 @@ class ForeignConsumer:
         return window is None or sum(size.rows for size in self._sizes.values()) + FILE_ROWS <= window
 
     def _refuse(self, error: PenstockError) -> None:
-        """Log, the first time, why the spool refuses files for now."""
         if not self._refused:
             self._refused = True
             log.warning("no file is written while Spark works on a batch, and it is tried again: %s", error)
 
     def _write(self, number: int) -> _Size:
-        """Write the received messages as a batch; try again for a while. Return its size."""
-        patience = Patience(SPOOL_S)
-        while True:
-            try:
-                return self._put(number)
-            except PenstockError as error:
-                if not _may_pass(error):
-                    raise
-                patience.wait(error)
+        return answered(lambda: self._put(number), SPOOL_S, _may_pass)
 
     def _put(self, number: int) -> _Size:
-        """Write the received messages as a batch. Accept them, or keep their deliveries until Spark has committed."""
+        """Write the received messages. Accept them, or keep their deliveries until Spark has committed."""
         assert self._cut is not None
         self._spool.put(number, self._cut.rows, self._cut.keys, self._options["maxMessagesPerPartition"])
         message, deliveries, self._cut = self._cut.rows.message, self._cut.deliveries, None
@@ -401,5 +370,4 @@ class ForeignConsumer:
 
 
 def _may_pass(error: PenstockError) -> bool:
-    """True if a spool that raised this error may be writable a little later."""
     return isinstance(error, StorageError) or error.code == "DISK_FULL"

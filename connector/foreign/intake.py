@@ -1,9 +1,8 @@
 """The intake: a thread of the planner that receives ahead of Spark, within limits.
 
-Only this thread uses the connection. Other threads leave requests for it and wake it. Received messages wait here until a batch
-takes them. When the connection is lost, waiting messages are dropped, because the broker sends them again. The thread connects
-again without a time limit, with growing pauses. The pauses are short again after a connection that was useful: a message was
-accepted over it, or it lasted longer than the longest pause.
+Only this thread uses the connection. Other threads leave requests for it and wake it. When the connection is lost, waiting
+messages are dropped, because the broker sends them again. The thread connects again without a time limit, with growing pauses.
+They are short again after a useful connection: a message was accepted over it, or it lasted longer than the longest pause.
 """
 
 from __future__ import annotations
@@ -19,42 +18,36 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ...broker_core import executor_modules
-from ...broker_core.errors import PeerError, PenstockError
+from ...broker_core.errors import InvalidOption, PeerError, PenstockError
 from ..access import BrokerAccess
 from ..backoff import RECONNECT_S
 from .arrivals import ArrivalGroup, DeliveryIds, OversizedMessage, add, grouped, ranges
-from .links import MOST_CREDIT, attached, connected
 
 log = logging.getLogger("penstock")
 
-#: Messages and bytes that wait here at most, in addition to the links' credit.
-WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20
-#: Messages and bytes that are enough for a file, if no trigger has a limit.
-FILE_ROWS, FILE_BYTES = 1 << 16, 8 << 20
-#: Messages that one disposition names at most: a broker does nothing else for a connection while it settles them.
-ACCEPTED_TOGETHER = 10_000
-#: Seconds in which a broker answers a drain: it may have to write thousands of outcomes first. A broker that does not answer has
-#: sent all its messages. Every `LOOK_S` seconds the drain ends if a message came: then it is repeated later.
+ANSWER_S = 30.0  # in which a broker must answer a login or an attach
+#: Credit of a new link, while the size of its messages is unknown, and at most: enough for 50 ms at 100,000 messages a second.
+FIRST_CREDIT, MOST_CREDIT = 100, 5000
+WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20  # that wait here at most, in addition to the links' credit
+FILE_ROWS, FILE_BYTES = 1 << 16, 8 << 20  # that are enough for a file, if no trigger has a limit
+ACCEPTED_TOGETHER = 10_000  # by one disposition: a broker does nothing else for a connection while it settles them
+#: A broker that answers a drain may have to write thousands of outcomes first. One that never answers has sent all its messages.
+#: Every `LOOK_S` seconds the drain ends if a message came, and is repeated later.
 DRAIN_S, LOOK_S = 30.0, 1.0
-#: Seconds of silence after which a broker that cannot drain counts as empty.
-SILENCE_S = 5.0
-#: Connections lost in consecutive drains, after which this planner no longer asks the broker to drain.
-MOST_BREAKS = 2
-#: Seconds in which requests to the thread are written.
+SILENCE_S = 5.0  # without a message, after which a broker that cannot drain counts as empty
+MOST_BREAKS = 2  # connections lost in consecutive drains, after which this planner no longer asks the broker to drain
 FLUSH_S = 5.0
-#: Seconds between two attempts to reach a lost broker, at first and at most.
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # between two attempts to reach a lost broker
 #: Seconds without a new message after which a batch is closed, and seconds after which it is closed although more messages come.
 QUIET_S, GATHER_S = 0.02, 0.5
-#: Messages from which on a pause of `QUIET_S` closes a batch. Artemis sends 20 MiB of a paged queue, and then waits until these
+#: From this number on, a pause of `QUIET_S` closes a batch. Artemis sends 20 MiB of a paged queue, and then waits until these
 #: messages are accepted.
 FEW_ROWS = 5000
-_POLL_S = 1.0
-_DONE_POLL_S = 0.05
+_POLL_S, _DONE_POLL_S = 1.0, 0.05
 
 
 class Gather(NamedTuple):
-    """Wait for more messages: with few messages until none came for `quiet_s`, and for `most_s` at most."""
+    """A batch is closed when no message came for `quiet_s`, or after `most_s`."""
 
     quiet_s: float
     most_s: float
@@ -74,36 +67,36 @@ class Intake:
     def __init__(self, access: BrokerAccess, queues: Sequence[str], *, readers: int = 1, selector: str | None = None) -> None:
         self._access, self._queues, self._readers, self._selector = access, queues, readers, selector
         self._came = threading.Condition()
-        self._waiting: deque[ArrivalGroup] = deque()
-        self._rows = self._octets = 0
-        self._wanted = (0, 0)  # messages and octets with which a batch that gathers is closed
-        self._enough = threading.Event()  # for a file
+        self._groups: deque[ArrivalGroup] = deque()
+        self.waiting = self._octets = 0  # messages and octets that are not in a batch yet
+        self._wanted = (0, 0)
+        self.enough = threading.Event()  # for a file, or to end a wait for one
         self._requests: deque[Callable[[], None]] = deque()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._wake_read = self._wake_write = -1
-        self._waking = threading.Lock()  # after the pipe is closed, its number may belong to another file
+        self._waking = threading.Lock()  # a closed pipe's number may belong to another file
         self._connection: Any = None
         self._links: list[tuple[int, Any]] = []
-        self._number = 0  # of the connection; deliveries of earlier connections cannot be settled any more
-        self._failure: BaseException | None = None
-        self._final = False  # the thread has ended with that failure
+        self._number = 0
+        self.away: BaseException | None = None  # why the broker cannot be reached
+        self._final = False  # the thread has ended with this error
         self._refused_at: float | None = None  # since when the broker answers only with refusals
-        self._pause = FIRST_PAUSE_S  # before the next attempt to reach a lost broker
+        self._pause = FIRST_PAUSE_S
         self._connected_at = 0.0
         self._useful = False  # a message was accepted over the connection
-        self._mean = 0.0  # octets of a message
+        self._mean = 0.0
         self._asked = self._settled = 0  # calls of `accept`, and those of them that were sent
         self._drained: _Drained | None = None
-        self._drain_asked = False  # a drain of `ask_drain` is under way
-        self._drains, self._breaks = True, 0  # whether the broker is asked to drain, and consecutive breaks at drains
+        self._drain_asked = False
+        self._drains, self._breaks = True, 0
         self.received = [0] * len(queues)
-        self.lost = 0  # connections
+        self.lost = 0
 
     # --- For the planner -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connect and begin to receive, unless it has begun. Raises PenstockError if the first attempt fails."""
+        """Raises PenstockError if the first attempt fails."""
         if self._thread is not None:
             return
         with executor_modules.own_errors():
@@ -116,70 +109,54 @@ class Intake:
         self._thread.start()
 
     def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather, *, alone: bool = True) -> list[ArrivalGroup]:
-        """Take waiting messages in order, within these limits. Wait at most `wait_s` for the first, and by `gather` for more.
+        """Take waiting messages in order. Wait at most `wait_s` for the first, and by `gather` for more.
 
-        A single larger message is taken alone, or left with `alone=False`.
-
-        Raises the broker's refusal after `RECONNECT_S`, and immediately the error that ended the thread. A broker that is away
-        raises nothing.
+        A single larger message is taken alone, or left with `alone=False`. Raises the broker's refusal after `RECONNECT_S`, and
+        immediately the error that ended the thread. A broker that is away raises nothing.
         """
         with self._came:
-            self._came.wait_for(lambda: bool(self._waiting) or self._final, wait_s)
-            if not self._waiting:
+            self._came.wait_for(lambda: bool(self._groups) or self._final, wait_s)
+            if not self._groups:
                 self._check()
             self._gather(most_rows, most_bytes, gather)
             taken: list[ArrivalGroup] = []
             rows, octets = most_rows, most_bytes
-            while self._waiting and rows > 0:
-                group = self._waiting[0]
+            while self._groups and rows > 0:
+                group = self._groups[0]
                 count = group.upto(rows, octets, alone=alone and not taken)
                 if count < len(group.ids):
                     if count:
-                        self._waiting[0] = group.slice(count, len(group.ids) - count)
+                        self._groups[0] = group.slice(count, len(group.ids) - count)
                         taken.append(group.slice(0, count))
                     break
-                taken.append(self._waiting.popleft())
+                taken.append(self._groups.popleft())
                 rows, octets = rows - count, octets - group.octets
-            self._rows -= sum(len(group.ids) for group in taken)
+            self.waiting -= sum(len(group.ids) for group in taken)
             self._octets -= sum(group.octets for group in taken)
             self._update_enough()
         if taken:
             self._wake()
         return taken
 
-    def await_file(self) -> None:
-        """Return when there are enough messages for a file, or after `wake_waiting`."""
-        self._enough.wait()
-
-    @property
-    def has_file(self) -> bool:
-        """True if enough messages for a file wait."""
-        return self._enough.is_set()
-
-    def wake_waiting(self) -> None:
-        """End `await_file`."""
-        self._enough.set()
-
     def _gather(self, most_rows: int, most_bytes: int, gather: Gather) -> None:
-        """Wait while more messages come: a batch of few rows costs Spark as much as one of many."""
+        """A batch of few rows costs Spark as much as one of many."""
         until = time.monotonic() + gather.most_s
         most_rows, most_bytes = min(most_rows, WAITING_ROWS), min(most_bytes, WAITING_BYTES)  # the intake then receives no more
         self._wanted = most_rows, most_bytes
-        while self._waiting and self._rows < most_rows and self._octets < most_bytes and time.monotonic() < until:
-            before = self._rows
+        while self._groups and self.waiting < most_rows and self._octets < most_bytes and time.monotonic() < until:
+            before = self.waiting
             self._came.wait(gather.quiet_s if before < FEW_ROWS else QUIET_S)
-            if self._rows == before:
+            if self.waiting == before:
                 return
 
     def accept(self, settled: Sequence[DeliveryIds]) -> None:
-        """Let the thread accept these deliveries. Deliveries of an earlier connection are ignored: their messages come again."""
+        """Deliveries of an earlier connection are ignored: their messages come again."""
         if settled:
             self._asked += 1
             self._ask(lambda: self._accept(settled))
 
     def holds(self, settled: DeliveryIds) -> bool:
-        """True if these deliveries can still be settled: they came over the current connection."""
-        return settled.connection == self._number and self._failure is None
+        return settled.connection == self._number and self.away is None
 
     def flush(self) -> None:
         """Return when all earlier requests are written to the broker, or it is away."""
@@ -190,16 +167,14 @@ class Intake:
 
     def _wait(self, done: threading.Event, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not done.wait(_DONE_POLL_S) and self._failure is None and time.monotonic() < until:
+        while not done.wait(_DONE_POLL_S) and self.away is None and time.monotonic() < until:
             pass
 
     def drain(self) -> bool:
         """Let the broker send its remaining messages. Return when it has, or a message came, or after `DRAIN_S`.
 
-        False if it is away. Raises as `take`.
-
-        RabbitMQ 3 ends the session instead (rabbitmq-server#7119), so it is not asked. Nor is a broker that broke off
-        `MOST_BREAKS` times. Such a broker counts as empty after `SILENCE_S` without a message.
+        False if it is away. Raises as `take`. RabbitMQ 3 ends the session instead (rabbitmq-server#7119), so it is not asked, nor
+        is a broker that broke off `MOST_BREAKS` times. Such a broker counts as empty after `SILENCE_S` without a message.
         """
         done = threading.Event()
         if self._thread is None:
@@ -213,7 +188,7 @@ class Intake:
         return done.is_set()
 
     def ask_drain(self) -> None:
-        """Begin a drain without waiting for it. `silent_s` shows its answer."""
+        """`silent_s` shows the answer."""
         if self._thread is not None and not self._drain_asked:
             self._drain_asked = True
             self._ask(self._drain_unwaited)
@@ -233,18 +208,7 @@ class Intake:
             return None
         return time.monotonic() - drained.at
 
-    @property
-    def away(self) -> BaseException | None:
-        """Why the broker cannot be reached; None if it can."""
-        return self._failure
-
-    @property
-    def waiting(self) -> int:
-        """Messages that have arrived and are not in a batch yet."""
-        return self._rows
-
     def close(self) -> None:
-        """Close the connection. Messages that were not accepted return to their queues."""
         self._stopped.set()
         if self._thread is not None:
             self._wake()
@@ -257,11 +221,11 @@ class Intake:
             self._thread = None
 
     def _check(self) -> None:
-        failure, refused_at = self._failure, self._refused_at
+        away, refused_at = self.away, self._refused_at
         # A starting broker may refuse links for a moment.
         refused = refused_at is not None and time.monotonic() - refused_at > RECONNECT_S
-        if failure is not None and (self._final or refused):
-            raise failure
+        if away is not None and (self._final or refused):
+            raise away
 
     def _ask(self, request: Callable[[], None]) -> None:
         self._requests.append(request)
@@ -286,7 +250,7 @@ class Intake:
                     raise  # the broker would send it again
                 except PenstockError as error:
                     if any(link.overfull for _, link in self._links):
-                        raise  # the broker would send the same message again
+                        raise
                     self._lose(error)
             with suppress(PenstockError), executor_modules.own_errors():
                 while self._requests and self._connection is not None:
@@ -300,11 +264,14 @@ class Intake:
     def _step(self) -> None:
         while self._requests:
             self._requests.popleft()()
-        if self._rows >= WAITING_ROWS or self._octets >= WAITING_BYTES:
+        if self.waiting >= WAITING_ROWS or self._octets >= WAITING_BYTES:
             self._connection.idle()
-        elif sum(self._receive(number, link) for number, link in self._links):
+        elif self._receive_all():
             return
         self._sleep()
+
+    def _receive_all(self) -> int:
+        return sum(self._receive(number, link) for number, link in self._links)
 
     def _receive(self, number: int, link: Any) -> int:
         blocks = link.receive_blocks(timeout_s=0.0)
@@ -313,13 +280,13 @@ class Intake:
         groups = list(grouped(number, time.time_ns() // 1000, self._number, blocks))
         count, octets = sum(len(group.ids) for group in groups), sum(group.octets for group in groups)
         with self._came:
-            first = not self._waiting
-            add(self._waiting, groups)
-            self._rows += count
+            first = not self._groups
+            add(self._groups, groups)
+            self.waiting += count
             self._octets += octets
             self.received[number] += count
             # Not each time: hundreds of wake-ups a second would take as long as the messages.
-            if first or self._rows >= self._wanted[0] or self._octets >= self._wanted[1]:
+            if first or self.waiting >= self._wanted[0] or self._octets >= self._wanted[1]:
                 self._came.notify_all()
             self._update_enough()
         self._mean = max(octets / count, 0.9 * self._mean)
@@ -327,8 +294,8 @@ class Intake:
         return count
 
     def _update_enough(self) -> None:
-        enough = self._rows >= FILE_ROWS or self._octets >= FILE_BYTES
-        (self._enough.set if enough else self._enough.clear)()
+        enough = self.waiting >= FILE_ROWS or self._octets >= FILE_BYTES
+        (self.enough.set if enough else self.enough.clear)()
 
     def _sleep(self, limit_s: float = _POLL_S) -> None:
         if self._connection.pending:  # perhaps the rest of a message, which no poll would report
@@ -349,7 +316,7 @@ class Intake:
             self._useful = True
 
     def _drain(self, done: threading.Event, *, waited: bool) -> None:
-        """Drain all links. If the planner has waited for it, a missing answer counts as one."""
+        """If the planner has waited for it, a missing answer counts as one."""
         if self.silent_s is None:
             before = sum(self.received)
             answered = self._drain_links()
@@ -365,13 +332,12 @@ class Intake:
             answered = all(self._drain_link(link, until) for _, link in self._links)
             self._breaks = 0
         else:
-            self._await_silence(until)
-        for number, link in self._links:
-            self._receive(number, link)
+            while not self._stopped.is_set() and time.monotonic() < until and not self._receive_all():
+                self._sleep(until - time.monotonic())
+        self._receive_all()
         return answered
 
     def _drain_link(self, link: Any, until: float) -> bool:
-        """Return when the broker has answered, or a message came over any link, or the time is over. True if it has answered."""
         while True:
             try:
                 with executor_modules.own_errors():
@@ -384,33 +350,26 @@ class Intake:
                     self._breaks += 1
                     self._drains = self._breaks < MOST_BREAKS
                     raise
-                if sum([self._receive(*link) for link in self._links]) or self._stopped.is_set() or time.monotonic() >= until:
+                if self._receive_all() or self._stopped.is_set() or time.monotonic() >= until:
                     return False
 
-    def _await_silence(self, until: float) -> None:
-        """Return when the time is over, or a message has come."""
-        while not self._stopped.is_set() and time.monotonic() < until:
-            if sum(self._receive(number, link) for number, link in self._links):
-                return
-            self._sleep(until - time.monotonic())
-
     def _connect(self) -> None:
-        connection = connected(self._access)
+        connection = self._access.amqp(ANSWER_S)
         try:
-            self._links = attached(connection, self._queues, self._readers, self._selector)
+            self._links = _attached(connection, self._queues, self._readers, self._selector)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         self._drains = self._drains and not connection.is_rabbitmq_3
         self._number += 1
-        if self._failure is not None:
+        if self.away is not None:
             log.info("the broker at %s answers again", self._access.url)
-        self._failure, self._useful, self._connected_at = None, False, time.monotonic()
+        self.away, self._useful, self._connected_at = None, False, time.monotonic()
 
     def _lose(self, error: PenstockError) -> None:
         """Drop the messages that the broker will send again, and wait a little."""
-        if self._failure is None:
+        if self.away is None:
             log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
             self.lost += 1
             # Else the broker only answered, and may refuse again and again.
@@ -425,11 +384,10 @@ class Intake:
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
 
     def _drop(self, error: BaseException) -> None:
-        """Drop the messages that the broker will send again, and keep the reason for the planner."""
-        self._failure, self._drained = error, None
+        self.away, self._drained = error, None
         with self._came:
-            self._waiting.clear()
-            self._rows = self._octets = 0
+            self._groups.clear()
+            self.waiting = self._octets = 0
             self._update_enough()
             self._came.notify_all()
         self._disconnect()
@@ -437,5 +395,27 @@ class Intake:
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(Exception):  # the reason is known already
+            with suppress(Exception):
                 connection.close()
+
+
+def _attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:
+    """Return each link with the index of its queue. Raises the broker's refusal."""
+    if selector is not None and connection.is_rabbitmq_3:  # it would send messages before it has answered
+        raise _without_selectors(connection)
+    links = []
+    for number, queue in enumerate(queues):
+        for _ in range(readers):
+            receiver = connection.block_receiver(queue, FIRST_CREDIT, selector=selector)
+            if selector is not None and not receiver.selects:
+                raise _without_selectors(connection)
+            links.append((number, receiver))
+    return links
+
+
+def _without_selectors(connection: Any) -> InvalidOption:
+    return InvalidOption(
+        f"option selector: the broker at {connection.name} has no selectors (it does not confirm the filter"
+        " apache.org:selector-filter:string, or is RabbitMQ 3), so it would send every message: leave the option out,"
+        " filter rows"
+    )

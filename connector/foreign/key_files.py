@@ -14,44 +14,40 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
-#: Files of keys of committed batches, at most. An object store takes 0.05 to 0.1 seconds to open one.
-MOST_FILES = 64
+MOST_FILES = 64  # of committed batches: an object store takes 0.05 to 0.1 seconds to open one
 
 _NAME = re.compile(r"keys-(\d+)(?:-(\d+))?\.arrow")
 
 
 class Span(NamedTuple):
-    """The batches whose keys a file has; `last` is included."""
+    """The first and the last batch whose keys a file has."""
 
     first: int
     last: int
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return f"keys-{self.first}.arrow" if self.first == self.last else f"keys-{self.first}-{self.last}.arrow"
 
 
 class KeyFile(NamedTuple):
-    """A file of keys, and the number of its keys."""
+    """A file, and the number of its keys."""
 
     span: Span
     keys: int
 
     @property
     def is_single(self) -> bool:
-        """True for the file of one batch."""
         return self.span.first == self.span.last
 
 
 def spans_of(names: Iterable[str]) -> set[Span]:
-    """Return the spans of the files of keys among these names."""
     matches = (_NAME.fullmatch(name) for name in names)
     return {Span(int(match[1]), int(match[2] or match[1])) for match in matches if match}
 
 
 def outermost(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
-    """Return the spans in order, and separately the spans that lie within others."""
+    """Return the spans in order, and separately those that lie within others."""
     outer: list[Span] = []
     within: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.first, -span.last)):
@@ -62,7 +58,7 @@ def outermost(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
 def missing_of(names: Iterable[str], spans: Iterable[Span], files: Container[int]) -> list[str]:
     """Return the names of missing files of keys whose keys are in no other file.
 
-    `spans` are the existing files, `files` the batches whose messages exist: their keys can be computed again.
+    `spans` are the existing files. Keys of the batches `files` can be computed again from their messages.
     """
     existing = list(spans)
     wanted = {span.name: span for span in spans_of(names)}
@@ -73,7 +69,7 @@ def missing_of(names: Iterable[str], spans: Iterable[Span], files: Container[int
 
 
 def to_merge(files: Sequence[KeyFile]) -> Sequence[KeyFile]:
-    """Return the files to merge, which are the newest ones; none if there are few files. The oldest is first."""
+    """Return the newest files, the oldest of them first; none if there are few files."""
     if len(files) <= MOST_FILES:
         return ()
     place, keys = len(files), 0

@@ -9,12 +9,10 @@ import pyarrow as pa
 from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages.columns import STRING_MAP
 
-#: Characters of an id for the name of the write; a longer name is replaced by its digest. Service Bus allows 128 in total.
-MAX_PREFIX = 64
+MAX_PREFIX = 64  # characters for the name of the write, or its digest: Service Bus allows 128 in total
 
 
 def prefix_of(*parts: object) -> str:
-    """Return the common prefix of the ids of a write or task: its parts, each followed by a slash."""
     text = "".join(f"{part}/" for part in parts)
     return text if len(text) <= MAX_PREFIX else hashlib.sha256(text.encode()).hexdigest()[:MAX_PREFIX] + "/"
 
@@ -53,7 +51,7 @@ def _ids(rows: pa.RecordBatch, prefix: str, first: int) -> pa.Array:
 
 
 def _with_property(rows: pa.RecordBatch, name: str, ids: pa.Array) -> pa.Array:
-    """Return the rows' properties with the ids under this name. A row that has the name already keeps its value."""
+    """A row that has a property of this name keeps its value."""
     import numpy as np
 
     count = rows.num_rows

@@ -10,12 +10,11 @@ from pyspark.sql.datasource import InputPartition
 
 
 def file_of(batch: int) -> str:
-    """Return the name of a batch's file in the spool."""
     return f"batch-{batch}.arrow"
 
 
 class Part(NamedTuple):
-    """Rows `first` up to `end`, which is excluded, of a batch's file. `manifest` is the hash of the file in the offset."""
+    """Rows `first` up to `end`, which is excluded, of a batch. `manifest` is the hash of its file in the offset."""
 
     batch: int
     first: int
@@ -24,7 +23,6 @@ class Part(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Name of the batch's file in the spool."""
         return file_of(self.batch)
 
 

@@ -1,4 +1,4 @@
-"""Reading in a task: rows of a batch's file, checked and decoded. Executors have more processors than the planner."""
+"""Reading in a task: rows of a batch's file, checked and decoded."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pyarrow as pa
 from ...broker_core.errors import DataLoss
 from ...broker_core.messages import assembly, conversion
 from . import aside_files, batches
-from .checksums import DamagedFile
-from .damage import damaged, missing
+from .checksums import DamagedFile, damaged, missing
 from .partition import Part, SpoolPartition
 from .spool_files import SpoolFiles
 
@@ -21,7 +20,7 @@ log = logging.getLogger("penstock")
 
 
 class _FileRows(NamedTuple):
-    """A record batch of a batch's file: its first row in the file, and the rows to read of it."""
+    """A record batch, its first row in the file of its batch, and the rows to read of it."""
 
     batch: int
     row: int
@@ -30,10 +29,9 @@ class _FileRows(NamedTuple):
 
 
 def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`.
+    """Yield the messages of a partition in order. All rows are checked before the first is yielded.
 
-    All rows are checked before the first is yielded. Messages that cannot be decoded are set aside in the spool, and left out.
-    Raises DataLoss for a missing or damaged file.
+    Messages that cannot be decoded are set aside in the spool, and left out. Raises DataLoss for a missing or damaged file.
     """
     store = SpoolFiles(partition.spool)
     with ExitStack() as stack:
@@ -43,7 +41,6 @@ def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data
 
 
 def _checked(stack: ExitStack, store: SpoolFiles, part: Part, fail_on_data_loss: bool) -> list[_FileRows]:
-    """Check and return the record batches of a part. The file stays open until `stack` ends."""
     file = store.open(part.file)
     if file is None:
         text = missing(store.url, part.file)
@@ -62,7 +59,7 @@ def _checked(stack: ExitStack, store: SpoolFiles, part: Part, fail_on_data_loss:
 def _chunks(file: Any, part: Part) -> list[_FileRows]:
     reader = batches.opened(file, part.file, manifest=part.manifest).reader
     rows = []
-    row = 0  # of the record batch
+    row = 0
     for number, count in enumerate(batches.counts_of(reader)):
         first, end = max(part.first - row, 0), min(part.end - row, count)
         if first < end:
@@ -102,7 +99,7 @@ def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tu
 
 
 def _set_aside(batch: pa.RecordBatch, store: SpoolFiles, number: int, row: int, reasons: dict[int, str]) -> None:
-    """Write undecodable messages into their own file; a repeated task writes the same one."""
+    """A repeated task writes the same file."""
     rows = sorted(reasons)
     taken = batch.take(pa.array(rows))
     columns: dict[str, Any] = {

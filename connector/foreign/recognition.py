@@ -13,7 +13,7 @@ from .batches import numbers_of
 
 
 def keys_of(message: pa.Array, queues: Any, names: Sequence[str]) -> Any:
-    """Compute the keys of messages; `queues` contains the index of each message's queue in `names`.
+    """`queues` contains the index of each message's queue in `names`.
 
     A copy in another queue is another message: an exchange has sent it to both.
     """
@@ -40,7 +40,6 @@ def copies(keys: Any) -> Any:
 
 
 def keys_in(reader: Any) -> tuple[Any, Any]:
-    """Compute the keys of the messages with an id in a batch's file."""
     import numpy as np
 
     left, right = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]

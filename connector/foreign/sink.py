@@ -8,6 +8,7 @@ with the broker's text.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -16,31 +17,30 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from ...broker_core import executor_modules
-from ...broker_core.errors import InvalidOption, InvalidRequest, ResourceLimit, Unreachable
+from ...broker_core.errors import InvalidOption, ResourceLimit, Unreachable
 from ..access import BrokerAccess
-from ..backoff import RECONNECT_S, Patience
+from ..backoff import RECONNECT_S, answered
 from ..options import Options
 from ..reporting import reports_errors
 from ..sink.routing import by_queue, named_in
-from ..sink.writer import SinkWriter
+from ..sink.writer import SinkWriter, without_query_id
 from ..task import context
 from ..task.batching import halved
 from .attendant import Attendant
 from .message_ids import named, prefix_of
 
-#: Limit of links of one task whose rows name their queues.
-MAX_LINKS = 256
+MAX_LINKS = 256  # of one task whose rows name their queues
 
 
+@dataclass(eq=False)
 class SendReport(WriterCommitMessage):
-    """Report of a task: the number of messages that the broker accepted."""
+    """The number of messages that the broker accepted."""
 
-    def __init__(self, messages: int) -> None:
-        self.messages = messages
+    messages: int
 
 
 class _ForeignWriter(SinkWriter):
-    """Sending of rows, common to batch and stream."""
+    """Common to batch and stream."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if len(options.urls) > 1:
@@ -60,9 +60,9 @@ class _ForeignWriter(SinkWriter):
         return access
 
     def _send(self, batches: Iterator[pa.RecordBatch], *write: object) -> SendReport:
-        """Send the rows of a task, and wait until the broker has accepted each. An empty task does not connect.
+        """Wait until the broker has accepted each row of a task. An empty task does not connect.
 
-        `write` names the write: the message ids begin with it.
+        The message ids begin with `write`.
         """
         parts = self._parts(self._named(batches, prefix_of(*write, context.partition())))
         first = next(parts, None)
@@ -94,14 +94,11 @@ class _ForeignWriter(SinkWriter):
                 yield from ((queue, half) for half in halved(part))
 
     def _connected(self) -> Any:
-        """Connect. Try again for a while, since a broker that does not answer may be restarting."""
-        patience = Patience(RECONNECT_S)
-        while True:
-            try:
-                with executor_modules.own_errors():
-                    return self._access.amqp(self._options["sendTimeout"])
-            except Unreachable as error:
-                patience.wait(error)
+        def connect() -> Any:
+            with executor_modules.own_errors():
+                return self._access.amqp(self._options["sendTimeout"])
+
+        return answered(connect, RECONNECT_S, lambda error: isinstance(error, Unreachable))
 
 
 class _Links:
@@ -112,7 +109,7 @@ class _Links:
         self._senders: dict[str, Any] = {}
 
     def send(self, queue: str, payloads: list[bytes]) -> None:
-        """Send encoded messages. Raises the broker's refusal of earlier messages of this link."""
+        """Raises the broker's refusal of earlier messages of this link."""
         sender = self._senders.get(queue)
         if sender is None:
             if len(self._senders) >= MAX_LINKS:
@@ -123,7 +120,6 @@ class _Links:
             sender.flush()
 
     def finish(self) -> int:
-        """Wait for every confirmation; return how many messages there are."""
         for sender in self._senders.values():
             sender.flush()
         return sum(sender.accepted for sender in self._senders.values())
@@ -134,7 +130,6 @@ class ForeignBatchWriter(_ForeignWriter, DataSourceArrowWriter):
     """Writer for `df.write` to a foreign broker. With `txnAppId` and `txnVersion` a repetition has the same message ids."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one task."""
         app = self._options["txnAppId"]
         return self._send(iterator, self._write) if app is None else self._send(iterator, app, self._options["txnVersion"])
 
@@ -149,19 +144,10 @@ class ForeignBatchWriter(_ForeignWriter, DataSourceArrowWriter):
 class ForeignStreamWriter(_ForeignWriter, DataSourceStreamArrowWriter):
     """Writer for `df.writeStream` to a foreign broker."""
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        super().__init__(options, schema, overwrite)
-        if options["txnAppId"] is not None:
-            raise InvalidOption("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one task of a micro-batch. Raises InvalidRequest if Spark names no query."""
         batch = context.spark_batch()
         if batch is None:
-            raise InvalidRequest(
-                "this stream has no query id, without which a repeated batch could not have the message ids of the first: start"
-                " it with df.writeStream…start() in Spark's micro-batch mode"
-            )
+            raise without_query_id("have the message ids of the first")
         return self._send(iterator, batch.query, batch.number)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

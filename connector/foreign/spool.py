@@ -1,6 +1,6 @@
 """The spool: a folder of one query, with the batches that Spark has not committed and the keys of messages that came before.
 
-- `owner.json`: the spool's id, the last batch that Spark has committed, and the names of required files of keys
+- `owner.json`: the spool's id, the last batch that Spark has committed, the names of required files of keys, and a CRC-32
 - `planner.json`: the planner that uses the spool now
 - `batch-N.arrow`: messages of batch N, until Spark has committed it
 - `keys-N.arrow`: keys of the messages of batch N, by which they are recognised when they come again, while they are in the window
@@ -8,16 +8,14 @@
 - `aside/batch-N/…`: messages that cannot be decoded, for people; no code here deletes them
 
 A batch exists once its file exists. Its keys are written before. The next planner deletes other files that a crash leaves. If the
-keys of another planner lie next to a batch, the batch's own keys are computed again: both files contain the same random id.
-
-Batches and files of keys end with checksums (`checksums`), and `owner.json` contains one. A missing or damaged file of keys is
-computed again while its batch exists. After that the query stops: `owner.json` names the files that it needs.
+keys of another planner lie next to a batch, the batch's own keys are computed again: both files contain the same random id. After
+the batch is deleted, a missing or damaged file of keys stops the query.
 
 Each planner writes its own token into `planner.json`, and lists the folder after that. A planner that no longer finds its token
 has been replaced. A batch counts once its file exists *and* the planner has found its token after that. So of two planners,
-either the old one sees the new token and gives its batch up, or the new one sees the old one's batch. A batch's files must be
-new: a planner that finds a name taken looks for its token again before it replaces the file. So a replaced planner does harm only
-if it pauses between two steps, or if an object store does.
+either the old one sees the new token and gives its batch up, or the new one sees the old one's batch. A planner that finds a name
+taken looks for its token again before it replaces the file. So a replaced planner does harm only if it pauses between two steps,
+or if an object store does.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ from zlib import crc32
 from ...broker_core.errors import DataLoss, DiskFull, Fenced, StorageError, WrongOffset
 from ..offset import SpoolOffset
 from . import aside_files, batches, checksums
-from .checksums import DamagedFile
-from .damage import damaged, unrecognised
+from .checksums import DamagedFile, damaged, unrecognised
 from .key_files import KeyFile, Span, missing_of, outermost, spans_of, to_merge
 from .partition import SpoolPartition, cut, file_of
 from .recognition import keys_in
@@ -57,10 +54,10 @@ class Spool:
         self._fail_on_data_loss = fail_on_data_loss
         self._token = secrets.token_hex(8)
         self._owner: dict[str, Any] = {}
-        self._id = ""  # the spool's, once it is entered
-        self._rows: dict[int, int] = {}  # by batch, once known.
-        self._manifests: dict[int, str] = {}  # hashes by batch, once known.
-        self._files: set[int] = set()  # batches
+        self.id = ""
+        self._rows: dict[int, int] = {}
+        self._manifests: dict[int, str] = {}
+        self.files: set[int] = set()  # batches that exist
         self._key_files: list[KeyFile] = []  # with keys in the window, the oldest first.
         self._merged: list[str] = []  # names of key files whose keys are also in another file.
         self.set_aside = 0  # undecodable messages of batches that Spark has committed
@@ -78,22 +75,22 @@ class Spool:
             return
         self.store.prepare()
         owner = self._owner_of(offset, self.store.names())
-        self._id = owner["spool"]
+        self.id = owner["spool"]
         if self.window is None:
-            owner["keys"] = []  # the files are deleted below
+            owner["keys"] = []
         if self.store.read(OWNER) != _sealed(owner):
             self._put(OWNER, _sealed(owner))
-        self._put(PLANNER, _json({"spool": self._id, "planner": self._token}))
+        self._put(PLANNER, _json({"spool": self.id, "planner": self._token}))
         names = self.store.names()  # only after the token
         for name in names:
             if name.endswith(PART):
                 self.store.delete(name)
-        self._files = {int(match[1]) for name in names if (match := _BATCH.fullmatch(name))}
+        self.files = {int(match[1]) for name in names if (match := _BATCH.fullmatch(name))}
         spans = spans_of(names)
         # Keys of several batches are in one file only if the owner's file contained them as committed.
         owner["committed"] = max([owner["committed"], *(span.last for span in spans if span.first < span.last)])
         self._remember(spans, max(int(owner["committed"]), offset.batch), owner["keys"])
-        self.set_aside = aside_files.clear_and_count(self.store, self._files)
+        self.set_aside = aside_files.clear_and_count(self.store, self.files)
         self._owner = owner
 
     def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
@@ -125,17 +122,17 @@ class Spool:
         return owner
 
     def identity(self) -> str:
-        """Return the id of the spool before any offset is known. An empty folder becomes a new spool. Raises as `enter`."""
-        if not self._owner:
-            self.store.prepare()
-            content = self.store.read(OWNER)
-            if content is not None:
-                return str(_parsed(content, self.store.url)["spool"])
+        """Return the id before any offset is known. An empty folder becomes a new spool. Raises as `enter`."""
+        if self._owner:
+            return self.id
+        self.store.prepare()
+        content = self.store.read(OWNER)
+        if content is None:
             owner = _sealed(self._owner_of(SpoolOffset("", 0), self.store.names()))
-            with suppress(Exists):  # another query began at the same moment
+            with suppress(Exists):
                 self.store.put(OWNER, lambda file: file.write(owner), new=True)
-            return str(_parsed(self.store.read(OWNER) or b"", self.store.url)["spool"])
-        return self.id
+            content = self.store.read(OWNER)
+        return str(_parsed(content or b"", self.store.url)["spool"])
 
     def check_owner(self) -> None:
         """Raise Fenced if another planner has taken the spool up, DataLoss if it was emptied."""
@@ -145,9 +142,11 @@ class Spool:
                 f"the spool {self.store.url} was emptied while the query ran: stop the query, and start it again with"
                 " failOnDataLoss=false, or with a new checkpoint"
             )
-        if content != _json({"spool": self._id, "planner": self._token}):
-            if not _is_json(content):
-                raise StorageError(f"{PLANNER} of the spool {self.store.url} is damaged: start the query again")
+        if content != _json({"spool": self.id, "planner": self._token}):
+            try:
+                json.loads(content)
+            except ValueError:
+                raise StorageError(f"{PLANNER} of the spool {self.store.url} is damaged: start the query again") from None
             raise Fenced(
                 f"another query is using the spool {self.store.url}, or this query was started twice: give each query a folder of"
                 " its own, and run each once"
@@ -156,47 +155,33 @@ class Spool:
     def _put(self, name: str, content: bytes) -> None:
         self.store.put(name, lambda file: file.write(content))
 
-    @property
-    def id(self) -> str:
-        """The spool's id, once it is entered."""
-        return self._id
-
     # --- Batches -------------------------------------------------------------------------------------------------------------
 
     @property
     def committed(self) -> int:
-        """Number of the last batch that Spark has committed, as far as the spool contains it."""
+        """The last batch that Spark has committed, as far as the spool contains it."""
         return int(self._owner["committed"])
 
     def after(self, batch: int) -> int | None:
-        """Return the next existing batch, or None.
-
-        Raises DataLoss for a later batch that was committed: the checkpoint is older than the spool.
-        """
+        """Return the next existing batch. Raises DataLoss if a later one was committed: the checkpoint is older."""
         if batch < self.committed:
             self._lost(
                 f"batches {batch + 1} to {self.committed} of the spool {self.store.url} were committed: the checkpoint is older"
             )
-        return min((number for number in self._files if number > batch), default=None)
-
-    def holds(self, batch: int) -> bool:
-        """True if the file of a batch exists."""
-        return batch in self._files
+        return min((number for number in self.files if number > batch), default=None)
 
     def size(self, batch: int) -> tuple[int, int]:
-        """Return rows and bytes of a batch's file. Raises DataLoss if it is missing."""
         return self._rows_of(batch), self.store.size(file_of(batch))
 
     def manifests(self, start: int, end: int) -> tuple[tuple[int, str], ...]:
-        """Return the hashes of existing files of the batches after `start` up to `end`. Raises DataLoss for a damaged file."""
-        numbers = sorted(batch for batch in self._files if start < batch <= end)
+        """Return the hashes of existing files. Raises DataLoss for a damaged one."""
+        numbers = sorted(batch for batch in self.files if start < batch <= end)
         for batch in numbers:
             self._rows_of(batch)
         return tuple((batch, self._manifests[batch]) for batch in numbers if batch in self._manifests)
 
     def next_number(self, batch: int) -> int:
-        """Return the number of a new batch after this one, which no other batch has had."""
-        return max(batch, self.committed, *self._files) + 1
+        return max(batch, self.committed, *self.files) + 1
 
     def put(self, batch: int, rows: batches.Rows, keys: tuple[Any, Any] | None, most_rows: int) -> None:
         """Write a batch; it is durable and counts when this returns. `keys` are arrays, of the messages with an id."""
@@ -208,7 +193,7 @@ class Spool:
         manifest = self._put_new(file_of(batch), lambda file: batches.write(file, rows, counts, pair))
         self.check_owner()
         self._rows[batch], self._manifests[batch] = len(rows.message), manifest
-        self._files.add(batch)
+        self.files.add(batch)
         if keys is not None and len(keys[0]) and self.window is not None:
             self.window.add(batch, *keys)
             self._key_files.append(KeyFile(Span(batch, batch), len(keys[0])))
@@ -219,7 +204,7 @@ class Spool:
 
         def checked(file: Any) -> None:
             nonlocal manifest
-            manifest = checksums.written(file, self._id, name, write)
+            manifest = checksums.written(file, self.id, name, write)
 
         try:
             self.store.put(name, checked, new=True)
@@ -229,8 +214,7 @@ class Spool:
         return manifest
 
     def settle(self, batch: int) -> None:
-        """Delete the batches that Spark has committed, and keys beyond the window."""
-        done = sorted(number for number in self._files if number <= batch)
+        done = sorted(number for number in self.files if number <= batch)
         if not done:
             return
         self.check_owner()
@@ -247,20 +231,19 @@ class Spool:
         used = {file.span for file in self._key_files}
         for number in done:
             if self.window is not None and Span(number, number) not in used:
-                self.store.delete(Span(number, number).name)  # empty, or of a replaced planner
+                self.store.delete(Span(number, number).name)
             self.store.delete(file_of(number))
-            self._files.discard(number)
+            self.files.discard(number)
             self._rows.pop(number, None)
             self._manifests.pop(number, None)
         self.set_aside += aside_files.count(self.store, done)
         for _ in beyond:
             self.store.delete(self._key_files[0].span.name)
             del self._key_files[0]
-        with suppress(DiskFull):  # try again next time: the deletions make room
+        with suppress(DiskFull):
             self._merge(batch)
 
     def _merge(self, batch: int) -> None:
-        """Merge files of keys of committed batches if there are many, and delete the merged files."""
         files = [file for file in self._key_files if file.span.last <= batch]
         if self.window is not None and (some := to_merge(files)):
             span = Span(some[0].span.first, some[-1].span.last)
@@ -277,16 +260,13 @@ class Spool:
     def plan(
         self, start: int, end: int, most_rows: int, least: int, manifests: Mapping[int, str] | None = None
     ) -> list[SpoolPartition]:
-        """Plan the tasks of the batches after `start` up to `end`. `manifests` are the hashes of their files in the offset.
-
-        Raises DataLoss for a file that is missing, or damaged where it is read here.
-        """
+        """`manifests` are the hashes in the offset. Raises DataLoss for a missing file, or a damaged one that is read here."""
         known = manifests or {}
         rows = {batch: self._rows_of(batch, known.get(batch)) for batch in range(start + 1, end + 1)}
         return cut(self.store.url, rows, most_rows, least, known)
 
     def _rows_of(self, batch: int, manifest: str | None = None) -> int:
-        """Return the rows of a batch. `manifest` is the expected hash of its manifest; None: any."""
+        """`manifest` is the expected hash of the batch's manifest; None: any."""
         if batch not in self._rows:
             name = file_of(batch)
             file = self.store.open(name)
@@ -297,7 +277,7 @@ class Spool:
                 return 0
             try:
                 with file:
-                    opened = batches.opened(file, name, spool=self._id, manifest=manifest)
+                    opened = batches.opened(file, name, spool=self.id, manifest=manifest)
                     self._rows[batch] = sum(batches.counts_of(opened.reader))
             except DamagedFile as error:
                 self._report_loss(damaged(self.store.url, name, error))
@@ -309,7 +289,6 @@ class Spool:
         self._report_loss(f"{cause}. The broker no longer has those messages. To continue without them, set failOnDataLoss=false")
 
     def _report_loss(self, text: str) -> None:
-        """Raise DataLoss, or log that the query continues."""
         if self._fail_on_data_loss:
             raise DataLoss(text)
         log.warning("%s. The query continues, since failOnDataLoss is false", text)
@@ -319,22 +298,22 @@ class Spool:
     def _remember(self, spans: set[Span], committed: int, needed: Sequence[str]) -> None:
         """Read the keys. Delete keys of batches that were never written: their messages were not accepted, and come again.
 
-        `needed` are the names of required files of keys. Raises DataLoss for one that is missing or damaged.
+        Raises DataLoss for a `needed` file that is missing or damaged.
         """
         for span in list(spans):
-            if self.window is None or (span.last > committed and span.last not in self._files):
+            if self.window is None or (span.last > committed and span.last not in self.files):
                 self.store.delete(span.name)
                 spans.remove(span)
         if self.window is None:
             return
-        for name in missing_of(needed, spans, self._files):
+        for name in missing_of(needed, spans, self.files):
             self._report_loss(unrecognised(self.store.url, name, "is missing"))
         self.window.clear()  # after a failed attempt
         self._key_files = []
-        outer, within = outermost({*spans, *(Span(batch, batch) for batch in self._files)})
+        outer, within = outermost({*spans, *(Span(batch, batch) for batch in self.files)})
         through = 0
         for span in outer:
-            keys = self._keys(span.last) if span.first == span.last else self._keys_without_batch(span)
+            keys = self._keys(span.last) if span.first == span.last else self._stored_keys(span) or batches.NO_KEYS
             count = len(keys.left)
             if keys.batch is None:
                 self.window.add(span.last, keys.left, keys.right)
@@ -344,56 +323,44 @@ class Spool:
             through = span.last
             if count:
                 self._key_files.append(KeyFile(span, count))
-            elif span.last not in self._files:
+            elif span.last not in self.files:
                 self.store.delete(span.name)
         for span in within:  # last, because the file that also has their keys may be damaged
             self.store.delete(span.name)
 
     def _keys(self, batch: int) -> batches.Keys:
-        """Return the keys of a batch.
-
-        If the batch's file exists, a file of keys that is missing, damaged or of another planner is computed again.
-        """
+        """While a batch exists, its keys are computed again if their file is missing, damaged or of another planner."""
         span, file_name = Span(batch, batch), file_of(batch)
-        file = self.store.open(file_name) if batch in self._files else None
+        file = self.store.open(file_name) if batch in self.files else None
         if file is None:
-            return self._keys_without_batch(span)
+            return self._stored_keys(span) or batches.NO_KEYS
         with file:
             try:
                 # First: keys of a batch of another version may have any form.
-                batch_file = batches.opened(file, file_name, spool=self._id)
-                keys = self._usable_keys(span)
+                batch_file = batches.opened(file, file_name, spool=self.id)
+                keys = self._stored_keys(span, is_needed=False)
                 if keys is not None and keys.pair == batch_file.pair:
                     return keys
                 left, right = keys_in(batch_file.reader)
             except DamagedFile:  # the tasks of the batch report it, if they still read it
-                return self._keys_without_batch(span)
+                return self._stored_keys(span) or batches.NO_KEYS
             self._put_new(span.name, lambda made: batches.write_keys(made, left, right, batch_file.pair))
-            return batches.NO_KEYS._replace(left=left, right=right, pair=batch_file.pair)
+            return batches.Keys(left, right, None, batch_file.pair)
 
-    def _keys_without_batch(self, span: Span) -> batches.Keys:
-        """Read a file of keys that cannot be computed again; no keys if it is missing. Raises DataLoss if it is damaged."""
-        try:
-            return self._keys_at(span) or batches.NO_KEYS
-        except DamagedFile as error:
-            self._report_loss(unrecognised(self.store.url, span.name, f"is damaged: {error}"))
-            return batches.NO_KEYS
-
-    def _usable_keys(self, span: Span) -> batches.Keys | None:
-        """Read a file of keys that can be computed again; None if it is missing or damaged."""
-        try:
-            return self._keys_at(span)
-        except DamagedFile as error:
-            log.warning("%s of the spool %s is damaged (%s), and is written again", span.name, self.store.url, error)
+    def _stored_keys(self, span: Span, *, is_needed: bool = True) -> batches.Keys | None:
+        """Read a file of keys; None if it is missing or damaged. Damage is a loss unless they can be computed again."""
+        file = self.store.open(span.name)
+        if file is None:
             return None
-
-    def _keys_at(self, span: Span) -> batches.Keys | None:
-        """Read a file of keys; None if it is missing."""
-        keys = self.store.open(span.name)
-        if keys is None:
+        try:
+            with file:
+                return batches.read_keys(file, span.name, spool=self.id, merged=span.first < span.last)
+        except DamagedFile as error:
+            if is_needed:
+                self._report_loss(unrecognised(self.store.url, span.name, f"is damaged: {error}"))
+            else:
+                log.warning("%s of the spool %s is damaged (%s), and is written again", span.name, self.store.url, error)
             return None
-        with keys:
-            return batches.read_keys(keys, span.name, spool=self._id, merged=span.first < span.last)
 
 
 def _owner(spool: str, committed: int) -> dict[str, Any]:
@@ -404,21 +371,12 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value).encode()
 
 
-def _is_json(content: bytes) -> bool:
-    try:
-        json.loads(content)
-    except ValueError:
-        return False
-    return True
-
-
 def _sealed(owner: Mapping[str, Any]) -> bytes:
-    """Return the content of the owner's file: JSON with a CRC-32 of the other fields."""
+    """JSON with a CRC-32 of the other fields."""
     return _json({**owner, "crc32": f"{crc32(_json(owner)):08x}"})
 
 
 def _parsed(content: bytes, url: str) -> dict[str, Any]:
-    """Parse the owner's file. Raises StorageError."""
     try:
         owner = json.loads(content)
         if owner["v"] == 1 and isinstance(owner["spool"], str) and isinstance(owner["committed"], int):

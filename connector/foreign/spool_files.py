@@ -1,12 +1,10 @@
 """Files of one folder, local or in an object store, by pyarrow's file systems. A file is complete and durable, or missing.
 
 S3 and Google show only complete objects. A local disk and Azure show a file from its first byte, so there it is written under
-another name and moved. In Azure this needs an account with a hierarchical namespace; pyarrow refuses other accounts. HDFS and the
-other file systems of pyarrow are refused.
+another name and moved. Azure needs a hierarchical namespace for that; pyarrow refuses other accounts. HDFS is refused.
 
 The files contain whole messages. A new local folder is accessible to its user only. In an existing folder, files and folders are
-also accessible to its group if the folder is, because the accounts of driver and executors may differ. They are never accessible
-to other users.
+also accessible to its group if the folder is, because the accounts of driver and executors may differ.
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ class Exists(Exception):
 
 
 class SpoolFiles:
-    """The folder at `url`: a path, `file:///…`, `s3a://BUCKET/…` or another of the schemes above. Raises InvalidOption.
+    """The folder at `url`: a path, `file:///…`, `s3a://BUCKET/…` or another of the schemes above.
 
     Nothing is asked before the first call. Errors name the folder and say what to do.
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self.url, self.local = url, is_local(url)
         scheme = re.match(r"([A-Za-z][\w+.-]+):/", url)
         self._scheme = None if scheme is None else scheme[1]
         self._made: tuple[Any, str] | None = None
@@ -73,19 +71,13 @@ class SpoolFiles:
             self._made = file_system, root.rstrip("/")
         return self._made
 
-    @property
-    def local(self) -> bool:
-        """True for a folder of this machine's file systems."""
-        return is_local(self.url)
-
     def prepare(self) -> None:
-        """Make the folder unless it exists."""
         root = self._place[1]
         if self.local:
             self._try("made", lambda: _make_all(root))
 
     def names(self, under: str = "", *, deep: bool = False) -> list[str]:
-        """Return the names of all files in the folder, or in a subfolder; with `deep` also in deeper folders."""
+        """Return the names of all files, with `deep` also in subfolders."""
         from pyarrow import fs
 
         file_system, root = self._place
@@ -94,7 +86,7 @@ class SpoolFiles:
         return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == fs.FileType.File]
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a small file; None if it is missing."""
+        """Return None for a missing file."""
         file = self.open(name)
         if file is None:
             return None
@@ -102,7 +94,7 @@ class SpoolFiles:
             return bytes(self._try("read", file.read))
 
     def size(self, name: str) -> int:
-        """Return the bytes of a file; 0 if it is missing."""
+        """Return 0 for a missing file."""
         file_system, root = self._place
         return int(self._try("read", lambda: file_system.get_file_info(f"{root}/{name}")).size or 0)
 
@@ -118,10 +110,10 @@ class SpoolFiles:
             raise self._wrong("read", error) from error
 
     def put(self, name: str, write: Callable[[Any], object], *, new: bool = False) -> None:
-        """Write a file by `write`, which gets an open file. When this returns, the file is durable under its name.
+        """Let `write` write into an open file. When this returns, the file is durable under its name.
 
-        With `new`, raise Exists where there is one of that name: on a local disk in one step, if it has hard links; object stores
-        are asked before.
+        With `new`, raise Exists if the name is taken. A local disk with hard links decides this in one step; object stores are
+        asked before.
         """
         self._try("written", lambda: (self._put_local if self.local else self._put_whole)(name, write, new))
 
@@ -189,7 +181,6 @@ class SpoolFiles:
             raise
 
     def delete(self, name: str) -> None:
-        """Delete a file. A missing file is not an error."""
         file_system, root = self._place
 
         def gone() -> None:
@@ -219,7 +210,6 @@ class SpoolFiles:
 
 
 def _make_all(path: str) -> None:
-    """Make a folder and its missing parents, each durable under its name."""
     above = os.path.dirname(path)
     if not os.path.exists(above):
         _make_all(above)

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 class _KeyRun(NamedTuple):
-    """Keys of neighbouring batches, ascending by `left`, the first half of a key, next to the second half `right`;
-
-    `batch` is the batch of each key.
-    """
+    """Keys of neighbouring batches, ascending by the first half `left`, and the batch of each key."""
 
     left: Numbers
     right: Numbers
@@ -27,18 +24,16 @@ class Window:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._runs: list[_KeyRun] = []  # the oldest first
+        self._runs: list[_KeyRun] = []
 
     def __len__(self) -> int:
         return sum(len(run.left) for run in self._runs)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._runs = []
 
     @property
     def oldest(self) -> int | None:
-        """Number of the oldest batch of which a key is kept."""
         return int(self._runs[0].batch.min()) if self._runs else None
 
     def find(self, left: Numbers, right: Numbers) -> npt.NDArray[np.int64]:
@@ -71,7 +66,6 @@ class Window:
             self._runs = [_newest(run, self._limit) for run in self._runs]
 
     def of(self, first: int, last: int) -> tuple[Numbers, Numbers, npt.NDArray[np.int64]]:
-        """Return the keys of these batches, and the batch of each key."""
         import numpy as np
 
         chosen = [(run, (run.batch >= first) & (run.batch <= last)) for run in self._runs]
@@ -91,7 +85,7 @@ def _merged(first: _KeyRun, second: _KeyRun) -> _KeyRun:
 
 
 def _newest(run: _KeyRun, count: int) -> _KeyRun:
-    """Return the run with the keys of its newest batches, at least `count` keys."""
+    """Keep at least `count` keys of the newest batches."""
     import numpy as np
 
     if len(run.left) <= count:

@@ -37,7 +37,6 @@ class Ahead:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Take a turn: the thread finishes its current file, and continues after the turn."""
         self._free.clear()
         with self._lock:
             try:
@@ -49,7 +48,7 @@ class Ahead:
                 self._free.set()
 
     def stop(self, wake: Callable[[], object]) -> None:
-        """End the thread once it has finished its file; `wake` ends a running `wait`."""
+        """The thread finishes its file; `wake` ends a running `wait`."""
         self._stopped = True
         until = time.monotonic() + _STOP_S
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < until:

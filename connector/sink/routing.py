@@ -13,17 +13,13 @@ from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
 from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 
-#: Rows and bytes that a task collects before it routes them to their queues.
+#: That a task collects before it routes them to their queues.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
-#: Batches that a task with rows for many queues has under way to the broker. It waits for the broker's disk once for all of them.
-MOST_ROUTED = 256
+MOST_ROUTED = 256  # batches for many queues under way to the broker: a task waits for the broker's disk once for all of them
 
 
 def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
-    """Stage batches in order; return the number of staged messages, without messages that an exchange drops.
-
-    Without batches nothing is sent.
-    """
+    """Return the number of staged messages, without messages that an exchange drops. Without batches nothing is sent."""
     ready = iter(batches)
     first = next(ready, None)
     if first is None:
@@ -39,7 +35,6 @@ def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches, and halve batches that are too large for one message to the broker."""
     return (part for batch in coalesce(batches) for part in halved(batch))
 
 
@@ -63,7 +58,6 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
 
 
 def named_in(queues: pa.Array | None) -> pa.Array:
-    """Return the column of queues. Raises InvalidColumn for null, and for a name that is not UTF-8."""
     assert queues is not None
     text_checks.validate(pa.record_batch({"queue": queues}))
     if queues.null_count:

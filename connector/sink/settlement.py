@@ -16,12 +16,12 @@ from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
 from ..task.batching import coalesce, halved
 
-#: The columns of `operation=settle`. `error` is optional: the reason of a rejection.
+#: `error` is optional: the reason of a rejection.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 
 
 def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
-    """Stage outcomes in order; return the number of rows with an outcome. The last outcome of a message counts."""
+    """Return the number of rows with an outcome. The last outcome of a message counts."""
     count = 0
     for batch in (part for whole in coalesce(batches) for part in halved(whole)):
         for lease, part in by_lease(batch):
@@ -30,7 +30,6 @@ def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatc
 
 
 def prepared(batch: pa.RecordBatch, columns: dict[str, int]) -> pa.RecordBatch:
-    """Return the columns with the types that the broker takes, without rows whose outcome is null."""
     sent = pa.RecordBatch.from_arrays([batch.column(index) for index in columns.values()], names=list(columns))
     text_checks.validate(sent)
     arrays = [sent.column(name).cast(COLUMNS[name]) for name in columns]
@@ -39,7 +38,7 @@ def prepared(batch: pa.RecordBatch, columns: dict[str, int]) -> pa.RecordBatch:
 
 
 def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Group the rows by lease. A batch nearly always has one lease."""
+    """A batch nearly always has one lease."""
     import pyarrow.compute as pc
 
     if batch.column("delivery").null_count:

@@ -6,8 +6,8 @@ broker: either all messages become visible together, or the write has no effect.
 zombie and killed attempts, and later stages are refused. The stages of a killed driver stay for a day (`penstock stage list`).
 
 A write that can be repeated has a key. Before it reads a row, the sink asks the broker whether the write was published. The
-publish reports this again. By then Spark may have pulled rows from a stream. The broker has recorded the batch for which they
-were read, and gives back messages that a repetition has read and no earlier write has sent (`broker_core.engine.model.reads`).
+publish reports this again, because Spark may have pulled rows from a stream by then. The broker gives back messages that a
+repetition has read and no earlier write has sent (`broker_core.engine.model.reads`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from ...broker_core.errors import DataLoss, InvalidColumn, InvalidOption, Invali
 from ...broker_core.messages import batch_checks
 from ..access import BrokerAccess
 from ..backoff import PUBLISH_S, RECONNECT_S, Patience
-from ..brokers.publishing import Publishing, check_finished
+from ..brokers.publishing import Publishing, check_finished, relative
 from ..brokers.spread import Spread
 from ..options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
 from ..reporting import reports_errors
@@ -41,8 +42,7 @@ from .routing import coalesced, routed, sent
 
 log = logging.getLogger("penstock")
 
-FORGET_S = 5.0  # for the request that discards a failed write: the write may have failed because the broker does not answer
-
+FORGET_S = 5.0  # for the request that discards a failed write, whose broker may not answer
 
 _UNSURE = (
     "no broker has confirmed this write, which may have been sent: look into its queue before you write the data again (with"
@@ -51,31 +51,23 @@ _UNSURE = (
 _UNSURE_ONCE = "no broker has confirmed this write, which may have been sent: write it again, and it is not sent twice"
 
 
+@dataclass(eq=False)
 class StageReport(WriterCommitMessage):
-    """Report of one attempt of a task: its stage, and its query and batch (None in a batch write).
+    """One attempt of a task: its stage, and its query and batch (None in a batch write).
 
     With several brokers, `brokers` are the brokers that have such a stage.
     """
 
-    def __init__(
-        self,
-        write: str,
-        attempt: int | None = None,
-        query: str | None = None,
-        batch: int | None = None,
-        *,
-        published: bool = False,
-    ) -> None:
-        self.write = write
-        self.attempt = attempt  # None without a stage
-        self.query = query
-        self.batch = batch
-        self.published = published  # the broker had published the write before this attempt
-        self.brokers: tuple[str, ...] = ()  # ids
+    write: str
+    attempt: int | None = None  # None without a stage
+    query: str | None = None
+    batch: int | None = None
+    published: bool = False
+    brokers: tuple[str, ...] = ()
 
 
 class SinkWriter:
-    """Writer of one DataFrame, common to batch and stream."""
+    """Common to batch and stream."""
 
     _patience_s = 0.0  # for a missing broker of several, when the writer is made
 
@@ -94,18 +86,18 @@ class SinkWriter:
             place = options["queue"][0] if options["queue"] else options["exchange"][0] if options["exchange"] else None
             self._columns = sink_columns(schema, queue=place, ignore_unknown=unknown)
         self._write = secrets.token_hex(16)
-        self._spread: Spread | None = None
-        if len(options.urls) > 1:
-            self._spread = Spread(options, self._columns, self._patience_s)
-        else:
+        self._spread = Spread(options, self._columns, self._patience_s) if len(options.urls) > 1 else None
+        if self._spread is None:
             self._access = self._reached(options.access)
+        if isinstance(self, DataSourceStreamArrowWriter) and options["txnAppId"] is not None:
+            raise InvalidOption("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
 
     @property
     def _has_key(self) -> bool:
         """True if a repetition is recognised.
 
-        Outcomes at several brokers are published again instead. The last outcome of a message counts, and a missing part could
-        not be published later, after the query has taken up its leases again.
+        Outcomes at several brokers are published again instead: the last outcome of a message counts. A missing part could not be
+        published later, after the query has taken up its leases again.
         """
         return self._spread is None or self._options["operation"] != "settle"
 
@@ -119,16 +111,21 @@ class SinkWriter:
         return discovered
 
     def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> StageReport:
-        """Stage the rows of one attempt of a task, unless the write is a repetition."""
         mine, batch = attempt(), spark_batch()
         report = StageReport(write, None, batch and batch.query, batch and batch.number)
+        stage = {"write": write, "attempt": mine}
         try:
-            if self._spread is not None:
-                return self._stage_spread(self._spread, batches, report, mine, key)
+            if (spread := self._spread) is not None:
+                report.published = key is not None and spread.is_published(key)
+                if not report.published:
+                    home = spread.home(write, report.batch)
+                    report.brokers = spread.stage(batches, home, lambda client, part: self._fill(client, stage, part))
+                    report.attempt = mine if report.brokers else None
+                return report
             with self._access.client() as client:
                 if key is not None and client.call("stage.published", **key)["published"]:
                     report.published = True
-                elif self._fill(client, {"write": write, "attempt": mine}, batches):
+                elif self._fill(client, stage, batches):
                     report.attempt = mine
         except BaseException:
             # It will never be published, and it takes capacity of its queues.
@@ -136,19 +133,8 @@ class SinkWriter:
             raise
         return report
 
-    def _stage_spread(
-        self, spread: Spread, batches: Iterator[pa.RecordBatch], report: StageReport, mine: int, key: dict[str, Any] | None
-    ) -> StageReport:
-        """Stage the rows of one attempt of a task at their brokers."""
-        report.published = key is not None and spread.is_published(key)
-        if not report.published:
-            stage = {"write": report.write, "attempt": mine}
-            report.brokers = spread.stage(batches, spread.home(report.write, report.batch), lambda c, b: self._fill(c, stage, b))
-            report.attempt = mine if report.brokers else None
-        return report
-
     def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
-        """Fill a stage; return the number of its messages or outcomes. Without any, the broker has no stage."""
+        """Return the number of messages or outcomes. Without any, the broker has no stage."""
         target = self._target()
         if self._options["operation"] == "settle":
             outcomes = (settlement.prepared(batch, self._columns) for batch in batches)
@@ -167,7 +153,7 @@ class SinkWriter:
         return None if queues is None else {"queue": queues[0]}
 
     def _prepared(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
-        """Return the column `queue` if it routes, and the messages of a batch in the form that the broker takes."""
+        """Return the column `queue` if it routes, and the messages in the form that the broker takes."""
         names = [name for name in self._columns if name != "queue"]
         chosen = pa.RecordBatch.from_arrays([batch.column(self._columns[name]) for name in names], names=names)
         if "priority" in names and "message" not in names:
@@ -176,10 +162,7 @@ class SinkWriter:
         return routed, batch_checks.validate(chosen, now=time.time_ns() // 1_000_000)
 
     def _publish(self, tasks: Sequence[StageReport], write: str, key: dict[str, Any] | None) -> bool:
-        """Publish the stages of these attempts, in this order, and discard other attempts of the write.
-
-        True if the write is a repetition. The request is repeated while no answer comes: the broker recognises published writes.
-        """
+        """True if the write is a repetition. Other attempts of the write are discarded."""
         query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
         was_published, fail_on_data_loss = any(task.published for task in tasks), self._options["failOnDataLoss"]
         if self._spread is not None:
@@ -192,9 +175,7 @@ class SinkWriter:
             publishing.publish(write, parts, is_repetition=was_published)
             return was_published
         attempts = [task.attempt for task in tasks if task.attempt is not None]
-        base = min(attempts, default=0)
-        numbers = [attempt - base for attempt in attempts]
-        request: dict[str, Any] = {"write": write, "base": base, "attempts": numbers, "key": key}
+        request = {"write": write, **relative(attempts), "key": key, "query": query, "queryBatch": batch}
         patience, again = Patience(PUBLISH_S), False
         while True:
             try:
@@ -207,11 +188,10 @@ class SinkWriter:
                                 " data directory was restored from an older state. Nothing was published; write the data again"
                             )
                         check_finished(client, known["elsewhere"], fail_on_data_loss=fail_on_data_loss)
-                    done = client.call("stage.publish", **request, query=query, queryBatch=batch)
+                    done = client.call("stage.publish", **request)
                     if key and done["repeated"] and not was_published:
-                        check_finished(
-                            client, client.call("stage.published", **key)["elsewhere"], fail_on_data_loss=fail_on_data_loss
-                        )
+                        known = client.call("stage.published", **key)
+                        check_finished(client, known["elsewhere"], fail_on_data_loss=fail_on_data_loss)
                     return was_published or (key is not None and bool(done["repeated"]) and not again)
             except (PeerError, StorageError) as error:
                 again = True  # the publish may have succeeded: a repetition is then this write itself
@@ -221,12 +201,10 @@ class SinkWriter:
                     raise type(error)(f"{_UNSURE if key is None else _UNSURE_ONCE}: {error}") from error
 
     def _forget(self, write: str, attempts: Sequence[int] = ()) -> None:
-        """Discard these attempts, or the whole write.
-
-        Errors are ignored: the user must see why the write failed, and the broker discards old stages on its own.
-        """
+        """Errors are ignored: the user must see why the write failed, and the broker discards old stages on its own."""
         if self._spread is not None:
-            self._spread.discard(write, attempts, FORGET_S)
+            for broker in self._spread.ids:
+                self._spread.discard_at(broker, write, attempts, FORGET_S)
             return
         with suppress(PenstockError), self._access.client() as client:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
@@ -244,50 +222,43 @@ class SinkWriter:
 
 @reports_errors
 class BatchWriter(SinkWriter, DataSourceArrowWriter):
-    """Writer for `df.write.format("amqp")`: all or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
+    """All or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of one task."""
         return self._stage(iterator, self._write, self._key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all stages together; with `txnAppId` also an empty write, since its version counts as done."""
+        """With `txnAppId`, an empty write is published too, since its version counts as done."""
         tasks = _staged(messages)
-        if self._key or any(task.attempt is not None for task in tasks):
-            if self._publish(tasks, self._write, self._key):
-                self._warn_of_repetition(tasks)
-        else:
-            self._forget(self._write)  # stages of killed attempts
+        if not self._key and all(task.attempt is None for task in tasks):
+            self._forget(self._write)
+        elif self._publish(tasks, self._write, self._key):
+            self._warn_of_repetition(tasks)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Discard the stages of the write that no repetition needs."""
         self._give_up(self._write, self._key)
 
     def _warn_of_repetition(self, tasks: Sequence[StageReport]) -> None:
-        """Warn of a repetition in a `foreachBatch`, because of its effect on other sinks.
+        """A repetition in a `foreachBatch` affects other sinks.
 
         Whether its rows come from the batch is unknown: Spark may read a cached DataFrame in another execution than it writes it.
         """
-        for task in tasks:
-            if task.batch is not None:
-                log.warning(
-                    "a write of batch %d of query %s was published before, by its txnAppId %r and txnVersion %d: it sent nothing."
-                    " Messages of this broker that the batch has read without a write of this txnAppId come again in a later"
-                    " batch, also to other sinks of the foreachBatch. Give the write a txnVersion that rises with the batch",
-                    task.batch, task.query, self._options["txnAppId"], self._options["txnVersion"],
-                )  # fmt: skip
-                return
+        task = next((task for task in tasks if task.batch is not None), None)
+        if task is not None:
+            log.warning(
+                "a write of batch %d of query %s was published before, by its txnAppId %r and txnVersion %d: it sent nothing."
+                " Messages of this broker that the batch has read without a write of this txnAppId come again in a later"
+                " batch, also to other sinks of the foreachBatch. Give the write a txnVersion that rises with the batch",
+                task.batch, task.query, self._options["txnAppId"], self._options["txnVersion"],
+            )  # fmt: skip
 
     @property
     def _key(self) -> dict[str, Any] | None:
         app = self._options["txnAppId"]
         if app is None or not self._has_key:
             return None
-        return {"kind": "txn", "id": written_as(app, self._place), "number": self._options["txnVersion"]}
-
-    @property
-    def _place(self) -> Any:
-        return self._options["operation"] if self._options["operation"] == "settle" else self._target()
+        place = "settle" if self._options["operation"] == "settle" else self._target()
+        return {"kind": "txn", "id": written_as(app, place), "number": self._options["txnVersion"]}
 
 
 def written_as(app: str, place: Any) -> str:
@@ -301,28 +272,18 @@ def written_as(app: str, place: Any) -> str:
 
 @reports_errors
 class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
-    """Writer for `df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
+    """Publishing the same (query id, batch id) again, or a lower one, is a no-op."""
 
     _patience_s = RECONNECT_S  # Spark makes one before each batch, and another for its commit
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        super().__init__(options, schema, overwrite)
-        if options["txnAppId"] is not None:
-            raise InvalidOption("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of one task of a micro-batch. Raises InvalidRequest if Spark names no query."""
         batch = spark_batch()
         if batch is None:
-            raise InvalidRequest(
-                "this stream has no query id, without which a repeated batch could not be recognised: start it with"
-                " df.writeStream…start() in Spark's micro-batch mode"
-            )
+            raise without_query_id("be recognised")
         return self._stage(iterator, self._write_of(batch.number), self._key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish all stages of a micro-batch together. Raises InvalidRequest if tasks wrote for another micro-batch."""
-        # Spark commits with another writer than that of the tasks: the tasks' reports name the write.
+        """Spark commits with another writer than that of the tasks: the tasks' reports name the write."""
         tasks = _staged(messages)
         for task in tasks:
             if task.query != tasks[0].query or task.batch != batchId or task.write != tasks[0].write:
@@ -335,7 +296,6 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             self._publish(tasks, tasks[0].write, self._key(tasks[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Discard the stages of a micro-batch that are not needed for a repetition."""
         for write, query in {(task.write, task.query) for task in _staged(messages)}:
             self._give_up(write, None if query is None else self._key(query, batchId))
 
@@ -346,8 +306,14 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         return {"kind": "stream", "id": query, "number": batch} if self._has_key else None
 
 
+def without_query_id(purpose: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"this stream has no query id, without which a repeated batch could not {purpose}: start it with df.writeStream…start()"
+        " in Spark's micro-batch mode"
+    )
+
+
 def _check_brokers(tasks: Sequence[StageReport], brokers: Sequence[str]) -> None:
-    """Raise InvalidOption for rows at another broker, which would never be published."""
     strange = sorted({broker for task in tasks for broker in task.brokers} - set(brokers))
     if strange:
         raise InvalidOption(
@@ -361,7 +327,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StageReport]
 
 
 def _check_priorities(priorities: pa.Array) -> None:
-    """Raise InvalidColumn unless all are 0 to 9. AMQP takes up to 255, and so does a row with `message`."""
+    """AMQP takes up to 255, and so does a row with `message`."""
     import pyarrow.compute as pc
 
     row = pc.index(pc.or_(pc.less(priorities, 0), pc.greater(priorities, 9)), True).as_py()

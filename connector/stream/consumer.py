@@ -48,7 +48,7 @@ class BrokerConsumer(StreamConsumer, Protocol):
     """Consumer at one broker."""
 
     def identity(self) -> Identity:
-        """Ask which broker it is, by the id that its offsets name. Raises PenstockError."""
+        """Return the id that its offsets name."""
         ...
 
     def lease_state(self) -> LeaseState:

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 
 class TriggerLimits(NamedTuple):
-    """Limits of one trigger at one queue. None: no limit."""
+    """Limits of one trigger at one queue, under the names of the protocol. None: no limit."""
 
     messages: int | None
     bytes: int | None
-    until: int | None = None  # the first sequence number not to take
-    exclude: bool = False  # do not take messages again that this planner gave back unread.
-    wait_ms: int = 0
-    alone: bool = True  # a message larger than `bytes` is taken alone.
-    measure: bool = False  # return the size of the batch.
-    partitions: int = 1  # tasks, at least.
+    until: int | None = None  # a sequence number, excluded
+    exclude: bool = False  # messages that this planner gave back unread
+    waitMs: int = 0
+    alone: bool = True  # take a message larger than `bytes` alone
+    measure: bool = False  # return the size of the batch
+    minPartitions: int = 1
 
 
 class Credit:
@@ -31,23 +31,20 @@ class Credit:
 
     @property
     def limited(self) -> bool:
-        """True if messages or bytes have a limit."""
         return self._messages is not None or self._bytes is not None
 
     @property
     def spent(self) -> bool:
-        """True if no credit is left."""
         return 0 in (self._messages, self._bytes)
 
     def limits(self, until: int | None, *, exclude: bool, wait_ms: int = 0, partitions: int = 1) -> TriggerLimits:
-        """Return the limits for the next queue. It is asked even without credit, so that finished batches are settled."""
+        """The next queue is asked even without credit, so that finished batches are settled."""
         if self.spent:
-            return TriggerLimits(None, None, 0, exclude=exclude, partitions=partitions)
+            return TriggerLimits(None, None, 0, exclude=exclude, minPartitions=partitions)
         measure = self.limited and self.shared
         return TriggerLimits(self._messages, self._bytes, until, exclude, wait_ms, self._whole, measure, partitions)
 
     def spend(self, messages: int, size: int) -> None:
-        """Subtract the batch of a queue."""
         self._whole = self._whole and not messages
         if self._messages is not None:
             self._messages = max(0, self._messages - messages)
@@ -55,13 +52,9 @@ class Credit:
             self._bytes = max(0, self._bytes - size)
 
     def reserve(self, share: Credit) -> None:
-        """Subtract a share that was given away."""
         self._whole = self._whole and share.spent
         if not share.spent:
-            if self._messages is not None:
-                self._messages = max(0, self._messages - (share._messages or 0))
-            if self._bytes is not None:
-                self._bytes = max(0, self._bytes - (share._bytes or 0))
+            self.spend(share._messages or 0, share._bytes or 0)
 
     def divided(self, among: int) -> list[Credit]:
         """Return equal shares for brokers that are asked side by side. Some are empty if there is too little for all.

@@ -25,7 +25,6 @@ class FanOut(Generic[_Offset, _Source, _Part]):
     _answered: _Offset | None = None  # the previous answer: everything before it is finished, and no other batch is unfinished
 
     def _next(self, known: _Offset, credit: Credit, wait_ms: int) -> dict[_Source, _Part]:
-        """Acquire the next batch after `known`; wait if no messages are available."""
         is_new, self._answered = known != self._answered, None
         taken = self._unfinished(known) if is_new else {}
         taken = taken or self._arrived(known, credit, is_new)
@@ -45,12 +44,10 @@ class FanOut(Generic[_Offset, _Source, _Part]):
 
 
 def no_credit() -> Credit:
-    """Return the credit of a request that only settles, and looks for unfinished batches."""
     return Credit(0, 0)
 
 
 def rotated(items: Sequence[_Item], rotation: int) -> list[_Item]:
-    """Return the items in the order in which this trigger asks them."""
     first = rotation % max(1, len(items))
     return [*items[first:], *items[:first]]
 

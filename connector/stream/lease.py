@@ -1,13 +1,8 @@
 """The planner's side of a lease: one queue, one planner process, one epoch.
 
-- *query*: a streaming query of Spark, with its checkpoint;
-- *lease*: the messages of one queue that a query has taken, in numbered batches at the broker. Its name is the option `lease`.
-  A query over several queues has a lease `LEASE/QUEUE` for each;
-- *consumer*: a client that takes messages from a queue: an AMQP link that receives, or a lease that holds a batch.
-
-A planner's first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. The planner keeps
-its epoch. For each broker a daemon thread renews the planner's leases while the planner lives. Another kind of thread would keep
-the planner of a dead driver alive.
+The name of a query's lease is the option `lease`. A query over several queues has a lease `LEASE/QUEUE` for each. A planner's
+first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. For each broker a daemon
+thread renews the planner's leases while the planner lives. Another kind of thread would keep the planner of a dead driver alive.
 
 Every call is idempotent, so a call that finds no broker is repeated for a while: a restart of the broker ends no query.
 """
@@ -22,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import PeerError, PenstockError
-from ..backoff import RECONNECT_S, Patience
+from ..backoff import RECONNECT_S, answered
 from ..offset import LeaseBatch, QueuesOffset
 from ..options import Options
 from ..suggestions import SelectorHints
@@ -32,12 +27,12 @@ from .credit import TriggerLimits
 log = logging.getLogger("penstock")
 
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
-UNREAD_WARNING = 3  # consecutive unread batches, from which on the broker slows the query down
-LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
+UNREAD_WARNING = 3  # from this number in a row on, the broker slows the query down
+LONG_POLL_MS = 100  # all sources of a query are asked in one thread, and wait for each other
 
 
 class LeaseAdvance(NamedTuple):
-    """Result of a trigger: the batch, unchanged if nothing was taken. Messages and bytes are 0 unless they were measured."""
+    """The batch, unchanged if nothing was taken. Messages and bytes are 0 unless they were measured."""
 
     batch: LeaseBatch
     messages: int
@@ -47,16 +42,15 @@ class LeaseAdvance(NamedTuple):
 class LeaseState(NamedTuple):
     """State of a lease, or of the first of several, towards a query without a checkpoint: the smaller comes first.
 
-    A lease that refuses has to be asked before another lease is begun, and thereby taken from a query that lives.
+    A lease that refuses has to be asked before another lease is taken from a query that lives.
     """
 
-    is_unread: bool = True  # False: it holds a batch that was read, and refuses
+    is_unread: bool = True  # False: it holds a read batch, and refuses
     begins: bool = True  # False: a checkpoint names it, and it refuses while its query lives
-    renewed: float = math.inf  # seconds ago
+    renewed: float = math.inf
 
 
 def lease_states(client: Client) -> dict[str, LeaseState]:
-    """Ask for the states of the broker's leases, by name."""
     leases = client.call("lease.list")["leases"]
     return {
         lease["name"]: LeaseState(lease["stage"] != "read", not lease["checkpointed"], lease["renewed"] or 0.0)
@@ -65,29 +59,27 @@ def lease_states(client: Client) -> dict[str, LeaseState]:
 
 
 class _Planned(NamedTuple):
-    """The last plan of tasks, from `lease.advance` or `lease.plan`, and the offsets between which it lies."""
+    """The last plan of tasks, and the offsets between which it lies."""
 
     after: int
     batch: int
     min_partitions: int
-    parts: list[Any]  # as `lease.plan` gives them
+    parts: list[Any]
 
 
 class Renewals:
-    """Thread that renews the leases that a planner has at one broker, one after another, until `stop`."""
+    """Thread that renews the leases that a planner has at one broker, one after another."""
 
     def __init__(self) -> None:
         self._leases: list[Callable[[], object]] = []
         self._stopped = threading.Event()
 
     def add(self, renew: Callable[[], object]) -> None:
-        """Call `renew` every `RENEW_S` seconds from here on."""
         self._leases.append(renew)
         if len(self._leases) == 1:
             threading.Thread(target=self._run, name="penstock-renew", daemon=True).start()
 
     def stop(self) -> None:
-        """End the renewals. The leases stay."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -96,9 +88,9 @@ class Renewals:
                 try:
                     renew()
                 except PeerError:
-                    break  # a broker that is down counts no time; the next round repeats the renewal
+                    break  # a broker that is down counts no time
                 except PenstockError:
-                    pass  # the next planning call reports a lease that was deleted, or taken by another reader
+                    pass  # the next planning call reports a lease that was deleted or taken
                 except Exception:
                     log.exception("a lease could not be renewed; it is tried again")
 
@@ -107,7 +99,7 @@ class PlannerLease:
     """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread.
 
     `names` are those of the query. `head` returns the lease that this planner took up first: as long as the planner holds that,
-    it holds all. Raises PenstockError with the broker's own text.
+    it holds all.
     """
 
     def __init__(
@@ -119,123 +111,87 @@ class PlannerLease:
         names: QueuesOffset,
         head: Callable[[], PlannerLease | None],
     ) -> None:
-        self._options = options
-        self._queue = queue
-        self._client = client
-        self._renewals = renewals
+        self._options, self._queue, self._client, self._renewals, self._head = options, queue, client, renewals, head
         self._broker, self._name, self._run = names.broker, names.lease_of(queue), names.run
-        self._head = head
         self._epoch: int | None = None
-        self._waiting = False  # it has asked, and there is no lease yet
-        self._settled = 0  # the broker has confirmed it to this planner
+        self._waiting = False
+        self._settled = 0
         self._planned: _Planned | None = None
-        self.counts: dict[str, Any] = {}  # of the queue, as of the last batch
-        self._unread = 0  # batches in a row that the query finished without reading them
+        self.counts: dict[str, Any] = {}
+        self._unread = 0
         self._hints = SelectorHints()
 
     @property
     def is_taken_up(self) -> bool:
-        """True if this planner has an epoch; a lease without a batch so far has no epoch."""
+        """A lease without a batch so far has no epoch."""
         return self._epoch is not None
 
     def advance(self, start: LeaseBatch, limits: TriggerLimits) -> LeaseAdvance:
         """Settle up to `start`; return the unfinished next batch, or a new one within `limits`, or `start` without messages."""
-        # The tasks of the first batch are planned separately. By that request the broker learns that Spark has written an offset:
+        # The tasks of the first batch are planned by their own request. It shows the broker that Spark has written an offset:
         # from then on it refuses other queries. It also detects a self-join, both sides of which have advanced by then.
         planning = self._epoch is not None and start.number > 0
         answer: dict[str, Any] = {"more": True}
-        while answer.get("more"):  # a selector may have to search a long queue: the broker answers now and then
+        while answer.get("more"):  # the search of a selector takes several answers
             answer = self._call(
                 "lease.advance",
-                **self._names(),
                 **_signs(sign=start),
                 finished=start.number,
-                # A new lease has no epoch until it has taken something; until then the query begins again with each call.
+                # A lease has no epoch until it has taken something; until then the query begins again with each call.
                 fresh=start.number == 0 and self._epoch is None,
                 waiting=self._waiting,
-                messages=limits.messages,
-                bytes=limits.bytes,
-                until=limits.until,
-                exclude=limits.exclude,
-                waitMs=limits.wait_ms,
-                alone=limits.alone,
-                measure=limits.measure,
+                **limits._asdict(),
                 plan=planning,
                 counts=True,
-                minPartitions=limits.partitions,
                 maxMessages=self._options["maxMessagesPerPartition"],
-                failOnDataLoss=self._options["failOnDataLoss"],
                 leaseTimeout=self._options["leaseTimeout"],
                 selector=self._options["selector"],
             )
-            self._took_up(answer)
             self._waiting = self._epoch is None
             self.counts = answer["counts"]
             self._warn_of_unread(answer.get("unread", 0))
             self._hints.log(answer.get("hints", ()))
             if not limits.alone:
-                break  # the next message may be too large for the rest of the trigger: not worth another search
-        # Also after a rollback that `failOnDataLoss=false` accepts: the query continues with the broker's number.
+                break  # the next message may be too large for the rest of the trigger
+        # After a rollback that `failOnDataLoss=false` accepts, the query continues with the broker's number.
         batch = start if answer["batch"] == start.number else LeaseBatch(answer["batch"], answer.get("sign"))
         self._settled = start.number
-        self._planned = _Planned(start.number, batch.number, limits.partitions, answer["parts"]) if planning else None
+        self._planned = _Planned(start.number, batch.number, limits.minPartitions, answer["parts"]) if planning else None
         return LeaseAdvance(batch, answer.get("messages", 0), answer.get("bytes", 0))
 
     def plan(self, start: LeaseBatch, end: LeaseBatch, min_partitions: int = 1) -> list[LeasePartition]:
-        """Plan the tasks of the batches after `start` up to `end`."""
         planned = self._planned
-        # Between the same offsets the tasks are always the same. Nearly always an advance has planned them already.
+        # Between the same offsets the tasks are always the same. Usually an advance has planned them.
         if planned is None or planned[:3] != (start.number, end.number, min_partitions):
             answer = self._call(
                 "lease.plan",
-                **self._names(),
                 **_signs(afterSign=start, batchSign=end),
                 after=start.number,
                 batch=end.number,
                 minPartitions=min_partitions,
                 maxMessages=self._options["maxMessagesPerPartition"],
-                failOnDataLoss=self._options["failOnDataLoss"],
             )
-            self._took_up(answer)
             self._planned = planned = _Planned(start.number, end.number, min_partitions, answer["parts"])
-        assert self._epoch is not None
+        # The endpoint's token is as fresh as this planner's last call.
+        common = {"url": self._options["url"], "known": self._client.endpoint, "broker": self._broker, **self._names()}
         return [
             LeasePartition(
-                url=self._options["url"],
-                known=self._client.endpoint,  # its token is as fresh as this planner's last call
-                broker=self._broker,
-                queue=self._queue,
-                lease=self._name,
-                run=self._run,
-                epoch=self._epoch,
-                batch=batch,
-                first=first,
-                last=last,
-                **dict(zip(("bucket", "buckets"), groups, strict=False)),
+                **common, batch=batch, first=first, last=last, **dict(zip(("bucket", "buckets"), groups, strict=False))
             )
             for batch, first, last, _count, *groups in planned.parts
         ]
 
     def settle(self, end: LeaseBatch) -> None:
-        """Settle everything up to `end`, which Spark has finished. Nearly always `advance` has done it: then nothing is sent."""
+        """Settle everything up to `end`. Usually `advance` has done it: then nothing is sent."""
         if end.number <= self._settled:
             return
-        loss = self._options["failOnDataLoss"]
-        answer = self._call("lease.settle", **self._names(), **_signs(sign=end), finished=end.number, failOnDataLoss=loss)
-        self._took_up(answer)
+        self._call("lease.settle", **_signs(sign=end), finished=end.number)
         self._settled = end.number
         if self._planned is not None and self._planned.batch <= end.number:
-            self._planned = None  # its tasks were those of a batch that was held
+            self._planned = None
 
     def _names(self) -> dict[str, Any]:
-        names = {"queue": self._queue, "lease": self._name, "run": self._run, "epoch": self._epoch}
-        head = self._head()
-        return names if head in (None, self) else {**names, "head": {"lease": head._name, "epoch": head._epoch}}
-
-    def _took_up(self, answer: dict[str, Any]) -> None:
-        if self._epoch is None and answer["epoch"] is not None:
-            self._epoch = answer["epoch"]
-            self._renewals.add(self._renew)
+        return {"queue": self._queue, "lease": self._name, "run": self._run, "epoch": self._epoch}
 
     def _warn_of_unread(self, times: int) -> None:
         if times >= UNREAD_WARNING > self._unread:
@@ -243,23 +199,26 @@ class PlannerLease:
                 "a query finished %d batches of queue %r in a row without reading them, or its writes were repetitions and sent "
                 "nothing, so their messages were given back. It gets further batches more and more slowly until it processes "
                 "one. Does its foreachBatch do nothing with the DataFrame, or has it a constant txnVersion?",
-                times,
-                self._queue,
-            )
+                times, self._queue,
+            )  # fmt: skip
         self._unread = times
 
     def _call(self, action: str, **fields: Any) -> dict[str, Any]:
-        patience = Patience(RECONNECT_S if self._options.waits else 0.0)
-        while True:
-            try:
-                return self._client.call(action, **fields)
-            except PeerError as error:
-                patience.wait(error)
+        """Send a planning request. Its first answer with an epoch takes the lease up."""
+        head = self._head()
+        if head is not None and head is not self:
+            fields["head"] = {"lease": head._name, "epoch": head._epoch}
+        fields |= {**self._names(), "failOnDataLoss": self._options["failOnDataLoss"]}
+        seconds = RECONNECT_S if self._options.waits else 0.0
+        answer = answered(lambda: self._client.call(action, **fields), seconds, lambda error: isinstance(error, PeerError))
+        if self._epoch is None and answer["epoch"] is not None:
+            self._epoch = answer["epoch"]
+            self._renewals.add(self._renew)
+        return answer
 
     def _renew(self) -> None:
         self._client.call("lease.renew", lease=self._name, run=self._run, epoch=self._epoch)
 
 
 def _signs(**batches: LeaseBatch) -> dict[str, str]:
-    """Return the signs of these batches, by the names of the protocol's fields."""
     return {field: batch.sign for field, batch in batches.items() if batch.sign is not None}

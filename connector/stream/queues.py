@@ -19,49 +19,41 @@ from .credit import Credit
 from .fan_out import FanOut, no_credit, rotated
 from .lease import LeaseState, PlannerLease, Renewals, lease_states
 
-SLICE_MS = 20  # an idle query waits at one queue at a time, so long
-MANY = 8  # queues; from this number on, a trigger first asks which of them have messages
+SLICE_MS = 20  # for which an idle query waits at one queue after another
+MANY = 8  # queues, from which on a trigger first asks which of them have messages
 
 
 class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
-    """Consumer of queues at one broker.
-
-    Queues can be added to a query with a checkpoint. They begin at batch 0. None can be removed.
-    """
+    """Queues can be added to a query with a checkpoint, where they begin at batch 0. None can be removed."""
 
     def __init__(self, options: Options, access: BrokerAccess) -> None:
         self._options = options
         self._queues: tuple[str, ...] = tuple(sorted(options["queue"]))
         self._client = access.client()
         self._renewals = Renewals()
-        self._names: QueuesOffset | None = None  # broker, lease, run and first queue of the query
+        self._names: QueuesOffset | None = None
         self._leases: dict[str, PlannerLease] = {}
-        self._head: PlannerLease | None = None  # the lease that this planner took up first
-        self._ends: dict[str, int] | None = None  # of the queues, when an `availableNow` run began
-        self._unsettled: set[str] = set()  # queues of the last answer
-        self._waits = 0  # how often it waited at a queue: each wait is at another one
+        self._head: PlannerLease | None = None
+        self._ends: dict[str, int] | None = None
+        self._unsettled: set[str] = set()
+        self._waits = 0
 
     def identity(self) -> Identity:
-        """Ask which broker it is."""
         return identity_of(self._client)
 
     def lease_state(self) -> LeaseState:
-        """Ask for the state of this query's leases by the option `lease`; return the first."""
         states = lease_states(self._client)
         names = self._new_names("")
         return min(states.get(names.lease_of(queue), LeaseState()) for queue in self._queues)
 
     @property
     def is_busy(self) -> bool:
-        """Return False: Penstock answers immediately."""
         return False
 
     def fix_tail(self) -> None:
-        """Remember each queue's end: later messages are not taken."""
         self._ends = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
 
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
-        """Settle up to `start` and acquire the next batch, of one or more queues."""
         known = self._enter(start)
         wait_ms = wait_ms if self._ends is None else 0
         if len(self._queues) == 1:  # a lease returns an unfinished batch to any request
@@ -74,7 +66,6 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return self._answered.to_json() if taken else dict(start)
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
-        """Plan the tasks of the batches between two offsets, of all queues that have one."""
         before = parse_queues(start)
         if parse_queues(end) is None:
             return []
@@ -85,17 +76,14 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return [part for queue in changed for part in self._leases[queue].plan(*batches[queue], least)]
 
     def settle(self, end: Mapping[str, Any]) -> None:
-        """Settle each queue up to its part of `end`; nothing for the initial offset."""
         if parse_queues(end) is not None:
             for queue, batch in self._enter(end).batches.items():
                 self._leases[queue].settle(batch)
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of each queue that was asked."""
         return {queue: lease.counts for queue, lease in self._leases.items()}
 
     def close(self) -> None:
-        """End the renewals and close the connection. Leases stay."""
         self._renewals.stop()
         self._client.close()
 
@@ -146,7 +134,6 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return taken
 
     def _wait(self, known: QueuesOffset, order: list[str], credit: Credit, wait_ms: int) -> dict[str, LeaseBatch]:
-        """Wait at one queue after another; the first messages that come are the batch."""
         for _ in range(wait_ms // SLICE_MS):
             queue = order[self._waits % len(order)]
             self._waits += 1
@@ -157,7 +144,7 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
     # --- Names of the query --------------------------------------------------------------------------------------------
 
     def _enter(self, data: Mapping[str, Any]) -> QueuesOffset:
-        """Parse an offset, the initial one with the names of this query. Raises WrongOffset for contradictions."""
+        """The initial offset gets the names of this query. Raises WrongOffset for contradictions."""
         offset = parse_queues(data)
         names = self._names or self._begin(offset)
         if offset is None:
@@ -183,19 +170,18 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return names
 
     def _new_names(self, broker: str) -> QueuesOffset:
-        """Return the names of a query without a checkpoint."""
         lease = self._options["lease"] or f"q-{secrets.token_hex(16)}"
         first_queue = self._queues[0] if len(self._queues) == 1 else None
         return QueuesOffset(broker, lease, secrets.token_hex(8), 0, {}, first_queue)
 
     def _head_lease(self) -> PlannerLease | None:
-        """Return the lease by which the broker detects that another planner has taken up this query's leases."""
+        """By this lease the broker detects that another planner has taken up the query's leases."""
         if self._head is None:
             self._head = next((lease for lease in self._leases.values() if lease.is_taken_up), None)
         return self._head
 
     def _check_names(self, names: QueuesOffset, broker: str) -> None:
-        """Raise WrongOffset if the checkpoint contradicts the options, or belongs to another broker."""
+        """The checkpoint must not contradict the options, or belong to another broker."""
         if names.broker != broker:
             raise WrongOffset(
                 f"the checkpoint belongs to broker {names.broker}, but the one at {self._options['url']} is {broker}: point the"
@@ -214,7 +200,7 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
             )
 
     def _check_offset(self, offset: QueuesOffset, names: QueuesOffset) -> None:
-        """Raise WrongOffset if an offset belongs to another query, or names a queue that the options do not."""
+        """An offset must belong to this query, and name only queues of the options."""
         if (offset.broker, offset.lease, offset.run) != (names.broker, names.lease, names.run):
             raise WrongOffset(
                 f"the offset names lease {offset.lease!r}, run {offset.run}, but this query reads lease {names.lease!r},"
@@ -229,7 +215,6 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
 
 
 def _without_available(counts: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Update the counts of an empty queue from an answer of `queue.list`."""
     if not counts:
         return counts
     oldest = counts["oldestSeconds"] if now["acquired"] else None

@@ -9,8 +9,8 @@ With an ending option there is one set. Otherwise later recordings are the next 
 next run with the checkpoint. So a message that is settled and not recorded yet comes later, once.
 
 The planner keeps the pace: a multiple of the speed of arrival, starting with the first message that this process plans. That
-message is a batch of its own, and the pace counts from the end of the batch. Spark takes seconds for the first batch of a query,
-and the following messages would all be due by then. A restarted query continues at its offset.
+message is a batch of its own, and the pace counts from its end: Spark takes seconds for the first batch of a query, and the
+following messages would all be due by then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..options import REPLAY, Options
 from ..reporting import reports_errors
 from ..schema import check_source
 from ..suggestions import SelectorHints
-from ..task.archive import read_recorded, version_of
+from ..task.archive import bounds_of, read_recorded, version_of
 from ..task.batching import as_declared
 from ..task.partition import RecordedPartition
 
@@ -48,7 +48,7 @@ WAIT_S = 1.0  # a query that waits for its pace returns an empty batch after thi
 
 @reports_errors
 class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of a queue's archive, as a stream. It connects at its first call."""
+    """It connects at its first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(REPLAY)
@@ -63,33 +63,29 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
         self._hints = SelectorHints()
-        self._last_table: Table | None = None  # of an `availableNow` run
+        self._last_table: Table | None = None
         self._client: Client | None = None
         self._files: _Listed | None = None
-        self._first: tuple[ReplayOffset | None, int] | None = None  # offset of the first batch, and arrival of its message
+        self._first: tuple[ReplayOffset | None, int] | None = None  # offset, and arrival of its message
         self._clock: tuple[float, int] | None = None  # start of the pace, and the time of arrival there
         self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and arrival of the next message after it
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
     def identity(self) -> Identity:
-        """Ask which broker it is."""
         return identity_of(self._connected())
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset at which every replay begins."""
         return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a batch."""
         return ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read the messages that are recorded now, and end."""
         self._available_now = True
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the offset after the next batch, or `start` if there are no more messages now."""
+        """Return `start` if there are no more messages now."""
         known = parse_replay(start)
         if self._clock is None and self._first is not None and known != self._first[0]:
             self._clock = time.monotonic(), self._first[1]  # the first batch has been read
@@ -106,7 +102,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return after.to_json() if known is None or after != known else dict(start)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Plan the tasks of the rows between two offsets."""
         before, until = parse_replay(start), parse_replay(end)
         if until is None:
             return []
@@ -131,7 +126,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: a replay acquires no messages."""
 
     def stop(self) -> None:
-        """Close the connection. Spark 4.2 does not call this."""
         if self._client is not None:
             self._client.close()
 
@@ -152,7 +146,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table
 
     def _table(self, of: ReplayOffset) -> Table:
-        """Look up the table. Raises WrongOffset if it is not the table with which the replay began."""
+        """Raises WrongOffset if it is not the table with which the replay began."""
         table = self._current_table()
         same = table is not None and (table.broker, table.queue_id) == (of.broker, of.queue_id)
         if table is None or not same or common(table.lineages, of.lineages) is None:
@@ -163,7 +157,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table
 
     def _begun(self) -> ReplayOffset | None:
-        """Return the offset before all current recordings."""
         table = self._current_table()
         return None if table is None else self._fixed(table, 0)
 
@@ -187,17 +180,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._moved(offset._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
 
     def _bounds(self, of: ReplayOffset) -> Bounds:
-        first, last, since, until, outcome = (
-            self._options[name]
-            for name in ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp", "outcome")
-        )
-        return Bounds(of.queue_id, of.lineages, of.after, first or 0, last, since, until, None, None, outcome)
+        return bounds_of(self._options)._replace(queue_id=of.queue_id, lineages=of.lineages, after=of.after)
 
     def _listed(self, of: ReplayOffset, day: str | None = None, first: int | None = None) -> list[File]:
-        """Return the files of the set with rows from `day` on, and from sequence number `first` on; by default after the offset.
-
-        Raises DataLoss if some rows are gone.
-        """
+        """Return the files of the set with rows from `day` and `first` on; by default after the offset. Raises DataLoss."""
         day, first = (of.days[1], of.next) if first is None else (day, first)
         listed = self._files
         if listed is None or not listed.has(of, day) or time.monotonic() - listed.at > LISTED_S:
@@ -210,7 +196,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Retention removes whole days, the oldest first. So all rows from a day on exist if a row of that day or an earlier one
         does. Removed days may still be in the version with which the replay began. Only these come from that version: compaction
-        may have replaced its files of later days. If other programs have deleted rows since, that version is not used.
+        may have replaced its files of later days.
         """
         where = (self._connected(), self._queue, self._table(of), self._bounds(of))
         newest = version_of(*where)
@@ -246,7 +232,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _moved(self, at: ReplayOffset, following: int) -> ReplayOffset:
-        """Return the offset before the row `following`, after a batch that starts at `at`."""
         files = self._listed(at)
         return at._replace(next=following, days=(_least_day(files, at.next), _least_day(files, following)))
 
@@ -257,11 +242,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- A batch -------------------------------------------------------------------------------------------------------
 
     def _after(self, at: ReplayOffset, start: ReplayOffset | None, *, wait: bool) -> ReplayOffset:
-        """Return the offset after the batch that starts at `at`, within the limit and the pace."""
         if not self._options["pace"]:
             return self._moved(at, cut(self._listed(at), at.next, self._last(at), self._limit))
         came = self._next_came(at)
-        if came is None:  # no more messages within the bounds
+        if came is None:
             return self._moved(at, self._last(at) + 1)
         if self._clock is None:
             self._first = start, came
@@ -278,7 +262,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._until(at, max(came, first + int((now - begun) * self._options["pace"] * 1e6)))
 
     def _next_came(self, at: ReplayOffset) -> int | None:
-        """Return the arrival of the next message in microseconds since 1970, or None."""
         if self._next is None or self._next[0] != at[:6]:
             came, bounds = None, self._bounds(at)._replace(first=at.next)
             for file in self._listed(at):  # ordered by first message; the next message may be in any file that overlaps
@@ -290,7 +273,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._next[1]
 
     def _least(self, at: ReplayOffset, file: File, bounds: Bounds) -> tuple[int, int] | None:
-        """Return the least sequence number of a file's first batch within the bounds, and its time of arrival, or None."""
+        """Return the least sequence number of a file's first batch within the bounds, and its time of arrival."""
         import pyarrow.compute as pc
 
         for batch in self._read(at, [file], bounds):
@@ -319,7 +302,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In a task -----------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition's messages, in a task."""
         # Without partitions Spark makes an empty one of its own.
         rows = self._rows(partition) if isinstance(partition, RecordedPartition) else iter(())
         return as_declared(rows, self._nullable)
@@ -338,26 +320,23 @@ class _Listed(NamedTuple):
     at: float
 
     def has(self, of: ReplayOffset, day: str | None) -> bool:
-        """True if they contain the rows of this offset's set from a day on."""
         return self.set == of[:5] and (self.since is None or (day is not None and self.since <= day))
 
 
 def _least_day(files: Sequence[File], first: int = 0) -> str | None:
-    """Return the first day of arrival in files with rows from a sequence number on; None: unknown, or no rows."""
+    """Return the first day of arrival from a sequence number on; None: unknown, or no rows."""
     days = [file.day for file in files if file.last >= first]
     return None if None in days else min((day for day in days if day is not None), default=None)
 
 
 def _may_have(file: File, bounds: Bounds) -> bool:
-    """True if a file may have sequence numbers within the bounds."""
     return file.last >= bounds.first and (bounds.last is None or max(file.first, bounds.first) <= bounds.last)
 
 
 def cut(files: Sequence[File], first: int, last: int, limit: int) -> int:
     """Return the end of a batch from `first` on with at most `limit` rows, or one sequence number; at most `last` + 1."""
 
-    def rows(end: int) -> int:
-        """Return an upper limit of the rows before `end`."""
+    def rows(end: int) -> int:  # at most, before `end`
         return sum(min(file.rows, max(0, min(end - 1, file.last) - max(first, file.first) + 1)) for file in files)
 
     if rows(last + 1) <= limit:

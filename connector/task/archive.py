@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from ...broker_core.errors import ArchiveUnreachable, DataLoss
 from ...broker_core.messages import assembly
 from ...broker_core.stores.folders import is_local
 from ..access import BrokerAccess
-from .batching import coalesce
+from .batching import converted
 from .partition import RecordedPartition
 
 log = logging.getLogger("penstock")
@@ -33,8 +34,15 @@ REMEMBERED = 64  # tables that this process cannot reach. After that it forgets 
 _unreachable: set[str] = set()
 
 
+def bounds_of(options: Mapping[str, Any]) -> Bounds:
+    """Return the bounds of the options, for any queue."""
+    first, last, since, until, outcome = (
+        options[name] for name in ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp", "outcome")
+    )
+    return Bounds(0, (), first=first or 0, last=last, since=since, until=until, outcome=outcome)
+
+
 def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number: int | None = None) -> Version:
-    """Return the files of a version of the table, by default the newest. Raises PenstockError."""
     try:
         if known.url not in _unreachable:
             listed = version(known, bounds, number)
@@ -49,17 +57,9 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
 
 
 def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
-    """Read one partition of a table. Invalid messages are named on stderr, and lost ones without `fail_on_data_loss`.
-
-    Raises DataLoss, ArchiveUnreachable.
-    """
+    """Without `fail_on_data_loss`, lost messages are named on stderr."""
     with ExitStack() as stack:
-        clients: list[Client] = []
-
-        def client() -> Client:
-            if not clients:
-                clients.append(stack.enter_context(access.at(part.known).client()))
-            return clients[0]
+        client = cache(lambda: stack.enter_context(access.at(part.known).client()))
 
         def read(share: scan.FileShare) -> Iterator[pa.RecordBatch]:
             try:
@@ -69,16 +69,10 @@ def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data
                     raise
                 print(f"penstock: {error}", file=sys.stderr)
 
-        shares = (batch for share in part.shares for batch in read(share))
-        for batch in coalesce(shares):
-            malformed: dict[int, str] = {}
-            yield assembly.converted(part.columns, batch, part.queue, malformed)
-            for sequence, reason in malformed.items():
-                print(f"penstock: message {sequence} of {part.queue!r} is not a valid AMQP message ({reason})", file=sys.stderr)
+        yield from converted(part.columns, (batch for share in part.shares for batch in read(share)), part.queue)
 
 
 def _read(part: RecordedPartition, share: scan.FileShare, client: Any) -> Iterator[pa.RecordBatch]:
-    """Read the stored rows of a share, from the file or from the broker."""
     file, deletions = None, share.deletions
     if part.url not in _unreachable and (deletions is None or deletions.remaining is not None):
         try:

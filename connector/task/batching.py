@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -10,14 +11,12 @@ from ...broker_core.messages import assembly
 from ..workers import freeze_modules
 
 # A smaller record batch costs Spark more in fixed work than in rows. A much larger one only costs memory.
-BATCH_ROWS = 1 << 16
-BATCH_BYTES = 8 << 20
-# A larger block is sent in halves: it must fit the broker's limit and memory.
-MOST_BYTES = 2 * BATCH_BYTES
+BATCH_ROWS, BATCH_BYTES = 1 << 16, 8 << 20
+MOST_BYTES = 2 * BATCH_BYTES  # a larger block is sent in halves: it must fit the broker's limit and memory
 
 
 def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes; rows and order stay the same."""
+    """Join small batches until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes."""
     filled = (batch for batch in batches if batch.num_rows)
     # A batch that is large enough is not copied to join the few rows before it.
     measured = ((b, b.num_rows, size := b.nbytes, True, b.num_rows >= BATCH_ROWS or size >= BATCH_BYTES) for b in filled)
@@ -29,6 +28,15 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def converted(columns: Sequence[str], stored: Iterable[pa.RecordBatch], queue: str) -> Iterator[pa.RecordBatch]:
+    """Convert stored messages into the requested columns. A message that is not valid AMQP is named on stderr and left out."""
+    for batch in coalesce(stored):
+        malformed: dict[int, str] = {}
+        yield assembly.converted(columns, batch, queue, malformed)
+        for sequence, reason in malformed.items():
+            print(f"penstock: message {sequence} of {queue!r} is not a valid AMQP message ({reason})", file=sys.stderr)
 
 
 def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -14,12 +14,9 @@ from typing import NamedTuple
 from ...broker_core.client.flight import Client
 from ..access import BrokerAccess
 
-#: Idle connections of a process. A worker runs one task at a time, perhaps of several queries.
-MOST_IDLE = 4
-#: Seconds after which an idle connection is closed: a firewall may have dropped it silently.
-IDLE_S = 30.0
-#: Seconds after which a connection is replaced, so that certificates and names are resolved again.
-AGE_S = 600.0
+MOST_IDLE = 4  # a worker runs one task at a time, perhaps of several queries
+IDLE_S = 30.0  # after which an idle connection is closed: a firewall may have dropped it silently
+AGE_S = 600.0  # after which a connection is replaced, so that certificates and names are resolved again
 
 
 class _Idle(NamedTuple):
@@ -30,8 +27,7 @@ class _Idle(NamedTuple):
 
 
 class ConnectionPool:
-    """Pool of at most `most` idle connections. Each is lent to one task at a time, and only for an equal `BrokerAccess`: url,
-    user, password, certificates, CA and token.
+    """At most `most` idle connections. Each is lent to one task at a time, and only for an equal `BrokerAccess`.
 
     If this module is shipped by value, every task gets a new pool without idle connections.
     """
@@ -39,7 +35,7 @@ class ConnectionPool:
     def __init__(self, most: int = MOST_IDLE, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._clock = most, clock
         self._lock = threading.Lock()
-        self._idle: list[_Idle] = []  # the longest unused first
+        self._idle: list[_Idle] = []
 
     def __reduce__(self) -> tuple[type[ConnectionPool], tuple[int]]:
         return ConnectionPool, (0,)
@@ -49,7 +45,7 @@ class ConnectionPool:
 
     @contextmanager
     def lent(self, access: BrokerAccess) -> Iterator[Client]:
-        """Lend a connection; it is kept if the task ends without an error.
+        """The connection is kept if the task ends without an error.
 
         The broker may have closed it, which shows only when it is used. So use it for idempotent requests.
         """
@@ -81,7 +77,6 @@ class ConnectionPool:
         _close(gone)
 
     def _outdated(self) -> list[_Idle]:
-        """Take out and return the connections that are too old, or were idle for too long."""
         now = self._clock()
         gone = [idle for idle in self._idle if now - idle.left > IDLE_S or now - idle.made > AGE_S]
         self._idle = [idle for idle in self._idle if idle not in gone]

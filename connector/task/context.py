@@ -7,27 +7,20 @@ from typing import NamedTuple
 
 from pyspark.taskcontext import TaskContext
 
-# Local properties that Spark's MicroBatchExecution sets for its tasks, and for those of `foreachBatch`.
+# Local properties of the tasks of a micro-batch, and of those of its `foreachBatch`.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch of a streaming query."""
+    """The id of a streaming query, and the number of its batch."""
 
     query: str
     number: int
 
 
-def query_id() -> str | None:
-    """Return the id of the task's streaming query, or None."""
-    context = TaskContext.get()
-    return (context.getLocalProperty(QUERY_ID) or None) if context else None
-
-
 def spark_batch() -> MicroBatch | None:
-    """Return the task's micro-batch, or None."""
-    context, query = TaskContext.get(), query_id()
-    batch = context.getLocalProperty(BATCH_ID) if context else None
+    context = TaskContext.get()
+    query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID)) if context else (None, None)
     return MicroBatch(query, int(batch)) if query and batch else None
 
 
@@ -38,6 +31,6 @@ def partition() -> int:
 
 
 def attempt() -> int:
-    """Return a unique number of this attempt of a task: Spark's id of the attempt, outside of a task a random number."""
+    """Return Spark's unique number of this attempt of a task, outside of a task a random number."""
     context = TaskContext.get()
     return secrets.randbits(53) if context is None else int(context.taskAttemptId())

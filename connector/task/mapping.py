@@ -1,11 +1,10 @@
 """Mapped files of the broker's journal, for a task on the broker's host. Each file is proven to be the broker's own.
 
-A path alone proves nothing. In another container, or with a copy of the data directory, the same path may lead to another file
-with other messages. So three things are compared:
+In another container, or with a copy of the data directory, the same path may lead to another file. So three things are compared:
 
 - Both processes run on one kernel (`discovery.this_host`), so device and inode numbers mean the same to both. The broker compares
   this, and returns the paths of its files to no other process.
-- The opened file, not the path, has the device and inode of the broker's file: it is the same file.
+- The opened file, not the path, has the device and inode of the broker's file.
 - The broker has verified the checksums of the named payloads in that file (`journal/payloads.py`).
 
 If the proof fails, the messages are read over Flight.
@@ -48,12 +47,10 @@ class Location(NamedTuple):
     deliveryCount: int
     # Rows of the record: 32-bit numbers, little-endian. None: consecutive rows from `row` on.
     taken: bytes | None
-    # Of the file.
     device: int
     inode: int
 
     def numbers(self) -> pa.Array:
-        """Return the row numbers in the record, as int32. Only if `taken` is set."""
         return pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(self.taken or b"")])
 
     @property
@@ -72,17 +69,13 @@ def may_be_mapped(broker: str) -> bool:
 def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None, broker: str) -> dict[str, pa.Buffer] | None:
     """Map the files of the locations, by path, in addition to `known` files.
 
-    None if a file cannot be mapped or is not the broker's; this is logged once. A mapped file stays readable when it is unlinked.
+    None if a file cannot be mapped or is not the broker's. A mapped file stays readable when it is unlinked.
     """
     files = dict(known or {})
     wanted: dict[str, tuple[int, int, int]] = {}
     for location in locations:
-        end = location.offset + location.length
-        wanted[location.file] = (
-            location.device,
-            location.inode,
-            max(end, wanted[location.file][2] if location.file in wanted else 0),
-        )
+        before = wanted[location.file][2] if location.file in wanted else 0
+        wanted[location.file] = location.device, location.inode, max(before, location.offset + location.length)
     for path, (device, inode, end) in wanted.items():
         if path in files and files[path].size >= end:
             continue
@@ -112,21 +105,19 @@ def _remember(broker: str, error: Exception) -> None:
     _unreachable.add(broker)
     log.warning(
         "a file of broker %s cannot be read in place by this process, so its messages come over Flight from now on: %s",
-        broker,
-        error,
-    )
+        broker, error,
+    )  # fmt: skip
 
 
 # --- From locations to messages -----------------------------------------------------------------------------------------------
 
 
 def has_locations(batch: pa.RecordBatch) -> bool:
-    """True for a batch of locations, False for a batch of messages, which the broker sends if they are too scattered."""
+    """False for a batch of messages, which the broker sends if they are too scattered."""
     return tuple(batch.schema.names[:1]) == Location._fields[:1]
 
 
 def locations_of(batch: pa.RecordBatch) -> list[Location]:
-    """Read an answer of the broker as locations."""
     return [Location(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
@@ -154,23 +145,11 @@ def assembled(
 def _assemble(
     locations: list[Location], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str, malformed: dict[int, str]
 ) -> tuple[pa.RecordBatch, int | pa.Array]:
-    """Return the messages, and their sequence numbers."""
-    payloads = [_payload(location, files) for location in locations]
-    if len(locations) == 1:
-        location = locations[0]
-        sequence = location.sequence if location.taken is None else _sequences(locations, pa.nulls(0))
-        messages = assembly.assemble(
-            columns,
-            payloads[0],
-            {"queue": queue, "sequenceNumber": sequence, "enqueuedTime": location.time, "deliveryCount": location.deliveryCount},
-            malformed=malformed,
-        )
-        return messages, sequence
     owners = _owners(locations)
     sequence = _sequences(locations, owners)
     messages = assembly.assemble(
         columns,
-        assembly.joined(payloads),
+        assembly.joined([_payload(location, files) for location in locations]),
         {
             "queue": queue,
             "sequenceNumber": sequence,
@@ -191,9 +170,11 @@ def _payload(location: Location, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
 
 
 def _owners(locations: list[Location]) -> pa.Array:
-    """Return for each row the index of its location."""
+    """Return for each row the index of its location. One location needs none."""
     import pyarrow.compute as pc
 
+    if len(locations) == 1:
+        return pa.nulls(0)
     ends = pa.array([0, *accumulate(p.rows for p in locations)], pa.int32())
     return pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(ends[-1].as_py())))
 
@@ -209,7 +190,7 @@ def _sequences(locations: list[Location], owners: pa.Array) -> int | pa.Array:
     if any(location.taken is not None for location in locations):
         return pa.concat_arrays([_apart(location) for location in locations])
     before = accumulate((p.rows for p in locations), initial=0)
-    bases = _each([p.sequence - rows for p, rows in zip(locations, before, strict=False)], owners)  # the last one is the total
+    bases = _each([p.sequence - rows for p, rows in zip(locations, before, strict=False)], owners)
     return bases if isinstance(bases, int) else pc.add(bases, assembly.rising(0, len(owners)))
 
 

@@ -16,13 +16,13 @@ from .context import spark_batch
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LeasePartition(InputPartition):
-    """Partition of a leased batch: sequence numbers `first` to `last`, both included, and other values that a task needs.
+    """Sequence numbers `first` to `last`, both included, of a leased batch, and other values that a task needs.
 
     For a queue with message groups, only the messages whose groups fall into `bucket` of `buckets`.
     """
 
     url: str = ""  # of the broker; empty: the option's
-    known: Endpoint | None  # that the planner has discovered
+    known: Endpoint | None
     broker: str
     queue: str
     lease: str
@@ -39,7 +39,7 @@ class LeasePartition(InputPartition):
         return f"LeasePartition(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last}{groups})"
 
     def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
-        """Return the request for this partition's messages, with the micro-batch that reads them."""
+        """Return the request for these messages, with the micro-batch that reads them."""
         names = ("lease", "run", "epoch", "batch", "first", "last", "bucket", "buckets")
         fields = {name: getattr(self, name) for name in names}
         query, number = spark_batch() or (None, None)
@@ -47,13 +47,13 @@ class LeasePartition(InputPartition):
         return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
 
 
+@dataclass(eq=False, repr=False)
 class BrowsePartition(InputPartition):
     """Partition of a batch read: the fields of the ticket `op=browse`."""
 
-    def __init__(self, known: Endpoint | None, ticket: dict[str, Any], broker_url: str = "") -> None:
-        self.known = known
-        self.ticket = ticket
-        self.broker_url = broker_url  # empty: the option's
+    known: Endpoint | None
+    ticket: dict[str, Any]
+    broker_url: str = ""  # empty: the option's
 
     def __repr__(self) -> str:
         return f"BrowsePartition({self.ticket})"
@@ -61,7 +61,7 @@ class BrowsePartition(InputPartition):
 
 @dataclass(eq=False)
 class RecordedPartition(InputPartition):
-    """One task of a read of the archive's table: its files, or shares of them, and the rows to read of them."""
+    """Files of the archive's table, or shares of them, and the rows to read of them."""
 
     known: Endpoint | None
     queue: str

@@ -1,13 +1,11 @@
 """Reading in a task: the record batches of one partition, from the broker or, on its own host, from its segment files.
 
-On the broker's host the server does not copy messages. The executor asks for their locations (`op=map`, which also checks the
-epoch and journals the read), maps the files and assembles the columns itself (`mapping.py`). If this is impossible or too slow,
-the broker sends the messages.
+On the broker's host the executor asks for the locations of the messages (`op=map`, which also checks the epoch and journals the
+read), maps the files and assembles the columns itself. If this is impossible or too slow, the broker sends the messages.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -21,19 +19,17 @@ from ...broker_core.messages import assembly
 from ...broker_core.messages.columns import NOT_MAPPED
 from ..access import BrokerAccess
 from ..backoff import RECONNECT_S, Patience
-from .batching import coalesce
+from .batching import coalesce, converted
 from .connections import CONNECTIONS
 from .mapping import assembled, has_locations, locations_of, map_files, may_be_mapped
 from .partition import BrowsePartition, LeasePartition
 
-# Messages that one request sets aside, with their reasons: a request may have one MiB.
-MOST_SET_ASIDE = 2000
+MOST_SET_ASIDE = 2000  # messages and their reasons in one request, which may have one MiB
 
 
 def read_leased(
     part: LeasePartition, access: BrokerAccess, columns: Sequence[str], fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`."""
     with CONNECTIONS.lent(access.at(part.known)) as client:
         try:
             yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
@@ -57,7 +53,7 @@ def set_aside(client: Client, part: LeasePartition, malformed: Mapping[int, str]
 
 
 def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the stream. Open it again if the broker is away before its first batch; later Spark repeats the task."""
+    """Open the stream again if the broker is away before its first batch; later Spark repeats the task."""
     patience = Patience(RECONNECT_S)
     while True:
         batches = stream()
@@ -99,22 +95,15 @@ def _messages(client: Client, part: LeasePartition, columns: Sequence[str], fail
 
 
 def read_browsed(look: BrowsePartition, access: BrokerAccess) -> Iterator[pa.RecordBatch]:
-    """Read one partition of a batch read. A message that is not valid AMQP is named on stderr and left out."""
     with access.at(look.known).client() as client:
         columns = look.ticket["columns"]
         ticket = {**look.ticket, "columns": assembly.needed(columns), "stored": True}
-        queue = look.ticket["queue"]
-        for batch in coalesce(client.get(**ticket)):
-            malformed: dict[int, str] = {}
-            yield assembly.converted(columns, batch, queue, malformed)
-            for sequence, reason in malformed.items():
-                print(f"penstock: message {sequence} of {queue!r} is not a valid AMQP message ({reason})", file=sys.stderr)
+        yield from converted(columns, client.get(**ticket), look.ticket["queue"])
 
 
 def _delivered(
     client: Client, part: LeasePartition, batches: Iterable[pa.RecordBatch], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Convert stored messages into the requested columns: executors have more processors than the broker."""
     for batch in coalesce(batches):
         malformed: dict[int, str] = {}
         messages = assembly.converted(columns, batch, part.queue, malformed)

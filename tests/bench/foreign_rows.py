@@ -14,7 +14,7 @@ from spark_rows import _run, session
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.client.amqp import connect
-from penstock.connector.foreign.links import MOST_CREDIT
+from penstock.connector.foreign.intake import MOST_CREDIT
 from tests.artemis import VERSION, artemis
 
 BODY = bytes(1024)

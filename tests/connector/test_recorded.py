@@ -43,7 +43,7 @@ from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.model import retention
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.service import block_reads
-from penstock.connector.batch.pushdown import PushdownBatchReader
+from penstock.connector.batch.reader import PushdownBatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.task import archive

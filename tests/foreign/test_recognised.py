@@ -17,7 +17,7 @@ from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.messages.encoding import foreign_messages, reference
-from penstock.connector.foreign import batches, consumer, links
+from penstock.connector.foreign import batches, consumer, intake
 from penstock.connector.foreign.recognition import copies, keys_of
 from penstock.connector.foreign.window import Window
 
@@ -132,7 +132,7 @@ def test_a_run_that_takes_what_there_is_goes_on_behind_what_came_before(queue: Q
     first.stop()
     monkeypatch.setattr(consumer, "EMPTY_S", 0.0)
     monkeypatch.setattr(consumer, "ENDING_QUIET_S", 0.0)
-    monkeypatch.setattr(links, "FIRST_CREDIT", 10)
+    monkeypatch.setattr(intake, "FIRST_CREDIT", 10)
     queue.send(0, 510)
     assert drained(queue.reader(), end)[0] == list(range(500, 510))
 
