@@ -245,6 +245,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("minPartitions", (STREAM, REPLAY, READ), _COUNT, _whole(1), 1),
     Option("maxMessagesPerPartition", (STREAM, REPLAY, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
     Option("pace", (REPLAY,), "0 (as fast as it goes), or how many times as fast as it came, such as 1 or 0.5", _pace, 0),
+    # Looking.
     Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),
     Option("startingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
     Option("endingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),

@@ -276,7 +276,7 @@ def _plan(member: Member, before: BrokersOffset, until: BrokersOffset) -> Future
 def _patiently(
     member: Member, answer: Future[Sequence[InputPartition]], before: BrokersOffset, until: BrokersOffset
 ) -> Sequence[InputPartition]:
-    """If the broker is away, ask again for a while: a batch that has begun needs it."""
+    """Ask again for a while if the broker is away: a batch that has begun needs it."""
     patience = Patience(RECONNECT_S)
     while True:
         try:

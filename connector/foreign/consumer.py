@@ -170,7 +170,7 @@ class ForeignConsumer:
         self._spool.settle(batch)
 
     def _begin(self, seconds: float) -> None:
-        """If the broker is away or refuses, try again for some seconds."""
+        """Try again for some seconds if the broker is away or refuses."""
         patience = Patience(seconds)
         self._beginning = True
         while self._beginning:

@@ -316,7 +316,7 @@ class Intake:
             self._useful = True
 
     def _drain(self, done: threading.Event, *, waited: bool) -> None:
-        """If the planner has waited for it, a missing answer counts as one."""
+        """Count a missing answer as one if the planner has waited for it."""
         if self.silent_s is None:
             before = sum(self.received)
             answered = self._drain_links()

@@ -47,7 +47,7 @@ def spans_of(names: Iterable[str]) -> set[Span]:
 
 
 def outermost(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
-    """Return the spans in order, and separately those that lie within others."""
+    """Return the spans in order, and separately the spans that lie within others."""
     outer: list[Span] = []
     within: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.first, -span.last)):

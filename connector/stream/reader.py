@@ -39,7 +39,7 @@ _NO_LIMIT = 2**63 - 1
 
 @reports_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """It connects at its first call, since it is constructed in planning workers too, and pickled into tasks."""
+    """Reader that connects at its first call, since it is constructed in planning workers too, and pickled into tasks."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(STREAM)

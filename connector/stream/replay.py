@@ -9,8 +9,8 @@ With an ending option there is one set. Otherwise later recordings are the next 
 next run with the checkpoint. So a message that is settled and not recorded yet comes later, once.
 
 The planner keeps the pace: a multiple of the speed of arrival, starting with the first message that this process plans. That
-message is a batch of its own, and the pace counts from its end: Spark takes seconds for the first batch of a query, and the
-following messages would all be due by then.
+message is a batch of its own, and the pace counts from the end of the batch. Spark takes seconds for the first batch of a query,
+and the following messages would all be due by then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WAIT_S = 1.0  # a query that waits for its pace returns an empty batch after thi
 
 @reports_errors
 class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """It connects at its first call."""
+    """Reader that connects at its first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(REPLAY)
