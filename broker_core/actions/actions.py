@@ -38,7 +38,6 @@ class Actions:
         self._permissions = permissions
 
     def carry_out(self, caller: Caller, name: str, body: bytes) -> bytes:
-        """Return the reply to one action, both in JSON. Raises PenstockError."""
         action = ACTIONS.get(name)
         if action is None:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")

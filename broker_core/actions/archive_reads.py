@@ -77,16 +77,13 @@ class ArchiveReads:
 
     # Actions
     def plan(self, request: PlanBrowse) -> dict[str, Any]:
-        """`archive.plan`: `browse.plan` for the messages outside of the table, and the table.
-
-        A message that is recorded between the two steps is not read twice: its recording is one that the table has."""
+        """A message that is recorded between the two steps is not read twice: its recording is one that the table has."""
         packed = may_be_beyond(browse_plans.archived(request), ALL_PASSES)
         parts = browse_plans.plan(self._service, request, beyond(browse_plans.selection(request), ALL_PASSES), packed)
         table = self._service.table(request.queue)
         return {"parts": parts, "table": None if table is None else table.to_fields()}
 
     def files(self, request: ArchiveFiles) -> dict[str, Any]:
-        """`archive.files`: files of a version that may have matching messages."""
         table = self._service.table(request.queue)
         if table is None:
             return {"version": None, "files": [], "outdated": False}
@@ -102,7 +99,6 @@ class ArchiveReads:
 
     # Tickets
     def share(self, request: ArchiveTicket) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the part of a file that the ticket `archive` names."""
         table = self._table(request.queue)
         if not scan.is_below(request.path) or not 0 <= request.part < request.parts:
             raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' do not name a part of a table's file")
@@ -116,7 +112,6 @@ class ArchiveReads:
         return self._converted(batches, request.columns, request.queue, request.stored)
 
     def _deletions(self, table: Table, request: ArchiveTicket) -> scan.Deletions | None:
-        """Return the deletion vector of a ticket's file in a version of the table; None without a version."""
         if request.version is None:
             return None
         listed = files.version(table, Bounds.of_fields(table.queue_id, request.to_json()), request.version).files
@@ -146,7 +141,7 @@ class ArchiveReads:
         missing: MissingRows | None = None,
         presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a browse that were recorded after `after`: all rows, or the `missing` ones."""
+        """Return the rows that were recorded after `after`: all rows, or the `missing` ones."""
         bounds = Bounds(table.queue_id, table.lineages, after, request.first, request.last, request.since, request.until)
         batches = self._scan(
             table, bounds._replace(outcome=request.outcome), request.columns, request.selector, missing, presence
@@ -156,8 +151,8 @@ class ArchiveReads:
     def of_batch(
         self, queue: str, missing: MissingRows, request: BatchPart, token: bytes, stored: bool, aside: SetAside
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a lease's settled batch that the journal no longer has, by their last settlement. Raises DataLoss
-        if one is not in the table either; with `failOnDataLoss=false` the others are yielded."""
+        """Yield the messages of a settled batch that the journal no longer has, by their last settlement. Raises DataLoss if
+        one is not in the table either; with `failOnDataLoss=false` the others are yielded."""
         table = self._service.table(queue)
         wanted = missing.sequences()
         passes = np.zeros(len(wanted), np.int64)  # last recording of each; 0: not in the table
@@ -216,7 +211,7 @@ class ArchiveReads:
         token: bytes = b"",
         aside: SetAside | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows of a table as batches with the columns of a ticket; regularly an empty one while no rows match."""
+        """While no rows match, regularly yield an empty batch."""
         schema = arrow_schema(columns, stored=stored)
         last_yield = time.monotonic()
         for batch in batches:

@@ -25,10 +25,8 @@ def plan(
     select: Callable[[Block], Any] | None = None,
     packed: Callable[[PackedBlock], int] | None = None,
 ) -> list[list[int]]:
-    """Return ranges with about the same number of messages, which together hold every message of the browse.
-
-    `select` replaces the selection of the browse, and `packed` the count of a packed block.
-    """
+    """Return ranges with about the same number of messages. `select` replaces the selection of the browse, and `packed` the
+    count of a packed block."""
     may = archived(request)
     counts = packed or (lambda entry: BLOCK_ROWS if may(entry) else 0)
     blocks = service.count_blocks(request.queue, select or selection(request), counts, request.first, request.last)
@@ -79,7 +77,6 @@ def archived(request: BrowseRange) -> Callable[[PackedBlock], bool]:
 
 
 def selection(request: BrowseRange) -> Callable[[Block], Any]:
-    """Return the selection of a browse: by state, outcome, sequence number and time of arrival."""
     names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED)}
     wanted = np.zeros(len(State), bool)
     for name in request.states:

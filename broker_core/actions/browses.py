@@ -42,7 +42,7 @@ class Browses:
         self._service.damage.note(errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error))
 
     def noting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and report damaged messages in the log and in `queue.stat`."""
+        """Report damaged messages in the log and in `queue.stat`."""
         try:
             yield from batches
         except errors.DamagedMessages as error:
@@ -58,8 +58,8 @@ class Browses:
         stored: bool,
         aside: Callable[[Mapping[int, str]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the slices as record batches. During a long search without matches it regularly yields an empty batch: the
-        reader can then distinguish a search from a broken network."""
+        """During a long search without matches, regularly yield an empty batch: the reader can then distinguish a search
+        from a broken network."""
         schema = arrow_schema(columns, stored=stored)
         for number, portion in enumerate(_portions(iter(slices))):
             if number:
@@ -68,12 +68,12 @@ class Browses:
             yield from self.noting(batches)
 
     def last(self, queue: str) -> int:
-        """Return the sequence number of the newest message, -1 without one. Raises NotFound."""
+        """Return -1 for a queue without messages."""
         return need_queue(self._service.state, queue).next_sequence - 1
 
     def browse(self, request: BrowseTicket, presence: Presence | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a ticket `browse`; empty batches while no message matches. Raises PenstockError, now or while it
-        is read. `presence` collects the lookalikes of the selector that the messages have."""
+        """Raises PenstockError, now or while it is read. `presence` collects the lookalikes of the selector that the
+        messages have."""
         select, may = selection(request), archived(request)
         table = self._service.table(request.queue) if "archived" in request.states else None
         if table is None and request.recorded_after is None:
@@ -104,8 +104,7 @@ class Browses:
     def dead_letters(
         self, queue: str, selector: Selector, last: int, presence: Presence | None = None
     ) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield, block by block, the sequence numbers up to `last` of matching dead letters: also of dead letters that stayed in
-        their own queue. Raises NotFound. `presence`: see `browse`."""
+        """Yield the sequence numbers of matching dead letters by block: also of dead letters that stayed in their own queue."""
         for part in self._service.browse(queue, _dead, 0, last, lambda entry: False):
             damaged = partial(self._note, queue, part)
             is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
@@ -120,7 +119,6 @@ class Browses:
         presence: Presence | None = None,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield slices of the rows in the journal that `select` picks."""
         if request.selector is None:
             return self._service.browse(request.queue, select, request.first, request.last, may, missing)
         return self._matching(request, select, parse(request.selector), may, presence, missing)
@@ -134,7 +132,7 @@ class Browses:
         presence: Presence | None,
         missing: MissingRows | None,
     ) -> Iterator[BlockSlice]:
-        """Yield block by block the selected rows that match, if they are still selected after the evaluation."""
+        """Yield the selected rows that match, if they are still selected after the evaluation."""
         for part in self._service.browse(request.queue, select, request.first, request.last, may, missing):
             damaged = partial(self._note, request.queue, part)
             is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)

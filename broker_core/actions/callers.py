@@ -21,16 +21,11 @@ class Asking(Protocol):
     """A call whose user is not known yet."""
 
     @property
-    def authorization(self) -> str | None:
-        """The header `authorization`."""
-
+    def authorization(self) -> str | None: ...
     @property
-    def peer(self) -> str:
-        """Address of the caller."""
-
+    def peer(self) -> str: ...
     @property
-    def gone(self) -> bool:
-        """True if the client has given up the call, or is gone."""
+    def gone(self) -> bool: ...
 
 
 class Caller:
@@ -45,35 +40,29 @@ class Caller:
 
     @property
     def gone(self) -> bool:
-        """True if the client no longer waits for the reply."""
         return self._call is not None and self._call.gone
 
     def own(self, name: str) -> str:
-        """Return the engine's name of this user's lease, stage or write (see `namespaces`)."""
         return f"{self.user}{SEPARATOR}{name}"
 
     def may(self, right: Right, queue: str) -> bool:
-        """Return True if the caller has the right on the queue."""
         return self._access is None or self._access.may(self.user, right, queue)
 
     def may_everywhere(self, right: Right) -> bool:
-        """Return True if the caller has the right on every present and future queue."""
         return self._access is None or self._access.may(self.user, right, None)
 
     def sees(self, queue: str) -> bool:
-        """Return True if the caller may see the queue and its counts: with any right on it."""
+        """True with any right on the queue."""
         return self._access is None or self._access.may_any(self.user, queue)
 
     def sees_everything(self) -> bool:
-        """Return True if the caller may see every present and future queue."""
         return self._access is None or any(self._access.may(self.user, right, None) for right in Right)
 
     def may_somewhere(self, right: Right) -> bool:
-        """Return True if the caller has the right on any queue or pattern."""
         return self._access is None or self._access.may_somewhere(self.user, right)
 
     def refuse(self, action: str, right: Right | None = None) -> errors.PenstockError:
-        """Log a refusal, and return its error, which names the right. A client without a user name is asked to log in."""
+        """Log a refusal, and return its error. A client without a user name is asked to log in."""
         log.warning("%s at %s may not %s", self.user, self.peer, action, extra={"user": self.user, "peer": self.peer})
         if self.user == ANONYMOUS:
             return errors.Unauthenticated(f"a client without a user name may not {action}: give user and password, or a token")
@@ -98,7 +87,7 @@ class Callers:
         self._encrypted, self._turned_on_by = encrypted, turned_on_by
 
     def of(self, call: Asking) -> Caller:
-        """Return the caller. Raises Unauthenticated; the text does not reveal whether user or password is wrong."""
+        """Raises Unauthenticated; the text does not reveal whether user or password is wrong."""
         access = self._access
         if access is None:
             return Caller(None, ANONYMOUS, "", call)

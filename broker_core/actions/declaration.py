@@ -41,7 +41,6 @@ class ActionCall(NamedTuple):
 
     @property
     def service(self) -> BrokerService:
-        """The broker itself."""
         return self.broker.service
 
 
@@ -63,7 +62,7 @@ def action(
     needs: Callable[[Need, Any, NeedContext], list[Need]] | None = None,
     reads: bool = False,
 ) -> Callable[[Callable[[ActionCall, Q], Reply]], Declaration]:
-    """Declare the decorated handler as an action: its docstring is the summary, its `request` the type of the request."""
+    """Declare the decorated handler: its docstring is the summary, its `request` the type of the request."""
 
     def declare(handler: Callable[[ActionCall, Q], Reply]) -> Declaration:
         request = get_type_hints(handler)["request"]
@@ -73,6 +72,5 @@ def action(
 
 
 def actions_of(*modules: ModuleType) -> dict[str, Declaration]:
-    """Return the actions that modules declare, by name."""
     declared = [value for module in modules for value in vars(module).values() if isinstance(value, Declaration)]
     return {action.operation.name: action for action in declared}

@@ -28,7 +28,6 @@ class Request:
     """The fields of a request."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields by their JSON names."""
         return {name: getattr(self, spec.attribute) for name, spec in specs_of(type(self)).items()}
 
 
@@ -54,7 +53,6 @@ class FieldSpec(NamedTuple):
     least: int | None
 
     def check(self, request: str, name: str, value: Any) -> Any:
-        """Return the value of a field. Raises InvalidRequest."""
         if type(value) not in self.types or (isinstance(value, int) and not -(2**63) <= value < 2**63):
             names = " or ".join(allowed.__name__ for allowed in self.types)
             raise errors.InvalidRequest(f"{request}: field {name!r} must be {names}, not {_excerpt(value)}")
@@ -80,7 +78,6 @@ _specs: dict[type[Request], Mapping[str, FieldSpec]] = {}
 
 
 def specs_of(kind: type[Request]) -> Mapping[str, FieldSpec]:
-    """Return the declared fields by their JSON names."""
     if kind not in _specs:
         _specs[kind] = _read_specs(kind)
     return _specs[kind]
@@ -109,13 +106,12 @@ def _read_specs(kind: type[Request]) -> dict[str, FieldSpec]:
 
 
 def parse(name: str, data: bytes, kind: type[R]) -> R:
-    """Parse the JSON of a request. `name` is the request's in errors. Raises InvalidRequest."""
+    """`name` is the request's in errors. Raises InvalidRequest."""
     with _one_large_at_a_time(data):
         return parse_fields(name, _object(name, data), kind)
 
 
 def parse_fields(request: str, values: dict[str, Any], kind: type[R]) -> R:
-    """Check values by their JSON names. Raises InvalidRequest."""
     specs = specs_of(kind)
     for name in values:
         if name not in specs:
@@ -129,8 +125,7 @@ def parse_fields(request: str, values: dict[str, Any], kind: type[R]) -> R:
 
 
 def from_query(request: str, pairs: list[list[str]], kind: type[Request]) -> bytes:
-    """Return the JSON of a request whose fields are the query of a URL: names and values. A list is several pairs with one name,
-    an object is JSON. Raises InvalidRequest."""
+    """Return the query of a URL as the JSON of a request. A list is several pairs with one name, an object is JSON."""
     specs, values = specs_of(kind), dict[str, Any]()
     for name, text in pairs:
         allowed = specs[name].types if name in specs else (str,)
@@ -144,7 +139,6 @@ def from_query(request: str, pairs: list[list[str]], kind: type[Request]) -> byt
 
 
 def parse_op(data: bytes, kinds: Mapping[str, type[Request]]) -> Request:
-    """Parse a request whose field `op` names its kind. Raises InvalidRequest."""
     with _one_large_at_a_time(data):
         op = _object("request", data).get("op")
     if not isinstance(op, str) or op not in kinds:
@@ -153,7 +147,6 @@ def parse_op(data: bytes, kinds: Mapping[str, type[Request]]) -> Request:
 
 
 def _query_value(text: str) -> Any:
-    """Read JSON if the text is JSON, otherwise the text itself."""
     try:
         return strict_json.loads(text)
     except ValueError:

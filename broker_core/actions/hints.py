@@ -9,10 +9,9 @@ from ..selectors import Presence
 
 
 def compared_hints(presence: Presence | None) -> list[str]:
-    """Return the hints of a comparison that is over; none if it had no messages to compare."""
+    """Return the hints of a finished comparison; none if it had no messages to compare."""
     return presence.hints() if presence is not None and presence.compared else []
 
 
 def with_hints(answer: dict[str, Any], hints: Sequence[str]) -> dict[str, Any]:
-    """Return the answer with its `hints`, if there are any."""
     return {**answer, "hints": list(hints)} if hints else answer

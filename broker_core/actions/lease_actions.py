@@ -276,7 +276,6 @@ def _enter(request: _Advance | _Plan | _Settle, signs: tuple[tuple[int, str | No
 
 
 def _lease_timeout(request: _Advance) -> int | None:
-    """The timeout in microseconds."""
     timeout = request.lease_timeout
     if timeout is not None and not 0 < timeout <= MAX_LEASE_TIMEOUT_S:  # NaN fails too
         raise errors.InvalidRequest(f"field 'leaseTimeout' must be seconds above 0, at most {MAX_LEASE_TIMEOUT_S}, not {timeout}")

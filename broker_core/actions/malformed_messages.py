@@ -19,7 +19,6 @@ REASON = 200  # characters of each reason
 
 
 def by_reason(malformed: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return the sequence numbers by reason."""
     sequences: dict[str, list[int]] = {}
     for sequence, reason in malformed.items():
         sequences.setdefault(reason, []).append(sequence)

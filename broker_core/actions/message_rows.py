@@ -47,7 +47,7 @@ class Peek(OfQueue):
 
 
 def messages(browses: Browses, request: Peek) -> dict[str, Any]:
-    """`queue.messages`: the first messages from a sequence number; `next` is the place to continue, None at the end."""
+    """`next` in the reply is the place to continue, None at the end."""
     wanted = request.count
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
@@ -88,12 +88,9 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
 def _in_order(
     browses: Browses, look: BrowseTicket, most: int, until: float, presence: Presence | None
 ) -> Iterator[Iterable[Row]]:
-    """Yield messages in the order of their sequence numbers, at least the first `most` numbers; none after `until`, a time of
-    the monotonic clock.
-
-    The archive's files overlap, and the journal's messages come after them. So recorded messages are read in windows of sequence
-    numbers of growing width. Only their shown form is kept: a message may have many megabytes.
-    """
+    """Yield messages by sequence number, at least the first `most` numbers; none after `until`. The archive's files overlap,
+    and the journal's messages come after them. So recorded messages are read in windows of sequence numbers of growing
+    width. Only their shown form is kept: a message may have many megabytes."""
     if "archived" not in look.states:
         for batch in browses.browse(look, presence):
             yield _rows(batch, range(batch.num_rows))
@@ -121,7 +118,6 @@ def _lowest(rows: list[Row], batch: pa.RecordBatch, most: int) -> list[Row]:
 
 
 def _rows(batch: pa.RecordBatch, indices: Iterable[int]) -> Iterator[Row]:
-    """Yield rows in their shown form."""
     for index in indices:
         (row,) = batch.slice(index, 1).to_pylist()
         yield _row(row)

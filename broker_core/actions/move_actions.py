@@ -87,7 +87,7 @@ def _redrive(call: ActionCall, request: _Redrive) -> Reply:
 
 
 def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
-    """Redrive the matches, a part at a time. A message that is no longer a dead letter when its part is sent stays."""
+    """A message that is no longer a dead letter when its part is sent stays."""
     queue, presence = request.queue, presence_of(selector)
     pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
     wanted = None if pairs is None else Intervals((first, last + 1) for first, last in pairs)
@@ -132,13 +132,11 @@ class OfRange(NamedTuple):
 
 
 def next_sequence(service: BrokerService, queue: str) -> int:
-    """Return the sequence number of the next message that arrives."""
     end: int = service.submit(c.Stat(queue))[0]["nextSequence"]
     return end
 
 
 def _in_parts(service: BrokerService, wanted: OfRange, command: _Command) -> MoveTotal:
-    """Carry out as many commands as it takes. A full target ends it."""
     last = next_sequence(service, wanted.queue) - 1
     if wanted.last is not None:
         last = min(last, wanted.last)

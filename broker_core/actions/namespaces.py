@@ -70,13 +70,13 @@ def _lease_of_run(state: BrokerState, name: str, run: str | None, is_fresh: bool
 
 
 def with_names(caller: Caller, leases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add to rows of `lease.list` the name by which this caller's requests find each."""
+    """Add the name by which this caller's requests find each lease."""
     prefix = caller.own("") if caller.enforced else ""
     return [{**row, "name": row["lease"].removeprefix(prefix)} for row in leases]
 
 
 def _lease(state: BrokerState, caller: Caller, right: Right, name: str, run: str | None, queue: str | None) -> str:
-    """The engine's name of the lease that is meant; the caller's own name if there is no such lease."""
+    """Return the engine's name of the lease that is meant; the caller's own name if there is no such lease."""
     own_name = caller.own(name)
     own = state.leases.get(own_name)
     if own is not None and run in (None, own.run):

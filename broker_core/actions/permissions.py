@@ -70,7 +70,6 @@ Check = Callable[[], None]
 
 
 def admin(verb: str) -> Need:
-    """Make the need of `admin` on the queues and exchanges that the request names."""
     return Need(Right.ADMIN, "queue", verb)
 
 
@@ -84,23 +83,20 @@ def browse_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
 
 
 def move_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    """Add a receive from the queue and a send to the target."""
     return [need, _FROM, _INTO]
 
 
 def redrive_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    """Add a send to the origins. With a selector add a browse: the matches reveal the content of messages."""
+    """The matches of a selector reveal the content of messages, so they need a browse."""
     origins = [_ORIGINS] if _origins(scope.state, request.queue) else []
     return [need, *origins, *([BROWSE] if request.selector is not None else [])]
 
 
 def option_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    """Add a send to the queues and exchanges that the options name."""
     return [need, _OPTIONS] if _nodes_in_options(request) else [need]
 
 
 def bind_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    """Add a send to the queue."""
     return [need, _BOUND]
 
 
@@ -119,13 +115,11 @@ def stage_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
 
 
 def settle_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    """Add the need of a stage put if the stage has messages."""
     has_messages = any(stage.parts for stage in _stages(scope.state, request))
     return [*stage_put_needs(need, request, scope), *([STAGE] if has_messages else [])]
 
 
 def discard_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    """Return `admin` for a write of another user."""
     caller, write = scope.caller, request.write
     if caller.enforced and write is not None and not write.startswith(caller.own("")):
         return [_OTHERS]
@@ -190,13 +184,11 @@ def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], s
 
 
 def _origins(state: BrokerState, name: str) -> list[str]:
-    """The queues that a redrive may send messages to."""
     queue = state.queues.get(name)
     return [] if queue is None else [origin for origin in list(queue.origins) if origin in state.queues]
 
 
 def _stages(state: BrokerState, request: Any) -> list[StageParts]:
-    """Return the named stages that exist."""
     if hasattr(request, "stage"):
         names = [stage_of(request)]
     else:
@@ -224,7 +216,6 @@ def queues_of(state: BrokerState, stages: Iterable[StageParts]) -> list[str]:
 
 
 def _nodes_in_options(request: Any) -> list[str]:
-    """The queues and exchanges that the options of a declaration name."""
     values = request.options or {}
     return [str(values[name]) for name in NODE_OPTIONS if values.get(name) is not None]
 
@@ -240,5 +231,4 @@ def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
 
 
 def visible(caller: Caller, rows: Iterable[Any]) -> list[Any]:
-    """Return the rows whose queues and exchanges the caller may see."""
     return [row for row in rows if all(map(caller.sees, row.get("queues") or [row.get("queue") or row.get("exchange", "")]))]

@@ -267,7 +267,6 @@ PUTS = {
 
 
 def spark_batch(request: Any) -> SparkBatch | None:
-    """Return the Spark batch that a request is made for. Raises InvalidRequest."""
     query, number = request.query, request.query_batch
     if (query is None) != (number is None):
         raise errors.InvalidRequest("fields 'query' and 'queryBatch' must both be there, or none of them")
@@ -275,6 +274,5 @@ def spark_batch(request: Any) -> SparkBatch | None:
 
 
 def parse_stream_request(data: bytes, operations: Mapping[str, Operation]) -> tuple[Operation, Any]:
-    """Return the operation that `data` names, and its request. Raises InvalidRequest."""
     request: Any = parse_op(data, {name: operation.request for name, operation in operations.items()})
     return operations[request.op], request

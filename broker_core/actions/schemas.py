@@ -16,32 +16,27 @@ ANY: Schema = {}
 
 
 def object_of(optional: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """Return the schema of an object. All properties are required except the `optional` ones."""
+    """All properties are required except the `optional` ones."""
     return {"type": "object", "required": [name for name in properties if name not in optional], "properties": properties}
 
 
 def nullable(schema: Schema) -> Schema:
-    """Allow null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def list_of(items: Schema) -> Schema:
-    """Return the schema of a list."""
     return {"type": "array", "items": items}
 
 
 def map_of(values: Schema) -> Schema:
-    """Return the schema of an object with any property names."""
     return {"type": "object", "additionalProperties": values}
 
 
 def one_of(*values: str) -> Schema:
-    """Return the schema of an enumeration."""
     return {"type": "string", "enum": list(values)}
 
 
 def component(name: str) -> Schema:
-    """Refer to one of COMPONENTS."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 

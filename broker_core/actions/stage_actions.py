@@ -37,7 +37,6 @@ class _PublishKey(Request):
     number: Annotated[int, About("number of the publish")]
 
     def key(self, request: str) -> PublishKey:
-        """Return the key. Raises InvalidRequest; `request` is its name in the error."""
         if self.kind not in ("stream", "txn"):
             raise errors.InvalidRequest(f"{request}: key.kind must be 'stream' or 'txn'")
         return PublishKey(self.kind, self.id, self.number)

@@ -24,7 +24,6 @@ TIMEOUT_S = 60.0
 
 
 def check_url(args: argparse.Namespace) -> None:
-    """Raise UsageError unless --url is one AMQP address."""
     if "," in args.url:
         raise UsageError("--url names several brokers: messages go to one or come from one, so name it")
     if not args.url.startswith(("amqp://", "amqps://")):
@@ -36,7 +35,6 @@ def check_url(args: argparse.Namespace) -> None:
 
 
 def credentials_of(args: argparse.Namespace) -> Credentials:
-    """Return the credentials of the login flags. Raises UsageError, also for certificates without amqps://."""
     credentials = login.credentials(args)
     if credentials.certificates and not args.url.startswith("amqps://"):
         raise UsageError(f"certificates have no meaning for {args.url}: use amqps://, or leave them out")
@@ -44,7 +42,6 @@ def credentials_of(args: argparse.Namespace) -> Credentials:
 
 
 def connection(args: argparse.Namespace) -> Connection:
-    """Connect as --url and the login flags define."""
     check_url(args)
     credentials = credentials_of(args)
     return log_in(args.url, credentials, timeout_s=TIMEOUT_S)
@@ -91,7 +88,7 @@ class Meter:
         self._shown = 0.0
 
     def show(self, messages: int, done: int) -> None:
-        """Update the bar. `done` has the unit of `total`."""
+        """`done` has the unit of `total`."""
         now = time.monotonic()
         if now - self._shown >= TURN_S:
             self._shown = now

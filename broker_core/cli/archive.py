@@ -19,7 +19,6 @@ _WAITING = {
 
 
 def status(args: argparse.Namespace) -> int:
-    """Run `penstock archive`."""
     with broker_totals.brokers(args) as brokers:
         answers = broker_totals.of_each(brokers, "archive.status")
     answer = next(iter(answers.values()))
@@ -36,7 +35,6 @@ def status(args: argparse.Namespace) -> int:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Run `penstock archiver`, the process of a broker that writes tables."""
     logs.begin()
     from ..archive.recorder.worker import run
 

@@ -35,11 +35,9 @@ class Progress:
         self.total = 0
 
     def add(self, nbytes: int) -> None:
-        """Count bytes."""
         self.say(self.done + nbytes, self.total)
 
     def say(self, done: int, total: int) -> None:
-        """Show the progress, a few times per second."""
         self.done, self.total = done, total
         if sys.stderr.isatty() and time.monotonic() - self._shown_at > 0.2:
             self._shown_at = time.monotonic()
@@ -47,13 +45,11 @@ class Progress:
             print(f"\r{self._action} {share:3d} %, {done >> 20:,} of {total >> 20:,} MiB", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """End the line."""
         if self._shown_at:
             print(file=sys.stderr)
 
 
 def backup(args: argparse.Namespace) -> int:
-    """Run `penstock backup`."""
     store, began = _open(args, args.to, Path(args.data)), time.monotonic()
     disk = ReadOnlyDirectory(args.data)
     progress = Progress("backup:")
@@ -114,7 +110,6 @@ def _say_trouble(args: argparse.Namespace, error: StoreError) -> None:
 
 
 def restore(args: argparse.Namespace) -> int:
-    """Run `penstock restore`."""
     store, began = _open(args, args.source), time.monotonic()
     progress = Progress("restore:")
     writer = secrets.token_hex(8) if args.take_over else None
@@ -140,7 +135,6 @@ def restore(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Run `penstock check`."""
     disk = ReadOnlyDirectory(args.directory)
     progress = Progress("check:")
     try:

@@ -28,7 +28,6 @@ _OBJECTS = frozenset(("archive", "deadLetters"))
 
 @contextmanager
 def brokers(args: argparse.Namespace) -> Iterator[list[Client]]:
-    """Connect to each broker of `--url`. Raises UsageError for a wrong URL, or for one broker under two names."""
     urls = [url.strip() for url in args.url.split(",")]
     for url in urls:
         calls.check_url(url)
@@ -50,18 +49,16 @@ def _check(clients: list[Client]) -> None:
 
 
 def of_each(brokers: Iterable[Client], action: str, **fields: Any) -> dict[str, dict[str, Any]]:
-    """Return the answers to an action by URL."""
     return {broker.url: broker.call(action, **fields) for broker in brokers}
 
 
 def queues(brokers: Iterable[Client]) -> list[dict[str, Any]]:
-    """Return the queues of one broker, or the sums by name of several; `brokers` lists the brokers of a sum."""
+    """Several brokers: sums by name; `brokers` lists the brokers of a sum."""
     lists = {url: answer["queues"] for url, answer in of_each(brokers, "queue.list").items()}
     return by_queue(lists) if len(lists) > 1 else next(iter(lists.values()))
 
 
 def queue(brokers: Sequence[Client], name: str) -> dict[str, Any]:
-    """Return a queue of one broker, or its sum over several. Raises NotFound."""
     answers: dict[str, dict[str, Any]] = {}
     for broker in brokers:
         try:
@@ -73,7 +70,6 @@ def queue(brokers: Sequence[Client], name: str) -> dict[str, Any]:
 
 
 def by_queue(lists: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Add up the queues of the same name. `lists` is by URL."""
     groups: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for url, rows in lists.items():
         for row in rows:  # a deleted queue may have the name of an existing one
@@ -82,7 +78,6 @@ def by_queue(lists: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def added(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the answers of brokers about one object; `brokers` lists their URLs."""
     return {"brokers": list(answers), **_together(answers)}
 
 

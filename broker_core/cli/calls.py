@@ -27,7 +27,6 @@ _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 
 @contextmanager
 def broker(args: argparse.Namespace) -> Iterator[Client]:
-    """Connect to the broker of `--url` for the block. Raises UsageError for a wrong URL."""
     if "," in args.url:
         raise UsageError(
             "--url names several brokers, which only `penstock queue list`, `queue stat`, `lease list`, `archive`, `status` and"
@@ -39,7 +38,6 @@ def broker(args: argparse.Namespace) -> Iterator[Client]:
 
 
 def client(url: str, credentials: Credentials) -> Client:
-    """Connect to the broker at one URL. Raises UsageError for credentials that do not fit the URL."""
     try:
         check(url, credentials)
     except errors.InvalidRequest as error:
@@ -60,7 +58,6 @@ class _Interruptible(Client):
 
 
 def check_url(url: str) -> None:
-    """Raise UsageError for a wrong URL."""
     if not url.startswith(_SCHEMES) or "@" in url:
         raise UsageError(
             "--url must be amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, without a user"

@@ -10,6 +10,5 @@ from . import show
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock completion`."""
     show.say(shellcode(["penstock"], shell=args.shell))
     return 0

@@ -28,7 +28,6 @@ FILES = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock conf`."""
     if args.name is None:
         for name, file in FILES.items():
             print(f"{name:11}{file.name:18}{file.purpose}")

@@ -25,7 +25,6 @@ _LIST = {
 
 
 def list_all(args: argparse.Namespace) -> int:
-    """Run `penstock connection list`."""
     with calls.broker(args) as broker:
         connections = broker.call("connection.list")["connections"]
     if args.slow:
@@ -51,7 +50,6 @@ def _row(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def close(args: argparse.Namespace) -> int:
-    """Run `penstock connection close`."""
     with calls.broker(args) as broker:
         answer = broker.call("connection.close", id=args.name, reason=args.reason)
     if not answer["closed"]:

@@ -21,7 +21,6 @@ VERSION = 1
 
 
 def export(args: argparse.Namespace) -> int:
-    """Run `penstock definitions export`."""
     with calls.broker(args) as broker:
         definitions = of_broker(broker)
     text = json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
@@ -37,7 +36,6 @@ def export(args: argparse.Namespace) -> int:
 
 
 def of_broker(broker: Client) -> dict[str, Any]:
-    """Return the definitions that the caller may see."""
     queues = [
         {"queue": queue["queue"], "type": queue["type"], "options": queue["options"]}
         for queue in broker.call("queue.list")["queues"]
@@ -50,7 +48,6 @@ def of_broker(broker: Client) -> dict[str, Any]:
 
 
 def import_(args: argparse.Namespace) -> int:
-    """Run `penstock definitions import`. Equal existing nodes stay, and different ones are refused."""
     declarations = _read(args.file)
     made = existing = 0
     refused: list[str] = []
@@ -79,7 +76,7 @@ def _say_refused(args: argparse.Namespace, refused: list[str]) -> None:
 
 
 def _declarations(definitions: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return actions and their fields. Nodes come before the bindings that name them."""
+    """Nodes come before the bindings that name them."""
     queues, exchanges = definitions["queues"], definitions["exchanges"]
     named = [("exchange.declare", {name: exchange[name] for name in ("exchange", "type", "options")}) for exchange in exchanges]
     bindings = [

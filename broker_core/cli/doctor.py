@@ -39,7 +39,6 @@ class Finding(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock doctor`; exit code 1 if a check fails."""
     findings = [*_versions(), *_worker()]
     settings = None
     if args.config is not None or args.data is not None:

@@ -13,7 +13,6 @@ _LIST = {"exchange": "exchange", "type": "type", "options": "options", "queue": 
 
 
 def declare(args: argparse.Namespace) -> int:
-    """Run `penstock exchange declare`."""
     options = pairs(args.option)
     with calls.broker(args) as broker:
         answer = broker.call("exchange.declare", exchange=args.name, type=args.type, options=options)
@@ -22,14 +21,12 @@ def declare(args: argparse.Namespace) -> int:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Run `penstock exchange delete`."""
     with calls.broker(args) as broker:
         answer = broker.call("exchange.delete", exchange=args.name)
     return show.answer(args, answer, f"exchange {args.name} is deleted")
 
 
 def list_all(args: argparse.Namespace) -> int:
-    """Run `penstock exchange list`."""
     with calls.broker(args) as broker:
         exchanges = broker.call("exchange.list")["exchanges"]
     if args.json:
@@ -60,7 +57,6 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def bind(args: argparse.Namespace) -> int:
-    """Run `penstock exchange bind`."""
     arguments = {name: _value(text) for name, text in pairs(args.argument, "--argument").items()}
     asked = {"key": args.key, "arguments": arguments, "selector": args.selector}
     with calls.broker(args) as broker:
@@ -70,7 +66,6 @@ def bind(args: argparse.Namespace) -> int:
 
 
 def _value(text: str) -> Any:
-    """Parse a text as JSON. A text that is not JSON is a string."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -83,7 +78,6 @@ def _refuse(name: str) -> NoReturn:
 
 
 def unbind(args: argparse.Namespace) -> int:
-    """Run `penstock exchange unbind`."""
     with calls.broker(args) as broker:
         answer = broker.call("exchange.unbind", exchange=args.name, queue=args.queue, key=args.key)
     return show.answer(args, answer, f"{answer['unbound']} bindings of exchange {args.name} to queue {args.queue} are removed")

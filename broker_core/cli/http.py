@@ -6,7 +6,6 @@ import argparse
 
 
 def work(args: argparse.Namespace) -> int:
-    """Run `penstock http`, the process of a broker that serves HTTP."""
     from ..http_plane.web.process import run
 
     return run()

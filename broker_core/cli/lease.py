@@ -19,7 +19,6 @@ _LIST = {
 
 
 def list_all(args: argparse.Namespace) -> int:
-    """Run `penstock lease list`."""
     with broker_totals.brokers(args) as brokers:
         lists = broker_totals.of_each(brokers, "lease.list")
     at = len(lists) > 1
@@ -29,7 +28,6 @@ def list_all(args: argparse.Namespace) -> int:
 
 
 def release(args: argparse.Namespace) -> int:
-    """Run `penstock lease release`."""
     with calls.broker(args) as broker, show.waiting(f"releasing {args.name}", quiet=args.json):
         answer = broker.call("lease.release", lease=args.name, how=args.how, timeout_s=calls.LONG_S)
     done = "settled" if args.how == "settle" else "returned"
@@ -37,7 +35,6 @@ def release(args: argparse.Namespace) -> int:
 
 
 def settle(args: argparse.Namespace) -> int:
-    """Run `penstock lease settle`."""
     with calls.broker(args) as broker:
         answer = broker.call("lease.settleRow", lease=args.name, sequence=args.sequence, outcome=args.outcome, error=args.error)
     text = f"message {answer['sequence']:,} is {args.outcome}; if the query of lease {args.name} runs, start it again"
@@ -45,7 +42,6 @@ def settle(args: argparse.Namespace) -> int:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Run `penstock lease delete`."""
     with calls.broker(args) as broker:
         answer = broker.call("lease.delete", lease=args.name)
     return show.answer(args, answer, f"lease {args.name} is deleted")

@@ -16,12 +16,11 @@ _LINE_OCTETS = 4 * 1024 + 2
 
 
 def user(args: argparse.Namespace) -> str | None:
-    """Return the name of --user or the environment, or None."""
     return args.user or os.environ.get("PENSTOCK_USER") or None
 
 
 def credentials(args: argparse.Namespace) -> Credentials:
-    """Return the credentials of the login flags. Raises UsageError, whose text does not contain the password."""
+    """Raises UsageError, whose text does not contain the password."""
     name = user(args)
     if args.password_file is not None and name is None:
         raise UsageError("--password-file needs --user, or $PENSTOCK_USER, for the name of its user")

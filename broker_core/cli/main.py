@@ -43,7 +43,6 @@ class Failed(errors.InvalidRequest):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command, and return the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for a locale other than UTF-8
     args = _parsed(argv)
@@ -77,7 +76,6 @@ def _report(args: argparse.Namespace, error: errors.PenstockError) -> int:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line, and add positional arguments after a flag, which argparse leaves over."""
     words = sys.argv[1:] if argv is None else list(argv)
     if len(words) == 1 and words[0] in OF_BROKER:
         return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
@@ -115,12 +113,11 @@ def _leading(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _end(words: list[str]) -> int:
-    """Return the index of the end of the flags."""
     return words.index("--") if "--" in words else len(words)
 
 
 def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:
-    """Print an error, and return its exit code. `local`: the command called no broker."""
+    """`local`: the command called no broker."""
     if as_json:
         print(json.dumps({"error": json.loads(error.to_json())}), file=sys.stderr)
         return exit_code(error)
@@ -138,7 +135,6 @@ def _who(error: errors.PenstockError, local: bool) -> str:
 
 
 def exit_code(error: errors.PenstockError) -> int:
-    """Return the exit code for an error."""
     if isinstance(error, errors.MalformedMessage):
         return REFUSED  # the sender is at fault, and the broker works
     return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]

@@ -14,7 +14,6 @@ from .pairs import pairs
 
 
 def alter(args: argparse.Namespace) -> int:
-    """Run `penstock queue alter`."""
     options: dict[str, str | None] = {**pairs(args.option)}
     if both := [name for name in args.reset if name in options]:
         raise UsageError(f"--option and --reset both name {both[0]!r}; give one of them")
@@ -27,23 +26,19 @@ def alter(args: argparse.Namespace) -> int:
 
 
 def pause(args: argparse.Namespace) -> int:
-    """Run `penstock queue pause`."""
     answer = _ask(args, "queue.pause")
     return show.answer(args, answer, f"queue {args.name} is paused: it delivers no message until `queue resume`")
 
 
 def resume(args: argparse.Namespace) -> int:
-    """Run `penstock queue resume`."""
     return show.answer(args, _ask(args, "queue.resume"), f"queue {args.name} delivers again")
 
 
 def move(args: argparse.Namespace) -> int:
-    """Run `penstock queue move`."""
     return _transfer(args, "move", "moved")
 
 
 def copy(args: argparse.Namespace) -> int:
-    """Run `penstock queue copy`."""
     return _transfer(args, "copy", "copied")
 
 
@@ -55,7 +50,6 @@ def _transfer(args: argparse.Namespace, action: str, done: str) -> int:
 
 
 def redrive(args: argparse.Namespace) -> int:
-    """Run `penstock queue redrive`."""
     if args.sequence:
         answer = _redrive_numbered(args)
     else:
@@ -74,7 +68,6 @@ def _redrive_numbered(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def discard(args: argparse.Namespace) -> int:
-    """Run `penstock queue discard`."""
     if args.last is not None and args.last < args.sequence:
         raise UsageError(f"--to {args.last} is before --sequence {args.sequence}")
     answer = _ask(args, "queue.discard", sequence=args.sequence, last=args.last, error=args.error)

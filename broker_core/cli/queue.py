@@ -38,7 +38,6 @@ _MAPS = ["properties", "annotations"]  # annotations contain the origin and the 
 
 
 def declare(args: argparse.Namespace) -> int:
-    """Run `penstock queue declare`."""
     options = pairs(args.option)
     with calls.broker(args) as broker:
         answer = broker.call("queue.declare", queue=args.name, type=args.type, options=options)
@@ -47,7 +46,6 @@ def declare(args: argparse.Namespace) -> int:
 
 
 def list_all(args: argparse.Namespace) -> int:
-    """Run `penstock queue list`."""
     with broker_totals.brokers(args) as brokers:
         queues = broker_totals.queues(brokers)
     if args.json:
@@ -66,7 +64,6 @@ def list_all(args: argparse.Namespace) -> int:
 
 
 def stat(args: argparse.Namespace) -> int:
-    """Run `penstock queue stat`."""
     with broker_totals.brokers(args) as brokers:
         answer = broker_totals.queue(brokers, args.name)
     if args.json:
@@ -77,7 +74,6 @@ def stat(args: argparse.Namespace) -> int:
 
 
 def _oldest(answer: dict[str, Any]) -> dict[str, str]:
-    """Describe the holder of the oldest needed payload, at each broker."""
     at = [url for url in answer.get("brokers", ()) if url in (answer["oldest"] or ())]
     return {f"oldest at {url}": show.pinned_by(answer["oldest"][url]) for url in at} or {
         "oldest": show.pinned_by(answer["oldest"])
@@ -85,7 +81,6 @@ def _oldest(answer: dict[str, Any]) -> dict[str, str]:
 
 
 def peek(args: argparse.Namespace) -> int:
-    """Run `penstock queue peek`."""
     states = [state.strip() for state in args.states.split(",")]
     if not set(states) <= set(STATES):
         raise UsageError(f"--states cannot be {args.states!r}; allowed are {', '.join(STATES)}, comma-separated")
@@ -113,7 +108,7 @@ def peek(args: argparse.Namespace) -> int:
 
 
 def _hints(broker: Client, args: argparse.Namespace, states: list[str]) -> list[str]:
-    """Return hints about a selector that matches no message: names that may be meant as fields."""
+    """Return names in a selector without a match that may be meant as fields."""
     selector = parse_optional(args.selector)
     if selector is None or not selector.lookalikes:
         return []
@@ -156,14 +151,12 @@ def _messages(broker: Client, args: argparse.Namespace, states: list[str]) -> It
 
 
 def purge(args: argparse.Namespace) -> int:
-    """Run `penstock queue purge`."""
     with calls.broker(args) as broker, show.waiting(f"purging {args.name}", quiet=args.json):
         answer = broker.call("queue.purge", queue=args.name, timeout_s=calls.LONG_S)
     return show.answer(args, answer, f"{show.counted(answer['purged'], 'message')} of {args.name} purged")
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Run `penstock queue delete`. It asks if messages would be lost, or if other nodes send messages to the queue."""
     with calls.broker(args) as broker:
         may_lose = args.yes or _may_lose(broker, args)
         with show.waiting(f"deleting {args.name}", quiet=args.json):
@@ -180,10 +173,7 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def _may_lose(broker: Client, args: argparse.Namespace) -> bool:
-    """Ask if there is an objection, and return whether messages may be lost.
-
-    Without messages the result is False, so that later arrivals are not lost either.
-    """
+    """Ask if there is an objection. Without messages the result is False, so that later arrivals are not lost either."""
     stat = broker.call("queue.stat", queue=args.name)
     live = 0 if args.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed"))
     objections, ways = [], []

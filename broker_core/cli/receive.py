@@ -30,7 +30,6 @@ _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentTyp
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock receive`."""
     if args.json and args.output != "-":
         raise UsageError("--json writes to stdout, so it has no meaning with --output DIR")
     # Lines on the same terminal would break a bar.
@@ -72,13 +71,11 @@ class _Hint:
         self._text = text
 
     def show(self) -> None:
-        """Show it on stderr, unless it was shown or dropped."""
         if self._text is not None:
             show.notes([self._text])
         self.drop()
 
     def drop(self) -> None:
-        """Drop it."""
         self._text = None
 
 
@@ -96,10 +93,7 @@ def _take(receiver: Receiver, deliveries: list[Delivery], target: Lines | Folder
 
 
 def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Namespace) -> list[Delivery]:
-    """Return the deliveries that can be written.
-
-    Malformed messages are rejected, so that they are not delivered repeatedly.
-    """
+    """Malformed messages are rejected, so that they are not delivered repeatedly."""
     readable = []
     for delivery in deliveries:
         try:
@@ -115,10 +109,7 @@ def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Nam
 
 
 def _next(receiver: Receiver, wait_s: float, stop: Stop, hint: _Hint) -> list[Delivery]:
-    """Wait up to `wait_s` seconds for deliveries; empty after that time or at a stop.
-
-    Shows the hint after `HINT_S` seconds without a message.
-    """
+    """Wait up to `wait_s` seconds for deliveries; empty after that time or at a stop."""
     left, waited = wait_s, 0.0
     while not stop.asked and not receiver.exhausted and left > 0:
         turn = min(left, TURN_S)
@@ -186,7 +177,6 @@ class Folder:
         self._next = max(taken, default=0) + 1
 
     def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Write and sync each body as a file; return the number of files."""
         try:
             for delivery in deliveries:
                 with open(self._path / f"{self._next:08}", "xb") as file:

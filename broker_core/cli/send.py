@@ -26,7 +26,6 @@ MAX_BODY_OCTETS = 64 << 20
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock send`."""
     prefix = head(args)
     for file in args.files:
         if not os.access(file, os.R_OK) or file.is_dir():
@@ -61,7 +60,6 @@ def _send(sender: Sender, prefix: bytes, blocks: _Input, meter: Meter) -> None:
 
 
 def head(args: argparse.Namespace) -> bytes:
-    """Return the sections before the body, which are equal for all messages."""
     application_properties = pairs(args.property, "--property")
     properties = {
         "message_id": args.message_id,

@@ -26,7 +26,6 @@ log = logging.getLogger("penstock")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock serve`."""
     # The signals are blocked before a second thread exists, and one thread waits for them. A handler would run in the main
     # thread, which may hold the lock that `stop.set()` needs.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGHUP))
@@ -106,14 +105,13 @@ class Reloading:
         self._asked = False
 
     def begin(self, reload: Callable[[Settings], None]) -> None:
-        """Pass later reloaded settings to `reload`."""
         with self._lock:
             self._reload = reload
             if self._asked:
                 self._do(reload)
 
     def ask(self) -> None:
-        """Reload the settings. Raises nothing, because the calling thread also handles the stop."""
+        """Raises nothing, because the calling thread also handles the stop."""
         with self._lock:
             self._asked = True
             if self._reload is not None:

@@ -28,12 +28,11 @@ _LEAST_WIDTH = 6  # cells of a column that was cut
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
     print(as_json(value, ascii=(sys.stdout.encoding or "utf-8").lower() != "utf-8"))  # a StringIO has no encoding
 
 
 def as_json(value: Any, *, ascii: bool = False) -> str:
-    """Format a value as one line of JSON. Bytes become text if they are UTF-8, else `{"base64": …}`."""
+    """Bytes become text if they are UTF-8, else `{"base64": …}`."""
     return json.dumps(value, default=_plain, ensure_ascii=ascii)
 
 
@@ -49,10 +48,8 @@ def _plain(value: object) -> object:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> None:
-    """Print rows as a table, with numbers aligned right. `columns` maps the key of a row to its heading.
-
-    A pipe gets complete values. A terminal gets long values cut to its width, except names, which users copy.
-    """
+    """`columns` maps the key of a row to its heading. A pipe gets complete values. A terminal gets long values cut to its
+    width, except names, which users copy."""
     if not rows:
         print(empty)
         return
@@ -87,7 +84,6 @@ def _fitted(text: str, width: int, right: bool) -> str:
 
 
 def listed(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> int:
-    """Print `rows` as JSON with `--json`, else a table of `columns`; return the exit code."""
     if args.json:
         print_json(rows)
     else:
@@ -96,7 +92,6 @@ def listed(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print one object, with a name and a value per line."""
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name:<{width}}  {_fact(name, value)}")
@@ -111,7 +106,6 @@ def _fact(name: str, value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: `16.7 s`, `45 minutes`, `36 hours`, `30 days`."""
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -119,12 +113,11 @@ def duration(seconds: float) -> str:
 
 
 def moment(time_ms: int) -> str:
-    """Format a time, given in milliseconds since 1970."""
     return f"{datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def pinned_by(oldest: Mapping[str, Any] | None) -> str:
-    """Describe in one line the holder of the oldest needed payload."""
+    """Describe the holder of the oldest needed payload."""
     if oldest is None:
         return "nothing"
     since = ""
@@ -138,23 +131,19 @@ def pinned_by(oldest: Mapping[str, Any] | None) -> str:
 
 
 def terminal_lines() -> int:
-    """Return the height of the terminal, lines."""
     return shutil.get_terminal_size().lines
 
 
 def say(text: str) -> None:
-    """Print a line."""
     print(text)
 
 
 def notes(texts: Iterable[str]) -> None:
-    """Print notes on stderr, one per line."""
     for text in texts:
         print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def answer(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> int:
-    """Print the result of a command: `value` with `--json`, else `text` and the hints; return the exit code."""
     if args.json:
         print_json(value)
     else:
@@ -199,7 +188,6 @@ def preview(body: bytes | None) -> str | None:
 
 @contextmanager
 def waiting(text: str, *, quiet: bool) -> Iterator[None]:
-    """Show the elapsed seconds on stderr during a long operation, if it is a terminal."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield

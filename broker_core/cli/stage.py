@@ -18,7 +18,6 @@ _LIST = {
 
 
 def list_all(args: argparse.Namespace) -> int:
-    """Run `penstock stage list`."""
     with calls.broker(args) as broker:
         stages = broker.call("stage.list")["stages"]
     empty = "no stages: no write is in progress, and no unfinished write has left stages"
@@ -26,7 +25,6 @@ def list_all(args: argparse.Namespace) -> int:
 
 
 def discard(args: argparse.Namespace) -> int:
-    """Run `penstock stage discard`."""
     with calls.broker(args) as broker:
         answer = broker.call("stage.discard", write=args.name, timeout_s=calls.LONG_S)
     if not answer["discarded"]:

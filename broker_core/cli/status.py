@@ -10,7 +10,6 @@ from . import broker_totals, calls, show
 
 
 def status(args: argparse.Namespace) -> int:
-    """Run `penstock status`."""
     with broker_totals.brokers(args) as brokers:
         answers = broker_totals.of_each(brokers, "broker.status")
     if args.json:
@@ -35,7 +34,6 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 def journal(args: argparse.Namespace) -> int:
-    """Run `penstock journal`."""
     with calls.broker(args) as broker:
         answer = broker.call("broker.journal")
     if args.json:

@@ -39,7 +39,7 @@ class Lines:
                 fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _ONE_PAGE)
 
     def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Write at most `batch` lines. Return the number of completely written lines; for a pipe, of read lines."""
+        """Return the number of completely written lines; for a pipe, of read lines."""
         sys.stdout.flush()
         try:
             whole = self._put(b"".join(map(self._line, deliveries)))
@@ -51,10 +51,8 @@ class Lines:
         return len(deliveries) if whole and (not self.pipe or self._read()) else 0
 
     def _put(self, data: bytes) -> bool:
-        """Write the bytes, to a pipe without blocking. Return False after a stop.
-
-        A begun line is finished if the reader continues. Otherwise the reader would get a part of a line that is delivered again.
-        """
+        """Return False after a stop. A begun line is finished if the reader continues: otherwise the reader would get a part
+        of a line that is delivered again."""
         rest = memoryview(data)
         size = select.PIPE_BUF if self.pipe else len(data)  # a ready pipe accepts this many bytes
         self._until = None
@@ -71,7 +69,7 @@ class Lines:
         return not events or any(event & select.POLLOUT for _, event in events)
 
     def _wait(self, more_s: float = 0.0) -> list[tuple[int, int]]:
-        """Wait for an event: the pipe accepts bytes, or has lost its reader. Return no event `more_s` seconds after a stop."""
+        """Wait until the pipe accepts bytes or has lost its reader. Return no event `more_s` seconds after a stop."""
         while not (events := self._room.poll(TURN_S * 1000)):
             if self._stop.asked:
                 self._until = time.monotonic() + more_s if self._until is None else self._until

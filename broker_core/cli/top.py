@@ -27,7 +27,6 @@ _TOP_LEFT, _CLEAR_BELOW = "\x1b[H\x1b[2J", "\x1b[J"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock top`: until Ctrl-C, or for `--count` screens."""
     with broker_totals.brokers(args) as brokers:
         before, at = _queues(brokers), time.monotonic()
         shown = 0

@@ -22,7 +22,6 @@ _PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}
 
 
 def add(args: argparse.Namespace) -> int:
-    """Run `penstock user add`."""
     if args.no_password and not args.certificate:
         raise UsageError("--no-password needs --certificate: without both, no client could log in as this user")
     u.check_user_name(args.name)  # before the question for the password
@@ -47,7 +46,6 @@ def add(args: argparse.Namespace) -> int:
 
 
 def list_all(args: argparse.Namespace) -> int:
-    """Run `penstock user list`."""
     users = _read(args)
     rows = [_row(users, name) for name in sorted(users.users)]
     if args.json:
@@ -59,8 +57,6 @@ def list_all(args: argparse.Namespace) -> int:
 
 
 def remove(args: argparse.Namespace) -> int:
-    """Run `penstock user remove`."""
-
     def change(users: Users) -> Users:
         after = users.remove(args.name)
         if not after.users and not args.force:
@@ -74,7 +70,6 @@ def remove(args: argparse.Namespace) -> int:
 
 
 def permit(args: argparse.Namespace) -> int:
-    """Run `penstock permit`."""
     if args.list:
         if args.queue is not None:
             raise UsageError("--list takes no QUEUE: it shows the permissions of one user, or of all users")
@@ -113,7 +108,6 @@ def _list_permissions(args: argparse.Namespace) -> int:
 
 
 def _row(users: Users, name: str) -> dict[str, Any]:
-    """Return the visible properties of a user, without credentials."""
     user = users.users[name]
     held = users.permissions.get(name, {})
     return {
@@ -172,7 +166,6 @@ def _read(args: argparse.Namespace) -> Users:
 
 
 def _password(args: argparse.Namespace) -> str:
-    """Return the password: one line, without its end."""
     if args.password_file not in (None, "-"):
         try:
             with open(args.password_file, "rb") as file:

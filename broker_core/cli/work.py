@@ -23,7 +23,7 @@ log = logging.getLogger("penstock.work")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `penstock work`. Exit code 1: a handler did not end in time, and its message returns to the queue."""
+    """Exit code 1: a handler did not end in time, and its message returns to the queue."""
     logs.begin()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # output of functions appears immediately, also in a pipe
@@ -59,7 +59,6 @@ class _SignalHandler:
         self._stop = stop
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
         if self._stop.is_set():
             os._exit(INTERRUPTED)
         # In another thread, because the main thread may hold the lock that `set` needs.

@@ -49,7 +49,7 @@ class Dictionaries:
         self._lock = threading.Lock()
 
     def take(self, octets: int) -> None:
-        """Take bytes for a sender's dictionary. Raises ResourceLimit if all dictionaries together are too large."""
+        """Raises ResourceLimit if all dictionaries together are too large."""
         with self._lock:
             if octets > self._left:
                 raise errors.ResourceLimit(
@@ -59,7 +59,6 @@ class Dictionaries:
             self._left -= octets
 
     def give(self, octets: int) -> None:
-        """Return bytes."""
         with self._lock:
             self._left += octets
 
@@ -81,7 +80,6 @@ class ArrowBatchReader:
         self.closed = False  # read by pyarrow
 
     def begin(self) -> bytes:
-        """Read the first message, and return the command of its descriptor."""
         message = self._call.next(self.waiting)
         if message is None:
             raise errors.InvalidRequest("put: the stream is empty; its first message must contain the request")
@@ -106,7 +104,6 @@ class ArrowBatchReader:
             raise errors.InvalidRequest(f"the record batch is malformed: {error}") from None
 
     def close(self) -> None:
-        """Stop reading, and return the bytes of its dictionaries."""
         self.closed = True
         self._reader = None
         self._dictionaries.give(sum(self._held.values()))
@@ -183,7 +180,6 @@ class ArrowBatchReader:
 
 
 def too_large(limit: int, octets: int) -> errors.PenstockError:
-    """Return the error for a record batch of too many bytes."""
     return errors.ResourceLimit(f"a record batch has at most {limit} bytes, this one {octets}: send smaller ones")
 
 
@@ -192,7 +188,6 @@ def _too_much_metadata() -> errors.PenstockError:
 
 
 def too_many(limit: int, rows: int) -> errors.PenstockError:
-    """Return the error for a record batch of too many rows."""
     return errors.ResourceLimit(f"a record batch has at most {limit} rows, this one {rows}: send smaller ones")
 
 
@@ -309,7 +304,7 @@ class _Table:
         return 0 if at is None else int(struct.unpack_from("<I", self._data, _offset(self._data, at))[0])
 
     def text(self, number: int) -> str:
-        """Return a text; "" if the field is missing. Invalid UTF-8 is replaced: `batch_checks` refuses it."""
+        """Invalid UTF-8 is replaced: `batch_checks` refuses it."""
         size, at = self.length(number), self._field(number)
         if at is None:
             return ""
@@ -355,13 +350,11 @@ class ArrowBatchWriter:
         self.closed = False  # pyarrow asks
 
     def begin(self) -> list[Octets]:
-        """Return the first message of the stream: its schema."""
         view = memoryview(self._schema.serialize())
         length = int.from_bytes(view[4:8], "little")
         return [protobuf.field(protobuf.DATA_HEADER, length), view[8 : 8 + length]]
 
     def message(self, batch: pa.RecordBatch) -> list[Octets]:
-        """Return the message of a record batch."""
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self, self._schema)
             self._writer.write_batch(batch)

@@ -20,8 +20,7 @@ class Budget:
         self._line: deque[tuple[int, Callable[[], None]]] = deque()
 
     def take(self, octets: int, granted: Callable[[], None]) -> bool:
-        """Take bytes; return True if they were taken. Otherwise `granted` is called later, in another thread, once they are
-        taken."""
+        """Return True if the bytes were taken. Otherwise `granted` is called later, in another thread, once they are taken."""
         octets = min(octets, self._total)
         with self._lock:
             if not self._line and octets <= self._left:
@@ -31,7 +30,6 @@ class Budget:
             return False
 
     def give(self, octets: int) -> None:
-        """Return bytes."""
         with self._lock:
             self._left += min(octets, self._total)
             ready = []

@@ -43,23 +43,12 @@ class CallConnection(Protocol):
     budget: Budget
     peer: str
 
-    def trust(self, user: str) -> None:
-        """Count a call of this user. Raises ResourceLimit beyond the limits of connections or calls, CallGone after its end."""
-
-    def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
-        """Send one message of a call. Raises CallGone."""
-
-    def say(self, data: bytes) -> None:
-        """Send frames that need no window."""
-
-    def control(self, data: bytes) -> None:
-        """Let frames leave with the next write, or at `settle`. The caller holds the mutex."""
-
-    def settle(self) -> None:
-        """Send the waiting frames, and renew the connection's window. The caller does not hold the mutex."""
-
-    def forget(self, call: Call) -> None:
-        """Forget a call that has ended."""
+    def trust(self, user: str) -> None: ...
+    def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None: ...
+    def say(self, data: bytes) -> None: ...
+    def control(self, data: bytes) -> None: ...
+    def settle(self) -> None: ...
+    def forget(self, call: Call) -> None: ...
 
 
 class CallGone(Exception):
@@ -118,30 +107,28 @@ class Call:
             raise frames.Http2Error(frames.Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
 
     def filled(self, octets: int) -> None:
-        """Count the bytes that were written to `target`."""
         self._filled += octets
         self._complete()
         self._advance()
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take bytes of the peer's messages."""
+        """Take bytes that had no `target`."""
         self._raw += data
         self._advance()
 
     def end(self) -> None:
-        """Note that the peer sends nothing more."""
         self._ended = True
         self._arrived.notify_all()
 
     def drop(self) -> None:
-        """End the call for the peer. Its bytes are discarded, and waiting threads wake."""
+        """End the call for the peer."""
         self.gone = True
         self._arrived.notify_all()
         self.sendable.notify_all()
 
     @property
     def stalled_since(self) -> float | None:
-        """Start time of the incoming message that has its memory; None without one."""
+        """Start time of the incoming message that has its memory."""
         return self._begun if self._message is not None else None
 
     @property
@@ -156,7 +143,7 @@ class Call:
 
     @property
     def unplaced(self) -> int:
-        """Count the bytes that came before authentication. Later bytes are limited by the call's own window."""
+        """Bytes that came before authentication. Later bytes are limited by the call's own window."""
         return len(self._raw) if self._limit is None else 0
 
     def _advance(self) -> None:
@@ -206,7 +193,7 @@ class Call:
         self._complete()  # an empty message is complete
 
     def _granted(self) -> None:
-        """Note that the budget has granted memory. Runs in another call's thread; this call's own thread continues."""
+        """The budget has granted memory. Runs in another call's thread; this call's own thread continues."""
         with self.connection.mutex:
             finished = self.finished
             if not finished:
@@ -242,11 +229,10 @@ class Call:
 
     @property
     def peer(self) -> str:
-        """Address of the caller."""
         return self.connection.peer
 
     def admit(self, user: str, limit: int, refusal: Callable[[int], errors.PenstockError]) -> None:
-        """Accept messages up to `limit` bytes from an authenticated caller. `refusal` returns the error for a longer one."""
+        """Accept messages up to `limit` bytes. `refusal` returns the error for a longer one."""
         self.connection.trust(user)
         self.user = user
         with self.connection.mutex:
@@ -314,7 +300,7 @@ class Call:
             self.connection.budget.give(octets)
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send one message, made of these pieces, as fast as the peer takes it. Raises CallGone."""
+        """Send one message as fast as the peer takes it. Raises CallGone."""
         length = sum(map(len, pieces))
         begin = b"" if self._answered else _ANSWER.frame(self.number)
         self._answered = True

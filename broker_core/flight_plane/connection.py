@@ -46,20 +46,11 @@ _numbers = itertools.count(1)
 class ConnectionHost(Protocol):
     """The part of `listener.FlightListener` that a connection needs."""
 
-    def begin(self, call: Call) -> None:
-        """Let a thread serve this call, or refuse it if there are too many."""
-
-    def trust(self, connection: FlightConnection, user: str) -> None:
-        """Count a connection of this user. Raises ResourceLimit beyond the limit, CallGone if it has ended."""
-
-    def count(self, user: str) -> None:
-        """Count an authenticated call until it is over. Raises ResourceLimit if the user has too many."""
-
-    def shut(self, connection: FlightConnection) -> None:
-        """Stop a connection's reading and writing; its thread does the rest."""
-
-    def leave(self, connection: FlightConnection) -> None:
-        """Forget a connection whose thread is done."""
+    def begin(self, call: Call) -> None: ...
+    def trust(self, connection: FlightConnection, user: str) -> None: ...
+    def count(self, user: str) -> None: ...
+    def shut(self, connection: FlightConnection) -> None: ...
+    def leave(self, connection: FlightConnection) -> None: ...
 
 
 class FlightConnection:
@@ -90,7 +81,6 @@ class FlightConnection:
     # --- reading
 
     def run(self) -> None:
-        """Serve the connection until it ends."""
         try:
             self._begin()
             while True:
@@ -403,19 +393,17 @@ class FlightConnection:
     # --- for the plane
 
     def trust(self, user: str) -> None:
-        """Count an authenticated call. Raises ResourceLimit beyond its user's limits, CallGone if the connection has ended."""
+        """Raises ResourceLimit beyond the user's limits, CallGone if the connection has ended."""
         if self.user is None:
             self._host.trust(self, user)
         self._host.count(user)
 
     @property
     def running(self) -> list[str]:
-        """Paths of the running calls."""
         with self.mutex:
             return [call.path for call in self._calls.values()]
 
     def forget(self, call: Call) -> None:
-        """Forget a call that has ended."""
         with self.mutex:
             self._calls.pop(call.number, None)
         self.settle()
@@ -452,7 +440,6 @@ class FlightConnection:
                 self._sending.release()
 
     def go_away(self) -> None:
-        """Refuse new calls: the broker stops."""
         self.closing = True
         self.say(frames.goaway(self._last, Code.NO_ERROR, "the broker stops"))
 

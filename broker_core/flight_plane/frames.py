@@ -77,7 +77,6 @@ _SETTING = struct.Struct(">HL")
 
 
 def header(length: int, kind: FrameKind, flags: int, stream: int) -> bytes:
-    """Encode the header of a frame with `length` bytes of payload."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 
@@ -88,20 +87,17 @@ def parse_header(data: bytes | memoryview, at: int = 0) -> tuple[int, int, int, 
 
 
 def settings(values: Mapping[Setting, int]) -> bytes:
-    """Encode a SETTINGS frame."""
     payload = b"".join(_SETTING.pack(name, value) for name, value in values.items())
     return header(len(payload), FrameKind.SETTINGS, 0, 0) + payload
 
 
 def parse_settings(payload: bytes) -> list[tuple[int, int]]:
-    """Decode a SETTINGS frame's payload into pairs of identifier and value. Raises Http2Error."""
     if len(payload) % _SETTING.size:
         raise Http2Error(Code.FRAME_SIZE_ERROR, "a SETTINGS frame of no whole settings")
     return list(_SETTING.iter_unpack(payload))
 
 
 def number(kind: FrameKind, stream: int, value: int) -> bytes:
-    """Return a WINDOW_UPDATE or RST_STREAM frame."""
     return header(4, kind, 0, stream) + value.to_bytes(4, "big")
 
 
@@ -129,6 +125,5 @@ def _length(number: int) -> bytes:
 
 
 def goaway(last_stream: int, code: Code, reason: str) -> bytes:
-    """Encode a GOAWAY frame; `reason` is cut after 500 bytes."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode(errors="replace")[:500]
     return header(len(payload), FrameKind.GOAWAY, 0, 0) + payload

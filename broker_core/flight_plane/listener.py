@@ -56,7 +56,6 @@ class ListenerLimits:
 
     @classmethod
     def of(cls, settings: Settings, connections: int | None = None) -> ListenerLimits:
-        """Take the limits from the settings. `connections` replaces `flight_max_connections`."""
         return cls(
             settings.flight_max_connections if connections is None else connections,
             settings.flight_max_connections_per_user,
@@ -174,7 +173,7 @@ class FlightListener:
         connection.close()
 
     def trust(self, connection: FlightConnection, user: str) -> None:
-        """Count a connection of this user. Raises ResourceLimit beyond the user's connections, CallGone if this one has ended."""
+        """Raises ResourceLimit beyond the user's connections, CallGone if this one has ended."""
         with self._lock:
             if connection.user is not None:
                 return
@@ -199,7 +198,6 @@ class FlightListener:
             self._calls_of[user] += 1
 
     def count_connections(self) -> int:
-        """Return how many connections are open."""
         return len(self._sockets)
 
     def shut(self, connection: FlightConnection) -> None:
@@ -293,7 +291,6 @@ class FlightListener:
     # --- the end
 
     def close(self, grace_s: float) -> None:
-        """Refuse new calls, and give running calls `grace_s` seconds to end."""
         self._stopping.set()
         _shut(self._socket)
         self._socket.close()

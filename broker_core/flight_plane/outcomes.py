@@ -32,7 +32,6 @@ class OutcomeReceiver:
         self._service, self._request, self._tell, self._check = service, request, acknowledge, check
 
     def receive(self, reader: ArrowBatchReader) -> None:
-        """Take a stream of outcomes into its stage, and acknowledge each batch."""
         batches = messages = 0
 
         def acknowledge() -> None:
@@ -78,7 +77,7 @@ def _check_columns(data: pa.RecordBatch) -> None:
 
 
 def outcomes(data: pa.RecordBatch, deliveries: delivery_key.Deliveries) -> list[RowsOutcome]:
-    """Return the outcomes of these rows, one for each message. Of several rows about a message the last one counts."""
+    """Of several rows about a message the last one counts."""
     if int(deliveries.sequences.min()) < 0:
         raise errors.InvalidRequest(f"column 'delivery' contains no key from a stream in row {int(deliveries.rows[0])}")
     unique, last = np.unique(deliveries.sequences[::-1], return_index=True)

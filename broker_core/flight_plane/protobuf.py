@@ -56,7 +56,6 @@ def field(number: int, length: int) -> bytes:
 
 
 def octets(number: int, data: bytes) -> bytes:
-    """Encode a field of bytes."""
     return field(number, len(data)) + data
 
 

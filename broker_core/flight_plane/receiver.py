@@ -69,7 +69,6 @@ class MessageReceiver:
         self._batches = self._messages = self._dropped = 0
 
     def receive(self, reader: ArrowBatchReader) -> None:
-        """Take a stream of messages into its queue, exchange or stage, and acknowledge each batch when it is durable."""
         # A missing queue or exchange is refused before messages are sent.
         target = self._target()
         if target is not None:
@@ -95,7 +94,7 @@ class MessageReceiver:
             raise self._failure
 
     def _say_again(self) -> None:
-        """Note that the sender has had no sign of life for a while, since the next batch waits for memory."""
+        """The sender has had no sign of life for a while, since the next batch waits for memory."""
         with self._changed:
             self._silent = True
             self._changed.notify_all()
@@ -179,11 +178,8 @@ class MessageReceiver:
         return {} if placed is None else {"next": placed.next}, end
 
     def _acknowledge(self) -> None:
-        """Acknowledge all durable batches together, until the stream is complete.
-
-        While a batch waits for capacity or memory, the last acknowledgement is repeated from time to time: a sender gives up
-        after a silence.
-        """
+        """Acknowledge durable batches together until the stream is complete. While a batch waits for capacity or memory, the
+        last acknowledgement is repeated: a sender gives up after a silence."""
         journal = self._service.journal
         last: dict[str, Any] = {"batches": 0, "messages": 0}
         try:

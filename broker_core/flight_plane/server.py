@@ -67,7 +67,6 @@ class FlightPlane:
         service.connections.register(self)
 
     def connections(self) -> list[dict[str, Any]]:
-        """Describe the connections with an authenticated user: see `service.connections`."""
         now, wall_us = time.monotonic(), self._service.wall_ms() * 1000
         return [
             {
@@ -89,11 +88,11 @@ class FlightPlane:
         ]
 
     def slow_consumers(self) -> Counter[str]:
-        """Return no consumers: a query's lease is not a consumer that is sent messages."""
+        """A query's lease is not a consumer that is sent messages."""
         return Counter()
 
     def close_connection(self, identifier: str, reason: str) -> bool:
-        """Close a connection. HTTP/2 has no reason that clients would show. False if the connection does not exist."""
+        """HTTP/2 has no reason that clients would show."""
         for connection in self._listener.connected():
             if f"flight-{connection.number}" == identifier:
                 connection.abort()
@@ -101,11 +100,9 @@ class FlightPlane:
         return False
 
     def count_connections(self) -> int:
-        """Return how many connections are open."""
         return self._listener.count_connections()
 
     def close(self) -> None:
-        """Refuse new calls, and give running calls some time to end."""
         self._service.connections.remove(self)
         stopping = threading.Thread(target=self._listener.close, args=(STOP_GRACE_S,), name="penstock-flight-stop", daemon=True)
         stopping.start()

@@ -18,7 +18,6 @@ OK = frames.header_block([(b"grpc-status", b"0")])
 
 
 def of(error: errors.PenstockError) -> bytes:
-    """Return the trailers of an error."""
     text = str(error).encode(errors="backslashreplace")
     if len(text) > MAX_ERROR_BYTES:
         error = type(error)(text[:MAX_ERROR_BYTES].decode(errors="ignore") + " …")
@@ -45,5 +44,4 @@ _SPOKEN = "".join(chr(code) for code in range(0x20, 0x7F) if code != 0x25)  # th
 
 
 def unknown(text: str) -> bytes:
-    """Return the trailers for an unknown method."""
     return _status(_UNIMPLEMENTED, text)

@@ -77,7 +77,7 @@ class Streams:
         return schema, self._batch(request, queue, slices, missing, stored=True), check
 
     def _read(self, request: BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
-        """Read a batch. Its first read is journaled and durable when this returns: before bytes leave."""
+        """The first read of a batch is journaled and durable when this returns: before bytes leave."""
         loss = request.fail_on_data_loss
         command = c.ReadBatch(
             request.lease, request.run, request.epoch, request.batch, request.first, request.last, loss, spark_batch(request)

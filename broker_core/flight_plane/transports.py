@@ -24,11 +24,11 @@ class FlightTransport(Protocol):
         """Wait for bytes; return their number, 0 at the end. Raises OSError when the connection breaks."""
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all pieces. Raises OSError when the connection breaks, or the peer reads nothing for `SEND_TIMEOUT_S`."""
+        """Raises OSError when the connection breaks, or the peer reads nothing for `SEND_TIMEOUT_S`."""
 
 
 def prepare(connection: socket.socket) -> None:
-    """Set options of an accepted socket: no delay, and a silent peer is noticed within two minutes."""
+    """Set no delay, and notice a silent peer within two minutes."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
@@ -46,7 +46,6 @@ class PlainTransport:
         self.receive = connection.recv_into
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all pieces, as `FlightTransport.send`."""
         _send(self._socket, pieces)
 
 
@@ -63,7 +62,7 @@ class TlsTransport:
         self._cipher = bytearray(_RECORD)
 
     def handshake(self) -> None:
-        """Do the handshake, within the socket's timeout. Raises ssl.SSLError or OSError."""
+        """Raises ssl.SSLError or OSError, also after the socket's timeout."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -80,7 +79,6 @@ class TlsTransport:
                 return
 
     def receive(self, into: memoryview) -> int:
-        """Wait for bytes, as `FlightTransport.receive`."""
         while True:
             with self._lock:
                 try:
@@ -96,7 +94,6 @@ class TlsTransport:
                 return 0
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all pieces, as `FlightTransport.send`."""
         with self._sending:
             for piece in pieces:
                 view = memoryview(piece)

@@ -72,14 +72,12 @@ class Answers:
         }
 
     def open(self, service: BrokerService, actions: Actions, planes: Planes) -> None:
-        """Answer for this broker from now on."""
         self._health.open(service, planes.beat)
         self._numbers = BrokerNumbers(service, self._settings, planes.connected)
         self._actions = actions
 
     def of(self, frame: ChildFrame) -> Answer:
-        """Answer a question: a header with a `status`, and with `open` if the broker has no users; and a body in JSON. It never
-        raises: internal errors are logged."""
+        """Return a header with a `status`, and with `open` if the broker has no users; and a body in JSON. Raises nothing."""
         header, attachments = self._of(frame)
         return {**header, "open": not self._access.enforced}, attachments
 
@@ -124,7 +122,6 @@ class Answers:
     # --- numbers
 
     def _counts(self, frame: ChildFrame) -> Answer:
-        """Return the counts of all queues, and with `broker` the numbers of the whole broker."""
         caller, numbers = self._caller(frame), self._opened(self._numbers)
         header, names, table = numbers.queues(caller)
         broker = numbers.broker() if frame.header["broker"] else None
@@ -137,12 +134,10 @@ class Answers:
     # --- users
 
     def _login(self, frame: ChildFrame) -> Answer:
-        """Log in with user and password. Returns the user and a token for later questions."""
         caller = self._caller(frame)
         return _json(self._about(caller), token=self._token(caller.user))
 
     def _renew(self, frame: ChildFrame) -> Answer:
-        """Return a new token for a valid one."""
         return _json({}, token=self._token(self._caller(frame).user))
 
     def _admit(self, frame: ChildFrame) -> Answer:
@@ -151,7 +146,7 @@ class Answers:
         return _json({}, user=None if caller.enforced and caller.user == ANONYMOUS else caller.user)
 
     def _who(self, frame: ChildFrame) -> Answer:
-        """Return the user of the client. Without a login the user is null, and the page shows its form."""
+        """Without a login the user is null, and the page shows its form."""
         if frame.header["authorization"] is None and self._access.enforced:
             return _json({"user": None, "rights": self._access.permissions_of(ANONYMOUS), "login": True})
         return _json(self._about(self._caller(frame)))

@@ -45,7 +45,6 @@ class HttpProcess:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
         return self._process.pid
 
     def say(self, header: dict[str, Any], attachments: Sequence[bytes] = ()) -> None:
@@ -54,13 +53,12 @@ class HttpProcess:
             frames.send(self._to, header, attachments)
 
     def listen(self, receive: Callable[[ChildFrame], None]) -> None:
-        """Pass each frame of the process to `receive` until the process is gone."""
         with contextlib.suppress(OSError, ValueError):
             while (frame := frames.receive(self._from)) is not None:
                 receive(frame)
 
     def end(self, *, immediately: bool) -> int:
-        """End the process and return its exit code. `immediately`: do not wait for requests that it is answering."""
+        """`immediately`: do not wait for requests that it is answering."""
         try:
             if immediately:
                 self._process.kill()

@@ -25,11 +25,10 @@ class Health:
         self._touching: threading.Thread | None = None
 
     def open(self, service: BrokerService, beat: Callable[[Callable[[], None]], None] | None) -> None:
-        """Answer for this broker from now on. `beat`: calls a function in the loop of the AMQP plane, if there is one."""
+        """`beat` calls a function in the loop of the AMQP plane, if there is one."""
         self._service, self._beat = service, beat
 
     def lives(self) -> bool:
-        """Return True if the broker's lock and the loop of its AMQP plane respond within LIVE_S, or the broker is recovering."""
         if self._service is None:
             return True
         until, beaten = time.monotonic() + LIVE_S, threading.Event()
@@ -42,17 +41,15 @@ class Health:
         return not self._touching.is_alive() and (self._beat is None or beaten.wait(max(0.0, until - time.monotonic())))
 
     def reasons(self) -> list[dict[str, Any]]:
-        """Return the reasons why the broker is not ready; empty if it is ready."""
         if self._service is None:
             return [{"name": "recovering", "since": None, "text": "the broker reads its journal"}]
         return self._alarms(lambda name: name in NOT_READY)
 
     def warnings(self) -> list[dict[str, Any]]:
-        """Return the problems of a ready broker, such as a disk that will be too small."""
         return [] if self._service is None else self._alarms(lambda name: name not in NOT_READY)
 
     def _alarms(self, wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """The alarms of the broker. Alarms about a queue are left out: not every client may know its name."""
+        """Alarms about a queue are left out: not every client may know its name."""
         assert self._service is not None
         return [
             {"name": alarm.name, "since": alarm.since_ms, "text": alarm.text}

@@ -25,7 +25,7 @@ class BrokerNumbers:
         self._started_us = service.wall_ms() * 1000
 
     def queues(self, caller: Caller) -> tuple[dict[str, Any], list[str], bytes]:
-        """Return the names of the columns, the queues that the caller may see, and their counts: columns of int64."""
+        """The counts are columns of int64."""
         counts = self._service.counts.read()
         names, table = counts.names, counts.table
         if not caller.sees_everything():
@@ -34,8 +34,8 @@ class BrokerNumbers:
         return {"time": self._service.wall_ms() * 1000, "columns": queue_counts.COLUMNS}, names, table.tobytes()
 
     def history(self, caller: Caller, wanted: list[str]) -> tuple[dict[str, Any], list[str], bytes]:
-        """Return the names of the columns, the queues with a history that the caller may see, and the samples: uint32, by queue,
-        column and sample. Without a wanted queue it is the sum over all queues, under the name ''."""
+        """The samples are uint32, by queue, column and sample. Without a wanted queue they are sums over all queues, under
+        the name ''."""
         rows = self._service.history
         if wanted:
             plot = rows.of([name for name in wanted if caller.sees(name)])
@@ -48,7 +48,6 @@ class BrokerNumbers:
         return header, plot.names, plot.table.tobytes()
 
     def broker(self) -> dict[str, Any]:
-        """Return the numbers of the whole broker."""
         service, recorder, copier = self._service, self._service.recorder, self._service.copier
         segments, alarmed = service.journal.segments(), {alarm.name for alarm in service.alarms.current()}
         return {

@@ -71,7 +71,6 @@ _READY = object_of(ready=BOOL, reasons=list_of(_REASON), warnings=list_of(_REASO
 
 @functools.cache
 def document() -> bytes:
-    """Return the description as JSON."""
     paths: dict[str, Any] = {**_others()}
     for name, action in ACTIONS.items():
         paths[PREFIX + name] = {"post": _post(action)}
@@ -100,7 +99,6 @@ def document() -> bytes:
 
 
 def _errors() -> dict[str, Any]:
-    """Describe the errors by status, each with its codes."""
     return {
         f"Error{status}": {"description": _FAILURES[status], **_json(_error(codes))} for status, codes in statuses.codes().items()
     }
@@ -113,7 +111,6 @@ def _error(codes: list[str]) -> dict[str, Any]:
 
 
 def _others() -> dict[str, Any]:
-    """Describe the paths besides the actions."""
     refused = [401, 403, 421, 503, 504]
     numbers = "Returns the counts of all queues that the caller may see, a list for each column."
     plots = "Returns the last hour of queues, as samples."

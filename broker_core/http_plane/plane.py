@@ -60,18 +60,15 @@ class HttpPlane:
         self._thread.start()
 
     def open(self, service: BrokerService, actions: Actions, planes: Planes) -> None:
-        """Answer for this broker from now on."""
         self._service = service
         self._answers.open(service, actions, planes)
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None while it is not running."""
         child = self._child
         return None if child is None else child.pid
 
     def close(self) -> None:
-        """Take no new connections, let begun requests end, and end the process."""
         if self._closing.is_set():
             return
         self._closing.set()

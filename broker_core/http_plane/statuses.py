@@ -42,12 +42,10 @@ MISTAKE = "internal error: a bug in Penstock. The broker's log has the details: 
 
 
 def status_of(error: errors.PenstockError) -> int:
-    """Return the status of an error."""
     return status_of_kind(type(error))
 
 
 def status_of_kind(kind: type[errors.PenstockError]) -> int:
-    """Return the status of errors of a kind."""
     for base in kind.__mro__:
         if base in _STATUS:
             return _STATUS[base]
@@ -55,7 +53,6 @@ def status_of_kind(kind: type[errors.PenstockError]) -> int:
 
 
 def codes() -> dict[int, list[str]]:
-    """Return the codes that an error may have, by status."""
     by_status: dict[int, list[str]] = {500: [errors.PenstockError.code]}
     for code, kind in errors.BY_CODE.items():
         if kind is not errors.PenstockError:
@@ -66,5 +63,5 @@ def codes() -> dict[int, list[str]]:
 
 
 def body_of(code: str, message: str) -> bytes:
-    """Return the body of an error. Text that is not Unicode, such as a path of the system, is escaped."""
+    """Text that is not Unicode, such as a path of the system, is escaped."""
     return json.dumps({"error": {"code": code, "message": message.encode(errors="backslashreplace").decode()}}).encode()

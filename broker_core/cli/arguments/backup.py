@@ -8,7 +8,6 @@ _STORE = "s3://BUCKET/FOLDER, gs://…, az://…, or a folder's path; credential
 
 
 def add_commands(commands: Commands[Parser]) -> None:
-    """Add `backup`, `restore`, `check` and `status`."""
     backup = make_command(
         commands,
         "backup",

@@ -13,7 +13,6 @@ from .parsers import EXIT_CODES, Commands, Parser, client_command, lazily, make_
 
 
 def parser() -> Parser:
-    """Build the parser of the whole command line; the module of a command is imported when the command runs."""
     top = Parser(
         prog="penstock",
         description="Message queues into Spark tables and back, exactly once.",

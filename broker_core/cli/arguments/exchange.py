@@ -8,7 +8,6 @@ _TYPES = "direct (equal routing keys), topic (patterns: * is one word, # any num
 
 
 def add_commands(commands: Commands[Parser]) -> None:
-    """Add the group `exchange`."""
     exchange = make_group(commands, "exchange", "declare exchanges and bind them to queues")
 
     text = "declare an exchange; a repeated declaration changes nothing"

@@ -16,7 +16,6 @@ LINK_PRIORITIES = range(-128, 128)
 
 
 def add_commands(commands: Commands[Parser]) -> None:
-    """Add `send` and `receive`."""
     _send(commands)
     _receive(commands)
     _work(commands)

@@ -11,7 +11,6 @@ from .parsers import Commands, Parser, add_login, client_command, lazily, make_c
 
 
 def add_commands(commands: Commands[Parser]) -> None:
-    """Add the commands."""
     _top(commands)
     _connection(commands)
     _definitions(commands)

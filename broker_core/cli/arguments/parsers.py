@@ -27,18 +27,15 @@ class Parser(argparse.ArgumentParser):
     report: ClassVar[Callable[[str], NoReturn] | None] = None
 
     def error(self, message: str) -> NoReturn:
-        """End the program with an error, and without `--json` with the usage."""
         if Parser.report is not None:
             Parser.report(f"{message}; see `{self.prog} --help`")
         super().error(message)
 
     def format_help(self) -> str:
-        """Format the help with the appendix."""
         text = super().format_help()
         return text if self.appendix is None else f"{text}\n{self.appendix()}\n"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse an unknown choice, with a guess at the command."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
@@ -48,7 +45,6 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """End the program because of unknown words, with a guess at a misspelled option."""
         name, equals, _ = next((word for word in words if word.startswith("-")), words[0]).partition("=")
         options = () if self.options is None else self.options()
         option = nearest(name, options)
@@ -87,13 +83,12 @@ def _sentence(text: str) -> str:
 
 
 def make_group(commands: Commands[Parser], name: str, text: str) -> Commands[Parser]:
-    """Add a group of commands, such as `queue`."""
     group = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def client_command(commands: Commands[Parser], name: str, text: str, module: str, run: str | None = None) -> Parser:
-    """Add a command that calls a broker, with `--url` and a login. `run` is the name of its function in `module`."""
+    """Add a command that calls a broker. `run` is the name of its function in `module`."""
     command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
     url = os.environ.get("PENSTOCK_URL", keys.DEFAULT_URL)
     command.add_argument(
@@ -107,14 +102,12 @@ def client_command(commands: Commands[Parser], name: str, text: str, module: str
 
 
 def make_command(commands: Commands[Parser], name: str, text: str, description: str, run: Run) -> Parser:
-    """Add a command that calls `run`."""
     command = commands.add_parser(name, help=text, description=description, epilog=EXIT_CODES, allow_abbrev=False)
     command.set_defaults(run=run, refuse=command.refuse)
     return command
 
 
 def add_login(command: argparse.ArgumentParser) -> None:
-    """Add the options of a login."""
     command.add_argument(
         "--user", metavar="NAME", help="log in as this user; asks for the password at a terminal. Default: $PENSTOCK_USER"
     )
@@ -153,12 +146,10 @@ MAX_NUMBER = 2**63 - 1
 
 
 def whole(text: str) -> int:
-    """Parse a whole number, for argparse."""
     return listeners.parse_number(text)
 
 
 def natural(text: str) -> int:
-    """Parse a whole number from 0 on, for argparse."""
     number = whole(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is less than 0")
@@ -168,7 +159,6 @@ def natural(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Parse a whole number from 1 on, for argparse."""
     number = natural(text)
     if number == 0:
         raise argparse.ArgumentTypeError("0 is less than 1")
@@ -176,7 +166,6 @@ def positive(text: str) -> int:
 
 
 def sequences(text: str) -> tuple[int, int]:
-    """Parse N or N-M, a range of sequence numbers, for argparse."""
     first, dash, last = text.partition("-")
     bounds = natural(first), natural(last if dash else first)
     if bounds[0] > bounds[1]:

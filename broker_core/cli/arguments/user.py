@@ -12,7 +12,6 @@ _FILE = "The broker applies it within a second, without a restart."
 
 
 def add_commands(commands: Commands[Parser]) -> None:
-    """Add the group `user`, and `permit`."""
     user = make_group(commands, "user", "manage users")
 
     add = _file_command(user, "add", f"add a user, or change the password and certificates of one. {_FILE}")

@@ -48,7 +48,6 @@ log = logging.getLogger("penstock.http")
 
 
 def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
-    """Make the application of a broker. `hello`: the first frame of the broker, with its settings."""
     answering = _Application(channel, hello)
     files = Files(PAGE)
     routes = [
@@ -254,7 +253,7 @@ class _Application:
         return user
 
     async def _authorization(self, request: Request) -> str | None:
-        """Return the credentials of a request. Raises RequestRefused if a change has a cookie alone."""
+        """Raises RequestRefused if a change has a cookie alone."""
         header = request.headers.get("authorization")
         if header is not None:
             return header
@@ -276,7 +275,6 @@ class _Application:
                 self._remember(session.token, session.user)
 
     def _remember(self, token: str, user: str) -> None:
-        """Remember a token, so that the broker need not be asked again."""
         self._credentials.remember(f"Bearer {token}", user)
 
     async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> ChannelAnswer:

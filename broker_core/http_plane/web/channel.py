@@ -60,14 +60,13 @@ class Channel:
         self._out: queue.SimpleQueue[tuple[dict[str, Any], Sequence[bytes]]] = queue.SimpleQueue()
 
     def hello(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Wait for the first frame of the broker. Returns its header and attachments."""
         frame = frames.receive(self._from)
         if frame is None:
             os._exit(0)
         return frame.header, frame.attachments
 
     def start(self, stop: Callable[[], None]) -> None:
-        """Begin to receive answers, in the running loop. `stop` is called in the loop when the broker stops."""
+        """`stop` is called in the running loop when the broker stops."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, stop), name="answers", daemon=True).start()
         threading.Thread(target=self._write, name="questions", daemon=True).start()
@@ -77,8 +76,8 @@ class Channel:
         return await self._ask(op, b"", limit_s, {})
 
     async def ask(self, op: str, body: bytes, user: str | None, is_gone: Callable[[], bool], **header: Any) -> ChannelAnswer:
-        """Ask the broker for a user, or with None for a stranger, in the order of the strangers' questions. `is_gone`: the client
-        has closed its connection. Raises Busy, BrokerGone and Silent."""
+        """Ask the broker for a user, or with None for a stranger, in the order of the strangers' questions. Raises Busy,
+        BrokerGone if the client has closed its connection, and Silent."""
         of_users = self._waiting_of.total() - self._waiting_of[None]
         most = MAX_WAITING_OF_STRANGERS if user is None else MAX_WAITING_OF_USER
         if self._waiting_of[user] >= most or (user is not None and of_users >= MAX_WAITING):
@@ -109,7 +108,6 @@ class Channel:
             self._waiting.pop(number, None)
 
     def notify(self, op: str) -> None:
-        """Send the broker a notice, which has no answer."""
         self._out.put(({"op": op}, ()))
 
     def _receive(self, frame: ChildFrame) -> None:

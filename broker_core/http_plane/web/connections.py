@@ -47,7 +47,6 @@ _read_buffer = memoryview(bytearray(READ_BYTES))  # shared by all connections: i
 
 
 def peer_of(client: tuple[str, int] | None) -> str:
-    """Return the address of a client in the format of the broker's other planes."""
     host, port = client or ("", 0)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -79,7 +78,6 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """True if no answer can be sent."""
         return self.transport.is_closing()
 
     @property
@@ -98,21 +96,19 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         return ends and self.cycle.more_body and not self.must_close
 
     def assign(self, user: str | None) -> None:
-        """Count this connection for the user of the current request; None for a stranger."""
         self._shares.assign(self, user, self.peer)
 
     def hold_body(self, size: int) -> bool:
-        """Note how many bytes of a request the application holds. False if the budget is used up."""
+        """Return False if the budget is used up."""
         self._body = size
         return self._account()
 
     def hold_answer(self, size: int) -> None:
-        """Note how many bytes of an answer the application holds."""
         self._answer = size
         self._account()
 
     def drop(self, reason: str | None = None) -> None:
-        """Close the connection now. `reason`: for the log."""
+        """`reason`: for the log."""
         if reason is not None:
             log.info("%s: closed: %s", self.peer, reason, extra={"peer": self.peer})
         if self.is_made:
@@ -123,27 +119,23 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     # --- for asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve a client."""
         self.is_made = True
         super().connection_made(transport)  # type: ignore[arg-type]  # a socket's
         self.transport.set_write_buffer_limits(WRITE_BYTES)
         self.begun = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a client that is gone."""
         self._shares.leave(self)
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer to read into. By default asyncio reads 256 KiB."""
+        """By default asyncio reads 256 KiB."""
         return _read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the bytes that were read."""
         self.data_received(bytes(_read_buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the client."""
         if self.begun is None:
             self.begun = self.loop.time()
         super().data_received(data)
@@ -163,14 +155,12 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self._account()
 
     def pause_writing(self) -> None:
-        """Stop writing while the client does not read."""
         super().pause_writing()
         self._account()
 
     # --- for uvicorn
 
     def on_response_complete(self) -> None:
-        """Continue with the next request."""
         self._body = self._answer = 0
         super().on_response_complete()
         self._account()
@@ -194,7 +184,6 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     # --- for the server
 
     def look(self, now: float, request_timeout_s: float) -> None:
-        """Close the connection if the client takes too long."""
         if self.begun is None and self.conn.their_state is h11.SEND_BODY:
             self.begun = now  # its head arrived with the previous request
         if not self.transport.get_write_buffer_size():
@@ -214,7 +203,6 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
 
 def _refusal(error: h11.RemoteProtocolError | None) -> Response:
-    """Answer a request that cannot be parsed."""
     text = f"this is not a request of HTTP/1.1: {str(error)[:200]}"
     if error is not None and error.error_status_hint == 431:
         return replies.error(431, "HEADERS_TOO_LARGE", text)
@@ -262,7 +250,6 @@ class Server(uvicorn.Server):
         self._accepting, self._looking = loop.create_task(self._accept()), loop.create_task(self._look())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no new connections, and wait up to STOP_S for running requests."""
         self._accepting.cancel()
         await asyncio.wait([self._accepting])  # until it no longer uses the socket
         self._listening.close()
@@ -321,7 +308,6 @@ class Server(uvicorn.Server):
             accepted.close()
 
     def stop(self) -> None:
-        """Accept no new connections, finish running requests, and return from `serve`."""
         self.should_exit = True
 
     async def _look(self) -> None:

@@ -19,8 +19,8 @@ class CountColumns:
         self.columns = {name: numbers[at * count : (at + 1) * count] for at, name in enumerate(header["columns"])}
 
     def limited(self, most: int) -> tuple[list[str], dict[str, array[int]], int]:
-        """Return names and columns of at most `most` queues, by falling number of messages, and the number of other queues. The
-        others are one sum under the name ""."""
+        """Return at most `most` queues, by falling number of messages, and the number of other queues. The others are one
+        sum under the name ""."""
         if len(self.names) <= most:
             return self.names, self.columns, 0
         depth = [sum(counts) for counts in zip(*(self.columns[state] for state in STATES), strict=True)]
@@ -34,7 +34,6 @@ class CountColumns:
 
 
 def _summed(column: str, values: list[int]) -> int:
-    """Combine the values of several queues: the sum, or the oldest message."""
     return min(filter(None, values), default=0) if column == "oldest" else sum(values)
 
 
@@ -45,7 +44,6 @@ class CountsText:
         self._formed: dict[str, tuple[list[str] | array[int], str]] = {}
 
     def form(self, columns: CountColumns) -> bytes:
-        """Return an object with the time, the names of the queues, and a list for each column."""
         members = [f'"time": {columns.time}', self._member("queues", columns.names)]
         members += [self._member(name, column) for name, column in columns.columns.items()]
         return f"{{{', '.join(members)}}}".encode()

@@ -20,7 +20,6 @@ class RequestCredentials:
         self._users: OrderedDict[bytes, str] = OrderedDict()
 
     def user_of(self, authorization: str | None) -> str | None:
-        """Return the user of a header; None if the broker must be asked."""
         mark = self._mark(authorization)
         user = self._users.get(mark)
         if user is not None:
@@ -28,13 +27,11 @@ class RequestCredentials:
         return user
 
     def remember(self, authorization: str | None, user: str) -> None:
-        """Note that the broker accepts a header."""
         self._users[self._mark(authorization)] = user
         if len(self._users) > REMEMBERED:
             self._users.popitem(last=False)
 
     def forget(self, authorization: str | None) -> None:
-        """Note that the broker does not accept a header."""
         self._users.pop(self._mark(authorization), None)
 
     def _mark(self, authorization: str | None) -> bytes:

@@ -38,7 +38,6 @@ class Files:
                 self._files[path.relative_to(folder).as_posix()] = _File(content, TYPES[path.suffix], tag)
 
     async def reply(self, request: Request) -> Response:
-        """Answer with the file in the path, or without a name with the page itself."""
         file = self._files.get(request.path_params.get("name") or "index.html")
         if file is None:
             return replies.error(404, "NOT_FOUND", "the file does not exist")

@@ -32,12 +32,10 @@ class StrictConnection(h11.Connection):
         return len(self._receive_buffer)
 
     def receive_data(self, data: bytes) -> None:
-        """Add data to the buffer."""
         self._framing += len(data)
         super().receive_data(data)
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Parse the next event."""
         try:
             return self._next_event()
         except h11.RemoteProtocolError as error:

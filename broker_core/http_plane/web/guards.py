@@ -35,7 +35,6 @@ PIECE_BYTES = 32 << 10  # of an answer in one step, so that a slow client occupi
 
 
 async def in_pieces(send: Send, message: Message) -> None:
-    """Send a message of ASGI, in pieces if its body is large."""
     body = memoryview(message.get("body", b""))
     for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
         await send({**message, "body": bytes(body[start : start + PIECE_BYTES]), "more_body": True})
@@ -44,7 +43,6 @@ async def in_pieces(send: Send, message: Message) -> None:
 
 
 async def _drain(receive: Receive) -> None:
-    """Read and drop the rest of a body, up to DISCARDED_BYTES."""
     read = 0
     while read <= DISCARDED_BYTES:
         message = await receive()
@@ -61,8 +59,6 @@ class Guards:
         self._names = {"localhost", *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse foreign requests, and add the headers to every answer."""
-
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)

@@ -59,10 +59,7 @@ class QueueText:
         self._formed: dict[tuple[str, str], _Formed] = {}  # by metric and its other labels
 
     def form(self, time: int, names: list[str], columns: dict[str, array[int]], *, total_in_help: bool) -> list[bytes]:
-        """Return the text, in parts.
-
-        `total_in_help`: the help of a counter has the name of its samples, as the older format requires.
-        """
+        """`total_in_help`: the help of a counter has the name of its samples, as the older format requires."""
         with self._lock:
             if names != self._names:
                 self._names, self._labels = names, [f'{{queue="{_escaped(name)}"' for name in names]
@@ -82,7 +79,7 @@ class QueueText:
             return parts
 
     def _samples(self, metric: str, values: Sequence[float], more: str = "") -> bytes:
-        """Return the lines of a metric. `more`: other labels than the queue."""
+        """`more`: other labels than the queue."""
         formed = self._formed.get((metric, more))
         if formed is None:
             lines = [f"{metric}{label}{more}}} {value}\n" for label, value in zip(self._labels, values, strict=True)]
@@ -108,10 +105,8 @@ class _Formed(NamedTuple):
 def text_of(
     header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, queue_text: QueueText, accepted: str
 ) -> tuple[list[bytes], str]:
-    """Render a scrape in parts, in OpenMetrics or the older format as the client accepts. Returns parts and content type.
-
-    `most`: queues with their own metrics. `process`: metrics of the broker's process. `queue_text`: lines of earlier scrapes.
-    """
+    """Return a scrape in parts and its content type: OpenMetrics or the older format, as the client accepts. `most`: queues
+    with their own metrics. `queue_text`: lines of earlier scrapes."""
     openmetrics = OPENMETRICS in accepted
     encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
     columns = CountColumns(header, table)
@@ -135,7 +130,6 @@ class _Broker(Collector):
         self._broker, self._queues, self._summed, self._process = broker, queues, summed, process
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric."""
         yield _gauge("penstock_queues", "Queues of the broker.", self._queues)
         yield _gauge("penstock_queues_summed", "Queues whose numbers are summed under an empty name.", self._summed)
         yield from self._of_broker()
@@ -179,7 +173,6 @@ class _Broker(Collector):
 
 
 def process_of(pid: int) -> ProcessCollector:
-    """Return the metrics of a process: processor time, memory, files."""
     return ProcessCollector(pid=lambda: pid, registry=None)
 
 

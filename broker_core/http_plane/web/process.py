@@ -26,7 +26,6 @@ log = logging.getLogger("penstock.http")
 
 
 def run() -> int:
-    """Serve the listening socket of the broker that started this process, until the broker stops or is gone."""
     step_back(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # inherited as blocked
@@ -54,7 +53,7 @@ async def _serve(channel: Channel, hello: dict[str, Any], certificate: list[byte
 
 
 def _tls(channel: Channel, hello: dict[str, Any], files: TlsFiles) -> ssl.SSLContext:
-    """Make the context of all connections. A handshake uses the newest certificate; the first one uses the broker's."""
+    """A handshake uses the newest certificate; the first one uses the broker's."""
     settings = Settings(data=Path(), tls_cert_file=Path(hello["tls_cert_file"]), tls_key_file=Path(hello["tls_key_file"]))
     newest = ServerTls(settings, protocols=["http/1.1"], files=files)
     context = used = newest.context()

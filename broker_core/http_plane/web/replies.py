@@ -24,7 +24,6 @@ class Parts(Response):
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer at the speed of the client."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for part in self._parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -32,10 +31,8 @@ class Parts(Response):
 
 
 def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Make the answer for an error. The message has the problem and its remedy."""
     return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
 
 
 def json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Make an answer from JSON of the broker."""
     return Response(body, status, headers, "application/json")

@@ -29,7 +29,6 @@ class PageSession:
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
 
     def proves(self, header: str | None) -> bool:
-        """Return True if a header has the session's second secret."""
         return header is not None and header.isascii() and hmac.compare_digest(header, self.csrf)
 
 
@@ -44,8 +43,7 @@ class Sessions:
         self._sessions: OrderedDict[str, PageSession] = OrderedDict()  # by the cookie's value; the one used last is the last
 
     def begin(self, user: str, token: str) -> tuple[str, PageSession]:
-        """Begin a session. Returns the value of its cookie, and the session. Beyond a limit the session that was idle longest
-        ends."""
+        """Return the value of the session's cookie, and the session. Beyond a limit the session that was idle longest ends."""
         now = self._clock()
         name, session = secrets.token_urlsafe(32), PageSession(user, token, now, now, now)
         self._sessions[name] = session
@@ -57,7 +55,6 @@ class Sessions:
         return name, session
 
     def find(self, name: str | None) -> PageSession | None:
-        """Return the session of a cookie; None if it has ended or does not exist."""
         session = None if name is None else self._sessions.get(name)
         if name is None or session is None:
             return None
@@ -70,13 +67,12 @@ class Sessions:
         return session
 
     def wants_renewal(self, session: PageSession) -> bool:
-        """Return True if the token should be renewed; once for simultaneous requests."""
+        """Return True once for simultaneous requests."""
         due = self._clock() - session.renewed > RENEW_S
         if due:
             session.renewed = self._clock()
         return due
 
     def end(self, name: str | None) -> None:
-        """End a session, if there is one."""
         if name is not None:
             self._sessions.pop(name, None)

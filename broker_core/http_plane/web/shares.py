@@ -23,10 +23,9 @@ class Sharing(Protocol):
 
     @property
     def is_served(self) -> bool:
-        """True if its request is complete and waits for this process or the broker, rather than for the client."""
+        """See `HttpConnection.is_served`."""
 
-    def drop(self) -> None:
-        """Close it now."""
+    def drop(self) -> None: ...
 
 
 class AddressGroup:
@@ -53,13 +52,11 @@ class RequestShare:
         return connection in self._group_of
 
     def enter(self, connection: Sharing, name: str, *, is_local: bool = False) -> None:
-        """Add a connection to a group."""
         group = self._groups.setdefault(name, AddressGroup(name, is_local))
         group.connections[connection] = 0
         self._group_of[connection] = group
 
     def leave(self, connection: Sharing) -> int:
-        """Remove a connection. Returns its bytes; 0 for an unknown connection."""
         group = self._group_of.pop(connection, None)
         if group is None:
             return 0
@@ -71,17 +68,14 @@ class RequestShare:
         return held
 
     def group_of(self, connection: Sharing) -> str | None:
-        """Return the name of a connection's group; None for an unknown connection."""
         group = self._group_of.get(connection)
         return None if group is None else group.name
 
     def touch(self, connection: Sharing) -> None:
-        """Note that the client has sent a complete request."""
         connections = self._group_of[connection].connections
         connections[connection] = connections.pop(connection)
 
     def hold(self, connection: Sharing, held: int) -> None:
-        """Note the bytes that a connection holds now."""
         group = self._group_of[connection]
         change = held - group.connections[connection]
         group.connections[connection] = held
@@ -93,7 +87,6 @@ class RequestShare:
         return iter(sorted(self._groups.values(), key=lambda group: (group.is_local, -len(group.connections))))
 
     def by_bytes(self) -> Iterator[AddressGroup]:
-        """Yield groups to take bytes from, by falling number of bytes."""
         return iter(sorted(self._groups.values(), key=lambda group: -group.held))
 
 
@@ -107,8 +100,8 @@ class Shares:
         self._strangers, self._users = RequestShare(), RequestShare()
 
     def enter(self, connection: Sharing, peer: str) -> bool:
-        """Add a new connection of a stranger, and close another one if there is no room. False if every connection serves a user:
-        the new one is refused."""
+        """Add a connection of a stranger, and close another one if there is no room. Return False if every connection serves
+        a user."""
         while len(self._strangers) >= self.most_strangers:
             self._drop(_idle(self._strangers) or _oldest(self._strangers))
         if len(self._strangers) + len(self._users) >= self._most:
@@ -120,7 +113,7 @@ class Shares:
         return True
 
     def leave(self, connection: Sharing) -> None:
-        """Remove a closed connection. It may be removed already."""
+        """The connection may be removed already."""
         self._strangers.leave(connection)
         self._users.leave(connection)
 
@@ -136,13 +129,12 @@ class Shares:
             target.hold(connection, held)
 
     def touch(self, connection: Sharing) -> None:
-        """Note that the client has sent a complete request."""
         share = self._share_of(connection)
         if share is not None:
             share.touch(connection)
 
     def hold(self, connection: Sharing, held: int) -> bool:
-        """Note the bytes that a connection holds, and close others beyond the budget. False if that does not suffice."""
+        """Note the bytes of a connection, and close others beyond the budget. Return False if that does not suffice."""
         share = self._share_of(connection)
         if share is None:
             return False
@@ -166,7 +158,7 @@ class Shares:
 
 
 def _idle(share: RequestShare) -> Sharing | None:
-    """The connection that has waited longest for its client; None if all are served."""
+    """Return the connection that has waited longest for its client; None if all are served."""
     connections = (connection for group in share.by_connections() for connection in group.connections)
     return next((connection for connection in connections if not connection.is_served), None)
 
@@ -176,7 +168,7 @@ def _oldest(share: RequestShare) -> Sharing | None:
 
 
 def _holder(share: RequestShare, besides: Sharing) -> Sharing | None:
-    """The connection to close for its bytes; None if all are served."""
+    """Return the connection to close for its bytes; None if all are served."""
     for group in share.by_bytes():
         for connection, held in group.connections.items():
             if held and connection is not besides and not connection.is_served:
