@@ -1,4 +1,4 @@
-"""Every action, by name: a request in JSON in, a reply in JSON out."""
+"""Every action, by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACTIONS = actions_of(broker_actions, queue_actions, move_actions, exchange_actio
 
 
 class Actions:
-    """The actions of docs/protocols/flight.md on one broker; `url` is where its Flight plane listens."""
+    """The actions on one broker. `url` is where its Flight plane listens."""
 
     def __init__(
         self, service: BrokerService, permissions: Permissions, archive: ArchiveReads, access: Access | None = None

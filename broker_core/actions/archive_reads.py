@@ -69,7 +69,7 @@ def may_be_beyond(archived: Callable[[PackedBlock], bool], after: int) -> Callab
 
 
 class ArchiveReads:
-    """The archive's tables, for the requests of docs/protocols/flight.md."""
+    """The archive's tables."""
 
     def __init__(self, service: BrokerService) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""The rows of a browse, and its division into parts by the number of existing messages."""
+"""The rows of a browse, and its division into parts."""
 
 from __future__ import annotations
 

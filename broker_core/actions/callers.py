@@ -1,4 +1,4 @@
-"""Callers: the user of each call, from the HTTP header `authorization`, and the rights of the user."""
+"""The user of each call, from the HTTP header `authorization`."""
 
 from __future__ import annotations
 

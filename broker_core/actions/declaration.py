@@ -1,7 +1,4 @@
-"""The declaration of an action: name, request, right, reply and handler in one place.
-
-Parser, permission check, OpenAPI, Flight's ListActions and docs/http.md all come from the declaration.
-"""
+"""The declaration of an action, from which parser, permission check, OpenAPI, Flight's ListActions and docs/http.md come."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class BrokerParts(NamedTuple):
 
 
 class ActionCall(NamedTuple):
-    """One call of an action: the broker and the caller."""
+    """One call of an action."""
 
     broker: BrokerParts
     caller: Caller

@@ -1,8 +1,5 @@
-"""Typed requests: a dataclass declares the fields of a request, and JSON is checked against it.
-
-A field is declared once: its type, its default, and in `Field` its description and its lower bound. The JSON name is the
-attribute's name in camel case.
-"""
+"""Typed requests: a dataclass declares the fields of a request, and JSON is checked against it. The JSON name is the
+attribute's name in camel case."""
 
 from __future__ import annotations
 

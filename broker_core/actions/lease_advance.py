@@ -15,7 +15,7 @@ from ..service.broker import BrokerService
 
 
 class Advanced(NamedTuple):
-    """The result. `is_unfinished`: no message matched so far, and the search is not complete."""
+    """`is_unfinished`: no message matched so far, and the search is not complete."""
 
     leased: c.LeasedBatch
     is_unfinished: bool = False

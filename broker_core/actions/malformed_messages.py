@@ -1,4 +1,4 @@
-"""Messages of a batch that its reader cannot decode: they are set aside when the batch is settled. The query continues."""
+"""Messages that no reader can decode: they are set aside when their batch is settled, and the query continues."""
 
 from __future__ import annotations
 

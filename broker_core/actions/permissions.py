@@ -1,4 +1,4 @@
-"""The right that each request needs. Each declaration names its right; docs/security.md has the table, which a test compares."""
+"""The right that each request needs. docs/security.md has the table, which a test compares."""
 
 from __future__ import annotations
 

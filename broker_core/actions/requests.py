@@ -1,4 +1,4 @@
-"""Fields that several requests share, and the requests of streams: tickets and puts of docs/protocols/flight.md."""
+"""Fields that several requests share, and the requests of streams: tickets and puts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class OfLease(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class BrowseRange(OfQueue):
-    """Messages of a queue by state, sequence number, time of arrival and outcome."""
+    """Messages of a queue."""
 
     states: States = field(default_factory=lambda: ["available"])
     first: First = 0
@@ -104,7 +104,7 @@ class BrowseRange(OfQueue):
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveRows(Request):
-    """Rows of the archive's table: see `archive.bounds`."""
+    """Rows of the archive's table."""
 
     queue_id: Annotated[int | None, About("number of the queue, from archive.plan; null: of the present queue with the name")] = (
         None

@@ -1,4 +1,4 @@
-"""Common parts of `penstock send` and `penstock receive`: the connection, the stop on a signal, and the progress bar."""
+"""Common parts of `penstock send` and `penstock receive`."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def connection(args: argparse.Namespace) -> Connection:
 
 
 class Stop:
-    """Context in which the first Ctrl-C or SIGTERM only sets `asked`, so that pending work is finished; the next one ends
-    the process as usual.
-    """
+    """The first Ctrl-C or SIGTERM only sets `asked`, so that pending work is finished. The next one ends the process as usual."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -70,9 +68,7 @@ class Stop:
 
 
 class Meter:
-    """A bar on stderr, when that is a terminal: messages, their rate, and how far we are where `total` (of octets or messages)
-    is known.
-    """
+    """A bar on stderr, when that is a terminal. `total` is a number of octets or messages."""
 
     def __init__(self, text: str, total: int | None, *, quiet: bool) -> None:
         console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""`penstock backup`, `penstock restore`, `penstock check`, for a data directory on this machine."""
+"""`penstock backup`, `penstock restore` and `penstock check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several brokers in one command: `--url a,b` adds up queues and archives, and `status` shows each broker.
+"""Several brokers in one command: `--url a,b`.
 
 Numbers are added, and lists are joined. The largest age is shown. Different texts are joined with commas, and other different
 values are shown by broker.

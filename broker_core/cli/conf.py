@@ -1,4 +1,4 @@
-"""`penstock conf`: prints a file of `conf/`, which the wheel contains. Needs no package of an extra."""
+"""`penstock conf`. Needs no package of an extra."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "conf"
 
 
 class ConfFile(NamedTuple):
-    """File of `conf/` and its purpose."""
+    """A file of `conf/`."""
 
     name: str
     purpose: str

@@ -1,7 +1,4 @@
-"""`penstock definitions`: exports queues, exchanges and bindings of a broker to a file, and imports them.
-
-The file does not contain users and permissions. Copy the users file instead.
-"""
+"""`penstock definitions`. The file does not contain users and permissions: they are in the users file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock doctor`: looks for problems of this machine, of a configuration and of a broker."""
+"""`penstock doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock exchange …`: declare, delete, list, bind, unbind."""
+"""`penstock exchange …`"""
 
 from __future__ import annotations
 

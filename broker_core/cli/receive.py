@@ -1,4 +1,4 @@
-"""`penstock receive`: writes messages as lines or files, and accepts them afterwards."""
+"""`penstock receive`: messages are accepted after they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock send`: sends lines or whole files to a queue."""
+"""`penstock send`"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _ONE_PAGE = 4096  # bytes of a pipe with one buffer, which accepts more only whe
 
 
 class Lines:
-    """Lines on stdout, one for each delivery. `idle` is called regularly while the reader of a pipe is slow."""
+    """Lines on stdout. `idle` is called regularly while the reader of a pipe is slow."""
 
     def __init__(self, line: Callable[[Delivery], bytes], stop: Stop, idle: Callable[[], object]) -> None:
         self._line, self._stop, self._idle = line, stop, idle

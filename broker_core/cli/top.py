@@ -1,4 +1,4 @@
-"""`penstock top`: queues with their rates, refreshed regularly."""
+"""`penstock top`"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock work`: runs the workers of a module until SIGTERM or Ctrl-C."""
+"""`penstock work`"""
 
 from __future__ import annotations
 

@@ -2,18 +2,15 @@
 
 From the socket up:
 
-listener               admission, timeouts, threads
-transports             plain sockets and TLS
+listener, transports   admission, timeouts, threads; plain sockets and TLS
 connection, frames     HTTP/2
 calls, budget          one gRPC call; memory for incoming messages
 statuses               the end of a call
 protobuf, arrow_ipc    Flight's messages, measured before they are decoded
-arrow_types            the types of Arrow's format, and the types that messages may have
+arrow_types            the types of Arrow's format
 server                 the methods of Flight
-receiver, outcomes     puts: messages, and outcomes of a lease's messages
-streams                gets: tickets
-
-`actions/` declares the requests and authenticates callers.
+receiver, outcomes     puts
+streams                gets
 """
 
 from .server import FlightPlane

@@ -1,8 +1,7 @@
 """The types of Arrow's format, by their numbers in its schemas, and the types that a message column may have.
 
-pyarrow has no class for some types, and fails when the type of such a column is read. The numbers are therefore checked before
-pyarrow gets the schema. `messages.batch_checks` then checks the accepted types of each column. A new version of the format
-appends to `NAMES`; until then its types are refused by their numbers.
+pyarrow has no class for some types, and fails when the type of such a column is read. So the numbers are checked before pyarrow
+gets the schema. A new version of the format appends to `NAMES`; until then its types are refused by their numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory for messages that are being received, shared by all connections of the Flight plane."""
+"""Memory for incoming messages, shared by all connections of the Flight plane."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from collections.abc import Callable
 
 
 class Budget:
-    """A number of bytes shared by calls. A call that finds too few waits in a queue, and is notified when it has its bytes.
-    Thread-safe.
-
-    A call that requests more than the total gets all of it, alone.
-    """
+    """Bytes shared by calls. A call that finds too few waits in a queue. A call that requests more than the total gets all of
+    it, alone. Thread-safe."""
 
     def __init__(self, octets: int) -> None:
         self._total = self._left = octets

@@ -1,11 +1,12 @@
-"""One gRPC call: incoming messages, outgoing messages, and its end.
+"""One gRPC call.
 
 The connection's thread feeds bytes in, and the call's own thread takes messages out. The memory of a message is allocated when
-three conditions hold: its length is within the limit, its sender is authenticated, and the budget has room. Until then the sender
-has only the first window (64 KiB). Once a message has memory, its bytes go there from the socket without a copy.
+three conditions hold: its length is within the limit, its sender is authenticated, and the budget has room. Until then the
+sender has only the first window (64 KiB). Once a message has memory, its bytes go there from the socket without a copy.
 
-A message of at most `AHEAD_BYTES` costs the budget nothing, and a call has one such message at a time. Senders of large messages
-that wait for room in a full queue may hold the whole budget. Small requests must still arrive, for example one that makes room.
+A message of at most `AHEAD_BYTES` costs the budget nothing, and a call has one such message at a time. Senders of large
+messages that wait for room in a full queue may hold the whole budget. Small requests must still arrive, for example one that
+makes room.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ConnectionHost(Protocol):
 
 
 class FlightConnection:
-    """One client's connection: HTTP/2 (RFC 9113) from its preface to its end, and the calls on it."""
+    """One client's connection from its preface to its end (RFC 9113), and the calls on it."""
 
     def __init__(self, host: ConnectionHost, wire: FlightTransport, peer: str, budget: Budget) -> None:
         self.peer, self.budget = peer, budget

@@ -1,7 +1,4 @@
-"""HTTP/2 frames (RFC 9113): their headers, and the frames that a server sends.
-
-The library `hpack` decodes incoming header blocks. Outgoing ones (`header_block`) use none of its tables.
-"""
+"""HTTP/2 frames (RFC 9113). Outgoing header blocks use no tables; the library `hpack` decodes incoming ones."""
 
 from __future__ import annotations
 
@@ -65,7 +62,7 @@ class Code(IntEnum):
 
 
 class Http2Error(Exception):
-    """A protocol error of the peer. Its connection ends with this code."""
+    """A protocol error of the peer, which ends its connection."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)

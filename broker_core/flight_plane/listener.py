@@ -1,9 +1,8 @@
-"""The socket of the Flight plane: admission, the time before a login, and the threads that serve.
+"""The socket of the Flight plane: admission, and the threads that serve.
 
 gRPC's own server, which pyarrow contains, does not limit connections, the time before a login, or the size of a decompressed
 message. pyarrow exposes none of its settings. The broker therefore implements HTTP/2 itself. There is one thread for each
-connection, which reads, and one for each running call. Both kinds are limited, and so is the memory of each (`connection`,
-`calls`).
+connection, which reads, and one for each running call.
 """
 
 from __future__ import annotations

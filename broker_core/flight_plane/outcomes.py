@@ -1,4 +1,4 @@
-"""Outcomes: one `do_put` with the outcomes of single messages of a lease's batches (`operation=settle`)."""
+"""One `do_put` with the outcomes of single messages of a lease's batches (`operation=settle`)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()
 
 
 class OutcomeReceiver:
-    """Batches of `delivery`, `outcome` and optionally `error`. Each is staged and durable before it is acknowledged. A row
-    without an outcome is ignored."""
+    """Each batch is staged and durable before it is acknowledged. A row without an outcome is ignored."""
 
     def __init__(self, service: BrokerService, request: SettlePut, acknowledge: Callable[[bytes], None], check: Check) -> None:
         self._service, self._request, self._tell, self._check = service, request, acknowledge, check

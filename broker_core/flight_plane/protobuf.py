@@ -1,4 +1,4 @@
-"""The protobuf messages of Flight that the broker uses: fields of bytes, one after another."""
+"""Flight's protobuf messages: fields of bytes, one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Flight server: the methods of the protocol. Errors get their wire form here."""
+"""The methods of Flight."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class FlightPlane:
 
 
 class BrokerMistake(errors.PenstockError):
-    """Bug in Penstock: the log contains the details, and the caller learns nothing about the broker's inside."""
+    """A bug in Penstock: the caller learns nothing about the broker's inside."""
 
     fault = "storage"
 

@@ -1,4 +1,4 @@
-"""Outgoing messages: a ticket as a schema and a stream of record batches."""
+"""Outgoing messages: a ticket as a stream of record batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ..service.missing_rows import MissingRows
 
 
 class Streams:
-    """The tickets of docs/protocols/flight.md on one broker."""
+    """The tickets on one broker."""
 
     def __init__(self, service: BrokerService, permissions: Permissions, archive: ArchiveReads) -> None:
         self._archive = archive

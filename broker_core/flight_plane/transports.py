@@ -1,4 +1,4 @@
-"""Bytes of one socket, plain or through TLS: one thread reads, and others write, one at a time."""
+"""Bytes of one socket: one thread reads, and others write, one at a time."""
 
 from __future__ import annotations
 

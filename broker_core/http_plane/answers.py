@@ -1,7 +1,5 @@
-"""Answers to the questions of the HTTP process. A question has an `op`, the address and the `authorization` of the client.
-
-The process decides nothing. For a login of the page, the `authorization` is the token of the login.
-"""
+"""Answers to the questions of the HTTP process, which decides nothing. A question has an `op`, the address and the
+`authorization` of the client: for a login of the page, its token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health: whether the broker is alive, and whether it is ready."""
+"""Whether the broker is alive, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIVE_S = 4.5  # the loops must answer within; a probe that waits 5 s receives th
 
 
 class Health:
-    """Health of one broker, for one thread at a time. Until `open` the broker is recovering."""
+    """For one thread at a time. Until `open` the broker is recovering."""
 
     def __init__(self) -> None:
         self._service: BrokerService | None = None

@@ -1,4 +1,4 @@
-"""Numbers of the broker for scrapes, lists and plots. All queues are columns of bytes, so a thousand queues cost little here."""
+"""Numbers of the broker. All queues are columns of bytes, so a thousand queues cost little here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Connected = Mapping[str, Callable[[], int]]  # by protocol, how many connections
 
 
 class BrokerNumbers:
-    """Numbers of one broker. `connected`: the counts of its connections."""
+    """`connected`: the counts of the broker's connections."""
 
     def __init__(self, service: BrokerService, settings: Settings, connected: Connected) -> None:
         self._service, self._settings, self._connected = service, settings, connected

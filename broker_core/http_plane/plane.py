@@ -1,4 +1,4 @@
-"""The plane in the broker's process: the socket, and the process that serves it. A process that ends is replaced."""
+"""The plane in the broker's process. A process for HTTP that ends is replaced."""
 
 from __future__ import annotations
 
@@ -32,11 +32,8 @@ log = logging.getLogger("penstock.http")
 
 
 class HttpPlane:
-    """Listens from construction until `close`. Until `open` it answers that the broker is recovering. `tls`: for listeners with
-    TLS. `connections`: a lower limit than the settings', if there are not enough file descriptors.
-
-    Raises InvalidRequest if the address cannot be used.
-    """
+    """Listens from construction until `close`. Until `open` it answers that the broker is recovering. `connections`: a lower
+    limit than the settings', if there are not enough file descriptors. Raises InvalidRequest if the address cannot be used."""
 
     def __init__(self, settings: Settings, access: Access, tls: ServerTls | None = None, connections: int | None = None) -> None:
         listener = settings.http_listener

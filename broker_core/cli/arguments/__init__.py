@@ -1,8 +1,8 @@
-"""Every command, flag and help text. The module of a command is imported when the command runs.
+"""Every command, flag and help text.
 
-- commands: the whole command line; `serve`, `queue`, `lease`, `stage`, `archive`, `completion`.
+- commands: the whole command line.
 - exchange, message, user, backup, operator: groups of commands.
-- parsers: functions that declare a group, a command, a login and a number.
+- parsers: functions that declare commands and parse numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arguments of `penstock backup`, `restore` and `check`, which work on a data directory without a broker."""
+"""Arguments of the commands that work on a data directory without a broker, and of `journal` and `status`."""
 
 from __future__ import annotations
 

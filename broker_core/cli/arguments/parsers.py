@@ -1,4 +1,4 @@
-"""Parsers of commands: functions that declare a group, a command, a login and a number."""
+"""Functions that declare commands and parse numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of `penstock user …` and `penstock permit`, which change a file on this machine without a broker."""
+"""Arguments of `penstock user …` and `penstock permit`."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""The application: paths and their answers.
-
-/health/live, /health/ready    for probes, without a login
-/metrics                       for Prometheus
-/api/v1/openapi.json           the description of the API
-/api/v1/session                GET: the user; POST: log in; DELETE: log out
-/api/v1/counts                 counts of all queues, by column
-/api/v1/history                the last hour of the queues in the query, or the sum of all queues
-/api/v1/ACTION                 the actions of the broker
-/, /page/…                     the page
-
-Credentials come in `Authorization` or in the cookie of a session. The broker checks them and decides.
-"""
+"""Paths and their answers. Credentials come in `Authorization` or in the cookie of a session; the broker checks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: their limits, and the budget that they count for."""
+"""Bodies of requests, and their limits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Questions to the broker and their answers, on the channel that this process was started with.
+"""Questions to the broker and their answers.
 
-Two threads read and write it, so a broker that does not read, or a large answer, cannot block the loop.
+Two threads read and write, so a broker that does not read, or a large answer, cannot block the loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BrokerGone(Exception):
 
 
 class ChannelAnswer(NamedTuple):
-    """An answer of the broker: HTTP status, header and body."""
+    """An answer of the broker."""
 
     status: int
     header: dict[str, Any]

@@ -1,8 +1,5 @@
-"""Connections of clients: uvicorn's, with limits of time and memory added.
-
-A request has a time limit, and the client has a time limit for reading the answer, even if bytes move slowly. `shares` limits the
-number of connections and the bytes that they hold.
-"""
+"""Connections of clients: uvicorn's, with limits of time and memory. A client has a time limit for its request and for reading
+the answer, even if bytes move slowly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of all queues: columns from the broker, and JSON for the page."""
+"""Counts of all queues, from the broker and for the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STATES = ("available", "acquired", "delayed", "staged")
 
 
 class CountColumns:
-    """Counts of queues from the broker: columns of int64, one after another."""
+    """Columns of int64, one after another."""
 
     def __init__(self, header: dict[str, Any], table: bytes) -> None:
         self.names: list[str] = header["queues"]
@@ -38,7 +38,7 @@ def _summed(column: str, values: list[int]) -> int:
 
 
 class CountsText:
-    """Counts in JSON. Columns without a change are reused from the previous request."""
+    """Counts in JSON. Unchanged columns are reused from the previous request."""
 
     def __init__(self) -> None:
         self._formed: dict[str, tuple[list[str] | array[int], str]] = {}

@@ -1,7 +1,5 @@
-"""Credentials that the broker has accepted recently. They assign a request to the budget of its user before the broker is asked.
-
-The broker decides about every request. A user whose rights or password have changed counts as before until the broker refuses.
-"""
+"""Credentials that the broker has accepted recently: they assign a request to the budget of its user before the broker is
+asked. The broker decides about every request."""
 
 from __future__ import annotations
 

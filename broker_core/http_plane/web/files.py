@@ -27,7 +27,7 @@ class _File(NamedTuple):
 
 
 class Files:
-    """Files of the page, below `folder`."""
+    """Files below `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {}

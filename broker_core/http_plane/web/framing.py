@@ -54,7 +54,7 @@ class StrictConnection(h11.Connection):
 
 
 class _StrictBuffer(ReceiveBuffer):
-    """A buffer that refuses blocks of lines (head or trailers) with bare LF, folded lines or more than one framing."""
+    """Refuses heads and trailers with bare LF, folded lines or more than one framing."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
         if self._data[:2] != b"\r\n":  # otherwise the block is empty

@@ -17,7 +17,7 @@ from .counts import STATES, CountColumns
 
 
 class _Of(NamedTuple):
-    """A metric of each queue, from a column."""
+    """A metric of each queue."""
 
     name: str
     column: str
@@ -47,10 +47,8 @@ COUNTERS = (
 
 
 class QueueText:
-    """The text of the metrics of queues. Lines without a change are reused from the previous scrape.
-
-    prometheus_client takes twenty times as long, which would delay messages.
-    """
+    """The text of the metrics of queues. Unchanged lines are reused from the previous scrape: prometheus_client takes twenty
+    times as long, which would delay messages."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,7 +122,7 @@ def _escaped(name: str) -> str:
 
 
 class _Broker(Collector):
-    """Metrics of the whole broker. `queues`: number of queues. `summed`: number of queues without their own metrics."""
+    """Metrics of the whole broker. `summed`: number of queues without their own metrics."""
 
     def __init__(self, broker: dict[str, Any], queues: int, summed: int, process: ProcessCollector) -> None:
         self._broker, self._queues, self._summed, self._process = broker, queues, summed, process

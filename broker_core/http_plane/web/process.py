@@ -1,4 +1,4 @@
-"""The process: it starts with the first frame of its broker, and ends with the broker in every case."""
+"""The process ends with its broker in every case."""
 
 from __future__ import annotations
 

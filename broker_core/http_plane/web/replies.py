@@ -1,4 +1,4 @@
-"""Replies in JSON, in the form of the broker's replies."""
+"""Replies in the form of the broker's replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class RequestRefused(Exception):
-    """A request that is not carried out. `reply` has the reason."""
+    """A request that is not carried out."""
 
     def __init__(self, reply: Response) -> None:
         super().__init__(reply.status_code)

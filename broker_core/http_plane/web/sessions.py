@@ -1,7 +1,7 @@
-"""Sessions: logins of the page. They live in this process, and end with it.
+"""Logins of the page. They live in this process, and end with it.
 
-A session has two secrets. Browsers add the cookie to every request, also to requests from foreign pages. The other secret must
-be in a header of every change, and a foreign page cannot read it. Both are new at each login, so a cookie cannot be planted
+A session has two secrets. Browsers add the cookie to every request, also to requests from foreign pages. A foreign page cannot
+read the other secret, which must be in a header of every change. Both are new at each login, so a cookie cannot be planted
 before a login.
 """
 
@@ -33,7 +33,7 @@ class PageSession:
 
 
 class Sessions:
-    """All sessions: at most `most`, and `most_of_one` of one user. `clock`: monotonic, seconds."""
+    """At most `most` sessions, and `most_of_one` of one user. `clock`: monotonic, seconds."""
 
     def __init__(
         self, most: int, most_of_one: int, idle_s: float, longest_s: float, clock: Callable[[], float] = time.monotonic

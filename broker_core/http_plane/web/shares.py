@@ -30,7 +30,7 @@ class Sharing(Protocol):
 
 class AddressGroup:
     """The connections of one address or user with their bytes, the last used one at the end. `is_local`: strangers from this
-    machine, such as a probe in the same container."""
+    machine."""
 
     def __init__(self, name: str, is_local: bool) -> None:
         self.name, self.is_local, self.held = name, is_local, 0
