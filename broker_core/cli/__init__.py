@@ -4,11 +4,10 @@
 - arguments: every command, flag and help text.
 - serve, send, receive, archive, work, conf, doctor, completion, user: the commands of these names.
 - queue, moves, exchange, lease, stage, status, connection, top, definitions: commands that call the broker over Flight.
-- http: the process of the HTTP plane.
 - backup: `penstock backup`, `restore` and `check`.
-- calls, amqp_calls, login: connections to a broker and their credentials.
+- calls, amqp_calls, login: connections to a broker and their credentials, and NAME=VALUE arguments.
 - broker_totals: sums over the brokers of `--url a,b`.
-- pairs, show, stdout: NAME=VALUE arguments; tables and JSON; messages as lines.
+- show, stdout: tables and JSON; messages as lines.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ def credentials_of(args: argparse.Namespace) -> Credentials:
 
 def connection(args: argparse.Namespace) -> Connection:
     check_url(args)
-    credentials = credentials_of(args)
-    return log_in(args.url, credentials, timeout_s=TIMEOUT_S)
+    return log_in(args.url, credentials_of(args), timeout_s=TIMEOUT_S)
 
 
 class Stop:

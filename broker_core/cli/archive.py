@@ -1,21 +1,12 @@
-"""`penstock archive`, and the process that a broker starts for its archive."""
+"""`penstock archive`"""
 
 from __future__ import annotations
 
 import argparse
 
-from .. import logs
 from . import broker_totals, show
 
-_WAITING = {
-    "queue": "queue",
-    "id": "id",
-    "deleted": "deleted",
-    "unrecorded": "messages",
-    "unrecordedBytes": "bytes",
-    "lag": "lag, s",
-    "error": "error",
-}
+_WAITING = show.columns("queue", "id", "deleted", unrecorded="messages", unrecordedBytes="bytes", lag="lag, s", error="error")
 
 
 def status(args: argparse.Namespace) -> int:
@@ -32,10 +23,3 @@ def status(args: argparse.Namespace) -> int:
     show.print_facts(answer)
     show.print_table(queues, _WAITING, empty="every settled message is recorded")
     return 0
-
-
-def work(args: argparse.Namespace) -> int:
-    logs.begin()
-    from ..archive.recorder.worker import run
-
-    return run()

@@ -6,7 +6,7 @@ import argparse
 import secrets
 import sys
 import time
-from functools import partial
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ..copy import checking, pictures, restoring, uploads
@@ -31,8 +31,7 @@ class Progress:
 
     def __init__(self, action: str) -> None:
         self._action, self._shown_at = action, 0.0
-        self.done = 0
-        self.total = 0
+        self.done = self.total = 0
 
     def add(self, nbytes: int) -> None:
         self.say(self.done + nbytes, self.total)
@@ -44,20 +43,18 @@ class Progress:
             share = 100 * done // total if total else 100
             print(f"\r{self._action} {share:3d} %, {done >> 20:,} of {total >> 20:,} MiB", end="", file=sys.stderr, flush=True)
 
-    def end(self) -> None:
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._shown_at:
             print(file=sys.stderr)
 
 
 def backup(args: argparse.Namespace) -> int:
     store, began = _open(args, args.to, Path(args.data)), time.monotonic()
-    disk = ReadOnlyDirectory(args.data)
-    progress = Progress("backup:")
-    try:
+    with closing(ReadOnlyDirectory(args.data)) as disk, Progress("backup:") as progress:
         picture, put = _backup(store, disk, progress)
-    finally:
-        progress.end()
-        disk.close()
     took = time.monotonic() - began
     facts = {"url": store.url, "broker": picture.broker, "position": picture.position, "bytes": picture.bytes, "put": put}
     text = f"backed up {args.data} to {store.url}: {picture.bytes:,} bytes, {put:,} of them new, in {took:.1f} s"
@@ -73,14 +70,11 @@ def _backup(store: RetryingStore, disk: ReadOnlyDirectory, progress: Progress) -
         picture = pictures.take(disk, live=disk.live)
         present = sum(min(contents.size(name), size) for name, size in picture.files.items())
         progress.done, progress.total = 0, picture.bytes
-        try:
+        with suppress(PictureGone):  # the broker has dropped it meanwhile; the uploaded files stay useful
             uploads.upload(chain, disk, picture, contents, store.repeat, progress.add)
             break
-        except PictureGone:  # the broker has dropped it meanwhile; the uploaded files stay useful
-            continue
     parts, body = uploads.small_parts(disk, contents)
-    pending = chain.prepare(parts, list[Buffer](body), position=picture.position, contents=contents)
-    chain.put(pending)
+    chain.put(chain.prepare(parts, list[Buffer](body), position=picture.position, contents=contents))
     for name in chain.garbage(contents):
         store.delete(name)
     return picture, picture.bytes - present
@@ -101,22 +95,18 @@ def _forget_others(store: RetryingStore, disk: ReadOnlyDirectory, contents: Cont
 
 
 def _open(args: argparse.Namespace, url: str, of: Path | None = None) -> RetryingStore:
-    return RetryingStore(open_store(url, of), PATIENCE_S, partial(_say_trouble, args))
+    def say_trouble(error: StoreError) -> None:
+        if not args.json:  # with --json, stderr has one error only
+            print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
 
-
-def _say_trouble(args: argparse.Namespace, error: StoreError) -> None:
-    if not args.json:  # with --json, stderr has one error only
-        print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
+    return RetryingStore(open_store(url, of), PATIENCE_S, say_trouble)
 
 
 def restore(args: argparse.Namespace) -> int:
     store, began = _open(args, args.source), time.monotonic()
-    progress = Progress("restore:")
     writer = secrets.token_hex(8) if args.take_over else None
-    try:
+    with Progress("restore:") as progress:
         report = restoring.restore(store, Path(args.data), writer=writer, progress=progress.say)
-    finally:
-        progress.end()
     took = time.monotonic() - began
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.time_ms / 1000))
     text = [
@@ -135,20 +125,13 @@ def restore(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    disk = ReadOnlyDirectory(args.directory)
-    progress = Progress("check:")
-    try:
+    with closing(ReadOnlyDirectory(args.directory)) as disk, Progress("check:") as progress:
         report = checking.check(disk, live=disk.live, progress=progress.say)
-    finally:
-        progress.end()
-        disk.close()
     if args.json:
         show.print_json({**checking.as_json(report), "live": disk.live})
         return STORAGE if report.damage else 0
-    for text in report.damage:
-        show.say(f"damaged: {text}")
-    for text in report.remarks:
-        show.say(f"remark: {text}")
+    print("".join(f"damaged: {text}\n" for text in report.damage), end="")
+    print("".join(f"remark: {text}\n" for text in report.remarks), end="")
     facts = {
         "broker": report.broker,
         "segments": report.segments,
@@ -162,5 +145,5 @@ def check(args: argparse.Namespace) -> int:
     if disk.live:
         facts["a broker is running on it"] = "checked up to the position that is known to be on the disk"
     show.print_facts(facts)
-    show.say(f"{len(report.damage)} damaged; begin with the first one named" if report.damage else "no damage found")
+    print(f"{len(report.damage)} damaged; begin with the first one named" if report.damage else "no damage found")
     return STORAGE if report.damage else 0

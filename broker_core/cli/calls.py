@@ -1,11 +1,11 @@
-"""The Flight connection of the client commands."""
+"""Flight connections of the client commands, and what several commands do with them."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from ..client import timeouts
 from ..client.amqp import address
 from ..client.credentials import Credentials
 from ..client.flight import Client, check
-from . import login
+from . import login, show
 from .main import UsageError
 
 #: Seconds. A purge of tens of millions of messages is one event, whose answer waits for the disk.
@@ -35,6 +35,39 @@ def broker(args: argparse.Namespace) -> Iterator[Client]:
     check_url(args.url)
     with client(args.url, login.credentials(args)) as opened:
         yield opened
+
+
+def ask(args: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:
+    """Call an action of the broker of `--url`."""
+    with broker(args) as opened:
+        return opened.call(action, **fields)
+
+
+def ask_long(args: argparse.Namespace, text: str, action: str, **fields: Any) -> dict[str, Any]:
+    """Call an action that may take long. A terminal shows the text and the seconds."""
+    with broker(args) as opened, show.waiting(text, quiet=args.json):
+        return opened.call(action, timeout_s=LONG_S, **fields)
+
+
+def declare(args: argparse.Namespace, kind: str) -> int:
+    """Declare a node: a queue or an exchange."""
+    options = pairs(args.option)
+    answer = ask(args, f"{kind}.declare", **{kind: args.name}, type=args.type, options=options)
+    result = "is declared" if answer["created"] else "exists already, with the same type and options"
+    return show.answer(args, answer, f"{kind} {args.name} {result}")
+
+
+def pairs(texts: Iterable[str], flag: str = "--option") -> dict[str, str]:
+    """Parse NAME=VALUE pairs with unique names. Values stay texts: the broker parses numbers, and a queue may have the name 7."""
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{flag} cannot be {text!r}; it must be NAME=VALUE")
+        if name in values:
+            raise UsageError(f"{flag} names {name!r} twice; give it once")
+        values[name] = value
+    return values
 
 
 def client(url: str, credentials: Credentials) -> Client:

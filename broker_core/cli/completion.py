@@ -6,9 +6,7 @@ import argparse
 
 from argcomplete.shell_integration import shellcode
 
-from . import show
-
 
 def run(args: argparse.Namespace) -> int:
-    show.say(shellcode(["penstock"], shell=args.shell))
+    print(shellcode(["penstock"], shell=args.shell))
     return 0

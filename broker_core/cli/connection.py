@@ -10,30 +10,16 @@ from ..errors import NotFound
 from . import calls, show
 
 _LIST = {
-    "connection": "connection",
-    "user": "user",
-    "peer": "peer",
-    "container": "container",
-    "tls": "TLS",
-    "since": "since",
-    "links": "links",
-    "queues": "queues",
-    "credit": "credit",
-    "unsettled": "unsettled",
-    "slow": "slow",
+    **show.columns("connection", "user", "peer", "container", tls="TLS"),
+    **show.columns("since", "links", "queues", "credit", "unsettled", "slow"),
 }
 
 
 def list_all(args: argparse.Namespace) -> int:
-    with calls.broker(args) as broker:
-        connections = broker.call("connection.list")["connections"]
+    connections = calls.ask(args, "connection.list")["connections"]
     if args.slow:
         connections = [connection for connection in connections if connection["slow"]]
-    if args.json:
-        show.print_json(connections)
-    else:
-        show.print_table([_row(connection) for connection in connections], _LIST, empty="no such connections")
-    return 0
+    return show.listed(args, connections, _LIST, empty="no such connections", rows=list(map(_row, connections)))
 
 
 def _row(connection: dict[str, Any]) -> dict[str, Any]:
@@ -50,8 +36,7 @@ def _row(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def close(args: argparse.Namespace) -> int:
-    with calls.broker(args) as broker:
-        answer = broker.call("connection.close", id=args.name, reason=args.reason)
+    answer = calls.ask(args, "connection.close", id=args.name, reason=args.reason)
     if not answer["closed"]:
         raise NotFound(f"there is no connection {args.name!r}, or it is closed: see `penstock connection list`")
     return show.answer(args, answer, f"connection {args.name} is closed; its messages are back in their queues")

@@ -33,15 +33,16 @@ def export(args: argparse.Namespace) -> int:
 
 
 def of_broker(broker: Client) -> dict[str, Any]:
-    queues = [
-        {"queue": queue["queue"], "type": queue["type"], "options": queue["options"]}
-        for queue in broker.call("queue.list")["queues"]
-    ]
-    exchanges = [
-        {name: exchange[name] for name in ("exchange", "type", "options", "bindings")}
-        for exchange in broker.call("exchange.list")["exchanges"]
-    ]
-    return {"version": VERSION, "queues": queues, "exchanges": exchanges}
+    queues, exchanges = broker.call("queue.list")["queues"], broker.call("exchange.list")["exchanges"]
+    return {
+        "version": VERSION,
+        "queues": [_picked(queue, "queue", "type", "options") for queue in queues],
+        "exchanges": [_picked(exchange, "exchange", "type", "options", "bindings") for exchange in exchanges],
+    }
+
+
+def _picked(node: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: node[name] for name in names}
 
 
 def import_(args: argparse.Namespace) -> int:
@@ -75,13 +76,11 @@ def _say_refused(args: argparse.Namespace, refused: list[str]) -> None:
 def _declarations(definitions: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Nodes come before the bindings that name them."""
     queues, exchanges = definitions["queues"], definitions["exchanges"]
-    named = [("exchange.declare", {name: exchange[name] for name in ("exchange", "type", "options")}) for exchange in exchanges]
-    bindings = [
-        ("exchange.bind", {"exchange": exchange["exchange"], **binding})
-        for exchange in exchanges
-        for binding in exchange["bindings"]
+    return [
+        *(("queue.declare", {**queue}) for queue in queues),
+        *(("exchange.declare", _picked(exchange, "exchange", "type", "options")) for exchange in exchanges),
+        *(("exchange.bind", {"exchange": node["exchange"], **binding}) for node in exchanges for binding in node["bindings"]),
     ]
-    return [*(("queue.declare", {**queue}) for queue in queues), *named, *bindings]
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:

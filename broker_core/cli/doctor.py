@@ -46,19 +46,15 @@ def run(args: argparse.Namespace) -> int:
             settings = keys.load(args.config, {"data": args.data})
         except errors.PenstockError as error:
             findings.append(Finding(WRONG, "settings", str(error)))
-    if settings is not None:
-        for look in (_directory, _disk, _users, _certificate, _files):
-            findings += _looked(look, settings)
+        else:
+            for look in (_directory, _disk, _users, _certificate, _files):
+                findings += _looked(look, settings)
     if args.url is not None:
         findings += _broker(args)
     elif settings is not None:
         findings += _ports(settings)
-    if args.json:
-        show.print_json([finding._asdict() for finding in findings])
-    else:
-        show.print_table(
-            [finding._asdict() for finding in findings], {"level": "", "what": "checked", "text": "result"}, empty="nothing"
-        )
+    rows = [finding._asdict() for finding in findings]
+    show.listed(args, rows, {"level": "", "what": "checked", "text": "result"}, empty="nothing")
     return REFUSED if any(finding.level == WRONG for finding in findings) else 0
 
 
@@ -91,9 +87,8 @@ def _worker() -> Iterator[Finding]:
         return
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        yield Finding(
-            WRONG, "PYSPARK_PYTHON", f"{worker} cannot import the packages of a task: {reason}; install {DISTRIBUTION} there"
-        )
+        text = f"{worker} cannot import the packages of a task: {reason}; install {DISTRIBUTION} there"
+        yield Finding(WRONG, "PYSPARK_PYTHON", text)
         return
     *python, penstock, arrow = done.stdout.split()
     if [*map(int, python)] != [*sys.version_info[:2]]:
@@ -143,13 +138,11 @@ def _certificate(settings: Settings) -> Iterator[Finding]:
     if settings.tls_cert_file is None:
         yield Finding(OK, "TLS", "no certificate: connections are not encrypted")
         return
-    days = (ends_at(settings.tls_cert_file) - time.time()) / 86400
-    when = time.strftime("%Y-%m-%d", time.gmtime(ends_at(settings.tls_cert_file)))
-    if days < 0:
-        yield Finding(WRONG, "TLS", f"the certificate {settings.tls_cert_file} ended on {when}")
-    else:
-        level = WARNING if days < CERTIFICATE_DAYS else OK
-        yield Finding(level, "TLS", f"the certificate {settings.tls_cert_file} ends on {when}")
+    end = ends_at(settings.tls_cert_file)
+    days = (end - time.time()) / 86400
+    level, verb = (WRONG, "ended") if days < 0 else (WARNING if days < CERTIFICATE_DAYS else OK, "ends")
+    when = time.strftime("%Y-%m-%d", time.gmtime(end))
+    yield Finding(level, "TLS", f"the certificate {settings.tls_cert_file} {verb} on {when}")
 
 
 def _files(settings: Settings) -> Iterator[Finding]:

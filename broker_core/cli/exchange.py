@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from typing import Any, NoReturn
 
 from . import calls, show
-from .pairs import pairs
 
-_LIST = {"exchange": "exchange", "type": "type", "options": "options", "queue": "queue", "says": "binding"}
+_LIST = show.columns("exchange", "type", "options", "queue", says="binding")
 
-
-def declare(args: argparse.Namespace) -> int:
-    options = pairs(args.option)
-    with calls.broker(args) as broker:
-        answer = broker.call("exchange.declare", exchange=args.name, type=args.type, options=options)
-    result = "is declared" if answer["created"] else "exists already, with the same type and options"
-    return show.answer(args, answer, f"exchange {args.name} {result}")
+declare = partial(calls.declare, kind="exchange")
 
 
 def delete(args: argparse.Namespace) -> int:
-    with calls.broker(args) as broker:
-        answer = broker.call("exchange.delete", exchange=args.name)
+    answer = calls.ask(args, "exchange.delete", exchange=args.name)
     return show.answer(args, answer, f"exchange {args.name} is deleted")
 
 
 def list_all(args: argparse.Namespace) -> int:
-    with calls.broker(args) as broker:
-        exchanges = broker.call("exchange.list")["exchanges"]
-    if args.json:
-        show.print_json(exchanges)
-    else:
-        rows = [row for exchange in exchanges for row in _rows(exchange)]
-        show.print_table(rows, _LIST, empty="no exchanges yet; declare one with `penstock exchange declare NAME`")
-    return 0
+    exchanges = calls.ask(args, "exchange.list")["exchanges"]
+    rows = [row for exchange in exchanges for row in _rows(exchange)]
+    empty = "no exchanges yet; declare one with `penstock exchange declare NAME`"
+    return show.listed(args, exchanges, _LIST, empty=empty, rows=rows)
 
 
 def _rows(exchange: dict[str, Any]) -> list[dict[str, Any]]:
@@ -57,10 +46,9 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def bind(args: argparse.Namespace) -> int:
-    arguments = {name: _value(text) for name, text in pairs(args.argument, "--argument").items()}
+    arguments = {name: _value(text) for name, text in calls.pairs(args.argument, "--argument").items()}
     asked = {"key": args.key, "arguments": arguments, "selector": args.selector}
-    with calls.broker(args) as broker:
-        answer = broker.call("exchange.bind", exchange=args.name, queue=args.queue, **asked)
+    answer = calls.ask(args, "exchange.bind", exchange=args.name, queue=args.queue, **asked)
     result = "is bound" if answer["created"] else "was already bound in the same way"
     return show.answer(args, answer, f"exchange {args.name} {result} to queue {args.queue}")
 
@@ -78,6 +66,5 @@ def _refuse(name: str) -> NoReturn:
 
 
 def unbind(args: argparse.Namespace) -> int:
-    with calls.broker(args) as broker:
-        answer = broker.call("exchange.unbind", exchange=args.name, queue=args.queue, key=args.key)
+    answer = calls.ask(args, "exchange.unbind", exchange=args.name, queue=args.queue, key=args.key)
     return show.answer(args, answer, f"{answer['unbound']} bindings of exchange {args.name} to queue {args.queue} are removed")

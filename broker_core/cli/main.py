@@ -11,16 +11,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .. import errors
+from .. import errors, logs
 from .arguments import parser as parser_of_all
-from .arguments.parsers import Parser, lazily
+from .arguments.parsers import Parser
 
 #: Errors of an output file: a full disk, or the largest size.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 
-#: Commands that a broker runs as its child processes. Help and errors do not list them.
-OF_BROKER = {"archiver": ("archive", "work"), "http": ("http", "work")}
 
 #: Flags of each command that calls a broker. They may also precede the command. All but the last have a value.
 LEADING = ("--url", "--user", "--password-file", "--ca-file", "--cert-file", "--key-file", "--json")
@@ -78,7 +76,7 @@ def _report(args: argparse.Namespace, error: errors.PenstockError) -> int:
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     words = sys.argv[1:] if argv is None else list(argv)
     if len(words) == 1 and words[0] in OF_BROKER:
-        return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
+        return argparse.Namespace(run=OF_BROKER[words[0]])
     parser = parser_of_all()
     Parser.report = _report_as_json if "--json" in words[: _end(words)] else None
     if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
@@ -90,6 +88,23 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     if rest and (more is None or any(text.startswith("-") for text in rest) or not more(args, rest)):
         args.refuse(rest)
     return args
+
+
+def _archiver(args: argparse.Namespace) -> int:
+    logs.begin()
+    from ..archive.recorder.worker import run
+
+    return run()
+
+
+def _http(args: argparse.Namespace) -> int:
+    from ..http_plane.web.process import run
+
+    return run()
+
+
+#: Commands that a broker runs as its child processes. Help and errors do not list them.
+OF_BROKER = {"archiver": _archiver, "http": _http}
 
 
 def _report_as_json(text: str) -> NoReturn:
@@ -118,10 +133,8 @@ def _end(words: list[str]) -> int:
 
 def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:
     """`local`: the command called no broker."""
-    if as_json:
-        print(json.dumps({"error": json.loads(error.to_json())}), file=sys.stderr)
-        return exit_code(error)
-    print(f"penstock: {_who(error, local)}{error}", file=sys.stderr)
+    text = json.dumps({"error": json.loads(error.to_json())}) if as_json else f"penstock: {_who(error, local)}{error}"
+    print(text, file=sys.stderr)
     return exit_code(error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +11,10 @@ import pyarrow as pa
 from ..client.flight import redriving
 from . import calls, show
 from .main import UsageError
-from .pairs import pairs
 
 
 def alter(args: argparse.Namespace) -> int:
-    options: dict[str, str | None] = {**pairs(args.option)}
+    options: dict[str, str | None] = {**calls.pairs(args.option)}
     if both := [name for name in args.reset if name in options]:
         raise UsageError(f"--option and --reset both name {both[0]!r}; give one of them")
     options.update(dict.fromkeys(args.reset))
@@ -34,14 +34,6 @@ def resume(args: argparse.Namespace) -> int:
     return show.answer(args, _ask(args, "queue.resume"), f"queue {args.name} delivers again")
 
 
-def move(args: argparse.Namespace) -> int:
-    return _transfer(args, "move", "moved")
-
-
-def copy(args: argparse.Namespace) -> int:
-    return _transfer(args, "copy", "copied")
-
-
 def _transfer(args: argparse.Namespace, action: str, done: str) -> int:
     fields = {"target": args.target, "messages": args.limit, "first": args.first or 0, "last": args.last}
     answer = _ask(args, f"queue.{action}", **fields)
@@ -49,22 +41,22 @@ def _transfer(args: argparse.Namespace, action: str, done: str) -> int:
     return show.answer(args, answer, f"{show.counted(answer[done], 'message')} of {args.name} {done} to {args.target}{full}")
 
 
+move = partial(_transfer, action="move", done="moved")
+copy = partial(_transfer, action="copy", done="copied")
+
+
 def redrive(args: argparse.Namespace) -> int:
     if args.sequence:
-        answer = _redrive_numbered(args)
+        ranges = redriving.Ranges(*(pa.array(numbers, pa.int64()) for numbers in zip(*args.sequence, strict=True)))
+        with calls.broker(args) as broker, show.waiting(f"queue.redrive {args.name}", quiet=args.json):
+            *_, done = redriving.redrive(broker, args.name, ranges, args.limit)
+        answer = {"redriven": done.messages, "stayed": done.stayed}
     else:
         answer = _ask(args, "queue.redrive", messages=args.limit, selector=args.selector)
     text = f"{show.counted(answer['redriven'], 'dead letter')} of {args.name} returned to their queues"
     if answer["stayed"]:
         text += f"; {answer['stayed']:,} stay: their queue was deleted, is full, or has a newer value"
     return show.answer(args, answer, text)
-
-
-def _redrive_numbered(args: argparse.Namespace) -> dict[str, Any]:
-    ranges = redriving.Ranges(*(pa.array(numbers, pa.int64()) for numbers in zip(*args.sequence, strict=True)))
-    with calls.broker(args) as broker, show.waiting(f"queue.redrive {args.name}", quiet=args.json):
-        *_, done = redriving.redrive(broker, args.name, ranges, args.limit)
-    return {"redriven": done.messages, "stayed": done.stayed}
 
 
 def discard(args: argparse.Namespace) -> int:
@@ -76,5 +68,4 @@ def discard(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:
-    with calls.broker(args) as broker, show.waiting(f"{action} {args.name}", quiet=args.json):
-        return broker.call(action, queue=args.name, timeout_s=calls.LONG_S, **fields)
+    return calls.ask_long(args, f"{action} {args.name}", action, queue=args.name, **fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,23 +14,15 @@ from ..errors import PenstockError, ResourceLimit
 from ..selectors import hints_of, parse_optional
 from . import broker_totals, calls, login, show
 from .main import Failed, UsageError
-from .pairs import pairs
 
 STATES = ("available", "acquired", "archived")
 
-_LIST = {
-    "queue": "queue",
-    "type": "type",
-    "paused": "paused",
-    "available": "available",
-    "acquired": "acquired",
-    "delayed": "delayed",
-    "staged": "staged",
-    "archived": "archived",
-    "deadLettered": "dead",
-    "bytes": "bytes",
-    "leases": "leases",
-}
+_LIST = show.columns(
+    *("queue", "type", "paused", "available", "acquired", "delayed", "staged", "archived"),
+    deadLettered="dead",
+    bytes="bytes",
+    leases="leases",
+)
 _SELDOM = ("paused", "delayed", "staged", "deadLettered")  # columns that are shown if a queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
@@ -37,30 +30,22 @@ _NAMED = 5  # queues that an error names
 _MAPS = ["properties", "annotations"]  # annotations contain the origin and the reason of a dead letter
 
 
-def declare(args: argparse.Namespace) -> int:
-    options = pairs(args.option)
-    with calls.broker(args) as broker:
-        answer = broker.call("queue.declare", queue=args.name, type=args.type, options=options)
-    result = "is declared" if answer["created"] else "exists already, with the same type and options"
-    return show.answer(args, answer, f"queue {args.name} {result}")
+declare = partial(calls.declare, kind="queue")
 
 
 def list_all(args: argparse.Namespace) -> int:
     with broker_totals.brokers(args) as brokers:
         queues = broker_totals.queues(brokers)
-    if args.json:
-        show.print_json(queues)
-    else:
-        columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
-        if len(brokers) > 1:
-            columns["at"] = "brokers"
-            queues = [{**queue, "at": len(queue["brokers"])} for queue in queues]
-        empty = "no queues yet; declare one with `penstock queue declare NAME`"
-        user = login.user(args)
-        if user is not None:
-            empty = f"no queues on which {user} has a right; `penstock permit` gives one"
-        show.print_table(queues, columns, empty=empty)
-    return 0
+    columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
+    rows = queues
+    if len(brokers) > 1:
+        columns["at"] = "brokers"
+        rows = [{**queue, "at": len(queue["brokers"])} for queue in queues]
+    user = login.user(args)
+    empty = "no queues yet; declare one with `penstock queue declare NAME`"
+    if user is not None:
+        empty = f"no queues on which {user} has a right; `penstock permit` gives one"
+    return show.listed(args, queues, columns, empty=empty, rows=rows)
 
 
 def stat(args: argparse.Namespace) -> int:
@@ -74,10 +59,9 @@ def stat(args: argparse.Namespace) -> int:
 
 
 def _oldest(answer: dict[str, Any]) -> dict[str, str]:
-    at = [url for url in answer.get("brokers", ()) if url in (answer["oldest"] or ())]
-    return {f"oldest at {url}": show.pinned_by(answer["oldest"][url]) for url in at} or {
-        "oldest": show.pinned_by(answer["oldest"])
-    }
+    oldest = answer["oldest"]
+    at = [url for url in answer.get("brokers", ()) if url in (oldest or ())]
+    return {f"oldest at {url}": show.pinned_by(oldest[url]) for url in at} or {"oldest": show.pinned_by(oldest)}
 
 
 def peek(args: argparse.Namespace) -> int:
@@ -125,34 +109,25 @@ def _show(args: argparse.Namespace, rows: list[dict[str, Any]], states: list[str
         row["body"] = show.preview(row["body"])
     columns = _PEEK if states == ["available"] else [*_PEEK[:2], *_SETTLED[:2], *_PEEK[2:]]
     empty = f"no {' or '.join(states)} message in {args.name}" + (f" from {args.first:,} on" if args.first else "")
-    show.print_table(rows, {name: name for name in columns}, empty=empty)
+    show.print_table(rows, show.columns(*columns), empty=empty)
     for row in rows:
         if row["error"] is not None:  # too long for a column
-            show.say(f"message {row['sequenceNumber']:,}: {show.printable(row['error'])}")
+            print(f"message {row['sequenceNumber']:,}: {show.printable(row['error'])}")
 
 
 def _messages(broker: Client, args: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:
-    ticket: dict[str, Any] = {
-        "op": "browse",
-        "queue": args.name,
-        "states": states,
-        "columns": [*_PEEK, *_SETTLED, "priority", "groupId", *_MAPS],
-    }
-    if args.first is not None:
-        ticket["first"] = args.first
-    if args.selector is not None:
-        ticket["selector"] = args.selector
-    for batch in broker.get(**ticket):
+    columns = [*_PEEK, *_SETTLED, "priority", "groupId", *_MAPS]
+    asked = {"states": states, "first": args.first or 0, "selector": args.selector, "columns": columns}
+    for batch in broker.get(op="browse", queue=args.name, **asked):
         # Row by row, because a batch may hold far more messages.
         for row in range(batch.num_rows):
-            message = batch.slice(row, 1).to_pylist()[0]
+            (message,) = batch.slice(row, 1).to_pylist()
             message.update({name: dict(message[name]) for name in _MAPS if message[name] is not None})
             yield message
 
 
 def purge(args: argparse.Namespace) -> int:
-    with calls.broker(args) as broker, show.waiting(f"purging {args.name}", quiet=args.json):
-        answer = broker.call("queue.purge", queue=args.name, timeout_s=calls.LONG_S)
+    answer = calls.ask_long(args, f"purging {args.name}", "queue.purge", queue=args.name)
     return show.answer(args, answer, f"{show.counted(answer['purged'], 'message')} of {args.name} purged")
 
 

@@ -44,9 +44,10 @@ def run(args: argparse.Namespace) -> int:
         receiver = broker.receiver(
             args.queue, credit, limit=args.count, browse=args.browse, selector=args.selector, properties=asked or None
         )
-        hint, count, malformed = _Hint(receiver.hint), 0, 0
-        while not stop.asked and (deliveries := _next(receiver, args.wait, stop, hint)):
-            hint.drop()
+        hints = [] if receiver.hint is None else [receiver.hint]  # shown once, and only while no message arrives
+        count = malformed = 0
+        while not stop.asked and (deliveries := _next(receiver, args.wait, stop, hints)):
+            hints.clear()
             readable = _readable(receiver, deliveries, args)
             written = _take(receiver, readable, place, stop)
             malformed += len(deliveries) - len(readable)
@@ -56,27 +57,12 @@ def run(args: argparse.Namespace) -> int:
                 receiver.release(readable[written:])
                 receiver.release_rest()
                 break
-        hint.show()
+        show.notes(hints)
         receiver.close()  # the broker receives the last outcome before the report
     if sys.stderr.isatty():
         seen = "seen in" if args.browse else "received from"
         print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {args.queue}", file=sys.stderr)
     return INTERRUPTED if stop.asked else REFUSED if malformed else 0
-
-
-class _Hint:
-    """The broker's hint about the selector, shown once, and only while no message arrives."""
-
-    def __init__(self, text: str | None) -> None:
-        self._text = text
-
-    def show(self) -> None:
-        if self._text is not None:
-            show.notes([self._text])
-        self.drop()
-
-    def drop(self) -> None:
-        self._text = None
 
 
 def _take(receiver: Receiver, deliveries: list[Delivery], target: Lines | Folder, stop: Stop) -> int:
@@ -108,7 +94,7 @@ def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Nam
     return readable
 
 
-def _next(receiver: Receiver, wait_s: float, stop: Stop, hint: _Hint) -> list[Delivery]:
+def _next(receiver: Receiver, wait_s: float, stop: Stop, hints: list[str]) -> list[Delivery]:
     """Wait up to `wait_s` seconds for deliveries; empty after that time or at a stop."""
     left, waited = wait_s, 0.0
     while not stop.asked and not receiver.exhausted and left > 0:
@@ -118,7 +104,8 @@ def _next(receiver: Receiver, wait_s: float, stop: Stop, hint: _Hint) -> list[De
         left -= turn
         waited += turn
         if waited >= HINT_S:
-            hint.show()
+            show.notes(hints)
+            hints.clear()
     if not stop.asked:
         receiver.drain()  # includes the deliveries in transit
     return [] if stop.asked else receiver.receive(timeout_s=0)
@@ -184,17 +171,13 @@ class Folder:
                     file.flush()
                     os.fsync(file.fileno())
                 self._next += 1
-            self._sync()
+            folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)  # it contains the names
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except OSError as error:
             raise Failed(
                 f"{self._path} cannot be written to: {error.strerror or error}; unaccepted messages return to the queue"
             ) from error
         return len(deliveries)
-
-    def _sync(self) -> None:
-        # The folder is synced because it contains the names.
-        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -15,10 +15,9 @@ from ..amqp.performatives import Header, Properties
 from ..amqp.types import Long
 from ..client.amqp import Connection, Sender
 from ..messages.annotations import DELIVERY_DELAY
-from . import show
+from . import calls, show
 from .amqp_calls import TURN_S, Meter, Stop, connection
 from .main import INTERRUPTED, Failed, UsageError
-from .pairs import pairs
 
 #: Bytes of one read, and the longest line or file if the broker has no limit.
 BLOCK_OCTETS = 256 * 1024
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show.print_json({"queue": args.queue, "sent": sender.accepted, "interrupted": stop.asked})
     else:
-        show.say(f"{'interrupted: ' if stop.asked else ''}{show.counted(sender.accepted, 'message')} sent to {args.queue}")
+        print(f"{'interrupted: ' if stop.asked else ''}{show.counted(sender.accepted, 'message')} sent to {args.queue}")
     return INTERRUPTED if stop.asked else 0
 
 
@@ -60,13 +59,8 @@ def _send(sender: Sender, prefix: bytes, blocks: _Input, meter: Meter) -> None:
 
 
 def head(args: argparse.Namespace) -> bytes:
-    application_properties = pairs(args.property, "--property")
-    properties = {
-        "message_id": args.message_id,
-        "subject": args.subject,
-        "content_type": args.content_type,
-        "group_id": args.group_id,
-    }
+    application_properties = calls.pairs(args.property, "--property")
+    properties = {name: getattr(args, name) for name in ("message_id", "subject", "content_type", "group_id")}
     ttl = None if args.ttl is None else _milliseconds(args.ttl)
     try:
         return amqp.Message(

@@ -18,7 +18,7 @@ from .. import errors, logs
 from ..server import ports, supervisor
 from ..settings import keys
 from ..settings.keys import Settings
-from .main import INTERRUPTED, UsageError, exit_code, report
+from .main import INTERRUPTED, UsageError, report
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     except errors.PenstockError as error:
         if args.stop_with_stdin:  # a parent process reads stdout
             _say({"ready": False, "error": json.loads(error.to_json())})
-        report(error, as_json=False, local=True)
-        return exit_code(error)
+        return report(error, as_json=False, local=True)
 
 
 def _settings(args: argparse.Namespace) -> Settings:

@@ -83,11 +83,24 @@ def _fitted(text: str, width: int, right: bool) -> str:
     return padding + text if right else text + padding
 
 
-def listed(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> int:
+def columns(*keys: str, **headings: str) -> dict[str, str]:
+    """Return columns by key. Without a heading, a column shows its key."""
+    return {**{key: key for key in keys}, **headings}
+
+
+def listed(
+    args: argparse.Namespace,
+    value: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    *,
+    empty: str,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+) -> int:
+    """Print `value` as JSON with `--json`, else a table of the `rows`; without them of `value`."""
     if args.json:
-        print_json(rows)
+        print_json(value)
     else:
-        print_table(rows, columns, empty=empty)
+        print_table(value if rows is None else rows, columns, empty=empty)
     return 0
 
 
@@ -130,14 +143,6 @@ def pinned_by(oldest: Mapping[str, Any] | None) -> str:
     return f"position {oldest['position']}{since}"
 
 
-def terminal_lines() -> int:
-    return shutil.get_terminal_size().lines
-
-
-def say(text: str) -> None:
-    print(text)
-
-
 def notes(texts: Iterable[str]) -> None:
     for text in texts:
         print(f"note: {printable(text)}", file=sys.stderr)
@@ -147,7 +152,7 @@ def answer(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> int
     if args.json:
         print_json(value)
     else:
-        say(text)
+        print(text)
         notes(value.get("hints", ()))
     return 0
 

@@ -34,8 +34,7 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 def journal(args: argparse.Namespace) -> int:
-    with calls.broker(args) as broker:
-        answer = broker.call("broker.journal")
+    answer = calls.ask(args, "broker.journal")
     if args.json:
         show.print_json(answer)
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -11,11 +12,7 @@ from typing import Any
 from ..client.flight import Client
 from . import broker_totals, show
 
-_COLUMNS = {
-    "queue": "queue",
-    "available": "available",
-    "acquired": "acquired",
-    "delayed": "delayed",
+_COLUMNS = show.columns("queue", "available", "acquired", "delayed") | {
     "in": "in/s",
     "settled": "settled/s",
     "deadLettered": "dead/s",
@@ -35,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
                 time.sleep(args.interval)
                 after, now = _queues(brokers), time.monotonic()
                 rows = [_row(before.get(name, queue), queue, now - at) for name, queue in after.items()]
-                _show(args, sorted(rows, key=_busy, reverse=True))
+                _show(args, sorted(rows, key=lambda row: (row["in"] + row["settled"], row["available"]), reverse=True))
                 before, at, shown = after, now, shown + 1
         except KeyboardInterrupt:
             return 0
@@ -53,18 +50,14 @@ def _row(before: Mapping[str, Any], after: Mapping[str, Any], passed_s: float) -
     return {**after, "in": rate("enqueued"), "settled": rate("archived"), "deadLettered": rate("deadLettered")}
 
 
-def _busy(row: Mapping[str, Any]) -> tuple[float, int]:
-    return row["in"] + row["settled"], row["available"]
-
-
 def _show(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     if args.json:
         show.print_json([{name: row[name] for name in _COLUMNS} for row in rows])
     else:
         terminal = sys.stdout.isatty()
-        room = show.terminal_lines() - 3 if terminal else _ROWS
+        room = shutil.get_terminal_size().lines - 3 if terminal else _ROWS
         print(_TOP_LEFT if terminal else "", end="")
         show.print_table(rows[: max(1, room)], _COLUMNS, empty="no queues yet")
         if len(rows) > room:
-            show.say(f"… and {len(rows) - room:,} more")
+            print(f"… and {len(rows) - room:,} more")
         print(_CLEAR_BELOW if terminal else "", flush=True)

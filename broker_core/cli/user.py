@@ -17,8 +17,8 @@ from ..security.users import User, Users
 from . import show
 from .main import UsageError
 
-_LIST = {"user": "user", "password": "password", "certificates": "certificates", "permissions": "permissions"}
-_PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}
+_LIST = show.columns("user", "password", "certificates", "permissions")
+_PERMISSIONS = show.columns("user", "queue", "rights")
 
 
 def add(args: argparse.Namespace) -> int:
@@ -36,24 +36,18 @@ def add(args: argparse.Namespace) -> int:
         return users.add(args.name, user)
 
     users = users_file.edit(_file(args, make=True), change)
-    if args.json:
-        show.print_json(_row(users, args.name))
-        return 0
-    show.say(f"user {args.name} is {'changed' if args.replace else 'added'}")
+    text = f"user {args.name} is {'changed' if args.replace else 'added'}"
     if len(users.users) == 1 and not args.replace:
-        show.say("this is the first user: the broker now denies everything without a permission; see `penstock permit --help`")
-    return 0
+        text += "\nthis is the first user: the broker now denies everything without a permission; see `penstock permit --help`"
+    return show.answer(args, _row(users, args.name), text)
 
 
 def list_all(args: argparse.Namespace) -> int:
     users = _read(args)
     rows = [_row(users, name) for name in sorted(users.users)]
-    if args.json:
-        show.print_json(rows)
-        return 0
     empty = "no users: every client may do everything. Add one with `penstock user add NAME`"
-    show.print_table([{**row, "permissions": _in_words(row["permissions"])} for row in rows], _LIST, empty=empty)
-    return 0
+    in_words = [{**row, "permissions": _in_words(row["permissions"])} for row in rows]
+    return show.listed(args, rows, _LIST, empty=empty, rows=in_words)
 
 
 def remove(args: argparse.Namespace) -> int:
@@ -78,19 +72,13 @@ def permit(args: argparse.Namespace) -> int:
         raise UsageError("permit takes USER QUEUE RIGHT[,RIGHT…], or --list")
     rights = _rights(args.rights)
 
-    def change(users: Users) -> Users:
-        edit = users.revoke if args.revoke else users.permit
-        return edit(args.user, args.queue, rights)
-
-    users = users_file.edit(_file(args), change)
+    edit = Users.revoke if args.revoke else Users.permit
+    users = users_file.edit(_file(args), lambda users: edit(users, args.user, args.queue, rights))
     held = sorted(right.value for right in users.permissions.get(args.user, {}).get(args.queue, ()))
-    if args.json:
-        show.print_json({"user": args.user, "queue": args.queue, "rights": held})
-        return 0
-    show.say(f"{args.user} may {', '.join(held) or 'nothing'} on {args.queue}")
+    text = f"{args.user} may {', '.join(held) or 'nothing'} on {args.queue}"
     if not users.users:
-        show.say("there are no users yet, so every client may do everything; see `penstock user add --help`")
-    return 0
+        text += "\nthere are no users yet, so every client may do everything; see `penstock user add --help`"
+    return show.answer(args, {"user": args.user, "queue": args.queue, "rights": held}, text)
 
 
 def _list_permissions(args: argparse.Namespace) -> int:
@@ -133,28 +121,21 @@ def _rights(text: str) -> list[Right]:
 
 
 def _file(args: argparse.Namespace, *, make: bool = False) -> Path:
+    path: Path = args.users_file if args.data is None else args.data / users_file.FILE_NAME
     try:
-        return _place(args, make)
-    except OSError as error:
-        text = f"{error.filename} cannot be examined: {error.strerror or error}; run this as the broker's account"
-        raise UsageError(text) from error
-
-
-def _place(args: argparse.Namespace, make: bool) -> Path:
-    if args.users_file is not None:
-        path: Path = args.users_file
-        if not path.parent.is_dir():
+        if args.data is None and not path.parent.is_dir():
             raise UsageError(f"--users-file cannot be {path}: there is no folder {path.parent}")
-    else:
-        path = args.data / users_file.FILE_NAME
-        if make and not args.data.exists():  # with users before its first start, the broker is never open
+        if make and args.data is not None and not args.data.exists():  # so that the broker is never open
             try:
                 args.data.mkdir(mode=0o700, parents=True)
             except OSError as error:
                 raise UsageError(f"--data cannot be {args.data}: {error.strerror or error}") from error
             print(f"penstock: {args.data} is new; no broker has run on it yet", file=sys.stderr)
-    if not make and not path.exists():
-        raise errors.NotFound(f"there is no users file {path}: `penstock user add NAME` creates it")
+        if not make and not path.exists():
+            raise errors.NotFound(f"there is no users file {path}: `penstock user add NAME` creates it")
+    except OSError as error:
+        text = f"{error.filename} cannot be examined: {error.strerror or error}; run this as the broker's account"
+        raise UsageError(text) from error
     return path
 
 

@@ -3,128 +3,89 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from ...quantities import MAX_MILLISECONDS
 from ...settings import listeners
-from .parsers import Commands, Parser, add_login, extending, lazily, make_command, positive, whole
+from . import parsers as p
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
 #: Priorities of a consumer. `amqp_plane.loop.interest` has the same range, but its import is slow.
 LINK_PRIORITIES = range(-128, 128)
 
 
-def add_commands(commands: Commands[Parser]) -> None:
+def add_commands(commands: p.Commands) -> None:
     _send(commands)
     _receive(commands)
     _work(commands)
 
 
-def _work(commands: Commands[Parser]) -> None:
-    work = make_command(
-        commands,
-        "work",
-        "handle the messages of queues with the functions of a Python module",
+def _work(commands: p.Commands) -> None:
+    text = "handle the messages of queues with the functions of a Python module"
+    description = (
         "Runs functions decorated with @penstock.worker, each on its queue, until SIGTERM or Ctrl-C. A message is accepted when"
         " its function returns. If the function raises an exception, the message is delivered again later. A stop waits for"
-        " running functions.",
-        lazily("work", "run"),
+        " running functions."
     )
-    work.add_argument("workers", metavar="MODULE:FUNCTION", nargs="+", help="such as shop.orders:handle, relative to this folder")
-    work.set_defaults(more=extending("workers", str))
-    url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)
-    work.add_argument("--url", default=url, help=f"amqp://… or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}")
-    add_login(work)
+    work = p.make_command(commands, "work", text, description, p.lazily("work", "run"))
+    p.option(work, "workers", "MODULE:FUNCTION", "such as shop.orders:handle, relative to this folder", nargs="+")
+    work.set_defaults(more=p.extending("workers", str))
+    p.add_login(work, DEFAULT_AMQP_URL, f"amqp://… or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}")
     text = "longest wait of a stop for running functions; default: 30"
-    work.add_argument("--grace", type=_seconds_or_forever, default=30.0, metavar="SECONDS", help=text)
+    p.option(work, "--grace", "SECONDS", text, type=_seconds_or_forever, default=30.0)
     text = "serve metrics for Prometheus at this port of this machine; 0: a free one, which the log contains"
-    work.add_argument("--metrics-port", type=_port, metavar="N", help=text)
+    p.option(work, "--metrics-port", "N", text, type=_port)
 
 
-def _send(commands: Commands[Parser]) -> None:
-    send = _amqp_command(
-        commands,
-        "send",
-        "send lines, or whole files, as messages",
+def _send(commands: p.Commands) -> None:
+    description = (
         "Sends each line of the files, or of stdin, as a message without its line end. An empty line is an empty message."
-        " Exit code 0 means that the broker has confirmed every message.",
+        " Exit code 0 means that the broker has confirmed every message."
     )
-    send.add_argument("files", metavar="FILE", nargs="*", type=Path, help="files to read; default: stdin")
-    send.set_defaults(more=extending("files", Path))
-    send.add_argument("--whole", action="store_true", help="send each file as one message")
-    send.add_argument(
-        "--property",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="an application property of every message, a string; may be repeated",
-    )
-    send.add_argument("--content-type", metavar="TYPE", help="of every message, such as application/json")
-    send.add_argument(
-        "--durable",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="whether the messages must survive a restart of the broker",
-    )
-    send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="time after which the messages expire; default: never")
-    send.add_argument("--delay", type=_delay, metavar="SECONDS", help="time before the messages are delivered; default: none")
-    send.add_argument("--priority", type=whole, choices=range(10), metavar="N", help="0 to 9; default: none, which counts as 4")
-    send.add_argument("--subject", metavar="TEXT", help="of every message; also the routing key for an exchange without one")
-    send.add_argument("--group-id", metavar="TEXT", help="the message group of every message")
-    send.add_argument(
-        "--message-id", metavar="TEXT", help="of every message; a queue that detects duplicates accepts one message for each id"
-    )
+    send = _amqp_command(commands, "send", "send lines, or whole files, as messages", description)
+    p.option(send, "files", "FILE", "files to read; default: stdin", nargs="*", type=Path)
+    send.set_defaults(more=p.extending("files", Path))
+    p.flag(send, "--whole", "send each file as one message")
+    p.repeated(send, "--property", "K=V", "an application property of every message, a string; may be repeated")
+    p.option(send, "--content-type", "TYPE", "of every message, such as application/json")
+    text = "whether the messages must survive a restart of the broker"
+    send.add_argument("--durable", action=argparse.BooleanOptionalAction, default=True, help=text)
+    p.option(send, "--ttl", "SECONDS", "time after which the messages expire; default: never", type=_seconds)
+    p.option(send, "--delay", "SECONDS", "time before the messages are delivered; default: none", type=_delay)
+    p.option(send, "--priority", "N", "0 to 9; default: none, which counts as 4", type=p.whole, choices=range(10))
+    p.option(send, "--subject", "TEXT", "of every message; also the routing key for an exchange without one")
+    p.option(send, "--group-id", "TEXT", "the message group of every message")
+    p.option(send, "--message-id", "TEXT", "of every message; a queue that detects duplicates accepts one message for each id")
 
 
-def _receive(commands: Commands[Parser]) -> None:
-    receive = _amqp_command(
-        commands,
-        "receive",
-        "receive messages, and write their bodies to stdout or to files",
+def _receive(commands: p.Commands) -> None:
+    description = (
         "Writes the body of each message as a line to stdout, then accepts the message. Messages that were not written return"
-        " to the queue. A message in a pipe is accepted after its reader has read it.",
+        " to the queue. A message in a pipe is accepted after its reader has read it."
     )
-    receive.add_argument("--count", type=positive, metavar="N", help="stop after N messages; default: no limit")
-    receive.add_argument(
-        "--wait",
-        type=_seconds_or_forever,
-        default=1.0,
-        metavar="SECONDS",
-        help="stop when no message arrives for this time; inf: never; default: 1",
-    )
-    receive.add_argument("--browse", action="store_true", help="read copies: the messages stay in the queue")
-    receive.add_argument("--selector", metavar="TEXT", help="only messages that match, such as \"colour = 'red' AND size > 5\"")
-    receive.add_argument("--exclusive", action="store_true", help="be the only consumer of the queue")
-    receive.add_argument(
-        "--priority",
-        type=_link_priority,
-        metavar="N",
-        help="-128 to 127; consumers with a lower priority get the remaining messages; default: 0",
-    )
-    receive.add_argument(
-        "--output",
-        default="-",
-        metavar="DIR",
-        help="write each message to a numbered file in DIR; default: -, lines on stdout",
-    )
+    receive = _amqp_command(commands, "receive", "receive messages, and write their bodies to stdout or to files", description)
+    p.option(receive, "--count", "N", "stop after N messages; default: no limit", type=p.positive)
+    text = "stop when no message arrives for this time; inf: never; default: 1"
+    p.option(receive, "--wait", "SECONDS", text, type=_seconds_or_forever, default=1.0)
+    p.flag(receive, "--browse", "read copies: the messages stay in the queue")
+    p.option(receive, "--selector", "TEXT", p.SELECTOR)
+    p.flag(receive, "--exclusive", "be the only consumer of the queue")
+    text = "-128 to 127; consumers with a lower priority get the remaining messages; default: 0"
+    p.option(receive, "--priority", "N", text, type=_link_priority)
+    p.option(receive, "--output", "DIR", "write each message to a numbered file in DIR; default: -, lines on stdout", default="-")
 
 
-def _amqp_command(commands: Commands[Parser], name: str, text: str, description: str) -> Parser:
-    command = make_command(commands, name, text, description, lazily(name, "run"))
+def _amqp_command(commands: p.Commands, name: str, text: str, description: str) -> p.Parser:
+    command = p.make_command(commands, name, text, description, p.lazily(name, "run"))
     command.add_argument("queue", metavar="QUEUE")
-    url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)
-    command.add_argument(
-        "--url", default=url, help=f"amqp://HOST[:PORT] or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}"
-    )
-    add_login(command)
+    p.add_login(command, DEFAULT_AMQP_URL, f"amqp://HOST[:PORT] or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}")
     output = "a line of JSON for each message" if name == "receive" else "the counts as JSON on stdout"
-    command.add_argument("--json", action="store_true", help=f"{output}, errors as JSON on stderr")
+    p.flag(command, "--json", f"{output}, errors as JSON on stderr")
     return command
 
 
 def _link_priority(text: str) -> int:
-    number = whole(text)
+    number = p.whole(text)
     if number not in LINK_PRIORITIES:
         raise argparse.ArgumentTypeError(f"{text} is not from {LINK_PRIORITIES.start} to {LINK_PRIORITIES.stop - 1}")
     return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from ...settings import keys, listeners
 from ...similar import nearest
@@ -13,8 +13,11 @@ from ...similar import nearest
 EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
 
+SELECTOR = "only messages that match, such as \"colour = 'red' AND size > 5\""
+JSON = "print JSON to stdout, errors as JSON to stderr"
+
 Run = Callable[[argparse.Namespace], int]
-Commands = argparse._SubParsersAction  # its only name
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,45 +81,55 @@ def _command_like(word: str, known: Iterable[str]) -> str | None:
     return same[0] if same else nearest(word, known)
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def make_group(commands: Commands[Parser], name: str, text: str) -> Commands[Parser]:
-    group = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
+def make_group(commands: Commands, name: str, text: str) -> Commands:
+    group = commands.add_parser(name, help=text, description=sentence(text), allow_abbrev=False)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
-def client_command(commands: Commands[Parser], name: str, text: str, module: str, run: str | None = None) -> Parser:
-    """Add a command that calls a broker. `run` is the name of its function in `module`."""
-    command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
-    url = os.environ.get("PENSTOCK_URL", keys.DEFAULT_URL)
-    command.add_argument(
-        "--url",
-        default=url,
-        help=f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {keys.DEFAULT_URL}",
-    )
-    add_login(command)
-    command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
+def client_command(
+    commands: Commands, name: str, text: str, module: str, /, run: str | None = None, **positionals: str
+) -> Parser:
+    """Add a command that calls a broker. `run` is the name of its function in `module`. `positionals` have metavars."""
+    command = make_command(commands, name, text, sentence(text), lazily(module, run or name))
+    text = f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {keys.DEFAULT_URL}"
+    add_login(command, keys.DEFAULT_URL, text)
+    flag(command, "--json", JSON)
+    for dest, metavar in positionals.items():
+        command.add_argument(dest, metavar=metavar)
     return command
 
 
-def make_command(commands: Commands[Parser], name: str, text: str, description: str, run: Run) -> Parser:
+def make_command(commands: Commands, name: str, text: str, description: str, run: Run) -> Parser:
     command = commands.add_parser(name, help=text, description=description, epilog=EXIT_CODES, allow_abbrev=False)
     command.set_defaults(run=run, refuse=command.refuse)
     return command
 
 
-def add_login(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--user", metavar="NAME", help="log in as this user; asks for the password at a terminal. Default: $PENSTOCK_USER"
-    )
-    command.add_argument(
-        "--password-file", metavar="FILE", help="a file whose first line is the user's password. Default: $PENSTOCK_PASSWORD_FILE"
-    )
-    command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
-    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which can replace the password")
-    command.add_argument("--key-file", metavar="FILE", help="the certificate's key (PEM); default: in --cert-file")
+def add_login(command: Parser, default_url: str | None, text: str) -> None:
+    """Add `--url`, with this help, and the credentials."""
+    command.add_argument("--url", default=os.environ.get("PENSTOCK_URL", default_url), help=text)
+    option(command, "--user", "NAME", "log in as this user; asks for the password at a terminal. Default: $PENSTOCK_USER")
+    text = "a file whose first line is the user's password. Default: $PENSTOCK_PASSWORD_FILE"
+    option(command, "--password-file", "FILE", text)
+    option(command, "--ca-file", "FILE", "trust these CAs (PEM) instead of the system's, for TLS")
+    option(command, "--cert-file", "FILE", "a client certificate (PEM), which can replace the password")
+    option(command, "--key-file", "FILE", "the certificate's key (PEM); default: in --cert-file")
+
+
+def option(command: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
+    command.add_argument(name, metavar=metavar, help=text, **more)
+
+
+def repeated(command: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
+    command.add_argument(name, metavar=metavar, help=text, action="append", default=[], **more)
+
+
+def flag(command: argparse._ActionsContainer, name: str, text: str) -> None:
+    command.add_argument(name, action="store_true", help=text)
 
 
 def lazily(module: str, function: str) -> Run:
