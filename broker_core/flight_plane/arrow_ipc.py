@@ -26,7 +26,7 @@ from .. import errors
 from . import arrow_types, protobuf
 
 if TYPE_CHECKING:
-    from .calls import Call, CallMessage
+    from .calls import Call
     from .transports import Octets
 
 METADATA_BYTES = 1 << 20  # of the metadata of one message, and of all texts in it
@@ -71,7 +71,6 @@ class ArrowBatchReader:
         self._most_bytes, self._most_rows = most_bytes, most_rows
         self._held: dict[int, int] = {}  # dictionary id -> octets
         self._pieces: deque[memoryview | bytes] = deque()
-        self._message: CallMessage | None = None
         self._began = self._ended = False
         self._reader: Any = None
         self._metadata: deque[bytes] = deque()
@@ -187,10 +186,6 @@ def _too_much_metadata() -> errors.PenstockError:
     return errors.ResourceLimit(f"the metadata of an Arrow message has at most {METADATA_BYTES} bytes")
 
 
-def too_many(limit: int, rows: int) -> errors.PenstockError:
-    return errors.ResourceLimit(f"a record batch has at most {limit} rows, this one {rows}: send smaller ones")
-
-
 class _BatchSizes:
     """Sizes that a message's metadata claims."""
 
@@ -204,7 +199,7 @@ class _BatchSizes:
         if self.compressed:
             raise errors.InvalidRequest("compressed record batches are refused: send without compression")
         if not 0 <= self.rows <= most_rows:
-            raise too_many(most_rows, self.rows)
+            raise errors.ResourceLimit(f"a record batch has at most {most_rows} rows, this one {self.rows}: send smaller ones")
         end = 0
         for offset, length in self.buffers:
             if length and not end <= offset <= offset + length <= body:
@@ -300,37 +295,32 @@ class _Table:
         return None if at is None else _Table(self._data, _offset(self._data, at))
 
     def length(self, number: int) -> int:
-        at = self._field(number)
-        return 0 if at is None else int(struct.unpack_from("<I", self._data, _offset(self._data, at))[0])
+        return self._vector(number)[1]
 
     def text(self, number: int) -> str:
         """Invalid UTF-8 is replaced: `batch_checks` refuses it."""
-        size, at = self.length(number), self._field(number)
-        if at is None:
-            return ""
-        first = _offset(self._data, at) + 4
+        first, size = self._vector(number)
         return str(self._data[first : first + size], errors="replace")
 
     def tables(self, number: int) -> list[_Table]:
-        count = self.length(number)
+        first, count = self._vector(number)
         if count > MOST_FIELDS:
             raise _too_many_fields()
-        if not count:
-            return []
-        at = self._field(number)
-        assert at is not None
-        first = _offset(self._data, at) + 4
         return [_Table(self._data, _offset(self._data, place)) for place in range(first, first + 4 * count, 4)]
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        at = self._field(number)
-        if at is None:
-            return []
-        start = _offset(self._data, at)
-        count = struct.unpack_from("<I", self._data, start)[0]
+        first, count = self._vector(number)
         if count > MOST_BUFFERS:
             raise ValueError(f"more than {MOST_BUFFERS} buffers")
-        return list(struct.iter_unpack("<qq", self._data[start + 4 : start + 4 + 16 * count]))
+        return list(struct.iter_unpack("<qq", self._data[first : first + 16 * count]))
+
+    def _vector(self, number: int) -> tuple[int, int]:
+        """Return the place and the length of a vector or a text; its length is 0 if the field is missing."""
+        at = self._field(number)
+        if at is None:
+            return 0, 0
+        start = _offset(self._data, at)
+        return start + 4, int(struct.unpack_from("<I", self._data, start)[0])
 
 
 def _offset(data: memoryview, at: int) -> int:

@@ -11,55 +11,17 @@ from ..messages.columns import MESSAGE_COLUMNS
 
 #: The union `Type` of the format's Schema.fbs, whose members are numbered from 0.
 NAMES = (
-    "none",
-    "null",
-    "int",
-    "floating point",
-    "binary",
-    "utf8",
-    "bool",
-    "decimal",
-    "date",
-    "time",
-    "timestamp",
-    "interval",
-    "list",
-    "struct",
-    "union",
-    "fixed size binary",
-    "fixed size list",
-    "map",
-    "duration",
-    "large binary",
-    "large utf8",
-    "large list",
-    "run-end encoded",
-    "binary view",
-    "utf8 view",
-    "list view",
-    "large list view",
+    *("none", "null", "int", "floating point", "binary", "utf8", "bool", "decimal", "date", "time", "timestamp", "interval"),
+    *("list", "struct", "union", "fixed size binary", "fixed size list", "map", "duration", "large binary", "large utf8"),
+    *("large list", "run-end encoded", "binary view", "utf8 view", "list view", "large list view"),
 )
 TIMESTAMP = NAMES.index("timestamp")
 #: The types of message columns, or inside of them: a map contains a struct. Dictionaries have the type of their values.
-ACCEPTED = frozenset(
-    map(
-        NAMES.index,
-        (
-            "null",
-            "int",
-            "binary",
-            "utf8",
-            "bool",
-            "timestamp",
-            "struct",
-            "map",
-            "large binary",
-            "large utf8",
-            "binary view",
-            "utf8 view",
-        ),
-    )
+_ACCEPTED = (
+    *("null", "int", "binary", "utf8", "bool", "timestamp", "struct", "map"),
+    *("large binary", "large utf8", "binary view", "utf8 view"),
 )
+ACCEPTED = frozenset(map(NAMES.index, _ACCEPTED))
 
 
 def refusal(column: str, number: int) -> PenstockError | None:

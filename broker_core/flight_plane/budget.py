@@ -40,11 +40,9 @@ class Budget:
     def leave(self, granted: Callable[[], None]) -> bool:
         """Leave the queue; return False if `granted` is no longer in it."""
         with self._lock:
-            for entry in self._line:
-                if entry[1] == granted:
-                    self._line.remove(entry)
-                    break
-            else:
+            entry = next((entry for entry in self._line if entry[1] == granted), None)
+            if entry is None:
                 return False
+            self._line.remove(entry)
         self.give(0)  # the next request may fit now
         return True

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from ..client import timeouts
 from . import frames
 
 if TYPE_CHECKING:
-    from .budget import Budget
+    from .connection import FlightConnection
     from .transports import Octets
 
 PREFIX_BYTES = 5  # of a gRPC message: a flag for compression, and the length
@@ -35,21 +35,8 @@ AHEAD_BYTES = 64 << 10
 
 ALIGNMENT = 64  # bytes; a message ends at a multiple of this, so that Arrow's buffers at its end are aligned
 HEADROOM = 64  # bytes kept free before a message: `arrow_ipc` puts its own framing there
-
-
-class CallConnection(Protocol):
-    """The part of `connection.FlightConnection` that a call needs."""
-
-    mutex: threading.Lock
-    budget: Budget
-    peer: str
-
-    def trust(self, user: str) -> None: ...
-    def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None: ...
-    def say(self, data: bytes) -> None: ...
-    def control(self, data: bytes) -> None: ...
-    def settle(self) -> None: ...
-    def forget(self, call: Call) -> None: ...
+#: The headers of every response. 0x88: status 200.
+_ANSWER = b"\x88" + frames.header_block([(b"content-type", b"application/grpc")])
 
 
 class CallGone(Exception):
@@ -71,8 +58,9 @@ class CallMessage:
 class Call:
     """A call. The connection's mutex guards everything except `_raw` and `_filled`, which only its thread uses."""
 
-    def __init__(self, connection: CallConnection, number: int, path: str, authorization: str | None, window: int) -> None:
-        self.connection, self.number, self.path, self.authorization = connection, number, path, authorization
+    def __init__(self, connection: FlightConnection, number: int, path: str, authorization: str | None, window: int) -> None:
+        self.connection, self.number, self.path = connection, number, path
+        self.peer, self.authorization = connection.peer, authorization
         self.out_window = window
         self.sendable = threading.Condition(connection.mutex)
         self._arrived = threading.Condition(connection.mutex)
@@ -127,15 +115,10 @@ class Call:
         self._arrived.notify_all()
         self.sendable.notify_all()
 
-    @property
-    def stalled_since(self) -> float | None:
-        """Start time of the incoming message that has its memory."""
-        return self._begun if self._message is not None else None
-
-    @property
-    def coming(self) -> int:
-        """Length of that message."""
-        return 0 if self._message is None else len(self._message.view)
+    def is_late(self, now: float, timeout_s: float, least_rate: int) -> bool:
+        """Return True if the message that has its memory takes too long to arrive."""
+        message = self._message
+        return message is not None and now - self._begun > timeout_s + len(message.view) / least_rate
 
     @property
     def expected(self) -> int:
@@ -228,10 +211,6 @@ class Call:
 
     # --- for the call's own thread
 
-    @property
-    def peer(self) -> str:
-        return self.connection.peer
-
     def admit(self, user: str, limit: int, refusal: Callable[[int], errors.PenstockError]) -> None:
         """Accept messages up to `limit` bytes. `refusal` returns the error for a longer one."""
         self.connection.trust(user)
@@ -252,9 +231,15 @@ class Call:
             try:
                 with self.connection.mutex:
                     if self._promised:
-                        self._take_promise()
+                        length, self._waiting, self._promised = self._waiting, 0, False
+                        self._place(length, length)
+                        self._advance()
                     elif self._ready:
-                        return self._pick()
+                        message = self._ready.popleft()
+                        self._ready_bytes -= message.cost
+                        self._in_hand = message.cost
+                        self._advance()
+                        return message
                     elif self._is_over():
                         return None
                     else:
@@ -263,13 +248,6 @@ class Call:
                 self.connection.settle()
             if waits and waiting is not None:
                 waiting()
-
-    def _pick(self) -> CallMessage:
-        message = self._ready.popleft()
-        self._ready_bytes -= message.cost
-        self._in_hand = message.cost
-        self._advance()
-        return message
 
     def _is_over(self) -> bool:
         """Return True if the peer has sent its last message. Raises the error that prevents another one."""
@@ -282,11 +260,6 @@ class Call:
         if self._raw or self._message is not None:
             raise errors.InvalidRequest("the call ends within a message")
         return True
-
-    def _take_promise(self) -> None:
-        length, self._waiting, self._promised = self._waiting, 0, False
-        self._place(length, length)
-        self._advance()
 
     def _let_go(self) -> None:
         octets, self._in_hand = self._in_hand, None
@@ -303,13 +276,15 @@ class Call:
     def send(self, pieces: Sequence[Octets]) -> None:
         """Send one message as fast as the peer takes it. Raises CallGone."""
         length = sum(map(len, pieces))
-        begin = b"" if self._answered else _ANSWER.frame(self.number)
-        self._answered = True
+        begin = b""
+        if not self._answered:
+            self._answered = True
+            begin = frames.header(len(_ANSWER), frames.FrameKind.HEADERS, frames.END_HEADERS, self.number) + _ANSWER
         self.connection.send(self, begin, [b"\0" + length.to_bytes(4, "big"), *pieces], length + PREFIX_BYTES)
 
     def finish(self, trailers: bytes) -> None:
         """End the call with this header block. Later bytes are discarded."""
-        block = trailers if self._answered else _ANSWER.block + trailers
+        block = trailers if self._answered else _ANSWER + trailers
         with self.connection.mutex:
             gone, unsent = self.gone, not self._ended
             self.finished = True
@@ -331,16 +306,3 @@ class Call:
                 data += frames.number(frames.FrameKind.RST_STREAM, self.number, frames.Code.NO_ERROR)
             self.connection.say(data)
         self.connection.forget(self)
-
-
-class _Answer:
-    """The headers of every response."""
-
-    def __init__(self) -> None:
-        self.block = b"\x88" + frames.header_block([(b"content-type", b"application/grpc")])  # 0x88: status 200
-
-    def frame(self, stream: int) -> bytes:
-        return frames.header(len(self.block), frames.FrameKind.HEADERS, frames.END_HEADERS, stream) + self.block
-
-
-_ANSWER = _Answer()

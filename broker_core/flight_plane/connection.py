@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import hpack
 
@@ -29,6 +29,7 @@ from .frames import Code, FrameKind, Http2Error, Setting
 
 if TYPE_CHECKING:
     from .budget import Budget
+    from .listener import FlightListener
     from .transports import FlightTransport, Octets
 
 CALLS = 64  # on one connection together, including calls that the peer has given up and that still run
@@ -43,20 +44,10 @@ log = logging.getLogger("penstock.flight")
 _numbers = itertools.count(1)
 
 
-class ConnectionHost(Protocol):
-    """The part of `listener.FlightListener` that a connection needs."""
-
-    def begin(self, call: Call) -> None: ...
-    def trust(self, connection: FlightConnection, user: str) -> None: ...
-    def count(self, user: str) -> None: ...
-    def shut(self, connection: FlightConnection) -> None: ...
-    def leave(self, connection: FlightConnection) -> None: ...
-
-
 class FlightConnection:
     """One client's connection from its preface to its end (RFC 9113), and the calls on it."""
 
-    def __init__(self, host: ConnectionHost, wire: FlightTransport, peer: str, budget: Budget) -> None:
+    def __init__(self, host: FlightListener, wire: FlightTransport, peer: str, budget: Budget) -> None:
         self.peer, self.budget = peer, budget
         self.mutex = threading.Lock()
         self.user: str | None = None  # of the first authenticated call
@@ -95,21 +86,15 @@ class FlightConnection:
         except Exception:  # a bug in Penstock ends this connection; the others continue
             log.exception("%s: cut off", self.peer)
         finally:
-            self._end()
+            self.abort()
+            with self._sending:  # a sender must not reach another socket with the same descriptor
+                self._host.leave(self)
 
     def _begin(self) -> None:
-        self._answer(
-            frames.settings(
-                {
-                    Setting.MAX_CONCURRENT_STREAMS: CALLS,
-                    Setting.MAX_FRAME_SIZE: FRAME_BYTES,
-                    Setting.MAX_HEADER_LIST_SIZE: HEADER_BYTES,
-                }
-            )
-        )
+        sizes = {Setting.MAX_FRAME_SIZE: FRAME_BYTES, Setting.MAX_HEADER_LIST_SIZE: HEADER_BYTES}
+        self._answer(frames.settings({Setting.MAX_CONCURRENT_STREAMS: CALLS, **sizes}))
         self.settle()
         for number, expected in enumerate(frames.PREFACE):
-            self._need(1)
             if self._take(1)[0] != expected:
                 began = frames.PREFACE[:number] + bytes(self._buffer[self._start - 1 : self._stop][:64])
                 wrong = wrong_port.mismatch(wrong_port.FLIGHT, wrong_port.spoken(began))
@@ -119,16 +104,14 @@ class FlightConnection:
         if self._start == self._stop and len(self._buffer) < READ_BYTES and self.user is not None:
             self._buffer, self._start, self._stop = memoryview(bytearray(READ_BYTES)), 0, 0
         self._begun = None
-        self._need(frames.HEADER_BYTES)
+        header = self._take(frames.HEADER_BYTES)
         self._begun = time.monotonic()
-        length, kind, flags, number = frames.parse_header(self._buffer, self._start)
-        self._start += frames.HEADER_BYTES
+        length, kind, flags, number = frames.parse_header(header)
         if kind == FrameKind.DATA:
             self._data(length, flags, number)
             return
         if length > HEADER_BYTES:
             raise Http2Error(Code.FRAME_SIZE_ERROR, f"a frame of {length} octets; other than DATA has at most {HEADER_BYTES}")
-        self._need(length)
         payload = bytes(self._take(length))
         if kind == FrameKind.HEADERS:
             self._open(payload, flags, number)
@@ -167,6 +150,7 @@ class FlightConnection:
             self._stop += got
 
     def _take(self, octets: int) -> memoryview:
+        self._need(octets)
         taken = self._buffer[self._start : self._start + octets]
         self._start += octets
         return taken
@@ -186,14 +170,12 @@ class FlightConnection:
                 call.counted(length)
         left = length
         if flags & frames.PADDED:
-            self._need(1)
             padding = self._take(1)[0]
             left -= 1 + padding
             if left < 0:
                 raise Http2Error(Code.PROTOCOL_ERROR, "more padding than frame")
         while left:
             left -= self._octets(call, left)
-        self._need(padding)
         self._take(padding)
         if call is not None and flags & frames.END_STREAM:
             with self.mutex:
@@ -230,14 +212,11 @@ class FlightConnection:
         if flags & frames.PRIORITY:
             block = block[5:]
         while not flags & frames.END_HEADERS:
-            self._need(frames.HEADER_BYTES)
-            length, kind, more, same = frames.parse_header(self._buffer, self._start)
-            self._start += frames.HEADER_BYTES
+            length, kind, more, same = frames.parse_header(self._take(frames.HEADER_BYTES))
             if kind != FrameKind.CONTINUATION or same != number:
                 raise Http2Error(Code.PROTOCOL_ERROR, "a header block without its CONTINUATION")
             if not length or len(block) + length > HEADER_BYTES:
                 raise Http2Error(Code.ENHANCE_YOUR_CALM, f"a request has at most {HEADER_BYTES} bytes of headers")
-            self._need(length)
             block += bytes(self._take(length))
             flags |= more & frames.END_HEADERS
         try:
@@ -417,9 +396,8 @@ class FlightConnection:
             return "a frame stands still"
         with self.mutex:
             for call in self._calls.values():
-                begun, left = call.stalled_since, call.expected
-                if begun is not None and now - begun > message_timeout + call.coming / least_rate:
-                    return f"a message stands still, {left} octets of it are missing"
+                if call.is_late(now, message_timeout, least_rate):
+                    return f"a message stands still, {call.expected} octets of it are missing"
         return None
 
     def abort(self) -> None:
@@ -433,20 +411,14 @@ class FlightConnection:
     def _farewell(self, code: Code, reason: str) -> None:
         if self._sending.acquire(timeout=1):
             try:
-                self._flush([frames.goaway(self._last, code, reason)])
-            except OSError:
-                pass
+                with contextlib.suppress(OSError):
+                    self._flush([frames.goaway(self._last, code, reason)])
             finally:
                 self._sending.release()
 
     def go_away(self) -> None:
         self.closing = True
         self.say(frames.goaway(self._last, Code.NO_ERROR, "the broker stops"))
-
-    def _end(self) -> None:
-        self.abort()
-        with self._sending:  # a sender must not reach another socket with the same descriptor
-            self._host.leave(self)
 
 
 class _Cutter:

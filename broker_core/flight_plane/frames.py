@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
+from .protobuf import varint
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
 FIRST_WINDOW = 65_535  # bytes of DATA that a connection may carry before the first WINDOW_UPDATE
@@ -14,11 +16,10 @@ LEAST_FRAME = 16_384  # the frame size that every peer must accept
 
 
 class FrameKind(IntEnum):
-    """Frame types (RFC 9113, 6)."""
+    """Frame types that the broker sends or reads (RFC 9113, 6)."""
 
     DATA = 0
     HEADERS = 1
-    PRIORITY = 2
     RST_STREAM = 3
     SETTINGS = 4
     PUSH_PROMISE = 5
@@ -35,10 +36,8 @@ PRIORITY = 0x20
 
 
 class Setting(IntEnum):
-    """Settings (RFC 9113, 6.5.2)."""
+    """Settings that the broker sends or reads (RFC 9113, 6.5.2)."""
 
-    HEADER_TABLE_SIZE = 1
-    ENABLE_PUSH = 2
     MAX_CONCURRENT_STREAMS = 3
     INITIAL_WINDOW_SIZE = 4
     MAX_FRAME_SIZE = 5
@@ -46,17 +45,13 @@ class Setting(IntEnum):
 
 
 class Code(IntEnum):
-    """Error codes of a stream or a connection."""
+    """Error codes that the broker sends (RFC 9113, 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
-    INTERNAL_ERROR = 2
     FLOW_CONTROL_ERROR = 3
-    SETTINGS_TIMEOUT = 4
-    STREAM_CLOSED = 5
     FRAME_SIZE_ERROR = 6
     REFUSED_STREAM = 7
-    CANCEL = 8
     COMPRESSION_ERROR = 9
     ENHANCE_YOUR_CALM = 11
 
@@ -77,9 +72,9 @@ def header(length: int, kind: FrameKind, flags: int, stream: int) -> bytes:
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 
-def parse_header(data: bytes | memoryview, at: int = 0) -> tuple[int, int, int, int]:
+def parse_header(data: memoryview) -> tuple[int, int, int, int]:
     """Return length, kind, flags, stream."""
-    high, low, kind, flags, stream = _HEADER.unpack_from(data, at)
+    high, low, kind, flags, stream = _HEADER.unpack(data)
     return high << 8 | low, kind, flags, stream & 0x7FFFFFFF
 
 
@@ -112,13 +107,7 @@ def _length(number: int) -> bytes:
     """Encode a string's length: 7 bits, and the rest in bytes of 7 bits (5.1)."""
     if number < 0x7F:
         return bytes([number])
-    octets = bytearray([0x7F])
-    number -= 0x7F
-    while number >= 0x80:
-        octets.append(number & 0x7F | 0x80)
-        number >>= 7
-    octets.append(number)
-    return bytes(octets)
+    return b"\x7f" + varint(number - 0x7F)
 
 
 def goaway(last_stream: int, code: Code, reason: str) -> bytes:

@@ -301,18 +301,17 @@ class FlightListener:
                 key.go_away()
             else:
                 _shut(connection)
-        while time.monotonic() < until:
-            with self._lock:
-                if not self._calls and not self._ending:
-                    break
-            time.sleep(0.01)
+        self._wait(until, lambda: not self._calls and not self._ending)
         for key, _ in sockets:
             if isinstance(key, FlightConnection):
                 key.abort()
+        self._wait(until, lambda: not self._calls and not self._sockets)
+
+    def _wait(self, until: float, is_over: Callable[[], bool]) -> None:
         while time.monotonic() < until:
             with self._lock:
-                if not self._calls and not self._sockets:
-                    break
+                if is_over():
+                    return
             time.sleep(0.01)
 
 

@@ -81,7 +81,8 @@ def outcomes(data: pa.RecordBatch, deliveries: delivery_key.Deliveries) -> list[
         raise errors.InvalidRequest(f"column 'delivery' contains no key from a stream in row {int(deliveries.rows[0])}")
     unique, last = np.unique(deliveries.sequences[::-1], return_index=True)
     rows = pa.array(deliveries.rows[::-1][last])
-    names, errors_ = data.column("outcome").take(rows), _errors(data).take(rows)
+    texts = data.column("error") if "error" in data.schema.names else pa.nulls(data.num_rows, pa.string())
+    names, texts = data.column("outcome").take(rows), texts.take(rows)
     row_outcomes = []
     for name in pc.unique(names).to_pylist():
         if name not in DISPOSITIONS:
@@ -90,14 +91,10 @@ def outcomes(data: pa.RecordBatch, deliveries: delivery_key.Deliveries) -> list[
         if name != "rejected":  # only rejections keep their error
             row_outcomes.append(RowsOutcome(name, None, RowSet.of_sequences(unique[mine])))
             continue
-        coded = errors_.take(pa.array(mine)).dictionary_encode("encode")
+        coded = texts.take(pa.array(mine)).dictionary_encode("encode")
         codes = coded.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(codes, kind="stable")  # once, independent of the number of texts
         begins = np.searchsorted(codes[order], np.arange(1, len(coded.dictionary)))
         for text, some in zip(coded.dictionary.to_pylist(), np.split(mine[order], begins), strict=True):
             row_outcomes.append(RowsOutcome(name, shortened(text), RowSet.of_sequences(unique[some])))
     return cut(row_outcomes, MAX_OUTCOMES)
-
-
-def _errors(data: pa.RecordBatch) -> pa.Array:
-    return data.column("error") if "error" in data.schema.names else pa.nulls(data.num_rows, pa.string())

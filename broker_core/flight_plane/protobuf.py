@@ -21,15 +21,15 @@ def parse(source: str, data: Octets) -> dict[int, memoryview]:
         for _ in range(MOST_FIELDS):
             if at == len(view):
                 return fields
-            tag, at = _varint(view, at)
+            tag, at = _parse_varint(view, at)
             if tag & 7 == 2:
-                length, at = _varint(view, at)
+                length, at = _parse_varint(view, at)
                 if at + length > len(view):
                     break
                 fields[tag >> 3] = view[at : at + length]
                 at += length
             elif tag & 7 == 0:
-                _, at = _varint(view, at)
+                _, at = _parse_varint(view, at)
             else:
                 break
     except IndexError:
@@ -39,7 +39,7 @@ def parse(source: str, data: Octets) -> dict[int, memoryview]:
     raise errors.InvalidRequest(f"{source}: this is not a message of Arrow Flight")
 
 
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
+def _parse_varint(view: memoryview, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         octet = view[at]
@@ -52,14 +52,15 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 def field(number: int, length: int) -> bytes:
     """Encode the tag and length before a field of this many bytes."""
-    return _number(number << 3 | 2) + _number(length)
+    return varint(number << 3 | 2) + varint(length)
 
 
 def octets(number: int, data: bytes) -> bytes:
     return field(number, len(data)) + data
 
 
-def _number(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Encode a number as bytes of 7 bits, the low ones first."""
     written = bytearray()
     while value >= 0x80:
         written.append(value & 0x7F | 0x80)

@@ -167,10 +167,7 @@ class _Handlers:
         limits = self._service.settings
         most = limits.max_batch_bytes
 
-        def refusal(octets: int) -> errors.PenstockError:
-            return arrow_ipc.too_large(most, octets)
-
-        call.admit(caller.user, most + 2 * MAX_REQUEST_BYTES, refusal)
+        call.admit(caller.user, most + 2 * MAX_REQUEST_BYTES, partial(arrow_ipc.too_large, most))
         reader = arrow_ipc.ArrowBatchReader(call, self._dictionaries, most_bytes=most, most_rows=limits.max_batch_rows)
 
         def acknowledge(data: bytes) -> None:

@@ -10,21 +10,12 @@ import pyarrow as pa
 
 from .. import errors
 from ..actions import namespaces
+from ..actions import requests as r
 from ..actions.archive_reads import ArchiveReads
 from ..actions.browses import Browses
 from ..actions.callers import Caller
 from ..actions.malformed_messages import by_reason, set_aside
 from ..actions.permissions import Check, Permissions
-from ..actions.requests import (
-    TICKETS,
-    ArchiveTicket,
-    BatchPart,
-    BatchTicket,
-    BrowseTicket,
-    MapTicket,
-    parse_stream_request,
-    spark_batch,
-)
 from ..client.discovery import this_host
 from ..engine import commands as c
 from ..engine.columns.rowset import row_count
@@ -48,18 +39,18 @@ class Streams:
 
     def open(self, caller: Caller, ticket: bytes) -> tuple[pa.Schema, Iterator[Any], Check]:
         """Return schema, stream, and a check that it is still permitted. Raises PenstockError, also while the stream is read."""
-        operation, request = parse_stream_request(ticket, TICKETS)
+        operation, request = r.parse_stream_request(ticket, r.TICKETS)
         request = namespaces.resolve(self._service.state, caller, operation, request)
         check = self._permissions.check(caller, operation, request)
         columns = request.columns
-        schema = arrow_schema(columns, stored=request.or_messages if isinstance(request, MapTicket) else request.stored)
-        if isinstance(request, BrowseTicket):
+        schema = arrow_schema(columns, stored=request.or_messages if isinstance(request, r.MapTicket) else request.stored)
+        if isinstance(request, r.BrowseTicket):
             return schema, self._browses.browse(request), check
-        if isinstance(request, ArchiveTicket):
+        if isinstance(request, r.ArchiveTicket):
             return schema, self._archive.share(request), check
         missing = MissingRows()
         queue, all_slices = self._read(request, missing)
-        if isinstance(request, BatchTicket):
+        if isinstance(request, r.BatchTicket):
             return schema, self._batch(request, queue, all_slices, missing, stored=request.stored), check
         slices = [part for part in all_slices if row_count(part.rows)]  # a bucket may have no rows in a block
         host = this_host()
@@ -76,24 +67,23 @@ class Streams:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
         return schema, self._batch(request, queue, slices, missing, stored=True), check
 
-    def _read(self, request: BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
+    def _read(self, request: r.BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
         """The first read of a batch is journaled and durable when this returns: before bytes leave."""
         loss = request.fail_on_data_loss
         command = c.ReadBatch(
-            request.lease, request.run, request.epoch, request.batch, request.first, request.last, loss, spark_batch(request)
+            request.lease, request.run, request.epoch, request.batch, request.first, request.last, loss, r.spark_batch(request)
         )
         queue, rows = self._service.submit(command)
         if not 0 <= request.bucket < request.buckets:
             raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {request.buckets - 1}, not {request.bucket}")
         select = None if request.buckets == 1 else partial(in_bucket, bucket=request.bucket, buckets=request.buckets)
         outcomes = not OUTCOME_COLUMNS.isdisjoint(request.columns)
-        if self._service.table(queue) is None:
-            return queue, self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss)
-        block_slices = self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss, missing=missing)
-        return queue, block_slices
+        archived = None if self._service.table(queue) is None else missing
+        slices = self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss, missing=archived)
+        return queue, slices
 
     def _batch(
-        self, request: BatchPart, queue: str, slices: Iterable[BlockSlice], missing: MissingRows, *, stored: bool
+        self, request: r.BatchPart, queue: str, slices: Iterable[BlockSlice], missing: MissingRows, *, stored: bool
     ) -> Iterator[Any]:
         token = delivery_key.prefix(request.lease, request.batch, request.epoch)
         aside = partial(self._set_aside, request)
@@ -101,5 +91,5 @@ class Streams:
         if missing:
             yield from self._archive.of_batch(queue, missing, request, token, stored, aside)
 
-    def _set_aside(self, request: BatchPart, malformed: Mapping[int, str]) -> None:
+    def _set_aside(self, request: r.BatchPart, malformed: Mapping[int, str]) -> None:
         set_aside(self._service, request.lease, request.batch, request.epoch, request.run, by_reason(malformed))

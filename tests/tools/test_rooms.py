@@ -22,6 +22,7 @@ CIRCLES = {
     "broker_core/amqp_plane": (4, "a peer and its links; a consumer and its transactions; a socket and the plane"),
     "broker_core/amqp_plane/links": (2, "the anonymous terminus and its waiting lists"),
     "broker_core/engine/model": (3, "the parts of a queue (groups, recordings) are rules about the whole of it"),
+    "broker_core/flight_plane": (3, "a listener, its connections and their calls"),
     "broker_core/client/app": (
         11,
         "a connection, sessions, consumers, producers and transactions refer to each other, as in JMS",
