@@ -85,7 +85,7 @@ class Answers:
         except _HttpError as error:
             return {"status": error.status, **error.more}, [statuses.body_of(error.code, str(error))]
         except errors.PenstockError as error:
-            return {"status": statuses.status_of(error)}, [statuses.body_of(error.code, str(error))]
+            return {"status": statuses.status_of(type(error))}, [statuses.body_of(error.code, str(error))]
         except RecursionError:
             return {"status": 400}, [statuses.body_of("INVALID_REQUEST", "the request is nested too deep")]
         except Exception:
@@ -96,12 +96,13 @@ class Answers:
     # --- health
 
     def _live(self, frame: ChildFrame) -> Answer:
-        return _json({"live": True}) if self._health.lives() else ({"status": 503}, [json.dumps({"live": False}).encode()])
+        lives = self._health.lives()
+        return _json({"live": lives}, status=200 if lives else 503)
 
     def _ready(self, frame: ChildFrame) -> Answer:
         reasons = self._health.reasons()
         body = {"ready": not reasons, "reasons": reasons, "warnings": self._health.warnings()}
-        return {"status": 503 if reasons else 200}, [json.dumps(body).encode()]
+        return _json(body, status=503 if reasons else 200)
 
     # --- actions
 
@@ -121,13 +122,11 @@ class Answers:
 
     def _counts(self, frame: ChildFrame) -> Answer:
         caller, numbers = self._caller(frame), self._opened(self._numbers)
-        header, names, table = numbers.queues(caller)
-        broker = numbers.broker() if frame.header["broker"] else None
-        return {"status": 200}, [json.dumps({**header, "queues": names, "broker": broker}).encode(), table]
+        answer, table = numbers.queues(caller)
+        return _json({**answer, "broker": numbers.broker() if frame.header["broker"] else None}, table)
 
     def _history(self, frame: ChildFrame) -> Answer:
-        header, names, table = self._opened(self._numbers).history(self._caller(frame), frame.header["queues"])
-        return {"status": 200}, [json.dumps({**header, "queues": names}).encode(), table]
+        return _json(*self._opened(self._numbers).history(self._caller(frame), frame.header["queues"]))
 
     # --- users
 
@@ -150,11 +149,7 @@ class Answers:
         return _json(self._about(self._caller(frame)))
 
     def _about(self, caller: Caller) -> dict[str, Any]:
-        return {
-            "user": caller.user,
-            "rights": self._access.permissions_of(caller.user),
-            "login": caller.enforced,  # whether the broker has users
-        }
+        return {"user": caller.user, "rights": self._access.permissions_of(caller.user), "login": caller.enforced}
 
     def _token(self, user: str) -> str | None:
         return None if user == ANONYMOUS else self._access.token(user)
@@ -169,5 +164,5 @@ class Answers:
         return part
 
 
-def _json(answer: dict[str, Any], **header: Any) -> Answer:
-    return {"status": 200, **header}, [json.dumps(answer).encode()]
+def _json(answer: dict[str, Any], *more: bytes, **header: Any) -> Answer:
+    return {"status": 200, **header}, [json.dumps(answer).encode(), *more]

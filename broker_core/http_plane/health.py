@@ -35,7 +35,9 @@ class Health:
         if self._beat is not None:
             self._beat(beaten.set)
         if self._touching is None or not self._touching.is_alive():  # otherwise one is still waiting
-            self._touching = threading.Thread(target=_touch, args=(self._service,), name="penstock-http-live", daemon=True)
+            # Without the wait for the disk: a restart does not repair a disk that hangs.
+            touch, command = self._service.submit_nowait, c.ListExchanges()
+            self._touching = threading.Thread(target=touch, args=(command,), name="penstock-http-live", daemon=True)
             self._touching.start()
         self._touching.join(LIVE_S)
         return not self._touching.is_alive() and (self._beat is None or beaten.wait(max(0.0, until - time.monotonic())))
@@ -43,20 +45,15 @@ class Health:
     def reasons(self) -> list[dict[str, Any]]:
         if self._service is None:
             return [{"name": "recovering", "since": None, "text": "the broker reads its journal"}]
-        return self._alarms(lambda name: name in NOT_READY)
+        return self._alarms(self._service, of_readiness=True)
 
     def warnings(self) -> list[dict[str, Any]]:
-        return [] if self._service is None else self._alarms(lambda name: name not in NOT_READY)
+        return [] if self._service is None else self._alarms(self._service, of_readiness=False)
 
-    def _alarms(self, wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
+    def _alarms(self, service: BrokerService, *, of_readiness: bool) -> list[dict[str, Any]]:
         """Alarms about a queue are left out: not every client may know its name."""
-        assert self._service is not None
         return [
             {"name": alarm.name, "since": alarm.since_ms, "text": alarm.text}
-            for alarm in self._service.alarms.current()
-            if wanted(alarm.name) and alarm.queue is None
+            for alarm in service.alarms.current()
+            if (alarm.name in NOT_READY) is of_readiness and alarm.queue is None
         ]
-
-
-def _touch(service: BrokerService) -> None:
-    service.submit_nowait(c.ListExchanges())  # without the wait for the disk: a restart does not repair a disk that hangs

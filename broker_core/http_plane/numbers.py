@@ -24,16 +24,17 @@ class BrokerNumbers:
         self._service, self._settings, self._connected = service, settings, connected
         self._started_us = service.wall_ms() * 1000
 
-    def queues(self, caller: Caller) -> tuple[dict[str, Any], list[str], bytes]:
+    def queues(self, caller: Caller) -> tuple[dict[str, Any], bytes]:
         """The counts are columns of int64."""
         counts = self._service.counts.read()
         names, table = counts.names, counts.table
         if not caller.sees_everything():
             visible = [at for at, name in enumerate(names) if caller.sees(name)]
             names, table = [names[at] for at in visible], np.ascontiguousarray(table[:, visible])
-        return {"time": self._service.wall_ms() * 1000, "columns": queue_counts.COLUMNS}, names, table.tobytes()
+        answer = {"time": self._service.wall_ms() * 1000, "columns": queue_counts.COLUMNS, "queues": names}
+        return answer, table.tobytes()
 
-    def history(self, caller: Caller, wanted: list[str]) -> tuple[dict[str, Any], list[str], bytes]:
+    def history(self, caller: Caller, wanted: list[str]) -> tuple[dict[str, Any], bytes]:
         """The samples are uint32, by queue, column and sample. Without a wanted queue they are sums over all queues, under
         the name ''."""
         rows = self._service.history
@@ -44,8 +45,8 @@ class BrokerNumbers:
         else:
             mine = rows.of([name for name in list(self._service.state.queues) if caller.sees(name)])
             plot = history.Plot(mine.time, [""], mine.table.sum(0, dtype=np.uint32, keepdims=True))
-        header = {"time": plot.time, "period": history.PERIOD_S, "columns": history.COLUMNS, "samples": plot.table.shape[2]}
-        return header, plot.names, plot.table.tobytes()
+        answer = {"time": plot.time, "period": history.PERIOD_S, "columns": history.COLUMNS, "samples": plot.table.shape[2]}
+        return {**answer, "queues": plot.names}, plot.table.tobytes()
 
     def broker(self) -> dict[str, Any]:
         service, recorder, copier = self._service, self._service.recorder, self._service.copier

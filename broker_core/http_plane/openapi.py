@@ -11,16 +11,16 @@ from .. import __version__
 from ..actions.actions import ACTIONS
 from ..actions.declaration import Declaration
 from ..actions.fields import FieldSpec, specs_of
-from ..actions.schemas import BOOL, COMPONENTS, COUNT, MICROS, MILLIS, SECONDS, TEXT, list_of, map_of, nullable, object_of
+from ..actions.schemas import BOOL, COMPONENTS, COUNT, MICROS, MILLIS, SECONDS, TEXT, list_of, map_of, nullable, object_of, one_of
 from ..service import history, queue_counts
 from . import statuses
 
 PREFIX = "/api/v1/"
 _TYPES: dict[type, dict[str, Any]] = {
-    str: {"type": "string"},
+    str: TEXT,
     int: {"type": "integer", "format": "int64"},
     float: {"type": "number"},
-    bool: {"type": "boolean"},
+    bool: BOOL,
     list: {"type": "array", "items": {"type": ["string", "integer"]}},
     dict: {"type": "object"},
     type(None): {"type": "null"},
@@ -46,15 +46,10 @@ _FAILURES = {
 _QUEUES = {
     "name": "queue",
     "in": "query",
-    "schema": {"type": "array", "items": {"type": "string"}},
+    "schema": list_of(TEXT),
     "description": "names of queues; without a name the sum of all queues",
 }
-_LOGIN = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["user", "password"],
-    "properties": {"user": {"type": "string"}, "password": {"type": "string"}},
-}
+_LOGIN = {"type": "object", "additionalProperties": False, **object_of(user=TEXT, password=TEXT)}
 
 _SESSION = object_of(user=nullable(TEXT), rights=map_of(list_of(TEXT)), login=BOOL, csrf=nullable(TEXT))
 _REASON = object_of(name=TEXT, since=nullable(MILLIS), text=TEXT)
@@ -100,14 +95,12 @@ def document() -> bytes:
 
 def _errors() -> dict[str, Any]:
     return {
-        f"Error{status}": {"description": _FAILURES[status], **_json(_error(codes))} for status, codes in statuses.codes().items()
+        f"Error{status}": {
+            "description": _FAILURES[status],
+            **_json(object_of(error=object_of(code=one_of(*codes), message=TEXT))),
+        }
+        for status, codes in statuses.codes().items()
     }
-
-
-def _error(codes: list[str]) -> dict[str, Any]:
-    code, text = {"type": "string", "enum": codes}, {"type": "string"}
-    details = {"type": "object", "required": ["code", "message"], "properties": {"code": code, "message": text}}
-    return {"type": "object", "required": ["error"], "properties": {"error": details}}
 
 
 def _others() -> dict[str, Any]:
@@ -160,7 +153,7 @@ def _post(action: Declaration) -> dict[str, Any]:
     schema: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
-        "properties": {name: {**_schema(spec), "description": spec.about} for name, spec in specs.items()},
+        "properties": {name: _schema(spec) for name, spec in specs.items()},
     }
     required = [name for name, spec in specs.items() if spec.is_required]
     if required:
@@ -176,7 +169,7 @@ def _get(action: Declaration) -> dict[str, Any]:
             "in": "query",
             "required": spec.is_required,
             "description": spec.about,
-            "schema": {**_schema(spec), "description": spec.about},
+            "schema": _schema(spec),
         }
         for name, spec in specs_of(action.operation.request).items()
     ]
@@ -196,4 +189,5 @@ def _operation(action: Declaration, method: str) -> dict[str, Any]:
 def _schema(spec: FieldSpec) -> dict[str, Any]:
     types = [_TYPES[kind] for kind in spec.types]
     schema = dict(types[0]) if len(types) == 1 else {"anyOf": types}
-    return schema if spec.is_required else {**schema, "default": spec.default}
+    default = {} if spec.is_required else {"default": spec.default}
+    return {**schema, **default, "description": spec.about}

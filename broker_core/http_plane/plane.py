@@ -121,12 +121,13 @@ class HttpPlane:
         return f"the process for HTTP ended, {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
 
     def _receive(self, child: HttpProcess, frame: ChildFrame) -> None:
-        threads = self._pulse if frame.header["op"] in ("live", "ready") else self._threads
+        op = frame.header["op"]
+        threads = self._pulse if op in ("live", "ready") else self._threads
         if self._closing.is_set():
             return
-        if frame.header["op"] == "renewed":
+        if op == "renewed":
             threads.submit(self._look)
-        elif frame.header["op"] == "starved":
+        elif op == "starved":
             if self._service is not None:
                 self._service.connections.cannot_accept("HTTP", os.strerror(errno.EMFILE))
         else:
@@ -156,17 +157,8 @@ class HttpPlane:
 
 #: Settings that the process receives.
 _SETTINGS = (
-    "http_tls",
-    "http_names",
-    "http_max_connections",
-    "http_request_timeout_s",
-    "http_sessions",
-    "http_sessions_per_user",
-    "http_session_idle_s",
-    "http_session_s",
-    "http_metrics_queues",
-    "tls_cert_file",
-    "tls_key_file",
+    *("http_tls", "http_names", "http_max_connections", "http_request_timeout_s", "http_metrics_queues"),
+    *("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s", "tls_cert_file", "tls_key_file"),
 )
 
 

@@ -11,14 +11,8 @@ _STATUS: dict[type[errors.PenstockError], int] = {
     errors.Unauthenticated: 401,
     errors.NotAllowed: 403,
     errors.NotFound: 404,
-    errors.AlreadyExists: 409,
-    errors.InUse: 409,
-    errors.Fenced: 409,
-    errors.DataLoss: 409,
-    errors.WrongOffset: 409,
-    errors.IllegalTransition: 409,
-    errors.NotMappable: 409,
-    errors.NotDelivered: 409,
+    **dict.fromkeys((errors.AlreadyExists, errors.InUse, errors.Fenced, errors.DataLoss, errors.WrongOffset), 409),
+    **dict.fromkeys((errors.IllegalTransition, errors.NotMappable, errors.NotDelivered), 409),
     errors.ResourceLimit: 507,
 }
 _BY_FAULT = {"caller": 400, "peer": 502, "storage": 500}
@@ -41,11 +35,7 @@ OWN_CODES = {
 MISTAKE = "internal error: a bug in Penstock. The broker's log has the details: ask its operator to report it"
 
 
-def status_of(error: errors.PenstockError) -> int:
-    return status_of_kind(type(error))
-
-
-def status_of_kind(kind: type[errors.PenstockError]) -> int:
+def status_of(kind: type[errors.PenstockError]) -> int:
     for base in kind.__mro__:
         if base in _STATUS:
             return _STATUS[base]
@@ -56,7 +46,7 @@ def codes() -> dict[int, list[str]]:
     by_status: dict[int, list[str]] = {500: [errors.PenstockError.code]}
     for code, kind in errors.BY_CODE.items():
         if kind is not errors.PenstockError:
-            by_status.setdefault(status_of_kind(kind), []).append(code)
+            by_status.setdefault(status_of(kind), []).append(code)
     for code, status in OWN_CODES.items():
         by_status.setdefault(status, []).append(code)
     return {status: sorted(by_status[status]) for status in sorted(by_status)}

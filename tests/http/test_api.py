@@ -109,7 +109,7 @@ def test_every_kind_of_error_has_a_status_of_its_own_side() -> None:
     kinds = [errors.PenstockError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-        status = statuses.status_of(kind("text"))
+        status = statuses.status_of(kind)
         assert (status // 100 == 5) == (kind.fault != "caller" or issubclass(kind, errors.ResourceLimit)), kind
 
 

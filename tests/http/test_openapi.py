@@ -111,7 +111,7 @@ def test_every_code_of_an_error_is_described_with_its_status(described: Describe
         found |= {(code, name.removeprefix("Error")) for code in said}
     page = section((repository / "docs" / "http.md").read_text(), "Errors")
     own = {(code.strip("`"), status) for code, status, *_ in rows(page)[1:]}
-    ours = {(code, str(statuses.status_of_kind(kind))) for code, kind in errors.BY_CODE.items() if code != "ERROR"}
+    ours = {(code, str(statuses.status_of(kind))) for code, kind in errors.BY_CODE.items() if code != "ERROR"}
     assert found == own | ours | {("ERROR", "500")}
 
 

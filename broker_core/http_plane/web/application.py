@@ -11,6 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import ProcessCollector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -56,9 +57,7 @@ def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
             replies.RequestRefused: lambda request, error: error.reply,
             HTTPException: _http_error,
             ClientDisconnect: lambda request, error: Response(status_code=400),
-            Exception: lambda request, error: replies.error(
-                500, "ERROR", "internal error: a bug in Penstock. See the broker's log"
-            ),
+            Exception: lambda *_: replies.error(500, "ERROR", "internal error: a bug in Penstock. See the broker's log"),
         },
     )
     return Guards(starlette, {hello["host"], *hello["http_names"]})
@@ -84,7 +83,7 @@ class _Application:
         self._credentials = RequestCredentials()
         self._openapi: bytes | None = None
         self._most_queues: int = hello["http_metrics_queues"]
-        self._process, self._queue_text = metrics.process_of(hello["broker"]), metrics.QueueText()
+        self._process, self._queue_text = ProcessCollector(pid=lambda: hello["broker"], registry=None), metrics.QueueText()
         self._counts_text = CountsText()
         self._rendering = asyncio.Semaphore(1)
         self._probes: dict[str, asyncio.Future[ChannelAnswer]] = {}  # under way
@@ -128,7 +127,9 @@ class _Application:
         if request.method == "DELETE":
             await self._authorization(request)
             self._sessions.end(name)
-            return self._forget(Response(status_code=204))
+            reply = Response(status_code=204)
+            reply.delete_cookie(self._cookie, path="/", secure=self._secure, httponly=True, samesite="strict")
+            return reply
         session = self._sessions.find(name)
         authorization = await self._authorization(request)
         user = self._user_of(request, authorization)
@@ -137,8 +138,7 @@ class _Application:
             self._sessions.end(name)
             answer = await self._ask(request, "who", user=None, authorization=None)
             session = None
-        if answer.status != 200:
-            return self._reply(answer)
+        answer = self._accepted(answer)
         return replies.json(json.dumps({**json.loads(answer.body), "csrf": session.csrf if session else None}).encode())
 
     async def _log_in(self, request: Request, before: str | None) -> Response:
@@ -147,9 +147,7 @@ class _Application:
         if not isinstance(user, str) or not isinstance(password, str) or ":" in user or fields.keys() - {"user", "password"}:
             return replies.error(400, "INVALID_REQUEST", "a login is a JSON object with user, which has no colon, and password")
         basic = base64.b64encode(f"{user}:{password}".encode(errors="replace")).decode()
-        answer = await self._ask(request, "login", user=None, authorization=f"Basic {basic}")
-        if answer.status != 200:
-            return self._reply(answer)
+        answer = self._accepted(await self._ask(request, "login", user=None, authorization=f"Basic {basic}"))
         self._sessions.end(before)
         login = json.loads(answer.body)
         token = answer.header["token"]
@@ -159,10 +157,6 @@ class _Application:
         name, session = self._sessions.begin(login["user"], token)
         reply = replies.json(json.dumps({**login, "csrf": session.csrf}).encode())
         reply.set_cookie(self._cookie, name, path="/", secure=self._secure, httponly=True, samesite="strict")
-        return reply
-
-    def _forget(self, reply: Response) -> Response:
-        reply.delete_cookie(self._cookie, path="/", secure=self._secure, httponly=True, samesite="strict")
         return reply
 
     # --- actions
@@ -186,14 +180,10 @@ class _Application:
 
     async def counts(self, request: Request) -> Response:
         answer = await self._numbers(request, "counts", broker=False)
-        if answer.status != 200:
-            return self._reply(answer)
         return replies.json(self._counts_text.form(CountColumns(json.loads(answer.body), answer.more[0])))
 
     async def history(self, request: Request) -> Response:
         answer = await self._numbers(request, "history", queues=request.query_params.getlist("queue")[:MAX_PLOTS])
-        if answer.status != 200:
-            return self._reply(answer)
         header = json.loads(answer.body)
         numbers, samples = array("I", answer.more[0]), header["samples"]
         rows = iter(range(0, len(numbers), samples or 1))
@@ -206,16 +196,14 @@ class _Application:
     async def metrics(self, request: Request) -> Response:
         authorization, user = await self._admitted(request)  # first, so that strangers do not wait in line with users
         async with self._rendering:  # one after another
-            answer = await self._ask(request, "counts", user=user, authorization=authorization, broker=True)
-            if answer.status != 200:
-                return self._reply(answer)
+            answer = self._accepted(await self._ask(request, "counts", user=user, authorization=authorization, broker=True))
             numbers = (json.loads(answer.body), answer.more[0], self._most_queues, self._process, self._queue_text)
             parts, kind = await asyncio.to_thread(metrics.text_of, *numbers, request.headers.get("accept", ""))
         return replies.Parts(parts, kind)
 
     async def _numbers(self, request: Request, op: str, **header: Any) -> ChannelAnswer:
         authorization, user = await self._admitted(request)
-        return await self._ask(request, op, user=user, authorization=authorization, **header)
+        return self._accepted(await self._ask(request, op, user=user, authorization=authorization, **header))
 
     # --- users
 
@@ -225,9 +213,7 @@ class _Application:
         authorization = await self._authorization(request)
         user = self._user_of(request, authorization)
         if user is None:
-            answer = await self._ask(request, "admit", user=None, authorization=authorization)
-            if answer.status != 200:
-                raise replies.RequestRefused(self._reply(answer))
+            answer = self._accepted(await self._ask(request, "admit", user=None, authorization=authorization))
             user = answer.header["user"]
             if user is not None:
                 self._credentials.remember(authorization, user)
@@ -284,6 +270,12 @@ class _Application:
             self._credentials.forget(header.get("authorization"))
         if not answer.header["open"]:
             self._credentials.forget(None)
+        return answer
+
+    def _accepted(self, answer: ChannelAnswer) -> ChannelAnswer:
+        """Raises RequestRefused with an error of the broker."""
+        if answer.status != 200:
+            raise replies.RequestRefused(self._reply(answer))
         return answer
 
     @staticmethod

@@ -43,11 +43,6 @@ log.addFilter(LogLimit())  # a client may be refused a thousand times a second
 _read_buffer = memoryview(bytearray(READ_BYTES))  # shared by all connections: its content is copied before the next read
 
 
-def peer_of(client: tuple[str, int] | None) -> str:
-    host, port = client or ("", 0)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     """A connection of a client. It is in its server's shares from its construction until it is closed."""
 
@@ -61,7 +56,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self.conn: StrictConnection = StrictConnection()
         self.peer = peer
         self._shares = shares
-        self._body, self._answer = 0, 0  # bytes that the application holds
+        self._body = self._answer = 0  # bytes that the application holds
         self._discarded = 0  # bytes of a body that came after its answer
 
     # --- for the application
@@ -201,9 +196,10 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
 def _refusal(error: h11.RemoteProtocolError | None) -> Response:
     text = f"this is not a request of HTTP/1.1: {str(error)[:200]}"
-    if error is not None and error.error_status_hint == 431:
+    hint = None if error is None else error.error_status_hint
+    if hint == 431:
         return replies.error(431, "HEADERS_TOO_LARGE", text)
-    if error is not None and error.error_status_hint == 501:
+    if hint == 501:
         return replies.error(501, "UNKNOWN_ENCODING", text)
     return replies.error(400, "MALFORMED_REQUEST", text)
 
@@ -277,7 +273,8 @@ class Server(uvicorn.Server):
                     self._starved()
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            self._enter(accepted, peer_of(address[:2]))
+            host, port = address[:2]
+            self._enter(accepted, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
             if not number % ACCEPTED_TOGETHER:
                 await asyncio.sleep(0)  # new clients must not delay the others
 

@@ -37,20 +37,17 @@ class StrictConnection(h11.Connection):
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         try:
-            return self._next_event()
+            event = super().next_event()
+            if type(event) is h11.Request:
+                self._framing = 0
+            elif type(event) is h11.Data:
+                self._framing = max(0, self._framing - FRAMING_BYTES * len(event.data))
+            if self._framing > FRAMING_SLACK_BYTES:
+                raise h11.RemoteProtocolError("the chunks of the body are mostly framing: send larger chunks without extensions")
+            return event
         except h11.RemoteProtocolError as error:
             self.refusal = error
             raise
-
-    def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        event = super().next_event()
-        if type(event) is h11.Request:
-            self._framing = 0
-        elif type(event) is h11.Data:
-            self._framing = max(0, self._framing - FRAMING_BYTES * len(event.data))
-        if self._framing > FRAMING_SLACK_BYTES:
-            raise h11.RemoteProtocolError("the chunks of the body are mostly framing: send larger chunks without extensions")
-        return event
 
 
 class _StrictBuffer(ReceiveBuffer):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from prometheus_client import ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -128,62 +130,40 @@ class _Broker(Collector):
         self._broker, self._queues, self._summed, self._process = broker, queues, summed, process
 
     def collect(self) -> Iterator[Metric]:
-        yield _gauge("penstock_queues", "Queues of the broker.", self._queues)
-        yield _gauge("penstock_queues_summed", "Queues whose numbers are summed under an empty name.", self._summed)
-        yield from self._of_broker()
-        yield from self._process.collect()
-
-    def _of_broker(self) -> Iterator[Metric]:
+        yield Gauge("penstock_queues", "Queues of the broker.", self._queues)
+        yield Gauge("penstock_queues_summed", "Queues whose numbers are summed under an empty name.", self._summed)
         broker = self._broker
         yield InfoMetricFamily("penstock_build", "The broker's version.", {"version": broker["version"]})
-        yield _gauge("penstock_start_time_seconds", "Start of the broker, seconds since 1970.", broker["started"])
+        yield Gauge("penstock_start_time_seconds", "Start of the broker, seconds since 1970.", broker["started"])
         yield _by("penstock_connections", "Open connections, by protocol.", "protocol", broker["connections"])
-        yield _gauge("penstock_leases", "Leases of Spark queries.", broker["leases"])
-        yield _gauge("penstock_exchanges", "Exchanges.", broker["exchanges"])
+        yield Gauge("penstock_leases", "Leases of Spark queries.", broker["leases"])
+        yield Gauge("penstock_exchanges", "Exchanges.", broker["exchanges"])
         journal, disk, archive, copy = broker["journal"], broker["disk"], broker["archive"], broker["copy"]
-        yield _gauge("penstock_journal_size_bytes", "Size of the journal's files.", journal["bytes"])
-        yield _gauge("penstock_journal_segments", "Files of the journal.", journal["segments"])
-        yield _counter("penstock_journal_written_bytes", "Bytes written to the journal since it began.", journal["end"])
-        yield _gauge(
-            "penstock_journal_snapshot_lag_bytes",
-            "Bytes a restart would read.",
-            max(0, journal["end"] - journal["snapshot"]),
-        )
-        yield _gauge("penstock_disk_free_bytes", "Free bytes of the journal's disk.", disk["free"])
-        yield _gauge("penstock_disk_free_mark_bytes", "Free bytes below which messages are refused.", disk["mark"])
+        yield Gauge("penstock_journal_size_bytes", "Size of the journal's files.", journal["bytes"])
+        yield Gauge("penstock_journal_segments", "Files of the journal.", journal["segments"])
+        yield Counter("penstock_journal_written_bytes", "Bytes written to the journal since it began.", journal["end"])
+        lag = max(0, journal["end"] - journal["snapshot"])
+        yield Gauge("penstock_journal_snapshot_lag_bytes", "Bytes a restart would read.", lag)
+        yield Gauge("penstock_disk_free_bytes", "Free bytes of the journal's disk.", disk["free"])
+        yield Gauge("penstock_disk_free_mark_bytes", "Free bytes below which messages are refused.", disk["mark"])
         yield _histogram("penstock_journal_fsync_seconds", "Time of a sync of the journal.", broker, "fsync")
         yield _histogram("penstock_amqp_loop_delay_seconds", "Delay of a timer of the AMQP loop.", broker, "loopDelay")
         if archive is not None:
-            yield _gauge("penstock_archive_waiting_messages", "Settled messages that wait to be recorded.", archive["unrecorded"])
-            yield _gauge(
-                "penstock_archive_waiting_bytes",
-                "Bytes of these messages.",
-                archive["unrecordedBytes"],
-            )
-            yield _gauge("penstock_archive_lag_seconds", "Wait of the oldest of these messages.", archive["lag"])
-            yield _counter("penstock_archive_passes", "Commits to tables of the archive.", archive["passes"])
-            yield _counter("penstock_archive_recorded_messages", "Messages recorded in the archive.", archive["recorded"])
+            yield Gauge("penstock_archive_waiting_messages", "Settled messages that wait to be recorded.", archive["unrecorded"])
+            yield Gauge("penstock_archive_waiting_bytes", "Bytes of these messages.", archive["unrecordedBytes"])
+            yield Gauge("penstock_archive_lag_seconds", "Wait of the oldest of these messages.", archive["lag"])
+            yield Counter("penstock_archive_passes", "Commits to tables of the archive.", archive["passes"])
+            yield Counter("penstock_archive_recorded_messages", "Messages recorded in the archive.", archive["recorded"])
         if copy is not None:
-            yield _gauge("penstock_copy_lag_seconds", "Seconds that the copy is behind.", copy["lagSeconds"])
-            yield _gauge("penstock_copy_lag_bytes", "Bytes that the copy lacks.", copy["lagBytes"])
-            yield _gauge("penstock_copy_failing_seconds", "Seconds for which its store has failed, or 0.", copy["failingSeconds"])
+            yield Gauge("penstock_copy_lag_seconds", "Seconds that the copy is behind.", copy["lagSeconds"])
+            yield Gauge("penstock_copy_lag_bytes", "Bytes that the copy lacks.", copy["lagBytes"])
+            yield Gauge("penstock_copy_failing_seconds", "Seconds for which its store has failed, or 0.", copy["failingSeconds"])
         yield _by("penstock_alarm", "1 while an alarm of this name is raised.", "name", broker["alarms"])
-
-
-def process_of(pid: int) -> ProcessCollector:
-    return ProcessCollector(pid=lambda: pid, registry=None)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value)
+        yield from self._process.collect()
 
 
 def _by(name: str, text: str, label: str, values: dict[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
+    family = Gauge(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
     return family
@@ -191,6 +171,6 @@ def _by(name: str, text: str, label: str, values: dict[str, float]) -> Metric:
 
 def _histogram(name: str, text: str, broker: dict[str, Any], which: str) -> Metric:
     observed: dict[str, Any] = broker[which]
-    bounds: Iterable[str] = [*(str(float(bound)) for bound in broker["bounds"]), "+Inf"]
-    counts: Sequence[int] = list(accumulate(observed["counts"]))
-    return HistogramMetricFamily(name, text, list(zip(bounds, counts, strict=True)), observed["seconds"])
+    bounds = [*(str(float(bound)) for bound in broker["bounds"]), "+Inf"]
+    buckets = list(zip(bounds, accumulate(observed["counts"]), strict=True))
+    return HistogramMetricFamily(name, text, buckets, observed["seconds"])

@@ -55,8 +55,9 @@ class Sessions:
         return name, session
 
     def find(self, name: str | None) -> PageSession | None:
-        session = None if name is None else self._sessions.get(name)
-        if name is None or session is None:
+        name = name or ""
+        session = self._sessions.get(name)
+        if session is None:
             return None
         now = self._clock()
         if now - session.used > self._idle_s or now - session.begun > self._longest_s:
@@ -74,5 +75,4 @@ class Sessions:
         return due
 
     def end(self, name: str | None) -> None:
-        if name is not None:
-            self._sessions.pop(name, None)
+        self._sessions.pop(name or "", None)

@@ -82,12 +82,15 @@ class RequestShare:
         group.held += change
         self.held += change
 
-    def by_connections(self) -> Iterator[AddressGroup]:
-        """Yield groups to take a connection from: remote ones first, then by falling number of connections."""
-        return iter(sorted(self._groups.values(), key=lambda group: (group.is_local, -len(group.connections))))
+    def connections(self) -> Iterator[Sharing]:
+        """Yield the connections of remote groups first, then by falling number of connections."""
+        for group in sorted(self._groups.values(), key=lambda group: (group.is_local, -len(group.connections))):
+            yield from group.connections
 
-    def by_bytes(self) -> Iterator[AddressGroup]:
-        return iter(sorted(self._groups.values(), key=lambda group: -group.held))
+    def holders(self) -> Iterator[Sharing]:
+        """Yield the connections with bytes, by falling number of bytes of their group."""
+        for group in sorted(self._groups.values(), key=lambda group: -group.held):
+            yield from (connection for connection, held in group.connections.items() if held)
 
 
 class Shares:
@@ -103,9 +106,9 @@ class Shares:
         """Add a connection of a stranger, and close another one if there is no room. Return False if every connection serves
         a user."""
         while len(self._strangers) >= self.most_strangers:
-            self._drop(_idle(self._strangers) or _oldest(self._strangers))
+            self._drop(_idle(self._strangers) or next(self._strangers.connections()))
         if len(self._strangers) + len(self._users) >= self._most:
-            victim = _idle(self._users) or _idle(self._strangers) or _oldest(self._strangers)
+            victim = _idle(self._users) or _idle(self._strangers) or next(self._strangers.connections(), None)
             if victim is None:
                 return False
             self._drop(victim)
@@ -141,7 +144,8 @@ class Shares:
         share.hold(connection, held)
         limit = STRANGERS_BYTES if share is self._strangers else USERS_BYTES
         while share.held > limit:
-            victim = _holder(share, connection)
+            others = (other for other in share.holders() if other is not connection)
+            victim = next((other for other in others if not other.is_served), None)
             if victim is None:
                 return False
             self._drop(victim)
@@ -150,8 +154,7 @@ class Shares:
     def _share_of(self, connection: Sharing) -> RequestShare | None:
         return next((share for share in (self._strangers, self._users) if connection in share), None)
 
-    def _drop(self, connection: Sharing | None) -> None:
-        assert connection is not None
+    def _drop(self, connection: Sharing) -> None:
         self.leave(connection)
         self.dropped += 1
         connection.drop()
@@ -159,18 +162,4 @@ class Shares:
 
 def _idle(share: RequestShare) -> Sharing | None:
     """Return the connection that has waited longest for its client; None if all are served."""
-    connections = (connection for group in share.by_connections() for connection in group.connections)
-    return next((connection for connection in connections if not connection.is_served), None)
-
-
-def _oldest(share: RequestShare) -> Sharing | None:
-    return next((connection for group in share.by_connections() for connection in group.connections), None)
-
-
-def _holder(share: RequestShare, besides: Sharing) -> Sharing | None:
-    """Return the connection to close for its bytes; None if all are served."""
-    for group in share.by_bytes():
-        for connection, held in group.connections.items():
-            if held and connection is not besides and not connection.is_served:
-                return connection
-    return None
+    return next((connection for connection in share.connections() if not connection.is_served), None)
