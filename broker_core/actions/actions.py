@@ -20,28 +20,29 @@ from . import (
 from .archive_reads import ArchiveReads
 from .browses import Browses
 from .callers import Caller
-from .declaration import ActionCall, BrokerParts, actions_of
+from .declaration import ActionCall, Declaration
 from .fields import parse
 from .permissions import Permissions
 
-ACTIONS = actions_of(broker_actions, queue_actions, move_actions, exchange_actions, archive_actions, stage_actions, lease_actions)
+_MODULES = broker_actions, queue_actions, move_actions, exchange_actions, archive_actions, stage_actions, lease_actions
+ACTIONS = {
+    action.operation.name: action for module in _MODULES for action in vars(module).values() if isinstance(action, Declaration)
+}
 
 
 class Actions:
     """The actions on one broker. `url` is where its Flight plane listens."""
 
-    def __init__(
-        self, service: BrokerService, permissions: Permissions, archive: ArchiveReads, access: Access | None = None
-    ) -> None:
+    def __init__(self, service: BrokerService, permissions: Permissions, archive: ArchiveReads, access: Access) -> None:
         self.url = ""
-        self._broker = BrokerParts(service, access, Browses(service, archive), archive)
-        self._permissions = permissions
+        self._service, self._permissions = service, permissions
+        self._parts = service, access, Browses(service, archive), archive
 
     def carry_out(self, caller: Caller, name: str, body: bytes) -> bytes:
         action = ACTIONS.get(name)
         if action is None:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
         request = parse(name, body, action.operation.request)
-        request = namespaces.resolve(self._broker.service.state, caller, action.operation, request)
+        request = namespaces.resolve(self._service.state, caller, action.operation, request)
         self._permissions.check(caller, action.operation, request)
-        return json.dumps(action.handler(ActionCall(self._broker, caller, self.url), request)).encode()
+        return json.dumps(action.handler(ActionCall(caller, *self._parts, self.url), request)).encode()

@@ -7,7 +7,7 @@ from .declaration import ActionCall, Reply, action
 from .fields import Request
 from .permissions import ANYONE, BROWSE, REPLAY, browse_needs, visible
 from .requests import ArchiveFiles, PlanBrowse
-from .schemas import ARCHIVED, BOOL, COUNT, PARTS, SECONDS, TEXT, list_of, nullable, object_of
+from .schemas import ARCHIVED, BOOL, COUNT, PARTS, SECONDS, TEXT, list_of, nullable, object_of, properties
 
 
 @action(
@@ -18,12 +18,10 @@ from .schemas import ARCHIVED, BOOL, COUNT, PARTS, SECONDS, TEXT, list_of, nulla
         archive=TEXT,
         retention=nullable(SECONDS),
         process=nullable(COUNT),
-        unrecorded=COUNT,
-        unrecordedBytes=COUNT,
+        **properties(COUNT, "unrecorded", "unrecordedBytes"),
         lag=SECONDS,
         behind=BOOL,
-        passes=COUNT,
-        recorded=COUNT,
+        **properties(COUNT, "passes", "recorded"),
         diskFullIn=nullable(SECONDS),
         queues=list_of(
             object_of(queue=TEXT, id=COUNT, deleted=BOOL, unrecorded=COUNT, unrecordedBytes=COUNT, **ARCHIVED),
@@ -60,7 +58,7 @@ def _plan_browse(call: ActionCall, request: PlanBrowse) -> Reply:
 )
 def _plan(call: ActionCall, request: PlanBrowse) -> Reply:
     """Plans a browse for a client that reads the archive's table on its own."""
-    return call.broker.archive.plan(request)
+    return call.archive.plan(request)
 
 
 @action(
@@ -71,4 +69,4 @@ def _plan(call: ActionCall, request: PlanBrowse) -> Reply:
 )
 def _files(call: ActionCall, request: ArchiveFiles) -> Reply:
     """Lists the files of the archive's table that may have matching messages."""
-    return call.broker.archive.files(request)
+    return call.archive.files(request)

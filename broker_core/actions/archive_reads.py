@@ -91,15 +91,11 @@ class ArchiveReads:
         outdated = request.version is not None and files.is_outdated(table, request.version)
         return {"version": version.number, "files": [file.to_list() for file in version.files], "outdated": outdated}
 
-    def _table(self, queue: str) -> Table:
-        table = self._service.table(queue)
-        if table is None:
-            raise errors.NotFound(f"queue {queue!r} has no table in the archive yet: none of its messages is recorded")
-        return table
-
     # Tickets
     def share(self, request: ArchiveTicket) -> Iterator[pa.RecordBatch]:
-        table = self._table(request.queue)
+        table, queue = self._service.table(request.queue), request.queue
+        if table is None:
+            raise errors.NotFound(f"queue {queue!r} has no table in the archive yet: none of its messages is recorded")
         if not scan.is_below(request.path) or not 0 <= request.part < request.parts:
             raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' do not name a part of a table's file")
         share = scan.FileShare(request.path, request.part, request.parts, deletions=self._deletions(table, request))
@@ -107,9 +103,9 @@ class ArchiveReads:
         try:
             file = scan.opened(table.url, share.path)
         except errors.ArchiveUnreachable as error:
-            raise self._gone(table, request.queue, share, error) from error
+            raise self._gone(table, queue, share, error) from error
         batches = scan.batches(file, share, request.columns, bounds, request.selector)
-        return self._converted(batches, request.columns, request.queue, request.stored)
+        return self._converted(batches, request.columns, queue, request.stored)
 
     def _deletions(self, table: Table, request: ArchiveTicket) -> scan.Deletions | None:
         if request.version is None:
@@ -143,9 +139,8 @@ class ArchiveReads:
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows that were recorded after `after`: all rows, or the `missing` ones."""
         bounds = Bounds(table.queue_id, table.lineages, after, request.first, request.last, request.since, request.until)
-        batches = self._scan(
-            table, bounds._replace(outcome=request.outcome), request.columns, request.selector, missing, presence
-        )
+        bounds = bounds._replace(outcome=request.outcome)
+        batches = self._scan(table, bounds, request.columns, request.selector, missing, presence)
         return self._converted(batches, request.columns, request.queue, request.stored)
 
     def of_batch(

@@ -13,7 +13,7 @@ from ..service.copying import status_of
 from .declaration import ActionCall, Reply, action
 from .fields import About, Request
 from .permissions import ANYONE, Need, visible
-from .schemas import BOOL, COPY, COUNT, MICROS, TEXT, component, list_of, map_of, nullable, object_of
+from .schemas import BOOL, COPY, COUNT, MICROS, TEXT, component, list_of, map_of, nullable, object_of, properties
 
 MAX_REASON = 200  # characters of the reason for the client
 REASON = "closed by an operator"  # the default reason
@@ -30,12 +30,7 @@ class _CloseConnection(Request):
 @action("hello", ANYONE, object_of(version=COUNT, product=TEXT, broker=TEXT, flight=TEXT), reads=True)
 def _hello(call: ActionCall, request: Request) -> Reply:
     """Returns the id of the broker and its version."""
-    return {
-        "version": 1,
-        "product": f"penstock/{__version__}",
-        "broker": call.service.broker_id,
-        "flight": call.url,
-    }
+    return {"version": 1, "product": f"penstock/{__version__}", "broker": call.service.broker_id, "flight": call.url}
 
 
 @action("connection.list", ANYONE, object_of(connections=list_of(component("Connection"))), reads=True)
@@ -51,16 +46,10 @@ def _close_connection(call: ActionCall, request: _CloseConnection) -> Reply:
     target = next((connection for connection in _visible_connections(call) if connection["id"] == request.id), None)
     closed = target is not None and call.service.connections.close(request.id, reason or REASON)
     if target is not None and closed:
-        log.info(
-            "connection %s of %s at %s was closed by %s at %s%s",
-            target["id"],
-            target["user"],
-            target["peer"],
-            call.caller.user,
-            call.caller.peer,
-            f": {one_line(reason, MAX_REASON)}" if reason else ", without a reason",
-            extra={"peer": target["peer"], "user": target["user"]},
-        )
+        peers = target["id"], target["user"], target["peer"], call.caller.user, call.caller.peer
+        why = f": {one_line(reason, MAX_REASON)}" if reason else ", without a reason"
+        extra = {"peer": target["peer"], "user": target["user"]}
+        log.info("connection %s of %s at %s was closed by %s at %s%s", *peers, why, extra=extra)
     return {"id": request.id, "closed": closed}
 
 
@@ -82,8 +71,7 @@ def _visible_connections(call: ActionCall) -> list[dict[str, Any]]:
 )
 def _users(call: ActionCall, request: Request) -> Reply:
     """Lists users and their rights."""
-    access = call.broker.access
-    return {"enforced": access is not None and access.enforced, "users": [] if access is None else access.described()}
+    return {"enforced": call.access.enforced, "users": call.access.described()}
 
 
 @action(
@@ -92,9 +80,7 @@ def _users(call: ActionCall, request: Request) -> Reply:
     object_of(
         ("directory",),
         broker=TEXT,
-        end=COUNT,
-        journalBytes=COUNT,
-        freeBytes=COUNT,
+        **properties(COUNT, "end", "journalBytes", "freeBytes"),
         copy=nullable(COPY),
         alarms=list_of(component("Alarm")),
         version=TEXT,
@@ -108,13 +94,13 @@ def _users(call: ActionCall, request: Request) -> Reply:
 )
 def _status(call: ActionCall, request: Request) -> Reply:
     """Reports version, uptime, log, disk, copy and alarms of the broker."""
-    service, access, caller = call.service, call.broker.access, call.caller
+    service, caller = call.service, call.caller
     status = status_of(service.journal, service.copier, service.alarms) | {
         "version": __version__,
         "startedAt": service.started_ms * 1000,
         "uptimeSeconds": int((service.wall_ms() - service.started_ms) / 1000),
         "listeners": service.listeners,
-        "users": 0 if access is None else access.user_count,
+        "users": call.access.user_count,
     }
     if caller.may_everywhere(Right.ADMIN):
         status["directory"] = str(service.settings.data)
@@ -126,7 +112,7 @@ def _status(call: ActionCall, request: Request) -> Reply:
     "broker.journal",
     ANYONE,
     object_of(
-        **dict.fromkeys(("bytes", "heldBytes", "neededBytes", "mostBytes", "retentionMark", "snapshot"), COUNT),
+        **properties(COUNT, "bytes", "heldBytes", "neededBytes", "mostBytes", "retentionMark", "snapshot"),
         oldest=nullable(component("Need")),
         queues=list_of(object_of(queue=TEXT, neededBytes=COUNT)),
         segments=list_of(object_of(begin=COUNT, end=COUNT, bytes=COUNT, neededBytes=COUNT, kept=nullable(TEXT))),

@@ -106,10 +106,13 @@ class Browses:
     ) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the sequence numbers of matching dead letters by block: also of dead letters that stayed in their own queue."""
         for part in self._service.browse(queue, _dead, 0, last, lambda entry: False):
-            damaged = partial(self._note, queue, part)
-            is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
-            sequences = as_array(part.rows)[is_match] + part.base
+            sequences = self._matches(queue, part, selector, presence) + part.base
             yield sequences[sequences <= last]
+
+    def _matches(self, queue: str, part: BlockSlice, selector: Selector, presence: Presence | None) -> npt.NDArray[Any]:
+        damaged = partial(self._note, queue, part)
+        is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
+        return as_array(part.rows)[is_match]
 
     def _looked(
         self,
@@ -134,9 +137,7 @@ class Browses:
     ) -> Iterator[BlockSlice]:
         """Yield the selected rows that match, if they are still selected after the evaluation."""
         for part in self._service.browse(request.queue, select, request.first, request.last, may, missing):
-            damaged = partial(self._note, request.queue, part)
-            is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
-            rows = as_array(part.rows)[is_match]
+            rows = self._matches(request.queue, part, selector, presence)
             last = part.base + BLOCK_ROWS - 1
             yield from self._service.browse(request.queue, partial(_of_these, select, rows), part.base, last, may, missing)
 

@@ -29,37 +29,36 @@ class Asking(Protocol):
 
 
 class Caller:
-    """The user of one call. Without `access` everything is allowed."""
+    """The user of one call."""
 
-    def __init__(self, access: Access | None, user: str, peer: str, call: Asking | None = None) -> None:
-        self.user, self.peer = user, peer
-        self._call = call
-        self.enforced = access is not None and access.enforced  # the broker has users: names and rights are by user
-        self._access = access
-        self._identity = None if access is None else access.identity(user)
+    def __init__(self, access: Access, user: str, call: Asking) -> None:
+        self.user, self.peer = user, call.peer
+        self.enforced = access.enforced  # the broker has users: names and rights are by user
+        self._access, self._call = access, call
+        self._identity = access.identity(user)
 
     @property
     def gone(self) -> bool:
-        return self._call is not None and self._call.gone
+        return self._call.gone
 
     def own(self, name: str) -> str:
         return f"{self.user}{SEPARATOR}{name}"
 
     def may(self, right: Right, queue: str) -> bool:
-        return self._access is None or self._access.may(self.user, right, queue)
+        return self._access.may(self.user, right, queue)
 
     def may_everywhere(self, right: Right) -> bool:
-        return self._access is None or self._access.may(self.user, right, None)
+        return self._access.may(self.user, right, None)
 
     def sees(self, queue: str) -> bool:
         """True with any right on the queue."""
-        return self._access is None or self._access.may_any(self.user, queue)
+        return self._access.may_any(self.user, queue)
 
     def sees_everything(self) -> bool:
-        return self._access is None or any(self._access.may(self.user, right, None) for right in Right)
+        return any(self._access.may(self.user, right, None) for right in Right)
 
     def may_somewhere(self, right: Right) -> bool:
-        return self._access is None or self._access.may_somewhere(self.user, right)
+        return self._access.may_somewhere(self.user, right)
 
     def refuse(self, action: str, right: Right | None = None) -> errors.PenstockError:
         """Log a refusal, and return its error. A client without a user name is asked to log in."""
@@ -73,45 +72,36 @@ class Caller:
 
     def renewed(self) -> None:
         """Read changed rights during a long call. Raises Unauthenticated if the user is gone or has another password."""
-        if self._access is not None:
-            self._access.refresh()
-            if self._access.identity(self.user) != self._identity:
-                raise errors.Unauthenticated(f"user {self.user!r} has changed or is gone since this call began: log in again")
+        self._access.refresh()
+        if self._access.identity(self.user) != self._identity:
+            raise errors.Unauthenticated(f"user {self.user!r} has changed or is gone since this call began: log in again")
 
 
 class Callers:
     """Authenticates calls. `encrypted`: the plane uses TLS. `turned_on_by`: the setting that turns TLS on."""
 
-    def __init__(self, access: Access | None, *, encrypted: bool, turned_on_by: str = "flight_tls") -> None:
+    def __init__(self, access: Access, *, encrypted: bool, turned_on_by: str = "flight_tls") -> None:
         self._access = access
         self._encrypted, self._turned_on_by = encrypted, turned_on_by
 
     def of(self, call: Asking) -> Caller:
         """Raises Unauthenticated; the text does not reveal whether user or password is wrong."""
-        access = self._access
-        if access is None:
-            return Caller(None, ANONYMOUS, "", call)
+        access, header = self._access, call.authorization
         access.refresh()
-        peer = call.peer
         if not access.enforced:
-            return Caller(access, ANONYMOUS, peer, call)
-        header = call.authorization
-        user = ANONYMOUS if header is None else self._user(access, header, peer)
-        caller = Caller(access, user, peer, call)
-        if user == ANONYMOUS and not access.may_any(ANONYMOUS):
+            return Caller(access, ANONYMOUS, call)
+        caller = Caller(access, ANONYMOUS if header is None else self._user(header, call.peer), call)
+        if caller.user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
         return caller
 
-    def _user(self, access: Access, header: str, peer: str) -> str:
+    def _user(self, header: str, peer: str) -> str:
         scheme, _, rest = header.partition(" ")
         if scheme.lower() == "bearer":
-            user = access.user_of_token(rest.strip())
+            user = self._access.user_of_token(rest.strip())
             if user is None:
-                log.warning(
-                    "a token from %s refused: expired, or its user has changed, or this broker has been restarted",
-                    peer,
-                    extra={"peer": peer},
-                )
+                text = "a token from %s refused: expired, or its user has changed, or this broker has been restarted"
+                log.warning(text, peer, extra={"peer": peer})
                 raise errors.Unauthenticated("the token is invalid or expired: log in again for a new one")
             return user
         if scheme.lower() != "basic":
@@ -128,4 +118,4 @@ class Callers:
             colon = ""
         if not colon:
             raise errors.Unauthenticated("the authorization is not user:password in UTF-8 and base64")
-        return access.login(name, password, peer)
+        return self._access.login(name, password, peer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from ..security.access import Access
@@ -20,25 +19,15 @@ Q = TypeVar("Q", bound=Request)
 Reply = dict[str, Any]
 
 
-class BrokerParts(NamedTuple):
-    """The parts of a broker that handlers use."""
+class ActionCall(NamedTuple):
+    """One call of an action: the caller, and the parts of the broker that handlers use."""
 
+    caller: Caller
     service: BrokerService
-    access: Access | None
+    access: Access
     browses: Browses
     archive: ArchiveReads
-
-
-class ActionCall(NamedTuple):
-    """One call of an action."""
-
-    broker: BrokerParts
-    caller: Caller
     url: str  # of the broker's Flight plane
-
-    @property
-    def service(self) -> BrokerService:
-        return self.broker.service
 
 
 class Declaration(NamedTuple):
@@ -66,8 +55,3 @@ def action(
         return Declaration(Operation(name, request, need, needs), inspect.getdoc(handler) or "", reply, reads, handler)
 
     return declare
-
-
-def actions_of(*modules: ModuleType) -> dict[str, Declaration]:
-    declared = [value for module in modules for value in vars(module).values() if isinstance(value, Declaration)]
-    return {action.operation.name: action for action in declared}

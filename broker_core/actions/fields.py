@@ -4,6 +4,7 @@ attribute's name in camel case."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 import types
@@ -71,16 +72,9 @@ class FieldSpec(NamedTuple):
             raise errors.InvalidRequest(f"{request}: field {name!r} must be a list of {text}")
 
 
-_specs: dict[type[Request], Mapping[str, FieldSpec]] = {}
-
-
+@functools.cache
 def specs_of(kind: type[Request]) -> Mapping[str, FieldSpec]:
-    if kind not in _specs:
-        _specs[kind] = _read_specs(kind)
-    return _specs[kind]
-
-
-def _read_specs(kind: type[Request]) -> dict[str, FieldSpec]:
+    """Return the declared fields by their JSON names."""
     hints, specs = get_type_hints(kind, include_extras=True), {}
     for declared in fields(kind):
         annotation, extra = hints[declared.name], About("")
@@ -168,14 +162,10 @@ def _object(name: str, data: bytes) -> dict[str, Any]:
         raise errors.InvalidRequest(f"{name}: the request is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise errors.InvalidRequest(f"{name}: the request is not a JSON object")
-    if b"\\u" in data and not _is_unicode(request):
-        raise errors.InvalidRequest(f"{name}: a text has half of a surrogate pair, which is not a character")
+    if b"\\u" in data:
+        try:
+            json.dumps(request, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            text = f"{name}: a text has half of a surrogate pair, which is not a character"
+            raise errors.InvalidRequest(text) from None
     return request
-
-
-def _is_unicode(request: Any) -> bool:
-    try:
-        json.dumps(request, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True

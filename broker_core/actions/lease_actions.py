@@ -11,31 +11,14 @@ from ..engine.columns.limits import SECOND
 from ..selectors import parse_optional
 from ..service.broker import BrokerService
 from . import namespaces
+from . import requests as r
 from .declaration import ActionCall, Reply, action
 from .fields import About, Request, parse_fields
 from .hints import with_hints
 from .lease_advance import advance
 from .malformed_messages import set_aside
 from .permissions import ANYONE, RECEIVE, SETTLE, visible
-from .requests import (
-    BatchNumber,
-    BatchSign,
-    Epoch,
-    FailOnDataLoss,
-    HeadLease,
-    LeaseName,
-    MaxMessages,
-    MessageLimit,
-    MinPartitions,
-    OfLease,
-    OptionalEpoch,
-    OptionalRun,
-    QueueName,
-    Reason,
-    Run,
-    Selector,
-)
-from .schemas import BACKLOG, BOOL, COUNT, PARTS, TEXT, component, list_of, nullable, object_of
+from .schemas import BACKLOG, BOOL, COUNT, PARTS, TEXT, component, list_of, nullable, object_of, properties
 
 MAX_WAIT_MS = 100  # of a long poll: one thread asks for all sources of a Spark query
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
@@ -45,11 +28,11 @@ Finished = Annotated[int, About("last batch that the query has finished", least=
 
 @dataclass(frozen=True, kw_only=True)
 class _Planner(Request):
-    queue: QueueName
-    lease: LeaseName
-    run: Run
-    epoch: OptionalEpoch
-    fail_on_data_loss: FailOnDataLoss = True
+    queue: r.QueueName
+    lease: r.LeaseName
+    run: r.Run
+    epoch: r.OptionalEpoch
+    fail_on_data_loss: r.FailOnDataLoss = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +41,7 @@ class _Advance(_Planner):
     fresh: Annotated[bool, About("whether the query begins without a checkpoint")] = False
     waiting: Annotated[bool, About("whether this planner has asked before the lease existed")] = False
 
-    messages: MessageLimit = None
+    messages: r.MessageLimit = None
     bytes: Annotated[int | None, About("maximum number of bytes; null: unlimited", least=1)] = None
     until: Annotated[int | None, About("sequence number that ends the batch, excluded; null: no end")] = None
     wait_ms: Annotated[int, About("milliseconds to wait at an empty queue, 100 at most", least=0)] = 0
@@ -68,35 +51,35 @@ class _Advance(_Planner):
         int | float | None, About("seconds after which an unused lease returns its messages; null: never")
     ] = None
 
-    selector: Selector = None
+    selector: r.Selector = None
     alone: Annotated[bool, About("whether one message larger than `bytes` is acquired alone")] = True
 
     measure: Annotated[bool, About("whether the reply has the size of the batch")] = False
     plan: Annotated[bool, About("whether the reply has the parts of the batch")] = False
 
     counts: Annotated[bool, About("whether the reply has the counts of the queue")] = False
-    sign: BatchSign = None
-    head: HeadLease = None
-    min_partitions: MinPartitions = 1
-    max_messages: MaxMessages = None
+    sign: r.BatchSign = None
+    head: r.HeadLease = None
+    min_partitions: r.MinPartitions = 1
+    max_messages: r.MaxMessages = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan(_Planner):
     after: Annotated[int, About("last batch before the parts", least=0)]
-    batch: BatchNumber
-    after_sign: BatchSign = None
-    batch_sign: BatchSign = None
-    head: HeadLease = None
-    min_partitions: MinPartitions = 1
-    max_messages: MaxMessages = None
+    batch: r.BatchNumber
+    after_sign: r.BatchSign = None
+    batch_sign: r.BatchSign = None
+    head: r.HeadLease = None
+    min_partitions: r.MinPartitions = 1
+    max_messages: r.MaxMessages = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Settle(_Planner):
     finished: Finished
-    sign: BatchSign = None
-    head: HeadLease = None
+    sign: r.BatchSign = None
+    head: r.HeadLease = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,28 +91,28 @@ class HeadFields(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Renew(OfLease):
-    run: OptionalRun = None
-    epoch: Epoch
+class _Renew(r.OfLease):
+    run: r.OptionalRun = None
+    epoch: r.Epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Release(OfLease):
+class _Release(r.OfLease):
     how: Annotated[str, About("settle, or return")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SettleRow(OfLease):
+class _SettleRow(r.OfLease):
     sequence: Annotated[int, About("sequence number of the message")]
     outcome: Annotated[str, About("accepted, rejected, released or modified")]
-    error: Reason = None
+    error: r.Reason = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SetAside(OfLease):
-    run: OptionalRun = None
-    epoch: Epoch
-    batch: BatchNumber
+class _SetAside(r.OfLease):
+    run: r.OptionalRun = None
+    epoch: r.Epoch
+    batch: r.BatchNumber
     reasons: Annotated[dict[str, Any], About("sequence numbers of messages, by the reason")]
 
 
@@ -141,9 +124,7 @@ class _SetAside(OfLease):
         epoch=nullable(COUNT),
         batch=COUNT,
         sign=TEXT,
-        unread=COUNT,
-        messages=COUNT,
-        bytes=COUNT,
+        **properties(COUNT, "unread", "messages", "bytes"),
         parts=PARTS,
         counts=BACKLOG,
         more=BOOL,
@@ -252,7 +233,7 @@ def _set_aside(call: ActionCall, request: _SetAside) -> Reply:
 
 
 @action("lease.delete", SETTLE, object_of(lease=TEXT))
-def _delete(call: ActionCall, request: OfLease) -> Reply:
+def _delete(call: ActionCall, request: r.OfLease) -> Reply:
     """Deletes a lease without messages."""
     call.service.submit(c.DeleteLease(request.lease))
     return {"lease": request.lease}
@@ -293,7 +274,5 @@ def _backlog(service: BrokerService, queue: str) -> dict[str, int | float | None
         "available": counts["available"],
         "oldestSeconds": age_s if counts["oldest"] else None,
         "inFlight": counts["acquired"],
-        "redelivered": counts["redelivered"],
-        "deadLettered": counts["deadLettered"],
-        "bytes": counts["bytes"],
+        **{name: counts[name] for name in ("redelivered", "deadLettered", "bytes")},
     }

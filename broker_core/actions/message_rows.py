@@ -52,12 +52,7 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
     look = BrowseTicket(
-        op="browse",
-        queue=request.queue,
-        states=request.states,
-        first=request.first,
-        selector=request.selector,
-        columns=COLUMNS,
+        op="browse", queue=request.queue, states=request.states, first=request.first, selector=request.selector, columns=COLUMNS
     )
     presence = presence_of(parse_optional(request.selector))
     rows: list[Row] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -92,7 +93,7 @@ def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ra
     pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
     wanted = None if pairs is None else Intervals((first, last + 1) for first, last in pairs)
     redriven = stayed = 0
-    for sequences in call.broker.browses.dead_letters(queue, selector, next_sequence(call.service, queue) - 1, presence):
+    for sequences in call.browses.dead_letters(queue, selector, next_sequence(call.service, queue) - 1, presence):
         matches = sequences if wanted is None else sequences[wanted.contains(sequences)]
         for start in range(0, len(matches), MAX_CHOSEN):
             left = None if request.messages is None else request.messages - redriven
@@ -108,27 +109,12 @@ def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ra
 
 def _redrive_ranges(service: BrokerService, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> MoveTotal:
     first, last = (min(ranges[::2]), max(ranges[1::2])) if ranges else (0, None)
-
-    def command(count: int, first: int, last: int) -> c.Redrive:
-        return c.Redrive(queue, count, first, last, ranges)
-
-    return _in_parts(service, OfRange(queue, messages, first, last), command)
+    return _in_parts(service, queue, messages, first, last, partial(c.Redrive, queue, ranges=ranges))
 
 
 def _shift(service: BrokerService, request: _Move, kind: type[c.Move] | type[c.Copy]) -> MoveTotal:
-    def command(count: int, first: int, last: int) -> c.Move | c.Copy:
-        return kind(request.queue, request.target, count, first, last)
-
-    return _in_parts(service, OfRange(request.queue, request.messages, request.first, request.last), command)
-
-
-class OfRange(NamedTuple):
-    """Messages of a queue, by sequence number."""
-
-    queue: str
-    messages: int | None  # how many at most
-    first: int
-    last: int | None
+    command = partial(kind, request.queue, request.target)
+    return _in_parts(service, request.queue, request.messages, request.first, request.last, command)
 
 
 def next_sequence(service: BrokerService, queue: str) -> int:
@@ -136,16 +122,17 @@ def next_sequence(service: BrokerService, queue: str) -> int:
     return end
 
 
-def _in_parts(service: BrokerService, wanted: OfRange, command: _Command) -> MoveTotal:
-    last = next_sequence(service, wanted.queue) - 1
-    if wanted.last is not None:
-        last = min(last, wanted.last)
-    most = max(1, last + 1) if wanted.messages is None else wanted.messages  # one command at least: it checks the target
+def _in_parts(service: BrokerService, queue: str, most: int | None, first: int, last: int | None, command: _Command) -> MoveTotal:
+    end = next_sequence(service, queue) - 1
+    if last is not None:
+        end = min(end, last)
+    if most is None:
+        most = max(1, end + 1)  # one command at least: it checks the target
     messages = stayed = 0
-    following: int | None = wanted.first
+    following: int | None = first
     while following is not None and messages < most:
         try:
-            shifted = service.submit(command(min(MAX_MOVED, most - messages), following, last))
+            shifted = service.submit(command(min(MAX_MOVED, most - messages), following, end))
         except errors.ResourceLimit:
             if not messages:
                 raise

@@ -41,9 +41,8 @@ class Operation(NamedTuple):
     name: str
     request: type[Request]
     need: Need
-    needs: Callable[[Need, Any, NeedContext], list[Need]] | None = (
-        None  # if one request needs more, less or other rights than `need`
-    )
+    #: If a request needs more, less or other rights than `need`.
+    needs: Callable[[Need, Any, NeedContext], list[Need]] | None = None
 
 
 ANYONE = Need(None, None, "")

@@ -123,7 +123,7 @@ def _described(option: QueueOption) -> dict[str, Any]:
 )
 def _messages(call: ActionCall, request: Peek) -> Reply:
     """Returns messages of a queue for people, a few at a time, with long texts cut."""
-    return message_rows.messages(call.broker.browses, request)
+    return message_rows.messages(call.browses, request)
 
 
 @action("queue.alter", admin("alter"), object_of(queue=TEXT, altered=BOOL), needs=option_needs)

@@ -8,21 +8,11 @@ from typing import Annotated, Any
 
 from .. import errors
 from ..engine.model.reads import SparkBatch
+from . import permissions as p
 from .fields import About, Request, parse_op
-from .permissions import (
-    BROWSE,
-    RECEIVE,
-    REPLAY,
-    SEND,
-    STAGE,
-    Operation,
-    browse_needs,
-    settle_put_needs,
-    stage_put_needs,
-)
+from .permissions import Operation
 
 QueueName = Annotated[str, About("name of the queue")]
-ExchangeName = Annotated[str, About("name of the exchange")]
 LeaseName = Annotated[str, About("name of the lease")]
 
 Run = Annotated[str, About("run of the query, from its checkpoint")]
@@ -45,6 +35,7 @@ Until = Annotated[int | None, About("end of arrival times, excluded, microsecond
 OutcomeName = Annotated[str | None, About("outcome of the messages; null: any")]
 States = Annotated[list[str], About("available, acquired, archived")]
 
+QueueId = Annotated[int | None, About("number of the queue, from archive.plan; null: of the present queue with the name")]
 RecordedAfter = Annotated[int | None, About("last recording that the client reads on its own; null: none")]
 
 TableVersion = Annotated[int | None, About("version of the table; null: the newest")]
@@ -80,7 +71,7 @@ class OfQueue(Request):
 class OfExchange(Request):
     """A request about an exchange."""
 
-    exchange: ExchangeName
+    exchange: Annotated[str, About("name of the exchange")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +97,7 @@ class BrowseRange(OfQueue):
 class ArchiveRows(Request):
     """Rows of the archive's table."""
 
-    queue_id: Annotated[int | None, About("number of the queue, from archive.plan; null: of the present queue with the name")] = (
-        None
-    )
+    queue_id: QueueId = None
     lineages: Annotated[list[Any], About("lineages of the table: by turns a name and a number of recordings")]
     recorded_after: RecordedAfter = None
     first: First = 0
@@ -247,23 +236,21 @@ class BatchMetadata(Request):
     queue: str
 
 
-TICKETS = {
-    operation.name: operation
-    for operation in (
-        Operation("batch", BatchTicket, RECEIVE),
-        Operation("map", MapTicket, RECEIVE),
-        Operation("browse", BrowseTicket, BROWSE, browse_needs),
-        Operation("archive", ArchiveTicket, REPLAY),
-    )
-}
-PUTS = {
-    operation.name: operation
-    for operation in (
-        Operation("enqueue", EnqueuePut, SEND),
-        Operation("stage", StagePut, STAGE, stage_put_needs),
-        Operation("settle", SettlePut, RECEIVE, settle_put_needs),
-    )
-}
+def _by_name(*operations: Operation) -> dict[str, Operation]:
+    return {operation.name: operation for operation in operations}
+
+
+TICKETS = _by_name(
+    Operation("batch", BatchTicket, p.RECEIVE),
+    Operation("map", MapTicket, p.RECEIVE),
+    Operation("browse", BrowseTicket, p.BROWSE, p.browse_needs),
+    Operation("archive", ArchiveTicket, p.REPLAY),
+)
+PUTS = _by_name(
+    Operation("enqueue", EnqueuePut, p.SEND),
+    Operation("stage", StagePut, p.STAGE, p.stage_put_needs),
+    Operation("settle", SettlePut, p.RECEIVE, p.settle_put_needs),
+)
 
 
 def spark_batch(request: Any) -> SparkBatch | None:

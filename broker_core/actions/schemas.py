@@ -20,6 +20,11 @@ def object_of(optional: tuple[str, ...] = (), /, **properties: Schema) -> Schema
     return {"type": "object", "required": [name for name in properties if name not in optional], "properties": properties}
 
 
+def properties(schema: Schema, *names: str) -> dict[str, Schema]:
+    """Return several properties with one schema, for `object_of`."""
+    return dict.fromkeys(names, schema)
+
+
 def nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
@@ -44,8 +49,7 @@ _LINK = object_of(
     name=TEXT,
     role=one_of("consumer", "browser", "producer"),
     queue=TEXT,
-    credit=COUNT,
-    unsettled=COUNT,
+    **properties(COUNT, "credit", "unsettled"),
     heldSeconds=nullable(SECONDS),
     groups=list_of(TEXT),
     slow=BOOL,
@@ -55,11 +59,12 @@ QUEUE = {
     "type": one_of("fifo", "priority", "lastvalue"),
     "options": map_of(ANY),
     "paused": BOOL,
-    **dict.fromkeys(("nextSequence", "enqueued", "available", "acquired", "delayed", "staged", "stagedBytes"), COUNT),
-    **dict.fromkeys(("archived", "bytes", "unread"), COUNT),
+    **properties(COUNT, "nextSequence", "enqueued", "available", "acquired", "delayed", "staged", "stagedBytes"),
+    **properties(COUNT, "archived", "bytes", "unread"),
     "leases": list_of(TEXT),
-    **dict.fromkeys(("consumers", "refused", "expired", "deadLettered", "stayed", "malformed"), COUNT),
-    **dict.fromkeys(("unrecorded", "unrecordedBytes"), COUNT),
+    **properties(
+        COUNT, "consumers", "refused", "expired", "deadLettered", "stayed", "malformed", "unrecorded", "unrecordedBytes"
+    ),
 }
 _NEEDED_PAYLOAD = object_of(
     ("queue", "sequence", "state", "stage", "time"),
@@ -83,11 +88,11 @@ _MESSAGE_REQUIRED = {
     "cut": list_of(TEXT),
 }
 _MESSAGE_OPTIONAL = {
-    **dict.fromkeys(("outcome", "settledTime", "error", "holder", "subject", "to", "replyTo", "contentType"), TEXT),
-    **dict.fromkeys(("contentEncoding", "groupId", "creationTime", "absoluteExpiryTime"), TEXT),
-    **dict.fromkeys(("messageId", "correlationId", "userId"), _VALUE),
-    **dict.fromkeys(("properties", "annotations"), map_of(_VALUE)),
-    **dict.fromkeys(("deliveryCount", "priority"), COUNT),
+    **properties(TEXT, "outcome", "settledTime", "error", "holder", "subject", "to", "replyTo", "contentType"),
+    **properties(TEXT, "contentEncoding", "groupId", "creationTime", "absoluteExpiryTime"),
+    **properties(_VALUE, "messageId", "correlationId", "userId"),
+    **properties(map_of(_VALUE), "properties", "annotations"),
+    **properties(COUNT, "deliveryCount", "priority"),
     "body": _BODY,
     "durable": BOOL,
 }
@@ -99,14 +104,11 @@ COMPONENTS: dict[str, Schema] = {
         ("calls",),
         id=TEXT,
         protocol=one_of("amqp", "flight"),
-        user=TEXT,
-        peer=TEXT,
-        container=TEXT,
+        **properties(TEXT, "user", "peer", "container"),
         tls=BOOL,
         since=MICROS,
         sessions=COUNT,
-        stalled=BOOL,
-        slow=BOOL,
+        **properties(BOOL, "stalled", "slow"),
         linkCount=COUNT,
         links=list_of(_LINK),
         calls=list_of(TEXT),
@@ -114,13 +116,9 @@ COMPONENTS: dict[str, Schema] = {
     "Queue": object_of(**QUEUE),
     "Need": _NEEDED_PAYLOAD,
     "Lease": object_of(
-        lease=TEXT,
-        name=TEXT,
-        queue=TEXT,
-        run=TEXT,
+        **properties(TEXT, "lease", "name", "queue", "run"),
         selector=nullable(TEXT),
-        epoch=COUNT,
-        finished=COUNT,
+        **properties(COUNT, "epoch", "finished"),
         checkpointed=BOOL,
         stage=one_of("idle", "acquired", "read"),
         batch=nullable(COUNT),
@@ -132,22 +130,16 @@ COMPONENTS: dict[str, Schema] = {
 }
 
 COPY = object_of(
-    url=TEXT,
-    copy=TEXT,
-    state=TEXT,
+    **properties(TEXT, "url", "copy", "state"),
     lagSeconds=SECONDS,
-    lagBytes=COUNT,
-    position=COUNT,
+    **properties(COUNT, "lagBytes", "position"),
     error=nullable(TEXT),
     failingSeconds=SECONDS,
 )
 BACKLOG = object_of(
     available=COUNT,
     oldestSeconds=nullable(SECONDS),
-    inFlight=COUNT,
-    redelivered=COUNT,
-    deadLettered=COUNT,
-    bytes=COUNT,
+    **properties(COUNT, "inFlight", "redelivered", "deadLettered", "bytes"),
 )
 BINDING = object_of(
     ("arguments", "selector", "noLocal"), queue=TEXT, key=TEXT, arguments=map_of(ANY), selector=TEXT, noLocal=TEXT

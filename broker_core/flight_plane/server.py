@@ -40,7 +40,7 @@ log = logging.getLogger("penstock.flight")
 class FlightPlane:
     """A Flight server on its own threads, from construction until `close`.
 
-    `access` checks users and rights; without it, everything is allowed. `tls` returns the context for the next connection (ALPN
+    `access` checks users and rights. `tls` returns the context for the next connection (ALPN
     `listener.PROTOCOL`); the server then accepts only TLS. `connections` lowers the setting if there are not enough file
     descriptors. Raises InvalidRequest if the address is not available.
     """
@@ -56,7 +56,7 @@ class FlightPlane:
         connections: int | None = None,
     ) -> None:
         self.scheme = "grpc" if tls is None else "grpc+tls"
-        handlers = _Handlers(service, access, encrypted=tls is not None)
+        handlers = _Handlers(service, access or Access(service.settings.users_file), encrypted=tls is not None)
         limits, starved = ListenerLimits.of(service.settings, connections), partial(service.connections.cannot_accept, "Flight")
         self._listener = FlightListener(host, port, limits, handlers.serve, tls, starved)
         self.port = self._listener.port
@@ -118,7 +118,7 @@ class BrokerMistake(errors.PenstockError):
 class _Handlers:
     """Flight's methods. Callers are authenticated before the first message is read, or more than one window of it taken."""
 
-    def __init__(self, service: BrokerService, access: Access | None, *, encrypted: bool) -> None:
+    def __init__(self, service: BrokerService, access: Access, *, encrypted: bool) -> None:
         self._service = service
         self._callers = Callers(access, encrypted=encrypted)
         self._permissions = Permissions(service)
