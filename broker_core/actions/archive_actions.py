@@ -23,9 +23,7 @@ from .schemas import ARCHIVED, BOOL, COUNT, PARTS, SECONDS, TEXT, list_of, nulla
         behind=BOOL,
         **properties(COUNT, "passes", "recorded"),
         diskFullIn=nullable(SECONDS),
-        queues=list_of(
-            object_of(queue=TEXT, id=COUNT, deleted=BOOL, unrecorded=COUNT, unrecordedBytes=COUNT, **ARCHIVED),
-        ),
+        queues=list_of(object_of(queue=TEXT, id=COUNT, deleted=BOOL, unrecorded=COUNT, unrecordedBytes=COUNT, **ARCHIVED)),
     ),
     reads=True,
 )

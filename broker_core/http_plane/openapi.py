@@ -55,11 +55,7 @@ _SESSION = object_of(user=nullable(TEXT), rights=map_of(list_of(TEXT)), login=BO
 _REASON = object_of(name=TEXT, since=nullable(MILLIS), text=TEXT)
 
 _COUNTS = object_of(time=MICROS, queues=list_of(TEXT), **dict.fromkeys(queue_counts.COLUMNS, list_of(COUNT)))
-_HISTORY = object_of(
-    time=MICROS,
-    period=SECONDS,
-    queues=map_of(object_of(**dict.fromkeys(history.COLUMNS, list_of(COUNT)))),
-)
+_HISTORY = object_of(time=MICROS, period=SECONDS, queues=map_of(object_of(**dict.fromkeys(history.COLUMNS, list_of(COUNT)))))
 _LIVE = object_of(live=BOOL)
 _READY = object_of(ready=BOOL, reasons=list_of(_REASON), warnings=list_of(_REASON))
 
@@ -83,10 +79,7 @@ def document() -> bytes:
             "components": {
                 "schemas": COMPONENTS,
                 "responses": _errors(),
-                "securitySchemes": {
-                    "basic": {"type": "http", "scheme": "basic"},
-                    "bearer": {"type": "http", "scheme": "bearer"},
-                },
+                "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}, "bearer": {"type": "http", "scheme": "bearer"}},
             },
             "security": [{}, {"basic": []}, {"bearer": []}],
         }
@@ -116,10 +109,7 @@ def _others() -> dict[str, Any]:
         f"{PREFIX}history": {"get": {**_path("history", plots, _HISTORY, refused), "parameters": [_QUEUES]}},
         f"{PREFIX}session": {
             "get": _path("get-session", "Returns the user of the client.", _SESSION, refused),
-            "post": {
-                **_path("log-in", "Logs in, with a cookie.", _SESSION, [400, 413, 415, *refused]),
-                "requestBody": login,
-            },
+            "post": {**_path("log-in", "Logs in, with a cookie.", _SESSION, [400, 413, 415, *refused]), "requestBody": login},
             "delete": _path("log-out", "Logs out.", None, refused),
         },
         f"{PREFIX}openapi.json": {"get": _path("openapi", "Returns this description.", {"type": "object"}, [421, 503, 504])},
@@ -164,13 +154,7 @@ def _post(action: Declaration) -> dict[str, Any]:
 
 def _get(action: Declaration) -> dict[str, Any]:
     parameters = [
-        {
-            "name": name,
-            "in": "query",
-            "required": spec.is_required,
-            "description": spec.about,
-            "schema": _schema(spec),
-        }
+        {"name": name, "in": "query", "required": spec.is_required, "description": spec.about, "schema": _schema(spec)}
         for name, spec in specs_of(action.operation.request).items()
     ]
     return {**_operation(action, "get"), **({"parameters": parameters} if parameters else {})}
