@@ -13,5 +13,4 @@ archive_reads         messages in the archive's table
 message_rows          messages as JSON, for people
 lease_advance         `lease.advance`
 malformed_messages    messages that no reader can decode
-hints                 hints about names in a selector
 """

@@ -95,13 +95,9 @@ def selection(request: BrowseRange) -> Callable[[Block], Any]:
         if since is not None or until is not None:
             starts, times = block.runs.row.array(), block.runs.time.array()
             of = np.searchsorted(starts, np.arange(bounds.start, bounds.stop), side="right") - 1
-            is_between = (times >= (since if since is not None else -(2**63))) & (
-                times < (until if until is not None else 2**63 - 1)
-            )
+            is_between = (times >= (-(2**63) if since is None else since)) & (times < (2**63 - 1 if until is None else until))
             mask &= is_between[of]
-        if mask.all():
-            return bounds
-        return np.flatnonzero(mask) + bounds.start
+        return bounds if mask.all() else np.flatnonzero(mask) + bounds.start
 
     return select
 

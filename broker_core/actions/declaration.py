@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from ..security.access import Access
+from ..selectors import Presence
 from ..service.broker import BrokerService
 from .archive_reads import ArchiveReads
 from .browses import Browses
 from .callers import Caller
 from .fields import Request
-from .permissions import Need, NeedContext, Operation
+from .permissions import Need, NeedsOf, Operation
 from .schemas import Schema
 
 Q = TypeVar("Q", bound=Request)
 Reply = dict[str, Any]
+
+
+def compared_hints(presence: Presence | None) -> list[str]:
+    """Return the hints of a finished comparison; none if it had no messages to compare."""
+    return presence.hints() if presence is not None and presence.compared else []
+
+
+def with_hints(answer: Reply, hints: Sequence[str]) -> Reply:
+    """Add hints about names in a selector that may be meant as fields, if there are any."""
+    return {**answer, "hints": list(hints)} if hints else answer
 
 
 class ActionCall(NamedTuple):
@@ -41,12 +52,7 @@ class Declaration(NamedTuple):
 
 
 def action(
-    name: str,
-    need: Need,
-    reply: Schema,
-    *,
-    needs: Callable[[Need, Any, NeedContext], list[Need]] | None = None,
-    reads: bool = False,
+    name: str, need: Need, reply: Schema, *, needs: NeedsOf | None = None, reads: bool = False
 ) -> Callable[[Callable[[ActionCall, Q], Reply]], Declaration]:
     """Declare the decorated handler: its docstring is the summary, its `request` the type of the request."""
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from ..engine import commands as c
 from ..selectors import hints_of, parse_optional
-from .declaration import ActionCall, Reply, action
+from .declaration import ActionCall, Reply, action, with_hints
 from .fields import About, Request
-from .hints import with_hints
 from .permissions import ANYONE, admin, bind_needs, option_needs, visible
 from .queue_actions import Options
 from .requests import OfExchange, QueueName, Selector

@@ -12,9 +12,8 @@ from ..selectors import parse_optional
 from ..service.broker import BrokerService
 from . import namespaces
 from . import requests as r
-from .declaration import ActionCall, Reply, action
+from .declaration import ActionCall, Reply, action, with_hints
 from .fields import About, Request, parse_fields
-from .hints import with_hints
 from .lease_advance import advance
 from .malformed_messages import set_aside
 from .permissions import ANYONE, RECEIVE, SETTLE, visible
@@ -30,9 +29,9 @@ Finished = Annotated[int, About("last batch that the query has finished", least=
 class _Planner(Request):
     queue: r.QueueName
     lease: r.LeaseName
-    run: r.Run
-    epoch: r.OptionalEpoch
-    fail_on_data_loss: r.FailOnDataLoss = True
+    run: Annotated[str, About("run of the query, from its checkpoint")]
+    epoch: Annotated[int | None, About("epoch of the lease in the caller's possession; null: take over the lease")]
+    fail_on_data_loss: Annotated[bool, About("whether lost messages are an error")] = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ import pyarrow as pa
 from .. import errors
 from ..selectors import Presence, parse_optional, presence_of
 from .browses import Browses
+from .declaration import compared_hints, with_hints
 from .fields import About
-from .hints import compared_hints, with_hints
 from .requests import BrowseTicket, First, OfQueue, Selector, States
 
 MAX_SHOWN = 200  # messages in one answer
@@ -115,13 +115,9 @@ def _lowest(rows: list[Row], batch: pa.RecordBatch, most: int) -> list[Row]:
 def _rows(batch: pa.RecordBatch, indices: Iterable[int]) -> Iterator[Row]:
     for index in indices:
         (row,) = batch.slice(index, 1).to_pylist()
-        yield _row(row)
-
-
-def _row(row: Row) -> Row:
-    cut: list[str] = []
-    shown = {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
-    return {**shown, "bodyBytes": len(row["body"] or b""), "cut": cut}
+        cut: list[str] = []
+        shown = {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
+        yield {**shown, "bodyBytes": len(row["body"] or b""), "cut": cut}
 
 
 def _shown(name: str, value: Any, cut: list[str], most: int = TEXT_BYTES) -> Any:

@@ -19,9 +19,8 @@ from ..engine.columns.intervals import Intervals
 from ..engine.columns.limits import MAX_MOVED
 from ..selectors import Selector, parse_optional, presence_of
 from ..service.broker import BrokerService
-from .declaration import ActionCall, Reply, action
+from .declaration import ActionCall, Reply, action, compared_hints, with_hints
 from .fields import About
-from .hints import compared_hints, with_hints
 from .permissions import admin, move_needs, redrive_needs
 from .requests import MessageLimit, OfQueue
 from .requests import Selector as SelectorText

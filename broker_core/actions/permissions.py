@@ -35,6 +35,9 @@ class NeedContext(NamedTuple):
     caller: Caller
 
 
+NeedsOf = Callable[[Need, Any, NeedContext], list[Need]]
+
+
 class Operation(NamedTuple):
     """A kind of request: an action, a ticket or a put."""
 
@@ -42,7 +45,7 @@ class Operation(NamedTuple):
     request: type[Request]
     need: Need
     #: If a request needs more, less or other rights than `need`.
-    needs: Callable[[Need, Any, NeedContext], list[Need]] | None = None
+    needs: NeedsOf | None = None
 
 
 ANYONE = Need(None, None, "")

@@ -15,12 +15,9 @@ from .permissions import Operation
 QueueName = Annotated[str, About("name of the queue")]
 LeaseName = Annotated[str, About("name of the lease")]
 
-Run = Annotated[str, About("run of the query, from its checkpoint")]
 OptionalRun = Annotated[str | None, About("run of the query, from its checkpoint")]
 
 Epoch = Annotated[int, About("epoch of the lease in the caller's possession; null: take over the lease")]
-OptionalEpoch = Annotated[int | None, About("epoch of the lease in the caller's possession; null: take over the lease")]
-
 BatchNumber = Annotated[int, About("number of a batch", least=0)]
 
 Selector = Annotated[str | None, About("selector in the syntax of JMS; null or blank: all messages")]
@@ -39,11 +36,6 @@ QueueId = Annotated[int | None, About("number of the queue, from archive.plan; n
 RecordedAfter = Annotated[int | None, About("last recording that the client reads on its own; null: none")]
 
 TableVersion = Annotated[int | None, About("version of the table; null: the newest")]
-
-QueryId = Annotated[str | None, About("id of the Spark query, with queryBatch")]
-QueryBatch = Annotated[int | None, About("number of the batch of that query")]
-
-FailOnDataLoss = Annotated[bool, About("whether lost messages are an error")]
 
 MinPartitions = Annotated[int, About("minimum number of parts", least=1)]
 MaxMessages = Annotated[int | None, About("maximum number of messages in a part; null: unlimited", least=1)]

@@ -12,7 +12,7 @@ from ..engine.model.stages import attempt_name
 from .declaration import ActionCall, Reply, action
 from .fields import About, Request, parse_fields
 from .permissions import ANYONE, STAGE, discard_needs, stage_needs, visible
-from .requests import AttemptNumbers, QueryBatch, QueryId, StageNames, WriteId, spark_batch
+from .requests import AttemptNumbers, StageNames, WriteId, spark_batch
 from .schemas import BOOL, COUNT, SECONDS, TEXT, list_of, nullable, object_of
 
 
@@ -26,8 +26,8 @@ class _Publish(Request):
         dict[str, Any] | None, About("kind, id and number of the publish, which identify a repetition; null: none")
     ] = None
     elsewhere: Annotated[str | None, About("parts of the write on other brokers, kept with the key; null: none")] = None
-    query: QueryId = None
-    query_batch: QueryBatch = None
+    query: Annotated[str | None, About("id of the Spark query, with queryBatch")] = None
+    query_batch: Annotated[int | None, About("number of the batch of that query")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

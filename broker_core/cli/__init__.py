@@ -12,6 +12,4 @@
 
 from __future__ import annotations
 
-from .main import main
-
-__all__ = ["main"]
+from .main import main as main

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
@@ -48,7 +48,10 @@ def run(args: argparse.Namespace) -> int:
             findings.append(Finding(WRONG, "settings", str(error)))
         else:
             for look in (_directory, _disk, _users, _certificate, _files):
-                findings += _looked(look, settings)
+                try:
+                    findings += list(look(settings))
+                except (errors.PenstockError, OSError, ValueError) as error:
+                    findings.append(Finding(WRONG, look.__name__.strip("_"), str(error)))
     if args.url is not None:
         findings += _broker(args)
     elif settings is not None:
@@ -56,13 +59,6 @@ def run(args: argparse.Namespace) -> int:
     rows = [finding._asdict() for finding in findings]
     show.listed(args, rows, {"level": "", "what": "checked", "text": "result"}, empty="nothing")
     return REFUSED if any(finding.level == WRONG for finding in findings) else 0
-
-
-def _looked(look: Callable[[Settings], Iterator[Finding]], settings: Settings) -> list[Finding]:
-    try:
-        return list(look(settings))
-    except (errors.PenstockError, OSError, ValueError) as error:
-        return [Finding(WRONG, look.__name__.strip("_"), str(error))]
 
 
 def _versions() -> Iterator[Finding]:

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         return _serve(settings, args.stop_with_stdin, lambda: _settings(args))
     except errors.PenstockError as error:
         if args.stop_with_stdin:  # a parent process reads stdout
-            _say({"ready": False, "error": json.loads(error.to_json())})
+            print(json.dumps({"ready": False, "error": json.loads(error.to_json())}), flush=True)
         return report(error, as_json=False, local=True)
 
 
@@ -85,13 +85,9 @@ def _ready(ready: threading.Event, addresses: dict[str, Any]) -> None:
     others = [url for url in (addresses["flight"], addresses["http"]) if url is not None]
     at = ", ".join([*addresses["listeners"], *others])
     log.info("ready at %s", at)  # before the answer, whose reader may stop the broker immediately
-    _say(answer)
+    print(json.dumps(answer), flush=True)
     ready.set()
     supervisor.notify(supervisor.READY, supervisor.status(f"ready at {at}"))
-
-
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
 
 
 class Reloading:

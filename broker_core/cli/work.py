@@ -31,7 +31,15 @@ def run(args: argparse.Namespace) -> int:
     credentials = credentials_of(args)
     workers = [_worker(name) for name in args.workers]
     stop = threading.Event()
-    handlers = {number: signal.signal(number, _SignalHandler(stop).handle) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        """The first signal stops the workers. The next one ends the process, which is as safe as a crash."""
+        if stop.is_set():
+            os._exit(INTERRUPTED)
+        # In another thread, because the main thread may hold the lock that `set` needs.
+        threading.Thread(target=stop.set, daemon=True).start()
+
+    handlers = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if args.metrics_port is not None:
             _serve_metrics(workers, args.metrics_port)
@@ -50,19 +58,6 @@ def run(args: argparse.Namespace) -> int:
         logging.shutdown()
         os._exit(REFUSED)  # a hanging thread would block the end of the interpreter
     return 0
-
-
-class _SignalHandler:
-    """The first signal stops the workers. The next one ends the process, which is as safe as a crash."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        if self._stop.is_set():
-            os._exit(INTERRUPTED)
-        # In another thread, because the main thread may hold the lock that `set` needs.
-        threading.Thread(target=self._stop.set, daemon=True).start()
 
 
 def _worker(name: str) -> Worker:

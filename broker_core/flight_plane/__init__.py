@@ -13,6 +13,4 @@ receiver, outcomes     puts
 streams                gets
 """
 
-from .server import FlightPlane
-
-__all__ = ["FlightPlane"]
+from .server import FlightPlane as FlightPlane

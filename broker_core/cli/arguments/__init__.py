@@ -7,6 +7,4 @@
 
 from __future__ import annotations
 
-from .commands import parser
-
-__all__ = ["parser"]
+from .commands import parser as parser

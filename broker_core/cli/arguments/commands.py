@@ -20,18 +20,11 @@ def parser() -> p.Parser:
     )
     top.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _serve(commands)
-    _queue(commands)
-    exchange.add_commands(commands)
-    _lease(commands)
-    _stage(commands)
-    text = "show the place of the archive, the messages that are not recorded yet, and errors"
-    p.client_command(commands, "archive", text, "archive", run="status")
-    message.add_commands(commands)
-    user.add_commands(commands)
-    backup.add_commands(commands)
-    operator.add_commands(commands)
-    _completion(commands)
+    for add_commands in (
+        *(_serve, _queue, exchange.add_commands, _lease, _stage, _archive, message.add_commands, user.add_commands),
+        *(backup.add_commands, operator.add_commands, _completion),
+    ):
+        add_commands(commands)
     return top
 
 
@@ -190,6 +183,11 @@ def _stage(commands: p.Commands) -> None:
 
     text = "discard the staged messages of a write whose driver has ended; they were never in a queue"
     p.client_command(stage, "discard", text, "stage", name="NAME")
+
+
+def _archive(commands: p.Commands) -> None:
+    text = "show the place of the archive, the messages that are not recorded yet, and errors"
+    p.client_command(commands, "archive", text, "archive", run="status")
 
 
 def _completion(commands: p.Commands) -> None:

@@ -43,7 +43,9 @@ class Parser(argparse.ArgumentParser):
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
             if isinstance(action, argparse._SubParsersAction):
-                guess = _command_like(str(value), action.choices)
+                known, word = list(action.choices), str(value)
+                same = next((verb for verb in _VERBS.get(word, ()) if verb in known), None)
+                guess = same or nearest(word, known)
                 error.message += "" if guess is None else f"; did you mean {guess!r}?"
             raise
 
@@ -73,12 +75,6 @@ _VERBS = {
     **dict.fromkeys(("consume", "subscribe"), ("receive",)),
     **dict.fromkeys(("start", "run", "server"), ("serve",)),
 }
-
-
-def _command_like(word: str, known: Iterable[str]) -> str | None:
-    known = list(known)
-    same = [verb for verb in _VERBS.get(word, ()) if verb in known]
-    return same[0] if same else nearest(word, known)
 
 
 def sentence(text: str) -> str:

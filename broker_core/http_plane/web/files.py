@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,12 +19,6 @@ TYPES = {
 }
 
 
-class _File(NamedTuple):
-    content: bytes
-    type: str
-    tag: str
-
-
 class Files:
     """Files below `folder`."""
 
@@ -35,13 +28,14 @@ class Files:
             if path.suffix in TYPES and path.is_file():
                 content = path.read_bytes()
                 tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-                self._files[path.relative_to(folder).as_posix()] = _File(content, TYPES[path.suffix], tag)
+                self._files[path.relative_to(folder).as_posix()] = content, TYPES[path.suffix], tag
 
     async def reply(self, request: Request) -> Response:
         file = self._files.get(request.path_params.get("name") or "index.html")
         if file is None:
             return replies.error(404, "NOT_FOUND", "the file does not exist")
-        headers = {"etag": file.tag, "cache-control": "no-cache"}
-        if file.tag in request.headers.get("if-none-match", ""):
+        content, media_type, tag = file
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(file.content, headers=headers, media_type=file.type)
+        return Response(content, headers=headers, media_type=media_type)
