@@ -32,6 +32,7 @@ from ..selectors import Presence
 from ..service.broker import BrokerService
 from ..service.missing_rows import MissingRows
 from . import browse_plans
+from .browse_plans import MaySelect, Select
 from .requests import ArchiveFiles, ArchiveTicket, BatchPart, BrowseTicket, PlanBrowse
 
 ALL_PASSES = 2**62
@@ -39,9 +40,10 @@ DECODED_TOGETHER = 2  # batches that are decoded together for all readers, so th
 
 #: Receives the messages that cannot be decoded, by sequence number. They are left out.
 SetAside = Callable[[Mapping[int, str]], None]
+Batches = Iterator[pa.RecordBatch]
 
 
-def beyond(select: Callable[[Block], Rows], after: int) -> Callable[[Block], Rows]:
+def beyond(select: Select, after: int) -> Select:
     """Return a selection without the rows that are recorded up to the recording `after`."""
 
     def selected(block: Block) -> Rows:
@@ -55,7 +57,7 @@ def beyond(select: Callable[[Block], Rows], after: int) -> Callable[[Block], Row
     return selected
 
 
-def may_be_beyond(archived: Callable[[PackedBlock], bool], after: int) -> Callable[[PackedBlock], int]:
+def may_be_beyond(archived: MaySelect, after: int) -> Callable[[PackedBlock], int]:
     """Return an upper bound of the rows of a packed block that are recorded after `after`; 0 if `archived` excludes the block."""
 
     def count(entry: PackedBlock) -> int:
@@ -92,7 +94,7 @@ class ArchiveReads:
         return {"version": version.number, "files": [file.to_list() for file in version.files], "outdated": outdated}
 
     # Tickets
-    def share(self, request: ArchiveTicket) -> Iterator[pa.RecordBatch]:
+    def share(self, request: ArchiveTicket) -> Batches:
         table, queue = self._service.table(request.queue), request.queue
         if table is None:
             raise errors.NotFound(f"queue {queue!r} has no table in the archive yet: none of its messages is recorded")
@@ -136,7 +138,7 @@ class ArchiveReads:
         after: int = 0,
         missing: MissingRows | None = None,
         presence: Presence | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Batches:
         """Return the rows that were recorded after `after`: all rows, or the `missing` ones."""
         bounds = Bounds(table.queue_id, table.lineages, after, request.first, request.last, request.since, request.until)
         bounds = bounds._replace(outcome=request.outcome)
@@ -145,7 +147,7 @@ class ArchiveReads:
 
     def of_batch(
         self, queue: str, missing: MissingRows, request: BatchPart, token: bytes, stored: bool, aside: SetAside
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Batches:
         """Yield the messages of a settled batch that the journal no longer has, by their last settlement. Raises DataLoss if
         one is not in the table either; with `failOnDataLoss=false` the others are yielded."""
         table = self._service.table(queue)
@@ -180,7 +182,7 @@ class ArchiveReads:
         selector: str | None,
         missing: MissingRows | None,
         presence: Presence | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Batches:
         for listed in files.version(table, bounds).files:
             file = scan.opened(table.url, listed.path)
             for batch in self._in_turn(scan.batches(file, listed.share(), columns, bounds, selector, presence)):
@@ -189,7 +191,7 @@ class ArchiveReads:
                     batch = batch.filter(pa.array(missing.mask(numbers)))
                 yield batch
 
-    def _in_turn(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _in_turn(self, batches: Batches) -> Batches:
         while True:
             with self._turns:
                 batch = next(batches, None)
@@ -198,14 +200,8 @@ class ArchiveReads:
             yield batch
 
     def _converted(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        columns: list[str],
-        queue: str,
-        stored: bool,
-        token: bytes = b"",
-        aside: SetAside | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, batches: Batches, columns: list[str], queue: str, stored: bool, token: bytes = b"", aside: SetAside | None = None
+    ) -> Batches:
         """While no rows match, regularly yield an empty batch."""
         schema = arrow_schema(columns, stored=stored)
         last_yield = time.monotonic()

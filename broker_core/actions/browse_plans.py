@@ -18,12 +18,13 @@ from ..engine.model.queue import PackedBlock
 from ..service.broker import BrokerService
 from .requests import BrowseRange, PlanBrowse
 
+#: The rows of a block that a browse selects, and whether it may select rows of a packed block.
+Select = Callable[[Block], Any]
+MaySelect = Callable[[PackedBlock], bool]
+
 
 def plan(
-    service: BrokerService,
-    request: PlanBrowse,
-    select: Callable[[Block], Any] | None = None,
-    packed: Callable[[PackedBlock], int] | None = None,
+    service: BrokerService, request: PlanBrowse, select: Select | None = None, packed: Callable[[PackedBlock], int] | None = None
 ) -> list[list[int]]:
     """Return ranges with about the same number of messages. `select` replaces the selection of the browse, and `packed` the
     count of a packed block."""
@@ -61,7 +62,7 @@ def _sequence(blocks: list[tuple[int, int, int]], befores: list[int], message: i
     return first + (message - befores[at]) * (last - first + 1) // count
 
 
-def archived(request: BrowseRange) -> Callable[[PackedBlock], bool]:
+def archived(request: BrowseRange) -> MaySelect:
     """Return a test whether a browse may select rows of a packed block, which is archived in whole."""
     outcome, since, until, states = _outcome(request), request.since, request.until, request.states
 
@@ -76,7 +77,7 @@ def archived(request: BrowseRange) -> Callable[[PackedBlock], bool]:
     return may
 
 
-def selection(request: BrowseRange) -> Callable[[Block], Any]:
+def selection(request: BrowseRange) -> Select:
     names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED)}
     wanted = np.zeros(len(State), bool)
     for name in request.states:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,8 +26,8 @@ from ..selectors import Presence, Selector, parse
 from ..service.broker import BrokerService
 from ..service.matching import evaluated
 from ..service.missing_rows import MissingRows
-from .archive_reads import ArchiveReads, beyond, may_be_beyond
-from .browse_plans import archived, selection
+from .archive_reads import ArchiveReads, Batches, SetAside, beyond, may_be_beyond
+from .browse_plans import MaySelect, Select, archived, selection
 from .requests import BrowseTicket
 
 
@@ -41,7 +41,7 @@ class Browses:
         sequences = block_slice.sequences(indexes)
         self._service.damage.note(errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error))
 
-    def noting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def noting(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """Report damaged messages in the log and in `queue.stat`."""
         try:
             yield from batches
@@ -56,8 +56,8 @@ class Browses:
         queue: str,
         token: bytes,
         stored: bool,
-        aside: Callable[[Mapping[int, str]], None] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        aside: SetAside | None = None,
+    ) -> Batches:
         """During a long search without matches, regularly yield an empty batch: the reader can then distinguish a search
         from a broken network."""
         schema = arrow_schema(columns, stored=stored)
@@ -71,7 +71,7 @@ class Browses:
         """Return -1 for a queue without messages."""
         return need_queue(self._service.state, queue).next_sequence - 1
 
-    def browse(self, request: BrowseTicket, presence: Presence | None = None) -> Iterator[pa.RecordBatch]:
+    def browse(self, request: BrowseTicket, presence: Presence | None = None) -> Batches:
         """Raises PenstockError, now or while it is read. `presence` collects the lookalikes of the selector that the
         messages have."""
         select, may = selection(request), archived(request)
@@ -81,13 +81,8 @@ class Browses:
         return self._with_recorded(request, table, select, may, presence)
 
     def _with_recorded(
-        self,
-        request: BrowseTicket,
-        table: Table | None,
-        select: Callable[[Block], Any],
-        may: Callable[[PackedBlock], bool],
-        presence: Presence | None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, request: BrowseTicket, table: Table | None, select: Select, may: MaySelect, presence: Presence | None
+    ) -> Batches:
         """Yield the rows of the table unless the client reads it, then the other messages, then rows recorded meanwhile."""
         after = request.recorded_after
         if after is None:
@@ -117,9 +112,9 @@ class Browses:
     def _looked(
         self,
         request: BrowseTicket,
-        select: Callable[[Block], Any],
+        select: Select,
         may: Callable[[PackedBlock], object],
-        presence: Presence | None = None,
+        presence: Presence | None,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
         if request.selector is None:
@@ -129,7 +124,7 @@ class Browses:
     def _matching(
         self,
         request: BrowseTicket,
-        select: Callable[[Block], Any],
+        select: Select,
         selector: Selector,
         may: Callable[[PackedBlock], object],
         presence: Presence | None,
@@ -164,5 +159,5 @@ def _dead(block: Block) -> Any:
     return np.flatnonzero(away | (np.asarray(block.stayed.get(rows)) != 0))
 
 
-def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:
+def _of_these(select: Select, rows: Any, block: Block) -> Any:
     return np.intersect1d(as_array(select(block)), rows, assume_unique=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from typing import Protocol
+from collections.abc import Callable
 
 from .. import errors
 from ..security.access import ANONYMOUS, Access
@@ -17,45 +17,28 @@ log = logging.getLogger("penstock.security")
 SEPARATOR = ":"  # between a user and a name that it has chosen: no user name contains one
 
 
-class Asking(Protocol):
-    """A call whose user is not known yet."""
-
-    @property
-    def authorization(self) -> str | None: ...
-    @property
-    def peer(self) -> str: ...
-    @property
-    def gone(self) -> bool: ...
-
-
 class Caller:
     """The user of one call."""
 
-    def __init__(self, access: Access, user: str, call: Asking) -> None:
-        self.user, self.peer = user, call.peer
+    def __init__(self, access: Access, user: str, peer: str, is_gone: Callable[[], bool]) -> None:
+        self.user, self.peer, self.is_gone = user, peer, is_gone
         self.enforced = access.enforced  # the broker has users: names and rights are by user
-        self._access, self._call = access, call
+        self._access = access
         self._identity = access.identity(user)
-
-    @property
-    def gone(self) -> bool:
-        return self._call.gone
 
     def own(self, name: str) -> str:
         return f"{self.user}{SEPARATOR}{name}"
 
-    def may(self, right: Right, queue: str) -> bool:
+    def may(self, right: Right, queue: str | None) -> bool:
+        """`queue`: None means every present and future queue."""
         return self._access.may(self.user, right, queue)
-
-    def may_everywhere(self, right: Right) -> bool:
-        return self._access.may(self.user, right, None)
 
     def sees(self, queue: str) -> bool:
         """True with any right on the queue."""
         return self._access.may_any(self.user, queue)
 
     def sees_everything(self) -> bool:
-        return any(self._access.may(self.user, right, None) for right in Right)
+        return any(self.may(right, None) for right in Right)
 
     def may_somewhere(self, right: Right) -> bool:
         return self._access.may_somewhere(self.user, right)
@@ -84,13 +67,16 @@ class Callers:
         self._access = access
         self._encrypted, self._turned_on_by = encrypted, turned_on_by
 
-    def of(self, call: Asking) -> Caller:
-        """Raises Unauthenticated; the text does not reveal whether user or password is wrong."""
-        access, header = self._access, call.authorization
+    def of(self, header: str | None, peer: str, is_gone: Callable[[], bool] = lambda: False) -> Caller:
+        """`header`: `authorization`. `is_gone`: the client no longer waits for the reply.
+
+        Raises Unauthenticated; the text does not reveal whether user or password is wrong.
+        """
+        access = self._access
         access.refresh()
         if not access.enforced:
-            return Caller(access, ANONYMOUS, call)
-        caller = Caller(access, ANONYMOUS if header is None else self._user(header, call.peer), call)
+            return Caller(access, ANONYMOUS, peer, is_gone)
+        caller = Caller(access, ANONYMOUS if header is None else self._user(header, peer), peer, is_gone)
         if caller.user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
         return caller

@@ -160,7 +160,7 @@ def _advance(call: ActionCall, request: _Advance) -> Reply:
         alone=request.alone,
     )
     wait_s = min(request.wait_ms, MAX_WAIT_MS) / 1000
-    leased, is_unfinished = advance(service, enter, finish, wanted, wait_s, lambda: call.caller.gone)
+    leased, is_unfinished = advance(service, enter, finish, wanted, wait_s, call.caller.is_gone)
     reply: Reply = {"epoch": leased.epoch, "batch": leased.batch, **({"more": True} if is_unfinished else {})}
     reply |= {"sign": leased.sign} if leased.sign is not None else {}
     reply |= {"unread": leased.unread} if leased.unread else {}

@@ -226,7 +226,7 @@ def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
     if need.right is None:
         return all(caller.sees(queue) for queue in queues)
     if need.on == "all":
-        return caller.may_everywhere(need.right)
+        return caller.may(need.right, None)
     if not queues:  # that it does not exist is revealed to callers who might have had the right
         return caller.may_somewhere(need.right)
     return all(caller.may(need.right, queue) for queue in queues)

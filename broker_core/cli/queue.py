@@ -17,12 +17,10 @@ from .main import Failed, UsageError
 
 STATES = ("available", "acquired", "archived")
 
-_LIST = show.columns(
-    *("queue", "type", "paused", "available", "acquired", "delayed", "staged", "archived"),
-    deadLettered="dead",
-    bytes="bytes",
-    leases="leases",
-)
+_LIST = {
+    **show.columns("queue", "type", "paused", "available", "acquired", "delayed", "staged", "archived", deadLettered="dead"),
+    **show.columns("bytes", "leases"),
+}
 _SELDOM = ("paused", "delayed", "staged", "deadLettered")  # columns that are shown if a queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error", "holder"]

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ..logs import counted as counted  # for the commands
 
+Rows = Sequence[Mapping[str, Any]]
 #: Columns whose values are arguments of other commands.
 NAMES = frozenset(("queue", "lease", "exchange", "stage", "user", "connection", "target"))
 #: Facts in seconds. Their names are those in JSON, which have no unit.
@@ -47,7 +48,7 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> None:
+def print_table(rows: Rows, columns: Mapping[str, str], *, empty: str) -> None:
     """`columns` maps the key of a row to its heading. A pipe gets complete values. A terminal gets long values cut to its
     width, except names, which users copy."""
     if not rows:
@@ -88,14 +89,7 @@ def columns(*keys: str, **headings: str) -> dict[str, str]:
     return {**{key: key for key in keys}, **headings}
 
 
-def listed(
-    args: argparse.Namespace,
-    value: Sequence[Mapping[str, Any]],
-    columns: Mapping[str, str],
-    *,
-    empty: str,
-    rows: Sequence[Mapping[str, Any]] | None = None,
-) -> int:
+def listed(args: argparse.Namespace, value: Rows, columns: Mapping[str, str], *, empty: str, rows: Rows | None = None) -> int:
     """Print `value` as JSON with `--json`, else a table of the `rows`; without them of `value`."""
     if args.json:
         print_json(value)

@@ -12,12 +12,12 @@ from typing import Any
 from ..client.flight import Client
 from . import broker_totals, show
 
-_COLUMNS = show.columns("queue", "available", "acquired", "delayed") | {
+_COLUMNS = {
+    **show.columns("queue", "available", "acquired", "delayed"),
     "in": "in/s",
     "settled": "settled/s",
     "deadLettered": "dead/s",
-    "consumers": "consumers",
-    "bytes": "bytes",
+    **show.columns("consumers", "bytes"),
 }
 _ROWS = 20  # without a terminal
 _TOP_LEFT, _CLEAR_BELOW = "\x1b[H\x1b[2J", "\x1b[J"

@@ -27,6 +27,10 @@ from .arrow_ipc import ArrowBatchReader, too_large
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
 
 
+#: Checks that the sender may send to a queue, and creates the queue on first use if that is configured.
+Reach = Callable[[str], Check]
+
+
 @contextmanager
 def final(taken: bool) -> Iterator[None]:
     """Refuse as NotAllowed once batches of a put were `taken`. A client that is asked to log in would send all of them again."""
@@ -45,14 +49,8 @@ class MessageReceiver:
     """
 
     def __init__(
-        self,
-        service: BrokerService,
-        request: EnqueuePut,
-        acknowledge: Callable[[bytes], None],
-        check: Check,
-        reach: Callable[[str], Check],
+        self, service: BrokerService, request: EnqueuePut, acknowledge: Callable[[bytes], None], check: Check, reach: Reach
     ) -> None:
-        """`reach` checks that the sender may send to a queue, and creates the queue on first use if that is configured."""
         self._service = service
         self._check = check  # permission of the sender, which may end during the stream
         self._reach = reach

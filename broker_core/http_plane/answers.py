@@ -33,12 +33,6 @@ class Planes(NamedTuple):
     connected: Connected
 
 
-class _Asking(NamedTuple):
-    authorization: str | None
-    peer: str
-    gone: bool = False  # unknown here; no question of a page waits long
-
-
 class _HttpError(Exception):
     """A request that HTTP alone refuses."""
 
@@ -155,7 +149,7 @@ class Answers:
         return None if user == ANONYMOUS else self._access.token(user)
 
     def _caller(self, frame: ChildFrame) -> Caller:
-        return self._callers.of(_Asking(frame.header["authorization"], frame.header["peer"]))
+        return self._callers.of(frame.header["authorization"], frame.header["peer"])
 
     @staticmethod
     def _opened(part: _T | None) -> _T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
 from pathlib import Path
 
 from ... import __version__
@@ -112,19 +112,7 @@ def _queue(commands: p.Commands) -> None:
 
 def _option(command: p.Parser) -> None:
     p.repeated(command, "--option", "K=V", "an option of the queue, see below; may be repeated")
-    command.appendix, command.options = _options, _option_names
-
-
-def _options() -> str:
-    from ...engine.model.options import described  # imported late because it needs numpy
-
-    return "options of queues:\n" + described()
-
-
-def _option_names() -> Iterable[str]:
-    from ...engine.model.options import OPTIONS
-
-    return OPTIONS
+    command.has_options = True
 
 
 def _moves(queue: p.Commands) -> None:
@@ -187,7 +175,14 @@ def _stage(commands: p.Commands) -> None:
 
 def _archive(commands: p.Commands) -> None:
     text = "show the place of the archive, the messages that are not recorded yet, and errors"
-    p.client_command(commands, "archive", text, "archive", run="status")
+    p.client_command(commands, "archive", text, "status")
+
+
+def _print_script(args: argparse.Namespace) -> int:
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["penstock"], shell=args.shell))
+    return 0
 
 
 def _completion(commands: p.Commands) -> None:
@@ -196,5 +191,5 @@ def _completion(commands: p.Commands) -> None:
         'Prints a script for the shell. In ~/.bashrc: eval "$(penstock completion bash)". For zsh likewise, after compinit. For'
         " fish: penstock completion fish > ~/.config/fish/completions/penstock.fish."
     )
-    completion = p.make_command(commands, "completion", text, description, p.lazily("completion", "run"))
+    completion = p.make_command(commands, "completion", text, description, _print_script)
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from ...settings import keys, listeners
@@ -21,11 +21,9 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose help can end with a text that is created only for the help."""
+    """Parser of one command. With `has_options` its flag `--option` has options of queues."""
 
-    appendix: Callable[[], str] | None = None
-    #: Names after `--option`.
-    options: Callable[[], Iterable[str]] | None = None
+    has_options = False
     #: With `--json`: prints an error as JSON and ends the program, for all parsers.
     report: ClassVar[Callable[[str], NoReturn] | None] = None
 
@@ -36,7 +34,11 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         text = super().format_help()
-        return text if self.appendix is None else f"{text}\n{self.appendix()}\n"
+        if not self.has_options:
+            return text
+        from ...engine.model.options import described  # imported late because it needs numpy
+
+        return f"{text}\noptions of queues:\n{described()}\n"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -51,8 +53,11 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
         name, equals, _ = next((word for word in words if word.startswith("-")), words[0]).partition("=")
-        options = () if self.options is None else self.options()
-        option = nearest(name, options)
+        option = None
+        if self.has_options:
+            from ...engine.model.options import OPTIONS
+
+            option = nearest(name, OPTIONS)
         flags = [text for text in self._option_string_actions if text.startswith("--")]
         flag = next((text for text in flags if len(name) > 2 and text.startswith(name)), None) or nearest(name, flags)
         hint = ""

@@ -92,23 +92,23 @@ class _Application:
 
     async def live(self, request: Request) -> Response:
         try:
-            answer = await self._probe("live", LIVE_S)
+            answer = await self._probe("live")
         except Silent:
             return replies.json(b'{"live": false}', 503)
         return replies.json(answer.body, answer.status)
 
     async def ready(self, request: Request) -> Response:
         try:
-            answer = await self._probe("ready", LIVE_S)
+            answer = await self._probe("ready")
         except Silent:
             raise replies.RequestRefused(replies.error(504, "SILENT", "the broker has not answered in time")) from None
         return replies.json(answer.body, answer.status)
 
-    async def _probe(self, op: str, limit_s: float) -> ChannelAnswer:
+    async def _probe(self, op: str) -> ChannelAnswer:
         """Ask the broker once for all probes that arrive meanwhile. Any client may send probes."""
         asking = self._probes.get(op)
         if asking is None:
-            asking = asyncio.ensure_future(self._channel.probe(op, limit_s))
+            asking = asyncio.ensure_future(self._channel.probe(op, LIVE_S))
             self._probes[op] = asking
             asking.add_done_callback(lambda done: (self._probes.pop(op), done.cancelled() or done.exception()))
         return await asyncio.shield(asking)
@@ -153,7 +153,7 @@ class _Application:
         token = answer.header["token"]
         if token is None:  # there are no users
             return replies.json(json.dumps({**login, "csrf": None}).encode())
-        self._remember(token, login["user"])
+        self._credentials.remember(f"Bearer {token}", login["user"])
         name, session = self._sessions.begin(login["user"], token)
         reply = replies.json(json.dumps({**login, "csrf": session.csrf}).encode())
         reply.set_cookie(self._cookie, name, path="/", secure=self._secure, httponly=True, samesite="strict")
@@ -164,17 +164,9 @@ class _Application:
     async def action(self, request: Request) -> Response:
         authorization, user = await self._admitted(request)
         body = await bodies.read(request, is_user=user is not None) if request.method == "POST" else b""
-        answer = await self._ask(
-            request,
-            "action",
-            body or b"{}",
-            user=user,
-            authorization=authorization,
-            name=request.path_params["action"],
-            method=request.method,
-            query=request.query_params.multi_items(),
-        )
-        return self._reply(answer)
+        asked: dict[str, Any] = {"name": request.path_params["action"], "query": request.query_params.multi_items()}
+        asked |= {"method": request.method, "authorization": authorization}
+        return self._reply(await self._ask(request, "action", body or b"{}", user=user, **asked))
 
     # --- numbers
 
@@ -242,30 +234,25 @@ class _Application:
 
     async def _renew(self, session: PageSession, request: Request) -> None:
         if self._sessions.wants_renewal(session):
-            bearer = f"Bearer {session.token}"
-            answer = await self._ask(request, "renew", user=session.user, authorization=bearer)
+            answer = await self._ask(request, "renew", user=session.user, authorization=f"Bearer {session.token}")
             if answer.status == 200 and answer.header["token"] is not None:
                 session.token = answer.header["token"]
-                self._remember(session.token, session.user)
-
-    def _remember(self, token: str, user: str) -> None:
-        self._credentials.remember(f"Bearer {token}", user)
+                self._credentials.remember(f"Bearer {session.token}", session.user)
 
     async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> ChannelAnswer:
         """Ask the broker for a user; None before a login."""
         connection: HttpConnection = request.state.connection
         try:
-            answer = await self._channel.ask(op, body, user, lambda: connection.is_closed, peer=connection.peer, **header)
+            is_gone = connection.transport.is_closing
+            answer = await self._channel.ask(op, body, user, is_gone, peer=connection.peer, **header)
         except BrokerGone:
             raise ClientDisconnect from None
         except Busy:
-            raise replies.RequestRefused(
-                replies.error(503, "BUSY", "too many requests wait for the broker: try again", {"retry-after": "1"})
-            ) from None
+            busy = "too many requests wait for the broker: try again"
+            raise replies.RequestRefused(replies.error(503, "BUSY", busy, {"retry-after": "1"})) from None
         except Silent:
-            raise replies.RequestRefused(
-                replies.error(504, "SILENT", "the broker has not answered in time; the request may still be carried out")
-            ) from None
+            silent = "the broker has not answered in time; the request may still be carried out"
+            raise replies.RequestRefused(replies.error(504, "SILENT", silent)) from None
         if answer.status == 401:
             self._credentials.forget(header.get("authorization"))
         if not answer.header["open"]:

@@ -69,10 +69,6 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         return begun and not self.transport.get_write_buffer_size()
 
     @property
-    def is_closed(self) -> bool:
-        return self.transport.is_closing()
-
-    @property
     def must_close(self) -> bool:
         """True if this answer must be the last: the rest of the body may never arrive, or is too large to read."""
         if not self.cycle.more_body:
