@@ -22,7 +22,7 @@ from .browses import Browses
 from .callers import Caller
 from .declaration import ActionCall, Declaration
 from .fields import parse
-from .permissions import Permissions
+from .permissions import authorize
 
 _MODULES = broker_actions, queue_actions, move_actions, exchange_actions, archive_actions, stage_actions, lease_actions
 ACTIONS = {
@@ -33,9 +33,9 @@ ACTIONS = {
 class Actions:
     """The actions on one broker. `url` is where its Flight plane listens."""
 
-    def __init__(self, service: BrokerService, permissions: Permissions, archive: ArchiveReads, access: Access) -> None:
+    def __init__(self, service: BrokerService, archive: ArchiveReads, access: Access) -> None:
         self.url = ""
-        self._service, self._permissions = service, permissions
+        self._service = service
         self._parts = service, access, Browses(service, archive), archive
 
     def carry_out(self, caller: Caller, name: str, body: bytes) -> bytes:
@@ -44,5 +44,5 @@ class Actions:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
         request = parse(name, body, action.operation.request)
         request = namespaces.resolve(self._service.state, caller, action.operation, request)
-        self._permissions.check(caller, action.operation, request)
+        authorize(self._service.state, caller, action.operation, request)
         return json.dumps(action.handler(ActionCall(caller, *self._parts, self.url), request)).encode()

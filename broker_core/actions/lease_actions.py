@@ -135,7 +135,10 @@ def _advance(call: ActionCall, request: _Advance) -> Reply:
     service = call.service
     service.create_on_use(request.queue, call.caller.user)
     selector = parse_optional(request.selector)
-    timeout = _lease_timeout(request)
+    seconds = request.lease_timeout
+    if seconds is not None and not 0 < seconds <= MAX_LEASE_TIMEOUT_S:  # NaN fails too
+        raise errors.InvalidRequest(f"field 'leaseTimeout' must be seconds above 0, at most {MAX_LEASE_TIMEOUT_S}, not {seconds}")
+    timeout = None if seconds is None else int(seconds * SECOND)
     enter = replace(
         _enter(request, ((request.finished, request.sign),)),
         fresh=request.fresh,
@@ -253,13 +256,6 @@ def _enter(request: _Advance | _Plan | _Settle, signs: tuple[tuple[int, str | No
         signs=tuple((batch, sign) for batch, sign in signs if sign is not None),
         head=head,
     )
-
-
-def _lease_timeout(request: _Advance) -> int | None:
-    timeout = request.lease_timeout
-    if timeout is not None and not 0 < timeout <= MAX_LEASE_TIMEOUT_S:  # NaN fails too
-        raise errors.InvalidRequest(f"field 'leaseTimeout' must be seconds above 0, at most {MAX_LEASE_TIMEOUT_S}, not {timeout}")
-    return None if timeout is None else int(timeout * SECOND)
 
 
 def _plan_command(request: _Advance | _Plan, after: int, batch: int) -> c.PlanBatches:

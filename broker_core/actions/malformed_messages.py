@@ -18,13 +18,6 @@ NAMED = 10  # messages that one line of the log names
 REASON = 200  # characters of each reason
 
 
-def by_reason(malformed: Mapping[int, str]) -> dict[str, list[int]]:
-    sequences: dict[str, list[int]] = {}
-    for sequence, reason in malformed.items():
-        sequences.setdefault(reason, []).append(sequence)
-    return sequences
-
-
 def set_aside(
     service: BrokerService, lease: str, batch: int, epoch: int, run: str | None, reasons: Mapping[str, list[int]]
 ) -> int:

@@ -10,7 +10,6 @@ from ..engine.model.stages import attempt_name
 from ..engine.model.state import BrokerState, StageParts
 from ..errors import InvalidRequest
 from ..security.rights import Right
-from ..service.broker import BrokerService
 from .callers import Caller
 from .fields import Request
 
@@ -28,14 +27,8 @@ class Need(NamedTuple):
     verb: str  # in the refusal: "user may not …"
 
 
-class NeedContext(NamedTuple):
-    """The state and the caller that a request's needs may depend on."""
-
-    state: BrokerState
-    caller: Caller
-
-
-NeedsOf = Callable[[Need, Any, NeedContext], list[Need]]
+#: Returns the needs of a request: of this caller, in this state of the broker.
+NeedsOf = Callable[[Need, Any, BrokerState, Caller], list[Need]]
 
 
 class Operation(NamedTuple):
@@ -78,82 +71,76 @@ def admin(verb: str) -> Need:
 # Needs that depend on the fields of a request.
 
 
-def browse_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
+def browse_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
     """Return `replay` for archived messages and `need` for the others."""
     needs = [REPLAY] if "archived" in request.states else []
     return [*needs, need] if not request.states or set(request.states) - {"archived"} else needs
 
 
-def move_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
+def move_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
     return [need, _FROM, _INTO]
 
 
-def redrive_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
+def redrive_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
     """The matches of a selector reveal the content of messages, so they need a browse."""
-    origins = [_ORIGINS] if _origins(scope.state, request.queue) else []
+    origins = [_ORIGINS] if _origins(state, request.queue) else []
     return [need, *origins, *([BROWSE] if request.selector is not None else [])]
 
 
-def option_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
+def option_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
     return [need, _OPTIONS] if _nodes_in_options(request) else [need]
 
 
-def bind_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
+def bind_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
     return [need, _BOUND]
 
 
-def stage_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
+def stage_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
     """Add a receive from the leases whose outcomes are staged. Stages with outcomes alone send nothing."""
-    stages = _stages(scope.state, request)
+    stages = _stages(state, request)
     if not any(stage.outcomes for stage in stages):
         return [need]
     return [need, _OUTCOMES] if any(stage.parts for stage in stages) else [_OUTCOMES]
 
 
-def stage_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
+def stage_put_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
     """Add a receive from the leases whose outcomes the stage already has."""
-    has_outcomes = any(stage.outcomes for stage in _stages(scope.state, request))
+    has_outcomes = any(stage.outcomes for stage in _stages(state, request))
     return [need, _OUTCOMES] if has_outcomes else [need]
 
 
-def settle_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    has_messages = any(stage.parts for stage in _stages(scope.state, request))
-    return [*stage_put_needs(need, request, scope), *([STAGE] if has_messages else [])]
+def settle_put_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
+    has_messages = any(stage.parts for stage in _stages(state, request))
+    return [*stage_put_needs(need, request, state, caller), *([STAGE] if has_messages else [])]
 
 
-def discard_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
-    caller, write = scope.caller, request.write
+def discard_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
+    write = request.write
     if caller.enforced and write is not None and not write.startswith(caller.own("")):
         return [_OTHERS]
-    return stage_needs(need, request, scope)
+    return stage_needs(need, request, state, caller)
 
 
-class Permissions:
-    """Checks requests against the rights of their callers."""
+def authorize(state: BrokerState, caller: Caller, operation: Operation, request: Request) -> Check:
+    """Return the check itself, for a call that lasts. Raises NotAllowed or Unauthenticated.
 
-    def __init__(self, service: BrokerService) -> None:
-        self._service = service
+    The answer is the same for a queue, lease or stage that does not exist and for one that the caller may not use.
+    """
+    need = operation.need
+    needs = [need] if operation.needs is None else operation.needs(need, request, state, caller)
+    resolved = [(need, *_objects(state, need, request)) for need in needs if need.on is not None]
 
-    def check(self, caller: Caller, operation: Operation, request: Request) -> Check:
-        """Return the check itself, for a call that lasts. Raises NotAllowed or Unauthenticated.
+    def check() -> None:
+        for need, queues, label in resolved:
+            if not _may(caller, need, queues):
+                raise caller.refuse(f"{need.verb} {label}", need.right)
 
-        The answer is the same for a queue, lease or stage that does not exist and for one that the caller may not use.
-        """
-        state, need = self._service.state, operation.need
-        needs = [need] if operation.needs is None else operation.needs(need, request, NeedContext(state, caller))
-        resolved = [(need, *_objects(state, need, request)) for need in needs if need.on is not None]
-
-        def check() -> None:
-            for need, queues, label in resolved:
-                if not _may(caller, need, queues):
-                    raise caller.refuse(f"{need.verb} {label}", need.right)
-
-        def check_again() -> None:
-            caller.renewed()
-            check()
-
+    def check_again() -> None:
+        caller.renewed()
         check()
-        return check_again
+
+    check()
+    return check_again
 
 
 def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], str]:

@@ -8,7 +8,10 @@ from typing import Annotated, Any
 
 from .. import errors
 from ..engine.model.reads import SparkBatch
+from ..engine.model.state import BrokerState
+from . import namespaces
 from . import permissions as p
+from .callers import Caller
 from .fields import About, Request, parse_op
 from .permissions import Operation
 
@@ -252,6 +255,11 @@ def spark_batch(request: Any) -> SparkBatch | None:
     return None if query is None else SparkBatch(query, number)
 
 
-def parse_stream_request(data: bytes, operations: Mapping[str, Operation]) -> tuple[Operation, Any]:
+def permitted_request(
+    state: BrokerState, caller: Caller, data: bytes, operations: Mapping[str, Operation]
+) -> tuple[Any, p.Check]:
+    """Return the request that begins a stream, and a check that the stream is still permitted. Raises PenstockError."""
     request: Any = parse_op(data, {name: operation.request for name, operation in operations.items()})
-    return operations[request.op], request
+    operation = operations[request.op]
+    request = namespaces.resolve(state, caller, operation, request)
+    return request, p.authorize(state, caller, operation, request)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..client.flight import Client
 from ..errors import PenstockError, Unauthenticated
 from ..settings import strict_json
 from . import calls, show
@@ -19,7 +18,12 @@ VERSION = 1
 
 def export(args: argparse.Namespace) -> int:
     with calls.broker(args) as broker:
-        definitions = of_broker(broker)
+        queues, exchanges = broker.call("queue.list")["queues"], broker.call("exchange.list")["exchanges"]
+    definitions = {
+        "version": VERSION,
+        "queues": [_picked(queue, "queue", "type", "options") for queue in queues],
+        "exchanges": [_picked(exchange, "exchange", "type", "options", "bindings") for exchange in exchanges],
+    }
     text = json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
     if args.file is None:
         sys.stdout.buffer.write(text.encode())  # UTF-8 in every locale
@@ -28,17 +32,8 @@ def export(args: argparse.Namespace) -> int:
         args.file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{args.file} cannot be written: {error.strerror or error}") from error
-    counts = f"{show.counted(len(definitions['queues']), 'queue')} and {show.counted(len(definitions['exchanges']), 'exchange')}"
+    counts = f"{show.counted(len(queues), 'queue')} and {show.counted(len(exchanges), 'exchange')}"
     return show.answer(args, {"file": str(args.file)}, f"{counts} written to {args.file}")
-
-
-def of_broker(broker: Client) -> dict[str, Any]:
-    queues, exchanges = broker.call("queue.list")["queues"], broker.call("exchange.list")["exchanges"]
-    return {
-        "version": VERSION,
-        "queues": [_picked(queue, "queue", "type", "options") for queue in queues],
-        "exchanges": [_picked(exchange, "exchange", "type", "options", "bindings") for exchange in exchanges],
-    }
 
 
 def _picked(node: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -135,7 +135,9 @@ def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -
     """`local`: the command called no broker."""
     text = json.dumps({"error": json.loads(error.to_json())}) if as_json else f"penstock: {_who(error, local)}{error}"
     print(text, file=sys.stderr)
-    return exit_code(error)
+    if isinstance(error, errors.MalformedMessage):
+        return REFUSED  # the sender is at fault, and the broker works
+    return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]
 
 
 def _who(error: errors.PenstockError, local: bool) -> str:
@@ -145,9 +147,3 @@ def _who(error: errors.PenstockError, local: bool) -> str:
     if isinstance(error, errors.MalformedMessage):
         return "a message cannot be read: "
     return f"{_BY_FAULT[error.fault][1]}: "
-
-
-def exit_code(error: errors.PenstockError) -> int:
-    if isinstance(error, errors.MalformedMessage):
-        return REFUSED  # the sender is at fault, and the broker works
-    return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]

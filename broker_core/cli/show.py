@@ -192,8 +192,7 @@ def waiting(text: str, *, quiet: bool) -> Iterator[None]:
         yield
         return
     started = time.monotonic()
-    with console.status(text) as status:
-        status.update(text)
+    with console.status(text):
         yield
     if time.monotonic() - started > 1:
         console.print(f"{text}: {time.monotonic() - started:.1f} s", style="dim")

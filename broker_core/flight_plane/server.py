@@ -12,13 +12,12 @@ from functools import partial
 from typing import Any
 
 from .. import errors
-from ..actions import namespaces
 from ..actions.actions import ACTIONS, Actions
 from ..actions.archive_reads import ArchiveReads
 from ..actions.callers import Caller, Callers
 from ..actions.fields import MAX_REQUEST_BYTES, specs_of
-from ..actions.permissions import Check, Permissions
-from ..actions.requests import PUTS, EnqueuePut, SettlePut, parse_stream_request
+from ..actions.permissions import Check, authorize
+from ..actions.requests import PUTS, EnqueuePut, SettlePut, permitted_request
 from ..security.access import Access
 from ..service.broker import BrokerService
 from ..settings.listeners import in_url
@@ -93,11 +92,10 @@ class FlightPlane:
 
     def close_connection(self, identifier: str, reason: str) -> bool:
         """HTTP/2 has no reason that clients would show."""
-        for connection in self._listener.connected():
-            if f"flight-{connection.number}" == identifier:
-                connection.abort()
-                return True
-        return False
+        named = [connection for connection in self._listener.connected() if f"flight-{connection.number}" == identifier]
+        for connection in named:
+            connection.abort()
+        return bool(named)
 
     def count_connections(self) -> int:
         return self._listener.count_connections()
@@ -121,10 +119,9 @@ class _Handlers:
     def __init__(self, service: BrokerService, access: Access, *, encrypted: bool) -> None:
         self._service = service
         self._callers = Callers(access, encrypted=encrypted)
-        self._permissions = Permissions(service)
         archive = ArchiveReads(service)
-        self.actions = Actions(service, self._permissions, archive, access)
-        self._streams = Streams(service, self._permissions, archive)
+        self.actions = Actions(service, archive, access)
+        self._streams = Streams(service, archive)
         self._dictionaries = arrow_ipc.Dictionaries()
         self._methods: dict[str, Callable[[Call, Caller], None]] = {
             SERVICE + "DoAction": self._do_action,
@@ -175,17 +172,14 @@ class _Handlers:
 
         reader.waiting = lambda: acknowledge(NOTHING_YET)
         try:
-            operation, request = parse_stream_request(reader.begin(), PUTS)
-            request = namespaces.resolve(self._service.state, caller, operation, request)
-            check = self._permissions.check(caller, operation, request)
-
+            request, check = permitted_request(self._service.state, caller, reader.begin(), PUTS)
             if isinstance(request, SettlePut):
                 OutcomeReceiver(self._service, request, acknowledge, check).receive(reader)
                 return
             self._service.create_on_use(request.queue or request.exchange or "", caller.user)
 
             def reach(queue: str) -> Check:
-                mine = self._permissions.check(caller, PUTS["enqueue"], EnqueuePut(op="enqueue", queue=queue))
+                mine = authorize(self._service.state, caller, PUTS["enqueue"], EnqueuePut(op="enqueue", queue=queue))
                 self._service.create_on_use(queue, caller.user)
                 return mine
 

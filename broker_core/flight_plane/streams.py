@@ -9,13 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from .. import errors
-from ..actions import namespaces
 from ..actions import requests as r
 from ..actions.archive_reads import ArchiveReads
 from ..actions.browses import Browses
 from ..actions.callers import Caller
-from ..actions.malformed_messages import by_reason, set_aside
-from ..actions.permissions import Check, Permissions
+from ..actions.malformed_messages import set_aside
+from ..actions.permissions import Check
 from ..client.discovery import this_host
 from ..engine import commands as c
 from ..engine.columns.rowset import row_count
@@ -31,17 +30,13 @@ from ..service.missing_rows import MissingRows
 class Streams:
     """The tickets on one broker."""
 
-    def __init__(self, service: BrokerService, permissions: Permissions, archive: ArchiveReads) -> None:
-        self._archive = archive
+    def __init__(self, service: BrokerService, archive: ArchiveReads) -> None:
+        self._service, self._archive = service, archive
         self._browses = Browses(service, archive)
-        self._service = service
-        self._permissions = permissions
 
     def open(self, caller: Caller, ticket: bytes) -> tuple[pa.Schema, Iterator[Any], Check]:
         """Return schema, stream, and a check that it is still permitted. Raises PenstockError, also while the stream is read."""
-        operation, request = r.parse_stream_request(ticket, r.TICKETS)
-        request = namespaces.resolve(self._service.state, caller, operation, request)
-        check = self._permissions.check(caller, operation, request)
+        request, check = r.permitted_request(self._service.state, caller, ticket, r.TICKETS)
         columns = request.columns
         schema = arrow_schema(columns, stored=request.or_messages if isinstance(request, r.MapTicket) else request.stored)
         if isinstance(request, r.BrowseTicket):
@@ -92,4 +87,7 @@ class Streams:
             yield from self._archive.of_batch(queue, missing, request, token, stored, aside)
 
     def _set_aside(self, request: r.BatchPart, malformed: Mapping[int, str]) -> None:
-        set_aside(self._service, request.lease, request.batch, request.epoch, request.run, by_reason(malformed))
+        reasons: dict[str, list[int]] = {}
+        for sequence, reason in malformed.items():
+            reasons.setdefault(reason, []).append(sequence)
+        set_aside(self._service, request.lease, request.batch, request.epoch, request.run, reasons)

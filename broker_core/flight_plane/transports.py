@@ -7,7 +7,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 SEND_TIMEOUT_S = 120  # for a peer that reads nothing
 _RECORD = 16 * 1024  # a TLS record's plain text
@@ -15,16 +15,6 @@ _CIPHER_BYTES = 64 * 1024  # read from the socket at a time
 _MOST_BUFFERS = 256  # of one system call; the system allows 1,024
 
 Octets = bytes | memoryview
-
-
-class FlightTransport(Protocol):
-    """Socket of a connection, with or without TLS."""
-
-    def receive(self, into: memoryview) -> int:
-        """Wait for bytes; return their number, 0 at the end. Raises OSError when the connection breaks."""
-
-    def send(self, pieces: Sequence[Octets]) -> None:
-        """Raises OSError when the connection breaks, or the peer reads nothing for `SEND_TIMEOUT_S`."""
 
 
 def prepare(connection: socket.socket) -> None:
@@ -42,10 +32,10 @@ class PlainTransport:
     """Transport without TLS."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self.receive = connection.recv_into
+        self.receive, self._socket = connection.recv_into, connection
 
     def send(self, pieces: Sequence[Octets]) -> None:
+        """Raises OSError when the connection breaks, or the peer reads nothing for `SEND_TIMEOUT_S`."""
         _send(self._socket, pieces)
 
 
@@ -115,6 +105,9 @@ class TlsTransport:
             with self._lock:
                 data = self._out.read()
             _send(self._socket, [data])
+
+
+FlightTransport = PlainTransport | TlsTransport
 
 
 def _send(connection: socket.socket, pieces: Sequence[Octets]) -> None:

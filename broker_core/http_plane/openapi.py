@@ -100,7 +100,7 @@ def _others() -> dict[str, Any]:
     refused = [401, 403, 421, 503, 504]
     numbers = "Returns the counts of all queues that the caller may see, a list for each column."
     plots = "Returns the last hour of queues, as samples."
-    login = {"required": True, "content": {"application/json": {"schema": _LOGIN}}}
+    login = {"required": True, **_json(_LOGIN)}
     text = {"content": {media: {"schema": {"type": "string"}} for media in ("application/openmetrics-text", "text/plain")}}
     ready = {"503": {"description": "The broker accepts no messages.", **_json(_READY)}}
     dead = {"503": {"description": "The broker's loops do not respond: restart it.", **_json(_LIVE)}}
@@ -146,10 +146,8 @@ def _post(action: Declaration) -> dict[str, Any]:
         "properties": {name: _schema(spec) for name, spec in specs.items()},
     }
     required = [name for name, spec in specs.items() if spec.is_required]
-    if required:
-        schema["required"] = required
-    body = {"required": bool(required), "content": {"application/json": {"schema": schema}}}
-    return {**_operation(action, "post"), "requestBody": body}
+    schema |= {"required": required} if required else {}
+    return {**_operation(action, "post"), "requestBody": {"required": bool(required), **_json(schema)}}
 
 
 def _get(action: Declaration) -> dict[str, Any]:

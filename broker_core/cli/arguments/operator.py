@@ -33,7 +33,7 @@ def add_commands(commands: Commands) -> None:
     text = "print a reference file: settings, a systemd unit, alert rules and others"
     description = "Prints a reference file to stdout, such as penstock conf spark > spark.conf. Without NAME, lists the files."
     conf = make_command(commands, "conf", text, description, lazily("conf", "run"))
-    purposes = "; ".join(f"{name}: {file.purpose}" for name, file in FILES.items())
+    purposes = "; ".join(f"{name}: {purpose}" for name, (_, purpose) in FILES.items())
     option(conf, "name", "NAME", purposes, nargs="?", choices=tuple(FILES))
 
     text = "look for problems: versions, ports, disk, users, TLS, the workers' Python, a broker"

@@ -213,15 +213,12 @@ class Server(uvicorn.Server):
         request_timeout_s: float,
         starved: Callable[[], None],
     ) -> None:
+        unused: dict[str, Any] = {"ws": "none", "lifespan": "off", "log_config": None}
+        unused |= {"access_log": False, "server_header": False, "proxy_headers": False}
         config = uvicorn.Config(
             application,
             http=HttpConnection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
+            **unused,
             timeout_keep_alive=int(IDLE_S),
             timeout_graceful_shutdown=int(STOP_S) + 1,  # never reached: `_give_up` is earlier
         )

@@ -67,9 +67,8 @@ class RequestShare:
             del self._groups[group.name]
         return held
 
-    def group_of(self, connection: Sharing) -> str | None:
-        group = self._group_of.get(connection)
-        return None if group is None else group.name
+    def group_of(self, connection: Sharing) -> str:
+        return self._group_of[connection].name
 
     def touch(self, connection: Sharing) -> None:
         connections = self._group_of[connection].connections
