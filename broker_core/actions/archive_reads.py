@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from .. import errors
@@ -187,8 +186,7 @@ class ArchiveReads:
             file = scan.opened(table.url, listed.path)
             for batch in self._in_turn(scan.batches(file, listed.share(), columns, bounds, selector, presence)):
                 if missing is not None and batch.num_rows:
-                    numbers: npt.NDArray[np.int64] = batch.column("sequenceNumber").to_numpy()
-                    batch = batch.filter(pa.array(missing.mask(numbers)))
+                    batch = batch.filter(pa.array(missing.mask(batch.column("sequenceNumber").to_numpy())))
                 yield batch
 
     def _in_turn(self, batches: Batches) -> Batches:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from .. import errors
 from ..engine.columns.blocks import Block
 from ..engine.columns.limits import MAX_PARTS
 from ..engine.columns.rowset import BLOCK_ROWS
+from ..engine.columns.series import Rows
 from ..engine.columns.states import Outcome, State
 from ..engine.model.queue import PackedBlock
 from ..service.broker import BrokerService
 from .requests import BrowseRange, PlanBrowse
 
 #: The rows of a block that a browse selects, and whether it may select rows of a packed block.
-Select = Callable[[Block], Any]
+Select = Callable[[Block], Rows]
 MaySelect = Callable[[PackedBlock], bool]
 
 
@@ -88,7 +88,7 @@ def selection(request: BrowseRange) -> Select:
     first, since, until = request.first, request.since, request.until
     last = request.last if request.last is not None else 2**63 - 1 - BLOCK_ROWS
 
-    def select(block: Block) -> Any:
+    def select(block: Block) -> Rows:
         bounds = block.rows_between(first, last)
         mask = wanted[block.state[bounds]]
         if outcome is not None:

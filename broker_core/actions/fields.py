@@ -4,7 +4,6 @@ attribute's name in camel case."""
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import threading
 import types
@@ -72,9 +71,17 @@ class FieldSpec(NamedTuple):
             raise errors.InvalidRequest(f"{request}: field {name!r} must be a list of {text}")
 
 
-@functools.cache
+_specs: dict[type[Request], Mapping[str, FieldSpec]] = {}
+
+
 def specs_of(kind: type[Request]) -> Mapping[str, FieldSpec]:
     """Return the declared fields by their JSON names."""
+    if kind not in _specs:
+        _specs[kind] = _read_specs(kind)
+    return _specs[kind]
+
+
+def _read_specs(kind: type[Request]) -> dict[str, FieldSpec]:
     hints, specs = get_type_hints(kind, include_extras=True), {}
     for declared in fields(kind):
         annotation, extra = hints[declared.name], About("")

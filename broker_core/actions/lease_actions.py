@@ -243,10 +243,7 @@ def _delete(call: ActionCall, request: r.OfLease) -> Reply:
 
 def _enter(request: _Advance | _Plan | _Settle, signs: tuple[tuple[int, str | None], ...]) -> c.EnterLease:
     """`signs`: batches, each with its sign in the checkpoint."""
-    head = None
-    if request.head is not None:
-        fields = parse_fields("field 'head'", request.head, HeadFields)
-        head = (fields.lease, fields.epoch)
+    head = None if request.head is None else parse_fields("field 'head'", request.head, HeadFields)
     return c.EnterLease(
         queue=request.queue,
         lease=request.lease,
@@ -254,7 +251,7 @@ def _enter(request: _Advance | _Plan | _Settle, signs: tuple[tuple[int, str | No
         epoch=request.epoch,
         keep_timeout=True,  # only `lease.advance` has the timeout and the selector
         signs=tuple((batch, sign) for batch, sign in signs if sign is not None),
-        head=head,
+        head=None if head is None else (head.lease, head.epoch),
     )
 
 

@@ -48,7 +48,7 @@ RECEIVE = Need(Right.RECEIVE, "lease", "receive from")
 STAGE = Need(Right.SEND, "stages", "send to")
 SETTLE = Need(Right.SETTLE, "lease", "settle for others on")
 SEND = Need(Right.SEND, "queue", "send to")
-_OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage with outcomes of leases
+_OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")
 _OTHERS = Need(Right.ADMIN, "staged", "discard messages that another user has staged for")
 _FROM = Need(Right.RECEIVE, "queue", "receive from")
 _INTO = Need(Right.SEND, "target", "send to")
@@ -66,9 +66,6 @@ Check = Callable[[], None]
 
 def admin(verb: str) -> Need:
     return Need(Right.ADMIN, "queue", verb)
-
-
-# Needs that depend on the fields of a request.
 
 
 def browse_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:

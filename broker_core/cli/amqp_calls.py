@@ -19,7 +19,6 @@ from .main import UsageError
 
 #: Seconds between two checks for a signal, and between two updates of the bar.
 TURN_S = 0.25
-#: Seconds until the broker must answer.
 TIMEOUT_S = 60.0
 
 

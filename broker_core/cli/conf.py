@@ -9,7 +9,6 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "conf"
 
 
-#: Files of `conf/` and their purposes.
 FILES = {
     "spark": ("spark.conf", "settings for Spark: Delta, and short triggers"),
     "broker": ("penstock.toml", "every setting of a broker, at its default"),

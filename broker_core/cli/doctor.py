@@ -25,7 +25,6 @@ from .main import REFUSED
 OK, WARNING, WRONG = "ok", "warning", "wrong"
 #: Days before the expiry of a certificate with a warning, as for the alarm `certificate-ends`.
 CERTIFICATE_DAYS = 14
-#: Seconds for the start of a worker's Python.
 WORKER_S = 60.0
 _PACKAGES = ("pyarrow", "numpy", "pyspark", "delta-spark", "deltalake")
 

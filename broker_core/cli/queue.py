@@ -67,7 +67,6 @@ def peek(args: argparse.Namespace) -> int:
     if not set(states) <= set(STATES):
         raise UsageError(f"--states cannot be {args.states!r}; allowed are {', '.join(STATES)}, comma-separated")
     rows: list[dict[str, Any]] = []
-    hints: list[str] = []
     stopped: PenstockError | None = None
     with calls.broker(args) as broker:
         try:
@@ -77,8 +76,7 @@ def peek(args: argparse.Namespace) -> int:
             if not rows:
                 raise
             stopped = error  # the messages before it are shown
-        if not rows:
-            hints = _hints(broker, args, states)
+        hints = [] if rows else _hints(broker, args, states)
     if args.json:
         show.print_json(rows)
     else:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..client.flight import Client
@@ -27,15 +28,13 @@ def run(args: argparse.Namespace) -> int:
     with broker_totals.brokers(args) as brokers:
         before, at = _queues(brokers), time.monotonic()
         shown = 0
-        try:
+        with suppress(KeyboardInterrupt):
             while args.count is None or shown < args.count:
                 time.sleep(args.interval)
                 after, now = _queues(brokers), time.monotonic()
                 rows = [_row(before.get(name, queue), queue, now - at) for name, queue in after.items()]
                 _show(args, sorted(rows, key=lambda row: (row["in"] + row["settled"], row["available"]), reverse=True))
                 before, at, shown = after, now, shown + 1
-        except KeyboardInterrupt:
-            return 0
     return 0
 
 

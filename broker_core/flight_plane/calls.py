@@ -80,7 +80,7 @@ class Call:
         self._ended = False  # the peer sends no more
         self._failure: Exception | None = None
         self.gone = self.finished = False
-        self.user: str | None = None  # the authenticated user, whose calls include this one
+        self.user: str | None = None  # after the login
         self._answered = False
 
     # --- incoming bytes: the connection's thread, with the mutex

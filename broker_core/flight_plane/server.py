@@ -92,10 +92,11 @@ class FlightPlane:
 
     def close_connection(self, identifier: str, reason: str) -> bool:
         """HTTP/2 has no reason that clients would show."""
-        named = [connection for connection in self._listener.connected() if f"flight-{connection.number}" == identifier]
-        for connection in named:
-            connection.abort()
-        return bool(named)
+        for connection in self._listener.connected():
+            if f"flight-{connection.number}" == identifier:
+                connection.abort()
+                return True
+        return False
 
     def count_connections(self) -> int:
         return self._listener.count_connections()

@@ -1,4 +1,4 @@
-"""Whether the broker is alive, and whether it is ready."""
+"""Liveness and readiness of the broker."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..service.broker import BrokerService
 from ..service.histograms import BOUNDS_S, Histogram
 from ..settings.keys import Settings
 
-Connected = Mapping[str, Callable[[], int]]  # by protocol, how many connections there are
+Connected = Mapping[str, Callable[[], int]]  # by protocol
 
 
 class BrokerNumbers:

@@ -155,7 +155,6 @@ def extending(name: str, kind: Callable[[str], object]) -> Callable[[argparse.Na
     return more
 
 
-#: The largest number in 64 bits with a sign.
 MAX_NUMBER = 2**63 - 1
 
 

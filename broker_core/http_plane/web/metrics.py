@@ -64,8 +64,7 @@ class QueueText:
             if names != self._names:
                 self._names, self._labels = names, [f'{{queue="{_escaped(name)}"' for name in names]
                 self._formed = {}
-            text = "Unsettled messages of the queue, by state."
-            parts = [_described("penstock_queue_messages", "gauge", text)]
+            parts = [_described("penstock_queue_messages", "gauge", "Unsettled messages of the queue, by state.")]
             parts += [self._samples("penstock_queue_messages", columns[state], f',state="{state}"') for state in STATES]
             ages = [max(0, time - value) / 1e6 if value else 0 for value in columns["oldest"]]
             parts.append(_described(OLDEST, "gauge", "Age of the oldest unsettled message; 0 without one."))

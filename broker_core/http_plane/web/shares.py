@@ -143,8 +143,8 @@ class Shares:
         share.hold(connection, held)
         limit = STRANGERS_BYTES if share is self._strangers else USERS_BYTES
         while share.held > limit:
-            others = (other for other in share.holders() if other is not connection)
-            victim = next((other for other in others if not other.is_served), None)
+            idle = (holder for holder in share.holders() if holder is not connection and not holder.is_served)
+            victim = next(idle, None)
             if victim is None:
                 return False
             self._drop(victim)
