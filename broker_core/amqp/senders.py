@@ -18,7 +18,7 @@ from .encoder import encode
 from .errors import Condition, LocalProtocolError
 from .frames import HEADER_SIZE
 from .links import Link
-from .performatives import RCV_FIRST, RCV_SECOND, SENDER, SND_SETTLED, SND_UNSETTLED, DeliveryState, Flow, Transfer
+from .performatives import SENDER, SND_SETTLED, SND_UNSETTLED, DeliveryState, Flow, Transfer
 from .states import LinkState
 from .transactions import TXN_ID
 from .types import Symbol, Value
@@ -62,7 +62,6 @@ class Sender(Link):
         *,
         settled: bool | None = None,
         state: DeliveryState | None = None,
-        rcv_settle_mode: int | None = None,
         resume: bool = False,
         more: bool = False,
     ) -> Delivery:
@@ -73,36 +72,36 @@ class Sender(Link):
         """
         self._check_sendable()
         settled = self._settled(settled)
-        if rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:
-            raise LocalProtocolError("rcv-settle-mode second on a link of mode first")
         self._check_tag(tag, resume)
-        self._check_size(len(payload))
-        mode = self.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode
-        delivery = Delivery(self, self.session.next_delivery_id, tag, 0, b"", settled, mode, state=state, resumed=resume)
+        if 0 < self.max_message_size < len(payload):
+            raise LocalProtocolError(f"a message of {len(payload)} octets where the peer takes {self.max_message_size}")
+        number, mode = self.session.next_delivery_id, self.rcv_settle_mode
+        delivery = Delivery(self, number, tag, 0, b"", settled, mode, state=state, resumed=resume)
         transfer = Transfer(
             handle=self._handle(),
-            delivery_id=delivery.id,
+            delivery_id=number,
             delivery_tag=tag,
             message_format=0,
             settled=settled,
             more=more,
-            rcv_settle_mode=rcv_settle_mode,
             state=state,
             resume=resume,
         )
         if len(transfer.encode()) + HEADER_SIZE + 16 > self.session.connection.remote_max_frame_size:
             raise LocalProtocolError(f"{Condition.FRAME_SIZE_TOO_SMALL}: a transfer with so large a state fits no frame")
-        self.session.next_delivery_id = serial.add(delivery.id, 1)
+        self.session.next_delivery_id = serial.add(number, 1)
         if not settled:
             self.unsettled[tag] = delivery
-            self.session.outgoing[delivery.id] = delivery
+            self.session.outgoing[number] = delivery
         self.resumable.pop(tag, None)
         self.incomplete = delivery
         self.session.outbox.put(self, transfer, payload)
         return delivery
 
     def abort(self, delivery: Delivery) -> None:
-        self._check_open(delivery)
+        states.advance(states.LINK, self.state, "s:frame")
+        if self.incomplete is not delivery or self.session.blocked:
+            raise LocalProtocolError("that delivery is complete, or its last transfer still waits for the window")
         delivery.settled = True
         self.session.settle([delivery], SENDER)
         self.session.outbox.put(self, Transfer(handle=self._handle(), aborted=True), b"")
@@ -249,11 +248,6 @@ class Sender(Link):
         if self.link_credit <= 0:
             raise LocalProtocolError("no link credit")
 
-    def _check_open(self, delivery: Delivery) -> None:
-        states.advance(states.LINK, self.state, "s:frame")
-        if self.incomplete is not delivery or self.session.blocked:
-            raise LocalProtocolError("that delivery is complete, or its last transfer still waits for the window")
-
     def _check_tag(self, tag: bytes, resume: bool) -> None:
         if not 0 < len(tag) <= 32:
             raise LocalProtocolError(f"a delivery tag of {len(tag)} octets")
@@ -276,10 +270,6 @@ class Sender(Link):
         if (mode == SND_UNSETTLED and settled) or (mode == SND_SETTLED and not settled):
             raise LocalProtocolError("settled against the sender-settle-mode of the link")
         return settled
-
-    def _check_size(self, size: int) -> None:
-        if self.max_message_size and size > self.max_message_size:
-            raise LocalProtocolError(f"a message of {size} octets where the peer takes {self.max_message_size}")
 
 
 @lru_cache(256)

@@ -153,7 +153,6 @@ def test_a_disposition_of_everything_costs_what_is_unsettled() -> None:
         (lambda s, r, a, b: s.send(b"", b"m"), "tag"),
         (lambda s, r, a, b: s.send(b"x" * 33, b"m"), "tag"),
         (lambda s, r, a, b: s.send(b"2", b"m" * 101), "100"),
-        (lambda s, r, a, b: s.send(b"2", b"m", rcv_settle_mode=1), "second"),
         (lambda s, r, a, b: s.send(b"2", b"m", resume=True), "unsettled map"),
         (lambda s, r, a, b: b.dispose([*b.incoming.values(), *a.outgoing.values()]), "direction"),
         (lambda s, r, a, b: r.grant(2**31), "credit"),
@@ -205,7 +204,8 @@ def test_a_receiver_of_mode_second_does_not_settle_first() -> None:
     session = pair.session()
     sender, receiver = pair.link(session=session, credit=5, rcv_settle_mode=1)
     sender.send(b"1", b"m")
-    sender.send(b"2", b"m", rcv_settle_mode=0)  # the receiver alone may settle this one
+    alone = Transfer(handle=sender.handle, delivery_id=1, delivery_tag=b"2", message_format=0, rcv_settle_mode=0)
+    session[0].send(alone, b"m")  # the receiver alone may settle this one
     pair.pump()
     first, second = session[1].incoming.values()
     with pytest.raises(LocalProtocolError, match="sender's to settle"):
