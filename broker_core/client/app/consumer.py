@@ -107,7 +107,7 @@ class Consumer:
     def close(self) -> None:
         """Stop receiving, and return the messages that wait here to their queues.
 
-        Messages that the application has received may still be settled. The links end after the last of them.
+        Messages that the application has received may still be settled.
         """
         with self.session.changed, self.session.callbacks.paused():
             if not self.closed:

@@ -149,7 +149,7 @@ class Session:
     def close(self, *, flush: bool = True) -> None:
         """Close the session, return its unacknowledged messages, roll back its transaction.
 
-        Waits for a running callback, and runs the callbacks of the remaining outcomes.
+        Waits for a running callback.
 
         Args:
             flush: Whether to wait for confirmations first.

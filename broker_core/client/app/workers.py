@@ -59,7 +59,7 @@ class Counts(NamedTuple):
 
 @dataclass(eq=False)
 class Worker:
-    """A handler and its queue, made by `worker`. A test can call it like the handler.
+    """A handler and its queue, made by `worker`.
 
     Attributes:
         handle: Function that receives each message.
