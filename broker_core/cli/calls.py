@@ -1,4 +1,4 @@
-"""Flight connections of the client commands, and what several commands do with them."""
+"""Flight connections of the client commands, and common parts of these commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from .main import UsageError
 
 #: Seconds. A purge of tens of millions of messages is one event, whose answer waits for the disk.
 LONG_S = 600.0
-
 
 _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 

@@ -19,7 +19,6 @@ from .arguments.parsers import Parser
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 
-
 #: Flags of each command that calls a broker. They may also precede the command. All but the last have a value.
 LEADING = ("--url", "--user", "--password-file", "--ca-file", "--cert-file", "--key-file", "--json")
 
