@@ -63,7 +63,7 @@ def mask_of(payload: pa.Buffer) -> int:
 
 
 def encoded_sizes(messages: list[bytes]) -> int | npt.NDArray[np.int64]:
-    """Return what `stored_sizes` returns, without Arrow, which is slow for a few messages."""
+    """Do as `stored_sizes` without Arrow, which is slow for a few messages."""
     lengths = list(map(len, messages)) or [0]
     return lengths[0] if lengths.count(lengths[0]) == len(lengths) else np.array(lengths, np.int64)
 

@@ -1,7 +1,7 @@
 """Credentials and endpoints of object stores, for the three libraries that reach them: obstore, delta-rs and pyarrow.
 
-They come from the environment under the names that each cloud's own tools use, from files that the environment names, or from
-the role of the machine, never from a setting. obstore and delta-rs read most of these names themselves. pyarrow does not.
+They come from the environment under the names of each cloud's own tools, from files that it names, or from the role of the
+machine. They never come from a setting. pyarrow does not read most of these names itself.
 """
 
 from __future__ import annotations

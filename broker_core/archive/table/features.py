@@ -70,7 +70,7 @@ def check_readable(table: Any, url: str, instead: str = _SPARK_READS) -> None:
 
 
 def check_writable(table: Any, url: str) -> None:
-    """Check that rows can be added to a table, and its files merged, by its own rules."""
+    """Check that rows can be added to a table, and its files merged."""
     check_readable(table, url, _AWAY)
     protocol, properties = table.protocol(), table.metadata().configuration
     version = protocol.min_writer_version

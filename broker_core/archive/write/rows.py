@@ -39,7 +39,7 @@ class RecordingContent(NamedTuple):
 
 
 class RecordingRows:
-    """The rows of a recording. Once all are read, `gone` is the number of rows whose payloads are no longer in the journal."""
+    """The rows of a recording. Once all are read, `gone` is the number of rows that the journal no longer has."""
 
     def __init__(self, content: RecordingContent, journal: JournalView) -> None:
         self._content, self._journal = content, journal

@@ -1,6 +1,6 @@
 """Arriving messages: from complete encoded messages to one batch in the stored form.
 
-The common encodings (short descriptor, no described values) are followed through a table, with one lookup for each section: the
+The common encodings (short descriptor, no described values) are followed through a table, with one lookup for each section. The
 next four bytes determine the next table and the width of the size. Other messages go through `messages.scan`, which alone
 refuses. A property test compares both.
 

@@ -18,9 +18,9 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-# The allocator returns freed memory above 128 KiB to the system, and gets it back page by page: a third of the time of a loop
-# over a few dozen such arrays. The GNU C library raises the limit to twice the largest block that was mapped alone and freed,
-# such as this one.
+# The allocator returns freed memory above 128 KiB to the system, and gets it back page by page. That costs a third of the time of
+# a loop over such arrays. The GNU C library raises the limit to twice the largest block that was mapped alone and freed, such as
+# this one.
 np.empty(16 << 20, np.uint8)
 
 

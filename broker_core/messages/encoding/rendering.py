@@ -101,7 +101,7 @@ def _present(code: Octets) -> Indices:
 
 
 def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
-    """Return the texts of user ids: binary that is usually UTF-8; base64 otherwise."""
+    """Return the texts of user ids: usually UTF-8, otherwise base64."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowing(*BINARY)[present]])
