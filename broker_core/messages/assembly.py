@@ -101,8 +101,6 @@ def _sequences(sequence: Integers, rows: int) -> pa.Array:
 def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
-    if not malformed:
-        return batch
     return batch.filter(pc.invert(pc.is_in(_sequences(sequence, batch.num_rows), value_set=pa.array(malformed, pa.int64()))))
 
 

@@ -43,6 +43,7 @@ from . import annotation, headers
 from .headers import NOTHING, HeaderFields
 from .uniform_messages import UniformMessages, binary
 from .validity import invalid
+from .walk import SIZE, WIDTH
 
 MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its bytes in 31 bits
 
@@ -268,7 +269,6 @@ _Table = dict[bytes, tuple[Any, int, int]]
 
 _KINDS = {PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
 _KINDS |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
-_FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 def _follows(code: int, last: int) -> bool:
@@ -283,9 +283,8 @@ def _tables() -> dict[int, _Table]:
         for code in range(DELIVERY_ANNOTATIONS, FOOTER + 1):
             for constructor, kind in KINDS.items():
                 if _follows(code, last) and _KINDS.get(code, kind) == kind:
-                    width = constructor >> 4
-                    sized = 0 if width < 0xA else 1 if width in (0xA, 0xC, 0xE) else 4
-                    fixed = 0 if sized else 4 + _FIXED[width]
+                    sized = int(SIZE[constructor])
+                    fixed = 0 if sized else 4 + int(WIDTH[constructor])
                     table[bytes((0x00, 0x53, code, constructor))] = tables[code], fixed, sized
     return tables
 

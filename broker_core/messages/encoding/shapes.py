@@ -8,7 +8,11 @@ The comparison is one operation on two large integers. An unknown form is not in
 from __future__ import annotations
 
 from ...amqp.decoder import MAX_ITEMS
+from .decoding import FIELD_CODES
 from .fields import ALL_FIELDS
+from .octets import Mask
+from .rendering import BINARY, STRING, SYMBOL, allowing
+from .walk import WIDTH
 
 MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # values of one section: with those of the other section within the decoder's limit
 KEPT_SHAPES = 1024  # of all lengths
@@ -22,29 +26,16 @@ _count = 0  # of all shapes
 # The extent of a value, by its constructor: a positive number of bytes in all, or one of these.
 _MISS, _TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL, _BINARY, _LONG_BINARY = range(0, -7, -1)
 _SIZED = {0xA1: _TEXT, 0xB1: _LONG_TEXT, 0xA3: _SYMBOL, 0xB3: _LONG_SYMBOL, 0xA0: _BINARY, 0xB0: _LONG_BINARY}
-_WIDTH = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
-_NULL = 0x40
 
 
-def _table(*codes: int) -> tuple[int, ...]:
-    return tuple(_SIZED.get(c, 1 + _WIDTH.get(c >> 4, 0)) if c in (_NULL, *codes) else _MISS for c in range(256))
+def _table(allowed: Mask) -> tuple[int, ...]:
+    return tuple(_SIZED.get(c, 1 + int(WIDTH[c])) if allowed[c] else _MISS for c in range(256))
 
 
-_TEXTS, _SYMBOLS, _BINARIES = (0xA1, 0xB1), (0xA3, 0xB3), (0xA0, 0xB0)
-_WIRE = {
-    "message-id": _table(*_TEXTS, *_BINARIES, 0x80, 0x53, 0x44, 0x98),
-    "binary": _table(*_BINARIES),
-    "string": _table(*_TEXTS),
-    "symbol": _table(*_SYMBOLS),
-    "timestamp": _table(0x83),
-    "uint": _table(0x70, 0x52, 0x43),
-}
-_FIELDS = tuple(_WIRE[field.wire] for field in ALL_FIELDS.values())
+_FIELDS = tuple(_table(FIELD_CODES[field.wire]) for field in ALL_FIELDS.values())
 # Every simple value except a boolean of two bytes and a character, whose bytes may not be any.
-_SIMPLE = _table(
-    *(*_TEXTS, *_SYMBOLS, *_BINARIES, 0x41, 0x42, 0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61),
-    *(0x70, 0x71, 0x72, 0x74, 0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98),
-)
+_CODES = (0x41, 0x42, 0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x72, 0x74)
+_SIMPLE = _table(allowing(*STRING, *SYMBOL, *BINARY, *_CODES, 0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98))
 
 
 def valid(message: bytes) -> bool:

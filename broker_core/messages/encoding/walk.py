@@ -40,8 +40,8 @@ ALL = slice(None)
 
 # By constructor: bytes of a fixed width, bytes of its size (0 for a fixed width), and whether it is known. A described value
 # (0x00) is not known: the value that it describes would have to be followed.
-_WIDTH = np.repeat(np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0]), 16)
-_SIZE = np.repeat(np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4]), 16)
+WIDTH = np.repeat(np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0]), 16)
+SIZE = np.repeat(np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4]), 16)
 _CODES = (
     *(0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72, 0x73, 0x74),
     *(0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0),
@@ -153,18 +153,18 @@ class Walk:
             if not _KNOWN[only]:
                 self.odd[rows] = True
                 return code, place, place
-            size = int(_SIZE[only])
+            size = int(SIZE[only])
             if size == 0:
-                return code, place + 1, place + (1 + int(_WIDTH[only]))
+                return code, place + 1, place + (1 + int(WIDTH[only]))
             start = place + (1 + size)
             length = at(self.buffer, place + 1) if size == 1 else word(self.buffer, place + 1)
             return code, start, start + length
         known = _KNOWN[code]
         if not known.all():
             self._mark(rows, ~known)
-        size_of = _SIZE[code]
+        size_of = SIZE[code]
         start = place + 1 + size_of
-        end = start + _WIDTH[code]
+        end = start + WIDTH[code]
         for size, read in ((1, at), (4, word)):
             some = np.flatnonzero(size_of == size)
             if len(some):
