@@ -98,7 +98,7 @@ COLUMNS: dict[str, Column] = {
     "footer": _internal(21, FOOTER),  # the whole section
 }
 
-#: The columns that are stored in the journal, in the order of their bits.
+#: Stored in the journal, in the order of their bits.
 MESSAGE_COLUMNS: dict[str, pa.DataType] = {
     name: column.type for bit in range(len(COLUMNS)) for name, column in COLUMNS.items() if column.bit == bit
 }
@@ -106,7 +106,7 @@ SYSTEM_COLUMNS: dict[str, pa.DataType] = {name: column.type for name, column in 
 INTERNAL_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.read == NOBODY and not column.written)
 NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.nullable)
 DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items() if column.default)
-#: The columns whose values a bare AMQP message contains: never stored together with `message`.
+#: Contained in a bare AMQP message: never stored together with `message`.
 BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in (PROPERTIES, APPLICATION_PROPERTIES, BODY))
 #: The columns of an encoded message: the fields of its header, and the bytes of its other sections.
 ENCODED_COLUMNS: tuple[str, ...] = tuple(

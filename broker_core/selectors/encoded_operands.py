@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..amqp.messages import APPLICATION_PROPERTIES, PROPERTIES
+from ..messages.encoding.decoding import FIELD_CODES
 from ..messages.encoding.fields import FIELDS
 from ..messages.encoding.octets import Mask
 from ..messages.encoding.rendering import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts, users
@@ -52,13 +53,6 @@ def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Opera
 
 # --- Fields of the properties ------------------------------------------------------------------------------------------------
 
-_ALLOWED = {
-    "message-id": allowing(*STRING, *BINARY, 0x80, 0x53, 0x44, 0x98),
-    "string": allowing(*STRING),
-    "symbol": allowing(*SYMBOL),
-}
-_INTEGERS = {"timestamp": (0x83,), "uint": (0x70, 0x52, 0x43)}
-
 
 def _field(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], field: str) -> Operand:
     index, _, wire = FIELDS[field]
@@ -67,10 +61,10 @@ def _field(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], field: str
         return Operand(YES)
     cells = walk.cleared(cells)
     if TYPES[field] == "string":
-        array, bad = users(buffer, cells) if wire == "binary" else texts(buffer, cells, _ALLOWED[wire])
+        array, bad = users(buffer, cells) if wire == "binary" else texts(buffer, cells, FIELD_CODES[wire])
         walk.odd[bad] = True
         return of_texts(array)
-    walk.odd |= ~allowing(*_INTEGERS[wire])[cells.code]
+    walk.odd |= ~FIELD_CODES[wire][cells.code]
     return Operand(cells.code == NULL, _numbers(buffer, cells, walk.odd))
 
 
