@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import InvalidRequest
-from .encoding.arrays import column as lines
+from .encoding.octets import column as lines
 from .encoding.octets import offsets_of
 
 VERSION = 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidRequest
-from .octets import not_ascii, offsets_of
+from .octets import column, not_ascii, offsets_of
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 Bools: TypeAlias = "npt.NDArray[np.bool_]"
@@ -54,31 +54,6 @@ def lengths(array: pa.Array) -> Ints:
 def big_endian(values: Ints, width: int) -> Octets:
     """Return integers of any shape as big-endian octets, along a new last axis."""
     return values.astype(f">i{width}" if width == 8 else f">u{width}").view(np.uint8).reshape(*values.shape, width)
-
-
-def column(octets: Octets, widths: Ints | int) -> pa.Array:
-    """Return a binary array of the first `widths` bytes of each line. Lines are the last axis."""
-    most = octets.shape[-1]
-    lines = octets.reshape(-1, most)
-    rows = len(lines)
-    if not isinstance(widths, int):
-        widths = widths.ravel()
-        if (widths == most).all():
-            widths = most
-    if isinstance(widths, int):
-        data = lines if widths == most else np.ascontiguousarray(lines[:, :widths])
-        ends = _RISING[: rows + 1] * widths if rows < len(_RISING) else np.arange(rows + 1, dtype=np.int32) * widths
-    else:
-        inside = np.empty(lines.shape, np.bool_)
-        for place in range(most):
-            inside[:, place] = widths > place
-        data = lines[inside]
-        ends = np.zeros(rows + 1, np.int32)
-        np.cumsum(widths, out=ends[1:])
-    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-_RISING = np.arange(8192, dtype=np.int32)
 
 
 def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, Ints | int]:

@@ -26,7 +26,6 @@ from .arrays import (
     before_values,
     big_endian,
     check_ascii,
-    column,
     joined,
     lengths,
     numbers,
@@ -35,6 +34,7 @@ from .arrays import (
 )
 from .entries import NULL, STRING, SYMBOL, entries
 from .fields import FIELDS
+from .octets import column
 
 BINARY, UINT, TIMESTAMP, LIST, MAP = 0xA0, 0x70, 0x83, 0xC0, 0xC1
 MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its bytes in 31 bits

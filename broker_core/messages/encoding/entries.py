@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import Bools, Ints, as_binary, before_values, check_ascii, column, joined, lengths, offsets, refuse, valid
+from .arrays import Bools, Ints, as_binary, before_values, check_ascii, joined, lengths, offsets, refuse, valid
+from .octets import column
 
 STRING, SYMBOL, NULL = 0xA1, 0xA3, 0x40
 

@@ -22,7 +22,7 @@ from ...amqp.performatives import Header
 from ..columns import MESSAGE_COLUMNS
 from .decoding import MAX_REASON
 from .fields import message_id
-from .octets import Mask, Places, at, slices, with_nulls, word
+from .octets import Mask, Places, at, slices, validity, with_nulls, word
 from .walk import APPLICATION_PROPERTIES, DATA, NULL, PROPERTIES, VALUE, Cells, Walk, walk_of
 
 _HASHED_AT_ONCE = 1024  # messages; no other thread runs meanwhile
@@ -173,7 +173,8 @@ def _counted(walk: Walk, cells: Cells | None) -> npt.NDArray[np.int32]:
 
 def _array(field: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
     values, valid = field
-    return pa.array(values, mask=~valid).cast(MESSAGE_COLUMNS[name])
+    array = pa.Array.from_buffers(pa.int16(), len(values), [validity(valid), pa.py_buffer(values)])
+    return array.cast(MESSAGE_COLUMNS[name])
 
 
 class _ForeignMessage(NamedTuple):

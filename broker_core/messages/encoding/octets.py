@@ -57,6 +57,31 @@ def slices(buffer: pa.Buffer, starts: Places, ends: Places) -> pa.Array:
 _WIDE = 256
 
 
+def column(octets: Octets, widths: Places | int) -> pa.Array:
+    """Return a binary array of the first `widths` bytes of each line. Lines are the last axis."""
+    most = octets.shape[-1]
+    lines = octets.reshape(-1, most)
+    rows = len(lines)
+    if not isinstance(widths, int):
+        widths = widths.ravel()
+        if (widths == most).all():
+            widths = most
+    if isinstance(widths, int):
+        data = lines if widths == most else np.ascontiguousarray(lines[:, :widths])
+        ends = _RISING[: rows + 1] * widths if rows < len(_RISING) else np.arange(rows + 1, dtype=np.int32) * widths
+    else:
+        inside = np.empty(lines.shape, np.bool_)
+        for place in range(most):
+            inside[:, place] = widths > place
+        data = lines[inside]
+        ends = np.zeros(rows + 1, np.int32)
+        np.cumsum(widths, out=ends[1:])
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+_RISING = np.arange(8192, dtype=np.int32)
+
+
 def same_length(starts: Places, ends: Places) -> int:
     lengths = ends - starts
     return int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else -1

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .arrays import column
-from .octets import Mask, Octets, Places, data_of, fixed, not_ascii, not_utf8, offsets_of, replaced, slices, with_nulls
+from .octets import Mask, Octets, Places, column, data_of, fixed, not_ascii, not_utf8, offsets_of, replaced, slices, with_nulls
 from .walk import NULL, Cells
 
 Indices: TypeAlias = npt.NDArray[np.int64]
