@@ -300,11 +300,8 @@ class Connection:
         elif isinstance(event, events.Lost):
             self.fail(errors.PeerError(self._reason_of_loss()))
         elif isinstance(event, events.AuthenticationFailed):
-            self.fail(
-                errors.Unauthenticated(
-                    f"{self.name} refuses the login: the user name, the password or the certificate is wrong or missing"
-                )
-            )
+            reason = "the user name, the password or the certificate is wrong or missing"
+            self.fail(errors.Unauthenticated(f"{self.name} refuses the login: {reason}"))
         elif isinstance(event, events.Authenticated):
             self._machine.open()
 

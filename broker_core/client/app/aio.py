@@ -188,7 +188,9 @@ class AsyncQueue:
                 arrived.clear()
                 message = consumer.receive(0)
                 if message is None:
-                    if not await _set_within(arrived, timeout):
+                    try:
+                        await asyncio.wait_for(arrived.wait(), timeout)
+                    except asyncio.TimeoutError:
                         return
                     continue
                 yield message
@@ -209,14 +211,6 @@ def _wakes(consumer: Consumer) -> asyncio.Event:
 
     consumer.on_arrival = wake
     return arrived
-
-
-async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except asyncio.TimeoutError:
-        return False
-    return True
 
 
 def connect_async(
