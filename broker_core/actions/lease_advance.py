@@ -36,7 +36,7 @@ def advance(
     now = time.monotonic()
     deadline, end = now + wait_s, now + matching.LOOK_S
     selector = None if wanted.selector is None else parse(wanted.selector)
-    seen = service.arrivals
+    seen = service.arrivals.count
     view = _prepared(service, wanted, selector)
     if gone():
         return Advanced(c.LeasedBatch(None, wanted.finished))
@@ -48,8 +48,8 @@ def advance(
                 return Advanced(leased, is_unfinished=True)
             while service.matching.look_further(wanted.queue, selector, leased.unevaluated, view, chunks=matching.LEASE_CHUNKS):
                 pass
-        elif service.wait_for_arrival(seen, deadline - time.monotonic()):
-            seen = service.arrivals
+        elif service.arrivals.wait(seen, deadline - time.monotonic()):
+            seen = service.arrivals.count
             view = _prepared(service, wanted, selector)
         else:
             break

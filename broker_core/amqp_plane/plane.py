@@ -253,7 +253,7 @@ class AmqpPlane(PlaneContext):
             peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text), permanently=True)
         sockets = list(self._accepted)
         names = {name for accepted in sockets if accepted.peer is not None for name in accepted.peer.names}
-        queues, exchanges = self.nodes.there(names)
+        queues, exchanges = self.nodes.existing(names)
         before, self._users = self._users, self.access.generation
         if self._users != before:
             self.registry.check_rights()

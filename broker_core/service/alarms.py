@@ -1,7 +1,7 @@
-"""Alarms: current problems, as data for the log, `penstock status` and health.
+"""Current problems, as data for the log, `penstock status` and health.
 
-The names are in `ALARMS`; a test compares them with the table in docs/operate.md. An alarm about queues is raised for each queue.
-It is logged once when it is raised and once when it ends. Changes of its text are not logged.
+An alarm about queues is raised for each queue. It is logged once when it is raised and once when it ends. Changes of its text are
+not logged.
 """
 
 from __future__ import annotations
@@ -32,25 +32,16 @@ MORE_FILES = (
     " and flight_max_connections"
 )
 
-#: Each alarm's name, and the level at which it is logged. ERROR: messages are refused, or a promise is at risk.
-ALARMS: Mapping[str, int] = {
-    DISK_LOW: logging.WARNING,
-    DISK_FULL: logging.ERROR,
-    JOURNAL_FAILED: logging.ERROR,
-    JOURNAL_PINNED: logging.WARNING,
-    ARCHIVE_FAILING: logging.WARNING,
-    ARCHIVE_BEHIND: logging.WARNING,
-    ARCHIVE_OUTGROWS_DISK: logging.WARNING,
-    COPY_BEHIND: logging.WARNING,
-    FILES_LOW: logging.WARNING,
-    FILES_EXHAUSTED: logging.ERROR,
-    SLOW_CONSUMER: logging.WARNING,
-    CERTIFICATE_ENDS: logging.WARNING,
-}
+#: All names, in the order of the table in docs/operate.md.
+ALARMS = (
+    *(DISK_LOW, DISK_FULL, JOURNAL_FAILED, JOURNAL_PINNED, ARCHIVE_FAILING, ARCHIVE_BEHIND, ARCHIVE_OUTGROWS_DISK),
+    *(COPY_BEHIND, FILES_LOW, FILES_EXHAUSTED, SLOW_CONSUMER, CERTIFICATE_ENDS),
+)
+ERRORS = {DISK_FULL, JOURNAL_FAILED, FILES_EXHAUSTED}  # logged as errors: messages are refused, or a promise is at risk
 
 
 class Alarm(NamedTuple):
-    """An alarm that is raised."""
+    """A raised alarm."""
 
     name: str
     queue: str | None  # the affected queue; visible to users with a right on it
@@ -58,7 +49,6 @@ class Alarm(NamedTuple):
     text: str  # the problem and what to do
 
     def to_json(self) -> dict[str, Any]:
-        """Return the alarm as JSON."""
         return {"name": self.name, "queue": self.queue, "since": self.since_ms, "text": self.text}
 
 
@@ -71,11 +61,8 @@ class Alarms:
         self._raised: dict[tuple[str, str | None], Alarm] = {}
 
     def set(self, name: str, text: str | None, queue: str | None = None) -> None:
-        """Raise an alarm, or replace its text. The text None ends it.
-
-        `queue`: the affected queue. One name may have an alarm for each queue.
-        """
-        level = ALARMS[name]
+        """Raise an alarm, or replace its text. The text None ends it. One name may have an alarm for each queue."""
+        level = logging.ERROR if name in ERRORS else logging.WARNING
         which = name if queue is None else f"{name} of queue {queue!r}"
         with self._lock:
             before = self._raised.get((name, queue))
@@ -91,17 +78,16 @@ class Alarms:
             log.info("alarm %s is over after %.0f s: %s", which, passed_s, before.text, extra={"alarm": name, "queue": queue})
 
     def set_queues(self, name: str, texts: Mapping[str, str]) -> None:
-        """Raise an alarm for each of these queues, with its text, and end it for all other queues."""
+        """Raise an alarm for each of these queues, and end it for all other queues."""
         for alarm in self.current():
             if alarm.name == name and alarm.queue is not None and alarm.queue not in texts:
                 self.set(name, None, alarm.queue)
         for queue, text in texts.items():
             self.set(name, text, queue)
 
-    def is_raised(self, name: str, queue: str | None = None) -> bool:
-        """Return True while the alarm is raised."""
+    def is_raised(self, name: str) -> bool:
         with self._lock:
-            return (name, queue) in self._raised
+            return (name, None) in self._raised
 
     def current(self) -> list[Alarm]:
         """Return all raised alarms, the oldest first."""

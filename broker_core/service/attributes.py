@@ -1,7 +1,5 @@
-"""Attributes of stored messages that the engine needs: priority, times, group and key.
-
-They are read before the broker's lock is taken. Most messages have no attributes. Such a batch costs a look at its column names.
-"""
+"""Attributes of stored messages that the engine needs: priority, times, group and key. They are read before the broker's lock is
+taken. For most batches, which have none, a look at the column names suffices."""
 
 from __future__ import annotations
 
@@ -22,10 +20,12 @@ from ..messages.encoding.uniform_messages import UniformMessages
 from ..messages.payloads import Payload, as_batch
 
 _GROUP_ENDS = -1  # the group-sequence of the last message of a group
+_LATEST = 1 << 53  # milliseconds: 285,000 years
+_DTYPES = {16: np.int16, 64: np.int64}
 
 
 def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
-    """Read the attributes of a stored batch that a queue with these rules needs. `now`: milliseconds since 1970."""
+    """Read the attributes that a queue with these rules needs. `now`: milliseconds since 1970."""
     if isinstance(payload, UniformMessages) and not _needs_sections(rules):
         priority = payload.header.priority
         if priority is None:
@@ -41,11 +41,11 @@ def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
     if "deliveryTime" in names or "encodedAnnotations" in names:
         values["due"] = _due(batch, now)
     if rules.groups != "none":
-        values["group"] = _coded(column_of(batch, "groupId"))
+        values["group"] = coded(column_of(batch, "groupId"))
         if values["group"] is not None:
             values["closes"] = _closes(batch)
     if rules.key is not None:
-        values["key"] = _coded(key_column(batch, rules.key))
+        values["key"] = coded(_key_column(batch, rules.key))
     if rules.duplicate_window:
         values["ids"] = id_digests(batch)
     present = {name: value for name, value in values.items() if value is not None}
@@ -66,9 +66,6 @@ def _numbers(column: pa.Array, when_null: int) -> npt.NDArray[np.int64]:
     )
 
 
-_DTYPES = {16: np.int16, 64: np.int64}
-
-
 def _unless_alike(values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     return values if values.any() else None
 
@@ -81,7 +78,8 @@ def _priority(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
 def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | None:
     """Compute when each message expires: after its ttl, and at most `bound` milliseconds from now.
 
-    The absolute expiry time is ignored. Otherwise messages that are replayed from the archive would expire immediately."""
+    The absolute expiry time is ignored. Otherwise messages that are replayed from the archive would expire immediately.
+    """
     at = np.zeros(batch.num_rows, np.int64)
     if "ttl" in batch.schema.names:
         ttl = np.minimum(_numbers(batch.column("ttl"), 0), _LATEST - now)
@@ -89,9 +87,6 @@ def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | N
     if bound:
         at = np.where(at > 0, np.minimum(at, now + bound), now + bound)
     return _unless_alike(np.minimum(at, _LATEST))
-
-
-_LATEST = 1 << 53  # milliseconds: 285,000 years
 
 
 def _due(batch: pa.RecordBatch, now: int) -> npt.NDArray[Any] | None:
@@ -116,8 +111,7 @@ def _closes(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
     return _unless_alike(((values == _GROUP_ENDS) | (values == _GROUP_ENDS & 0xFFFFFFFF)).astype(np.uint8))
 
 
-def key_column(batch: pa.RecordBatch, key: str) -> pa.Array | None:
-    """Return the values of the field that a queue's option `key` names; None if no message has it."""
+def _key_column(batch: pa.RecordBatch, key: str) -> pa.Array | None:
     if not key.startswith("properties."):
         return column_of(batch, key)
     properties = column_of(batch, "properties")
@@ -143,7 +137,7 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     return pa.array(values, column.type)
 
 
-def _coded(column: pa.Array | None) -> Coded | None:
+def coded(column: pa.Array | None) -> Coded | None:
     if column is None or column.null_count == len(column):
         return None
     encoded = pc.dictionary_encode(column)

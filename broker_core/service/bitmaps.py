@@ -1,7 +1,4 @@
-"""Bitmaps of matches, by selector and block, within a budget; and the view of a search.
-
-The known matches are a prefix of each block, which grows with the block and never changes.
-"""
+"""Bitmaps of matches, by selector and block, within a budget; and the view of a search."""
 
 from __future__ import annotations
 
@@ -32,13 +29,11 @@ class MatchBitmap(NamedTuple):
     bits: bytes
 
     def array(self) -> npt.NDArray[np.bool_]:
-        """Unpack to one bool for each row."""
         if not self.bits:
             return _NONE[: self.rows]
         return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.rows, bitorder="little").view(np.bool_)
 
     def extended(self, values: npt.NDArray[np.bool_]) -> MatchBitmap:
-        """Return this bitmap with more rows behind it."""
         rows = self.rows + len(values)
         if not self.bits and not values.any():
             return MatchBitmap(rows, b"")
@@ -49,22 +44,19 @@ _NOTHING = MatchBitmap(0, b"")
 
 
 class View:
-    """The known matches of one selector in one queue: `engine.search.Matching`.
-
-    A view serves one command, or several of one request, and keeps the bitmaps that they have read."""
+    """The known matches of one selector in one queue: `engine.search.Matching`. It keeps the bitmaps that the commands of one
+    request have read."""
 
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue
         self._seen: dict[int, MatchBitmap] = {}
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
-        """Return the known prefix of a block; empty if the queue was deleted and declared again."""
         if queue is not self._queue:  # it was deleted and declared again since
             return _NONE
         return self.bitmap(block).array()
 
     def bitmap(self, block: int) -> MatchBitmap:
-        """Return the known matches of a block."""
         return self.saw(block, self._cache.get(self._text, self._queue, block))
 
     def saw(self, block: int, bitmap: MatchBitmap) -> MatchBitmap:
@@ -92,7 +84,6 @@ class Cache:
         return text, number, block
 
     def get(self, text: str, queue: Queue, block: int) -> MatchBitmap:
-        """Return the bitmap of a selector and a block. It may be empty."""
         key = self._key(text, queue, block)
         bitmap = self._bitmaps.get(key)
         if bitmap is None:

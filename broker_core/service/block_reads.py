@@ -50,9 +50,9 @@ class BlockReads:
     ) -> Iterator[BlockSlice]:
         """Yield a slice of each block with these messages, or of the messages that `select` picks.
 
-        Without `outcomes` the slices have no outcomes. Like any reply, a slice is yielded when its content is durable. `missing`
-        collects the messages that the journal no longer has. Without `missing` they raise DataLoss, or with
-        `fail_on_data_loss=False` are left out. Raises Fenced if the rows that `select` needs are gone.
+        Like any reply, a slice is yielded when its content is durable. `missing` collects the messages that the journal no longer
+        has. Without `missing` they raise DataLoss, or with `fail_on_data_loss=False` are left out. Raises Fenced if the rows that
+        `select` needs are gone.
         """
         picks = ((number, lambda block, part=part: part) for number, part in rows.items())
         for number, part, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
@@ -83,7 +83,8 @@ class BlockReads:
         numbers, stop, end = self._numbers(queue_name, first, last)
         self.journal.wait(end)  # an empty result must be durable too
         if missing is not None:
-            missing.add_blocks({*range(max(first, 0) >> BLOCK_BITS, (stop >> BLOCK_BITS) + 1)}.difference(numbers))
+            for number in {*range(max(first, 0) >> BLOCK_BITS, (stop >> BLOCK_BITS) + 1)}.difference(numbers):
+                missing.add(number, None)
         for number, part, lost in self._slices(queue_name, ((number, select) for number in numbers), archived=archived):
             if missing is not None and (lost is None or row_count(lost)):
                 missing.add(number, lost)
@@ -99,10 +100,10 @@ class BlockReads:
         outcomes: bool = True,
         archived: Callable[[PackedBlock], object] = lambda entry: True,
     ) -> Iterator[tuple[int, BlockSlice | None, Rows | None]]:
-        """Yield for each block its number, a slice of the picked rows, and which of them the journal has no longer.
+        """Yield for each block its number, a slice of the picked rows, and which of them the journal no longer has.
 
-        A block that is gone has no slice and no rows, and a block that `archived` excludes has no slice. A block in memory
-        is copied under the lock.
+        A block that is gone has no slice and no rows, and a block that `archived` excludes has no slice. A block in memory is
+        copied under the lock.
         """
 
         def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows]) -> tuple[BlockSlice, Rows]:
@@ -135,8 +136,7 @@ class BlockReads:
         table yet."""
         with self._lock:
             queue, end = need_queue(self.state, queue_name), self.journal.end
-            passes = queue.recordings
-            number, version = passes.finished, passes.version
+            number, version = queue.recordings.finished, queue.recordings.version
         self.journal.wait(end)
         if self.archive is None or version == NO_TABLE:
             return None
@@ -161,7 +161,8 @@ class BlockReads:
     ) -> list[tuple[int, int, int]]:
         """Return for each block its first and last sequence number, and how many messages `select` picks.
 
-        A block that has left memory is not opened: `archived` estimates its number of messages."""
+        A block that has left memory is not opened: `archived` estimates its number of messages.
+        """
         numbers, stop, end = self._numbers(queue_name, first, last)
         counts = []
         for number in numbers:

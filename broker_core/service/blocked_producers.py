@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,34 +14,37 @@ log = logging.getLogger("penstock")
 
 
 class WaitingProducer(NamedTuple):
-    """A producer that waits, and its messages."""
+    """Messages of a producer that waits."""
 
-    messages: int
-    size: int  # bytes of all of them
     callback: Callable[[], None]
+    messages: int = 1
+    size: int = 1  # bytes of all of them
 
 
 class BlockedProducers:
-    """The waiting producers of all queues. Every method is called under the broker's lock."""
+    """The waiting producers of all queues."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
+        self._state, self._lock = state, lock
         self._waiting: dict[str, list[WaitingProducer]] = {}
 
     def wait(self, queue: str, waiting: WaitingProducer) -> None:
-        """Call the callback once, when the queue has enough capacity or needs none; immediately if that is so now. The callback
-        must not block or call the service."""
-        self._waiting.setdefault(queue, []).append(waiting)
-        self._try(queue)
+        """Call the callback once, when the queue has enough capacity or needs none; immediately if that is so now. The calling
+        thread has the broker's lock, so the callback must not block or call the service."""
+        with self._lock:
+            self._waiting.setdefault(queue, []).append(waiting)
+            self._try(queue)
 
     def cancel(self, queue: str, waiting: WaitingProducer) -> None:
         """Remove a producer that has given up. Does nothing if its callback was called meanwhile."""
-        still = [producer for producer in self._waiting.pop(queue, ()) if producer is not waiting]
-        if still:
-            self._waiting[queue] = still
+        with self._lock:
+            still = [producer for producer in self._waiting.pop(queue, ()) if producer is not waiting]
+            if still:
+                self._waiting[queue] = still
 
     def look(self) -> None:
-        """Call the producers whose queue has capacity now. Called at the end of each turn; cheap if no producer waits."""
+        """Call the producers whose queue has capacity now. Called under the lock, at the end of each turn; cheap if no producer
+        waits."""
         for queue in list(self._waiting) if self._waiting else ():
             self._try(queue)
 

@@ -1,7 +1,7 @@
 """A running broker: one engine state, one journal, one lock, and the clock.
 
-Every plane calls `submit`. Commands are decided and applied under the lock. The reply leaves when the journal is durable up to
-the end of the log at the time of the decision. So a power failure undoes no reply.
+Commands are decided and applied under the lock. A reply leaves when the journal is durable up to the end of the log at the time
+of the decision, so a power failure undoes no reply.
 """
 
 from __future__ import annotations
@@ -63,15 +63,16 @@ R = TypeVar("R")
 
 log = logging.getLogger("penstock")
 
-HOUSEKEEPING_S = 1.0  # packing, snapshots
+HOUSEKEEPING_S = 1.0
 SELDOM_TURNS = 10  # of housekeeping between two returns of free memory
-PACKED_PER_TURN = 64  # blocks packed in one turn of housekeeping, which must not delay other callers for long
-RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for space in the journal's buffer; a slower disk counts as full
-FREE_SPACE_FOR_US = 100_000  # microseconds for which `has_space` uses the last measurement of the disk's free space
+PACKED_PER_TURN = 64  # blocks; packing must not delay other callers for long
+RESERVE_TIMEOUT_S = 60.0  # a disk that frees no space in the journal's buffer for longer counts as full
+FREE_SPACE_FOR_US = 100_000  # microseconds for which `has_space` uses the last measurement of the disk
 
 
 class BrokerService(BlockReads):
-    """The broker of one data directory: recovers at construction, and serves commands until `close`."""
+    """Recovers the broker of one data directory at construction, and serves commands until `close`. With `archive`, it records
+    settled messages."""
 
     def __init__(
         self,
@@ -83,17 +84,16 @@ class BrokerService(BlockReads):
         store: ObjectStore | None = None,
         archive: bool = False,
     ) -> None:
-        """`archive`: record settled messages, as the settings require."""
         policies = startup.policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
         self._clock = clock or RunningClock()
         self._lock = threading.Lock()
-        self._arrivals = ArrivalListeners(self._lock)
+        self.arrivals = ArrivalListeners(self._lock)
         self._recent = Recent()
         self.damage = Damage()
         self.archive: str | None = None  # folder or URL of the archive
-        self.few_files: str | None = None  # how the limit of open files restricts the broker; for an alarm
+        self.few_files: str | None = None  # how the limit of open files restricts the broker
         self.listeners: list[str] = []  # addresses, once the planes listen
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
@@ -109,20 +109,24 @@ class BrokerService(BlockReads):
         self._stops = contextlib.ExitStack()  # of the threads
         try:
             self._equip()
-            copying.start(self.journal, self.copier)
+            self.journal.start()
+            if self.copier is not None:
+                self.copier.start()
             self._start()
-            self.recorder = self._recording() if archive else None
-            if self.recorder is not None:
+            self.recorder: Recorder | None = None
+            if archive:
+                host = Recordings(self.state, self.journal, self._lock, self._clock, lambda command: self.submit(command))
+                self.recorder = Recorder(host, settings)
                 self.recorder.start()
                 self._stops.callback(self.recorder.close)
                 self.archive = self.recorder.url
             self._watch()
         except BaseException:
-            self._give_up()
+            with contextlib.suppress(errors.StorageError):  # the reason why the start failed
+                self._release(snapshot=False)  # another process may retry, with other settings
             raise
 
     def _equip(self) -> None:
-        """Make the parts that work on the state and the journal."""
         self.matching = SelectorMatcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
         self.counts = QueueCounts(self.state, self._lock)
@@ -134,17 +138,17 @@ class BrokerService(BlockReads):
             self.state, self.journal, lambda: self.settings, self.damage, self._lock, self.submit_logged, self.take_snapshot
         )
         self.cleaner = Cleaner(parts, self.wall_ms, self._closing)
-        self._blocked = BlockedProducers(self.state)
+        self.blocked = BlockedProducers(self.state, self._lock)
         self._ticker = Ticker(self.state, self._clock, lambda: self.submit(c.Tick()))
         self._parts = TurnParts(
             self.state,
             self.journal,
             self._clock,
             self._lock,
-            self._arrivals,
+            self.arrivals,
             self._recent,
             self._ticker,
-            self._blocked,
+            self.blocked,
             LockedView(self.state, self.journal, self._recent),
         )
         self._free = (0, 0, 0)  # free bytes of the disk; the journal's durable position then; until when `has_space` uses them
@@ -159,19 +163,12 @@ class BrokerService(BlockReads):
             log.info("returned the messages that links held before the restart: %s", lost)
         self._ticker.start()
         self._stops.callback(self._ticker.close)
-        self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
-        self._housekeeper.start()
-        self._stops.callback(self._housekeeper.join)
-        self._cleaning = threading.Thread(target=self.cleaner.run, name="penstock-cleaner", daemon=True)
-        self._cleaning.start()
-        self._stops.callback(self._cleaning.join)
-
-    def _recording(self) -> Recorder:
-        host = Recordings(self.state, self.journal, self._lock, self._clock, lambda command: self.submit(command))
-        return Recorder(host, self.settings)
+        for name, work in (("penstock-housekeeping", self._housekeeping), ("penstock-cleaner", self.cleaner.run)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            thread.start()
+            self._stops.callback(thread.join)
 
     def _watch(self) -> None:
-        """Start the thread that raises alarms."""
         self.alarms = Alarms(self.wall_ms)
         watched = Watched(
             self.state,
@@ -215,7 +212,7 @@ class BrokerService(BlockReads):
         return reply, end
 
     def submit_here(self, command: c.Command[R]) -> R:
-        """Execute a command at the start. Waits for the disk, and not for the copy: no client has seen anything yet."""
+        """Execute a command at the start. Waits for the disk, but not for the copy: no client has seen anything yet."""
         reply, end = self.submit_nowait(command)
         self.journal.sync(end)
         return reply
@@ -228,16 +225,14 @@ class BrokerService(BlockReads):
         return reply, turn.logged
 
     def turn(self, *, hurry: bool = True) -> Turn:
-        """Begin a turn: several commands under one lock, without a wait for the disk. See `Turn`."""
         return Turn(self._parts, hurry=hurry)
 
     def declare(self, settings: Settings) -> None:
-        """Declare the queues, exchanges and bindings of the settings. Raises InvalidRequest, which names the wrong field."""
         startup.declare(self.state, self.submit_here, settings)
 
     def create_on_use(self, name: str, user: str) -> None:
-        """Create the queue or exchange if a policy creates it at its first use. It counts for `user`. The caller's next command
-        waits for this one too, because it is later in the log."""
+        """Create the queue or exchange for `user` if a policy creates it at its first use. The caller's next command is later in
+        the log, so its reply waits for this one too."""
         state = self.state
         if name in state.queues or name in state.exchanges.by_name:
             return
@@ -248,11 +243,10 @@ class BrokerService(BlockReads):
             self.submit_nowait(declare(name, policy.makes, maker=c.Maker(user, self.settings.amqp_max_nodes_per_user)))
 
     def uptime_s(self) -> float:
-        """Return the uptime in seconds, without the time in which the broker stood still."""
         return self._clock().up / 1e6
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970 by the broker's clock, never before the time of an event."""
+        """Return milliseconds since 1970, never before the time of an event."""
         return max(self._clock().wall, self.state.time) // 1000
 
     def rules(self, queue_name: str) -> Rules:
@@ -260,45 +254,18 @@ class BrokerService(BlockReads):
         return need_queue(self.state, queue_name).rules
 
     def attributes(self, queue_name: str, batch: Payload) -> Attributes:
-        """Read the attributes of arriving messages that the queue needs. Without the lock: see `rules`."""
         return attributes_of(batch, self.rules(queue_name), self.wall_ms())
-
-    # ArrivalListeners
-    @property
-    def arrivals(self) -> int:
-        """A counter that grows whenever messages become AVAILABLE."""
-        return self._arrivals.count
-
-    def wait_for_arrival(self, seen: int, timeout_s: float) -> bool:
-        """Wait until messages become AVAILABLE in any queue after `arrivals` was `seen`. False after `timeout_s`."""
-        with self._lock:
-            return self._arrivals.wait(seen, timeout_s)
-
-    def add_arrival_listener(self, callback: Callable[[str], None]) -> None:
-        """Call `callback(queue)` whenever messages become AVAILABLE in a queue, and when a queue is deleted. The thread that has
-        the broker's lock calls it, so it must not block or call the service. Its exceptions are logged, and it stays registered.
-        """
-        with self._lock:
-            self._arrivals.add(callback)
-
-    def remove_arrival_listener(self, callback: Callable[[str], None]) -> None:
-        """Undo `add_arrival_listener`."""
-        with self._lock:
-            self._arrivals.remove(callback)
 
     # Space for payloads
     def reserve_space(self, nbytes: int) -> None:
-        """Reserve space for payloads of `nbytes` in the journal's buffer. Waits while it is full. Raises ResourceLimit while the
-        disk is nearly full. Called without the lock."""
+        """Reserve space in the journal's buffer, and wait while it is full. Raises ResourceLimit while the disk is nearly full.
+        Called without the lock."""
         self._check_space(self.journal.free_bytes() - nbytes)
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 
     def has_space(self, nbytes: int) -> bool:
-        """Return True if payloads of `nbytes` may be enqueued now. False while the journal's buffer is too full: ask again
-        when the journal's listener is called. Raises ResourceLimit while the disk is nearly full. Never waits.
-
-        The disk is measured at most every 100 ms. Bytes that the journal has not written yet are subtracted.
-        """
+        """Return True if payloads of `nbytes` may be enqueued now. False while the journal's buffer is too full: ask again when
+        the journal's listener is called. Raises ResourceLimit while the disk is nearly full. Never waits."""
         free, durable, until = self._free
         up = self._clock().up
         if up >= until:
@@ -309,17 +276,12 @@ class BrokerService(BlockReads):
         return self.journal.has_capacity(nbytes)
 
     def capacity_of(self, queue_name: str, usual: int = 0) -> int | None:
-        """Return how many more messages the queue has capacity for: 0 if it is gone, None for any number.
+        """Return how many more messages the queue has capacity for: 0 if it is gone, None for any number. Takes no lock.
 
-        `usual`: assumed bytes of a message if the queue has no messages. Without the lock: see `rules`."""
+        `usual`: assumed bytes of a message if the queue has none.
+        """
         queue = self.state.queues.get(queue_name)
         return 0 if queue is None else admission.capacity_left(queue, usual)
-
-    def call_when_capacity(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
-        """Call `callback` once, when the queue has capacity for `messages` of `size` bytes together, or no longer needs it. The
-        thread that has the broker's lock calls it, perhaps before this method returns. It must not block or call the service."""
-        with self._lock:
-            self._blocked.wait(queue_name, WaitingProducer(messages, size, callback))
 
     def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
         """Execute a command that stores its messages together. While the queue blocks its producers, the command waits for
@@ -337,19 +299,13 @@ class BrokerService(BlockReads):
                 queue = self.state.queues.get(command.queue)
                 if queue is None or not admission.may_wait(queue, command.count, size) or time.monotonic() >= deadline:
                     raise
-            self._wait_for_capacity(command.queue, command.count, size, deadline)
-
-    def _wait_for_capacity(self, queue_name: str, messages: int, size: int, deadline: float) -> None:
-        changed = threading.Event()
-        waiting = WaitingProducer(messages, size, changed.set)
-        with self._lock:
-            self._blocked.wait(queue_name, waiting)
-        if not changed.wait(max(0.0, deadline - time.monotonic())):
-            with self._lock:
-                self._blocked.cancel(queue_name, waiting)
+            changed = threading.Event()
+            waiting = WaitingProducer(changed.set, command.count, size)
+            self.blocked.wait(command.queue, waiting)
+            if not changed.wait(max(0.0, deadline - time.monotonic())):
+                self.blocked.cancel(command.queue, waiting)
 
     def _check_space(self, left: int) -> None:
-        """`left`: free bytes of the disk after the store."""
         if left < self.settings.free_space_mark_bytes:
             raise errors.DiskFull(
                 f"the broker's disk would have {max(0, left) >> 20} MiB left and keeps "
@@ -362,16 +318,14 @@ class BrokerService(BlockReads):
                 "space, or shorten the retention"
             )
 
-    # Reading: see also `block_reads`
+    # Reading
     def damaged(self, queue_name: str) -> list[str]:
-        """Describe the unsettled messages of the queue that cannot be read."""
         known = self.damage.of(queue_name)
         with self._lock:
             queue = self.state.queues.get(queue_name)
             return [] if queue is None else [damaged.text for damaged in known if _has_live(queue, damaged.first, damaged.last)]
 
     def oldest(self, queue_name: str) -> dict[str, Any] | None:
-        """Describe the unsettled message of a queue whose payload is the oldest in the journal; None without one."""
         with self._lock:
             queue = self.state.queues.get(queue_name)
             payload = None if queue is None else oldest_of(queue)
@@ -421,33 +375,23 @@ class BrokerService(BlockReads):
             described, columns = json.dumps(meta).encode(), packed_columns(blocks)
             self.journal.write_snapshot(position, described, columns)
             self._snapshot_at = position
-            self.cleaner.snapshot_written(len(described) + sum(map(len, columns)))
-
-    def retain(self) -> int:
-        """Drop the segments that are not needed. Returns the bytes freed."""
-        return self.cleaner.retain()
+            self.cleaner.snapshot_bytes = len(described) + sum(map(len, columns))
 
     def close(self) -> None:
-        """Write a snapshot, flush, and release the data directory."""
+        self._release(snapshot=True)
+
+    def _release(self, *, snapshot: bool) -> None:
+        """Stop, flush, and release the data directory."""
         self._closing.set()
         self.journal.give_up_waiting()
         closing = copying.Closing(self.journal, self.copier)
         self._stops.close()
         try:
-            if self.journal.failure is None:
+            if snapshot and self.journal.failure is None:
                 self.take_snapshot()
         except errors.ResourceLimit as error:  # the next start reads more of the log
             log.warning("%s", error)
         finally:
-            closing.end()
-
-    def _give_up(self) -> None:
-        """Release the data directory after a failed start: another process may retry, with other settings."""
-        self._closing.set()
-        self.journal.give_up_waiting()
-        closing = copying.Closing(self.journal, self.copier)
-        self._stops.close()
-        with contextlib.suppress(errors.StorageError):  # the reason why the start failed
             closing.end()
 
 
@@ -464,6 +408,5 @@ def _opened(settings: Settings, disk: Disk, on_failure: Callable[[Exception], No
 
 
 def _has_live(queue: Queue, first: int, last: int) -> bool:
-    """Return True if one of these messages is not settled."""
     blocks = [queue.blocks.get(number) for number in range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1)]
     return any(bool((block.state[block.rows_between(first, last)] != ARCHIVED).any()) for block in blocks if block is not None)

@@ -3,16 +3,12 @@
 The journal has at most `SLACK` times the needed bytes, and `SPARE_SEGMENTS` segments more. Above this bound the cleaner drops the
 segments with the smallest needed share, anywhere in the log:
 
-1. It copies their needed payloads to the end of the log (`relocation`). Events store the new positions.
-2. It writes a snapshot: no event before the snapshot is needed any longer.
-3. It drops the segments.
+1. It copies their needed payloads to the end of the log (`relocation`). Events store the new positions. 2. It writes a snapshot:
+no event before the snapshot is needed any longer. 3. It drops the segments.
 
-Segments without needed payloads need no copy. A crash at any step leaves duplicate payloads or unneeded segments, and the next
-turn continues. Retention determines which settled messages are needed (`Keeping`), and drops the segments before its mark.
-
-The cleaner delays no caller: it reads a few blocks at a time, copies a piece at a time, and rests after each. It uses
-`clean_bandwidth`, by default a quarter of the disk's time. Of the reserve below the free-space mark it uses one half, so that a
-full disk can be cleaned. The other half stays for settlements.
+A crash at any step leaves duplicate payloads or unneeded segments, and the next turn continues. The cleaner delays no caller: it
+copies a piece at a time, and rests after each. Of the reserve below the free-space mark it uses one half, so that a full disk can
+be cleaned. The other half stays for settlements.
 
 Every holder of a log position is safe:
 
@@ -46,14 +42,14 @@ log = logging.getLogger("penstock")
 
 TURN_S = 10.0  # between two turns
 SOON_S = 1.0  # between two turns if the last one has freed bytes, or after a burst
-BURST_BYTES = 64 << 20  # a burst: so many new bytes in the log, and a segment at least
-REST = 20  # after a turn that freed nothing, the rest is so many times its duration
-SLACK = 4  # the journal may have so many times the needed bytes
-SPARE_SEGMENTS = 3  # and so many segments more: one being written, one before the snapshot, one being copied to
+BURST_BYTES = 64 << 20  # new bytes in the log that count as a burst, at least a segment
+REST = 20  # after a turn that freed nothing, the rest is this many times its duration
+SLACK = 4
+SPARE_SEGMENTS = 3  # one being written, one before the snapshot, one being copied to
 MOST_NEEDED = 1 / SLACK  # a segment with a larger needed share is not worth a copy
-DISK_SHARE = 4  # without `clean_bandwidth`: one part in so many of the disk's time
-RESERVE_SHARE = 2  # the cleaner may use one part in so many of the bytes below the free-space mark
-LISTED = 20  # queues in a report: the largest
+DISK_SHARE = 4  # without `clean_bandwidth`, the cleaner uses one part in this many of the disk's time
+RESERVE_SHARE = 2  # the cleaner may use one part in this many of the bytes below the free-space mark
+LISTED = 20  # queues in a report
 
 
 class Cleaner:
@@ -68,9 +64,9 @@ class Cleaner:
     ) -> None:
         self._broker, self._wall_ms, self._closing, self._clock = broker, wall_ms, closing, clock
         self._turn = threading.Lock()
-        self._writing = threading.Lock()  # of snapshots and of drops: the journal takes one at a time
+        self.writing = threading.Lock()  # of snapshots and of drops: the journal takes one at a time
         self._relocation = Relocation(broker, self._rest)
-        self._snapshot_bytes = 0
+        self.snapshot_bytes = 0  # size of the last snapshot
         self._looked_at: tuple[int, Keeping] | None = None  # of the last turn without work: the log's end, and the retention
 
     # Retention and usage
@@ -96,17 +92,13 @@ class Cleaner:
         return mark
 
     def usage(self) -> JournalUsage:
-        """Measure the needed bytes of the journal."""
         segments = self._broker.journal.segments()
         return self._measure(segments, self.keeping(segments))
 
     def _measure(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> JournalUsage:
         relocation = self._relocation
-        copies, staged = (
-            dict(relocation.written),
-            set(relocation.staged),
-        )  # the cleaner changes them meanwhile
-        usage = measure(self._broker, segments, keeping, copies=copies, copied=staged)
+        copies, copied = dict(relocation.written), set(relocation.staged)  # the cleaner changes them meanwhile
+        usage = measure(self._broker, segments, keeping, copies=copies, copied=copied)
         usage.pin(np.array(list(relocation.damaged), np.int64))
         return usage
 
@@ -157,22 +149,13 @@ class Cleaner:
         # The bytes of live messages are not an estimate: messages in one queue or several may share a payload.
         return total <= self.bound(0) and (not segments or segments[0].base >= keeping.stayed)  # of retention
 
-    def retain(self) -> int:
-        """Drop the segments that are not needed. Returns the bytes freed."""
-        with self._turn:
-            segments = self._broker.journal.segments()
-            keeping = self.keeping(segments)
-            if self._nothing_to_do(segments, keeping):
-                return 0
-            return self._drop_unused(self._measure(segments, keeping), keeping)
-
     def clean(self) -> int:
         """Do one turn: copy needed payloads if the journal is too large, and drop segments. Returns the bytes freed."""
         with self._turn:
             return self._clean()
 
     def run(self) -> None:
-        """Clean until the broker closes: the work of a thread."""
+        """Clean until the broker closes."""
         due, end = self._clock() + TURN_S, self._broker.journal.end
         burst = max(BURST_BYTES, self._broker.settings().segment_bytes)
         while not self._closing.wait(SOON_S):
@@ -191,7 +174,7 @@ class Cleaner:
                 log.exception("cleaning the journal failed; it is tried again in %g s", TURN_S)
 
     def _clean(self) -> int:
-        with self._writing:
+        with self.writing:
             self._broker.journal.unlink_dropped()
         segments = self._broker.journal.segments()
         keeping = self.keeping(segments)
@@ -247,19 +230,10 @@ class Cleaner:
             self._broker.take_snapshot()
         except errors.ResourceLimit as error:  # segments that an older snapshot does not need can go, and free space
             log.warning("%s", error)
-        with self._writing:
+        with self.writing:
             freed = sum(segment.bytes for segment in self._broker.journal.drop(segments))
         log.info("cleaning freed %d MiB of the journal", freed >> 20)
         return freed
-
-    def snapshot_written(self, octets: int) -> None:
-        """Note the size of the last snapshot, bytes."""
-        self._snapshot_bytes = octets
-
-    @property
-    def writing(self) -> threading.Lock:
-        """The lock under which snapshots are written, and segments dropped."""
-        return self._writing
 
     def _rest(self, work: Callable[[], int]) -> bool:
         """Do a piece of work, then rest as long as the bandwidth requires. Returns False without doing it if the broker closes,

@@ -1,8 +1,5 @@
-"""The broker's clock. Its uptime leaves out the time in which the broker stood still.
-
-A stopped process, a suspended virtual machine or a host without a free processor receives nothing. Clients that renew a lease or
-answer within a lock are not at fault, so that time is not counted.
-"""
+"""The broker's clock. Its uptime leaves out the time in which the broker stood still: a stopped process, a suspended virtual
+machine or a host without a free processor. Clients that renew a lease or answer within a lock are not at fault then."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from ..engine.commands import Now
 
 log = logging.getLogger("penstock")
 
-# Microseconds between two reads of the clock that count as a standstill. The ticker reads it at least once a second; a busy host
-# or a slow disk delays it by a second or two.
+# Microseconds between two reads of the clock that count as a standstill. A busy host or a slow disk delays the ticker by a second
+# or two.
 STANDSTILL = 5_000_000
 
 
@@ -26,7 +23,7 @@ def system_clock() -> Now:
 
 
 class RunningClock:
-    """`Now` without standstills. The ticker reads it every few seconds, so that a gap is noticed.
+    """`Now` without standstills. The ticker reads it at least once a second, so that a gap is noticed.
 
     A gap longer than `STANDSTILL` is left out of the uptime, and `resumed` is the time when it ended. From then on every client
     has its full time again, as after a start: its requests may still have to be read.
@@ -40,12 +37,11 @@ class RunningClock:
         self._resumed = 0
 
     def __call__(self) -> Now:
-        """Read the clocks: wall, uptime without standstills, and when the last standstill ended; all in microseconds."""
-        gap = 0
+        """Read wall, uptime and the end of the last standstill, in microseconds."""
         with self._lock:
             now = self._clock()
-            if now.up - self._seen > STANDSTILL:
-                gap = now.up - self._seen
+            gap = now.up - self._seen if now.up - self._seen > STANDSTILL else 0
+            if gap:
                 self._stood += gap
                 self._resumed = now.up - self._stood
             self._seen = now.up

@@ -37,25 +37,20 @@ class Connections:
         self._starved: dict[str, float] = {}  # by protocol, when a connection could not be accepted last
 
     def cannot_accept(self, protocol: str, reason: str) -> None:
-        """Note that a plane could not accept a connection because no file descriptor is left. For any thread. The log has one
-        line for each shortage.
-        """
+        """Note that no file descriptor was left for a connection. For any thread. The log has one line for each shortage."""
         now = self._clock()
         if now - self._starved.get(protocol, -STARVED_S) >= STARVED_S:
             log.error("%s: no connection can be accepted: %s. New connections wait, the existing ones continue", protocol, reason)
         self._starved[protocol] = now
 
     def starved(self) -> list[str]:
-        """Return the protocols whose planes could not accept a connection within the last `STARVED_S` seconds."""
         now = self._clock()
         return sorted(protocol for protocol, then in list(self._starved.items()) if now - then < STARVED_S)
 
     def register(self, source: ConnectionSource) -> None:
-        """Add the connections of a plane."""
         self._sources = (*self._sources, source)
 
     def remove(self, source: ConnectionSource) -> None:
-        """Remove the connections of a plane."""
         self._sources = tuple(known for known in self._sources if known is not source)
 
     def all(self) -> list[dict[str, Any]]:

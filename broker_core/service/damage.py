@@ -1,7 +1,5 @@
-"""Messages with a damaged payload: found by reads, reported in the log and in `queue stat`.
-
-They stay in their queue until an operator restores the file or discards them. All other messages continue.
-"""
+"""Messages with a damaged payload: found by reads, reported in the log and in `queue stat`. They stay in their queue until an
+operator restores the file or discards them."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from ..errors import DamagedMessages
 
 log = logging.getLogger("penstock")
 
-NAMED = 100  # ranges that are remembered for one queue: with more damage an operator restores the file
+NAMED = 100  # ranges of one queue: with more damage an operator restores the file
 QUEUES = 1_000  # with damage; beyond that all ranges are forgotten, and found again by reads
 
 
@@ -33,7 +31,6 @@ class Damage:
         self._known: dict[str, dict[tuple[int, int], Damaged]] = {}
 
     def note(self, error: DamagedMessages) -> None:
-        """Note damaged messages. Known ones are ignored."""
         queue, first, last = error.queue, error.first, error.last
         with self._lock:
             known = self._known.get(queue)
@@ -48,6 +45,5 @@ class Damage:
         log.error("%s", error, extra={"queue": queue})
 
     def of(self, queue: str) -> list[Damaged]:
-        """Return the known damage of a queue, in order."""
         with self._lock:
             return sorted(self._known.get(queue, {}).values())

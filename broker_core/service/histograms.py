@@ -11,7 +11,7 @@ BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 
 
 class Observed(NamedTuple):
-    """A histogram at one moment. `counts` has an entry for each of BOUNDS_S and one for longer durations; not cumulative."""
+    """`counts` has an entry for each of BOUNDS_S and one for longer durations; not cumulative."""
 
     counts: tuple[int, ...]
     seconds: float  # sum of all observations
@@ -27,12 +27,10 @@ class Histogram:
         self._seconds = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count a duration."""
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self._seconds += seconds
 
     def read(self) -> Observed:
-        """Return the observations so far."""
         return Observed(tuple(self._counts), self._seconds)
 
 
@@ -40,5 +38,5 @@ class Histograms:
     """The histograms of one broker."""
 
     def __init__(self) -> None:
-        self.fsync = Histogram()  # of the journal
-        self.loop_delay = Histogram()  # of the AMQP plane: the delay of a timer of its event loop
+        self.fsync = Histogram()
+        self.loop_delay = Histogram()  # of a timer of the AMQP plane's event loop

@@ -1,7 +1,5 @@
-"""History: depth and rates of queues over the last hour, for plots. The broker keeps it, so it outlives the page.
-
-It takes a sample every PERIOD_S seconds, in a ring. Four numbers of four bytes per queue and sample are 5.8 MB for 1,000 queues.
-"""
+"""Depth and rates of queues over the last hour, for plots: a sample every PERIOD_S seconds, in a ring. Four numbers of four bytes
+per queue and sample are 5.8 MB for 1,000 queues."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _LARGEST = np.iinfo(np.uint32).max
 
 
 class Plot(NamedTuple):
-    """Data of plots. Samples are in order, PERIOD_S apart; the last one was taken at `time`."""
+    """Samples in order, PERIOD_S apart; the last one was taken at `time`."""
 
     time: int  # microseconds since 1970; 0 before the first sample
     names: list[str]  # requested queues that have a history
@@ -45,7 +43,7 @@ class History:
         self._last_s: float | None = None  # when the last sample was taken
 
     def sample(self, uptime_s: float, wall_us: int, counts: CountTable) -> None:
-        """Add a sample. `uptime_s`, `wall_us`: when the counts were read."""
+        """`uptime_s`, `wall_us`: when the counts were read."""
         now = np.stack([counts.of("available") + counts.of("acquired") + counts.of("delayed"), *map(counts.of, COLUMNS[1:])], 1)
         with self._lock:
             if counts.names[:MAX_HISTORY_QUEUES] != list(self._slots):
@@ -73,11 +71,9 @@ class History:
         return 1 if last_s is None else min(SAMPLES, max(1, round((uptime_s - last_s) / PERIOD_S)))
 
     def is_due(self, uptime_s: float) -> bool:
-        """Return True if the next sample is due."""
         return uptime_s >= self._due_s
 
     def of(self, names: Sequence[str]) -> Plot:
-        """Return the history of these queues."""
         with self._lock:
             known = [name for name in names if name in self._slots]
             slots = [self._slots[name] for name in known]

@@ -1,14 +1,10 @@
-"""Needed bytes of the journal, by segment and by queue: for the cleaner and for operators.
-
-The lock is held for a few blocks at a time, so the queues continue meanwhile. A payload in several queues counts once in its
-segment, and once in each queue. Blocks that left memory are read if they have messages that are not recorded.
-"""
+"""Needed bytes of the journal, by segment and by queue. A payload in several queues counts once in its segment, and once in each
+queue."""
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,14 +22,13 @@ from ..engine.columns.states import State
 from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.retention import Keeping, needed, needed_span
 from ..engine.model.stages import write_of
-from ..engine.model.state import StagedPart
 from ..journal import Hold, Journal, SegmentInfo
 from ..reading.stored import open_block
 from ..settings.keys import Settings
 from .damage import Damage
 
 BLOCKS_AT_ONCE = 4  # read in one hold of the lock: about 300 µs each if every row arrived alone
-ROW_BYTES = 32  # estimated bytes of a message besides its own, in a record of many
+ROW_BYTES = 32  # estimated overhead of a message in a record of many
 SLOTS_PER_ROW = 8  # of `CountedPayloads`: at most one row in sixteen counts as a duplicate by mistake
 LEAST_SLOTS, MOST_SLOTS = 1 << 16, 1 << 27  # bytes
 
@@ -69,16 +64,14 @@ class NeededPayload:
     time: int | None = None  # microseconds since 1970: arrival of the message, or the last addition to the stage
 
     def to_json(self) -> dict[str, Any]:
-        """Return the known fields, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 class CountedPayloads:
-    """The payloads counted so far: a table of marks, addressed by a hash of the payload's record and row. If two payloads share
-    a mark, the second is not counted, so the needed bytes are slightly too low and never too high."""
+    """The payloads counted so far: a table of marks, addressed by a hash of the payload's record and row. If two payloads share a
+    mark, the second is not counted, so the needed bytes are slightly too low and never too high."""
 
     def __init__(self, rows: int) -> None:
-        """`rows`: the expected number of payloads."""
         bits = min(max(LEAST_SLOTS, SLOTS_PER_ROW * rows), MOST_SLOTS).bit_length() - 1
         self._marks: npt.NDArray[np.bool_] = np.zeros(1 << bits, np.bool_)
         self._shift = np.uint64(64 - bits)
@@ -110,18 +103,16 @@ class NeededMessages(NamedTuple):
 
     @classmethod
     def of(cls, queue: Queue, block: Block, rows: Rows) -> NeededMessages:
-        """Copy the columns of one or more rows."""
         sizes = block.sizes.get(rows)
         sizes = sizes if isinstance(sizes, int) else sizes.astype(np.int64)
         return cls(queue.name, block.base, rows, sizes, block.state[: block.filled][rows].copy(), block.locations(rows))
 
 
 class JournalUsage:
-    """Needed bytes of segments. Arrays are parallel to `segments`, which are in order."""
+    """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: known copies that the cleaner
+    has written, by the base of their segment. `rows`: the expected number of messages."""
 
     def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies] | None = None, rows: int = 0) -> None:
-        """`copies`: known copies that the cleaner has written, by the base of their segment. `rows`: the expected number of
-        messages."""
         self.segments = segments
         self._counted: npt.NDArray[np.float64] = np.zeros(len(segments))
         self._held: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # a part of it is needed
@@ -151,7 +142,6 @@ class JournalUsage:
 
     @property
     def sizes(self) -> npt.NDArray[np.float64]:
-        """Bytes of the segments' files."""
         return np.array([segment.bytes for segment in self.segments], np.float64)
 
     @property
@@ -161,17 +151,14 @@ class JournalUsage:
         return int(np.where(self.pinned, sizes, np.minimum(sizes, self.bytes)).sum())
 
     def shares(self) -> npt.NDArray[np.float64]:
-        """Return the needed share of each segment, at most 1."""
         sizes = np.maximum(self.sizes, 1)
         return np.where(self.pinned, 1.0, np.minimum(1.0, self.bytes / sizes))
 
     def unused(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the segments that are not needed."""
         unused: npt.NDArray[np.bool_] = ~self._held & ~self.pinned
         return unused
 
     def count(self, held: NeededMessages) -> None:
-        """Add messages of a block."""
         positions, payload_rows = held.locations.positions(), held.locations.payload_rows()
         octets = np.broadcast_to(np.asarray(held.sizes, np.int64), len(positions)) + ROW_BYTES
         self._count(held.queue, positions, payload_rows, octets)
@@ -195,19 +182,16 @@ class JournalUsage:
         pins = set(copied)
         for name, stage in state.stages.items():
             for part in stage.parts:
-                self._count_part(part)
+                rows = np.arange(part.count) if part.payload_rows is None else part.payload_rows
+                if len(rows):
+                    octets = np.broadcast_to(np.asarray(part.sizes, np.int64), len(rows)) + ROW_BYTES
+                    self._count(part.queue, np.full(len(rows), part.position), rows, octets)
+                self._mark(self._held, np.array([part.position]))
                 if part.position in pins:
                     self.pin(np.array([part.position]))
                 if self.oldest is None or part.position < self.oldest.position:
                     write = state.writes.get(write_of(name))
                     self.oldest = NeededPayload(part.position, part.queue, stage=name, time=None if write is None else write.time)
-
-    def _count_part(self, part: StagedPart) -> None:
-        rows = np.arange(part.count) if part.payload_rows is None else part.payload_rows
-        if len(rows):
-            octets = np.broadcast_to(np.asarray(part.sizes, np.int64), len(rows)) + ROW_BYTES
-            self._count(part.queue, np.full(len(rows), part.position), rows, octets)
-        self._hold(np.array([part.position]))
 
     def pin_packed(self, entry: PackedBlock, keeping: Keeping) -> None:
         """Pin the segments that may have needed payloads of a block that left memory, without reading the block."""
@@ -219,13 +203,11 @@ class JournalUsage:
             self.pin(np.array([entry.position]))
 
     def pin(self, positions: Ints) -> None:
-        """Pin the segments with these log positions."""
-        indices = self.segments_of(positions)
-        self.pinned[indices[indices >= 0]] = True
+        self._mark(self.pinned, positions)
 
-    def _hold(self, positions: Ints) -> None:
+    def _mark(self, segments: npt.NDArray[np.bool_], positions: Ints) -> None:
         indices = self.segments_of(positions)
-        self._held[indices[indices >= 0]] = True
+        segments[indices[indices >= 0]] = True
 
     def _count(self, queue: str, positions: Ints, payload_rows: Ints, octets: Ints) -> None:
         indices = self.segments_of(positions)
@@ -286,8 +268,8 @@ def measure(
     copies: Mapping[int, Copies] | None = None,
     copied: Iterable[int] = (),
 ) -> JournalUsage:
-    """Measure these segments. `copies`: as of `JournalUsage`. `copied`: positions of staged payloads that were
-    copied before, and stay."""
+    """Measure these segments, a few blocks at a time under the lock. `copied`: positions of staged payloads that were copied
+    before, and stay."""
     state, lock, journal = broker.state, broker.lock, broker.journal
     with lock:
         rows = sum(queue.live + queue.staged.messages + queue.recordings.rows for queue in state.by_id.values())
@@ -299,12 +281,10 @@ def measure(
                 for entry in queue.packed.values():
                     usage.pin_packed(entry, keeping)
         blocks = [(queue_id, number) for queue_id, queue in state.by_id.items() for number in queue.blocks]
-    for some in _several(blocks, BLOCKS_AT_ONCE):
+    for first in range(0, len(blocks), BLOCKS_AT_ONCE):
         with lock:
-            needed_messages = [
-                messages for queue_id, number in some if (messages := _held(state, queue_id, number, keeping)) is not None
-            ]
-        for messages in needed_messages:
+            held = [_held(state, queue_id, number, keeping) for queue_id, number in blocks[first : first + BLOCKS_AT_ONCE]]
+        for messages in filter(None, held):
             usage.count(messages)
     for block in packed:
         try:
@@ -331,9 +311,3 @@ def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> N
 def rows_of(mask: npt.NDArray[np.bool_]) -> Rows:
     """Return the rows of a mask; a slice for all rows."""
     return slice(0, len(mask)) if mask.all() else np.flatnonzero(mask)
-
-
-def _several(blocks: Sequence[tuple[int, int]], most: int) -> Iterator[list[tuple[int, int]]]:
-    rest = iter(blocks)
-    while some := list(itertools.islice(rest, most)):
-        yield some

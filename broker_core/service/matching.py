@@ -1,9 +1,8 @@
-"""Matches of selectors: evaluated once for each message, chunk by chunk, and cached as bitmaps by selector and block.
+"""Matches of selectors, evaluated chunk by chunk, and cached as bitmaps by selector and block. A payload never changes, so its
+match never changes, and the known matches of a block are a prefix that only grows.
 
-A payload never changes, so its match never changes. The known matches are a prefix of each block, which grows with the block. The
-engine reads them during a search (`View.known`) and stops at the first row that is not evaluated. The caller then evaluates a
-chunk without the lock (`look_further`) and repeats its command. All bitmaps share a budget: the least recently used are dropped,
-and evaluated again on demand.
+The engine reads them during a search (`View.known`) and stops at the first row that is not evaluated. The caller then evaluates a
+chunk without the lock (`look_further`) and repeats its command.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 CHUNK_ROWS = 1 << 14  # evaluated in one step: a few milliseconds if the payloads are in memory
-LEASE_CHUNKS = 4  # chunks in one step for a lease, whose request has a thread of its own
+LEASE_CHUNKS = 4  # in one step for a lease, whose request has a thread of its own
 JOINED_BYTES = 4 << 20  # of small neighbours that are copied into one batch; large messages are evaluated alone
-MAX_PRESENCES = 1024  # selectors with lookalikes, over all queues; below 1 KiB each. The least recently compared go first
-LOOK_S = 5.0  # a request searches so long for a lease's first match; then the client repeats it
+MAX_PRESENCES = 1024  # over all queues; below 1 KiB each. The least recently compared are dropped
+LOOK_S = 5.0  # the search of one request for a lease's first match; then the client repeats it
 
 
 class SelectorMatcher:
@@ -69,7 +68,6 @@ class SelectorMatcher:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the bitmaps take."""
         return self._cache.bytes
 
     def view(self, queue: str, selector: Selector) -> View:
@@ -78,20 +76,18 @@ class SelectorMatcher:
 
     def hints(self, queue: str, selector: Selector) -> list[str]:
         """Return hints for names in the selector that may be meant as fields, unless a compared message has such a property."""
-        return self._presences.hints(self._state.queues.get(queue), selector)
+        known = self._presences.hints(self._state.queues.get(queue), selector)
+        return hints_of(selector) if known is None else known
 
     def compared_hints(self, queue: str, selector: Selector) -> list[str]:
         """Return hints for names that may be meant as fields, because no compared message has such a property."""
-        known = self._state.queues.get(queue)
-        return [] if known is None or not selector.lookalikes else self._presences.compared(known, selector)
+        return self._presences.hints(self._state.queues.get(queue), selector) or []
 
     def look_further(
         self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, chunks: int = 1
     ) -> bool:
-        """Evaluate the next `chunks` of `CHUNK_ROWS` rows of a block. False if all rows are known, or the block is gone.
-
-        Reads payloads from the disk if necessary. Raises StorageError.
-        """
+        """Evaluate the next `chunks` of `CHUNK_ROWS` rows of a block. False if all rows are known, or the block is gone. Raises
+        StorageError."""
         try:
             return self._look(queue_name, selector, number, view, chunks * CHUNK_ROWS)
         except errors.DataLoss:  # retention took a dead letter's payload just now
@@ -164,18 +160,15 @@ class SelectorMatcher:
 
 
 class Presences:
-    """Lookalikes in selectors (see `selectors.lookalikes`) that the compared messages of each queue do not have.
-
-    Only a selector with lookalikes has an entry, by the queue's id and its text. The first messages without such a property are
-    reported in the log, once. Every method may be called from any thread, with or without the broker's lock.
-    """
+    """Lookalikes in selectors (see `selectors.lookalikes`) that the compared messages of each queue do not have. For any thread,
+    with or without the broker's lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[int, str], Presence] = OrderedDict()
 
     def add(self, queue: Queue, selector: Selector, presence: Presence) -> None:
-        """Add the result of one evaluation."""
+        """Add the result of one evaluation. The first messages without such a property are reported in the log, once."""
         if not presence.compared:
             return
         key = queue.id, selector.text
@@ -189,19 +182,11 @@ class Presences:
         if known is None and presence.absent:
             log.info("queue %r, selector %r: %s", queue.name, selector.text, "; ".join(presence.hints()))
 
-    def hints(self, queue: Queue | None, selector: Selector) -> list[str]:
-        """Return hints for lookalikes that no compared message of the queue has, or that were not compared yet."""
-        if not selector.lookalikes:
-            return []
+    def hints(self, queue: Queue | None, selector: Selector) -> list[str] | None:
+        """Return hints for lookalikes that no compared message has; None before a message was compared."""
         with self._lock:
             known = None if queue is None else self._entries.get((queue.id, selector.text))
-            return hints_of(selector) if known is None else known.hints()
-
-    def compared(self, queue: Queue, selector: Selector) -> list[str]:
-        """Return hints for lookalikes that no compared message has; none before a message was compared."""
-        with self._lock:
-            known = self._entries.get((queue.id, selector.text))
-            return [] if known is None else known.hints()
+            return None if known is None else known.hints()
 
 
 class _RowChunk(NamedTuple):
@@ -245,10 +230,8 @@ def evaluated(
     damaged: OnDamage,
     presence: Presence | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Evaluate the rows of `locations`, in their order: True for a match. Rows of damaged records do not match.
-
-    `presence` collects the lookalikes that the messages have.
-    """
+    """Evaluate the rows of `locations`, in their order: True for a match. Rows of damaged records do not match. `presence`
+    collects the lookalikes that the messages have."""
     is_match = np.zeros(int(locations.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 

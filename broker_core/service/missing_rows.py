@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -28,23 +26,16 @@ class MissingRows:
         else:
             self._rows.append(as_array(rows).astype(np.int64) + (number << BLOCK_BITS))
 
-    def add_blocks(self, numbers: Iterable[int]) -> None:
-        """Add whole blocks."""
-        self._blocks.update(numbers)
-
     @property
     def first(self) -> int:
-        """The lowest sequence number."""
         return min([*(number << BLOCK_BITS for number in self._blocks), *(int(rows[0]) for rows in self._rows)])
 
     @property
     def last(self) -> int:
-        """The highest sequence number."""
         ends = [(number << BLOCK_BITS) + BLOCK_ROWS - 1 for number in self._blocks]
         return max([*ends, *(int(rows[-1]) for rows in self._rows)])
 
     def mask(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the sequence numbers that are missing."""
         mask = np.isin(sequences >> BLOCK_BITS, np.array(list(self._blocks), np.int64))
         if not len(sequences):
             return mask

@@ -1,7 +1,5 @@
-"""Queues and exchanges, for callers that do not hold the broker's lock.
-
-A result was true at one moment of the call and may be outdated when it is read: a command that acts on it decides again. To look
-up one name, or one number of a queue, is a single step of the interpreter, so it needs no lock. Everything else takes the lock.
+"""Queues and exchanges, for callers that do not hold the broker's lock. A result may be outdated when it is read: a command that
+acts on it decides again. To look up one name, or one number of a queue, is a single step of the interpreter, so it needs no lock.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ class QueueFacts(NamedTuple):
 
     @classmethod
     def of(cls, queue: Queue) -> QueueFacts:
-        """Read the facts of a queue. Called under the broker's lock."""
         return cls(queue.rules.consumers, bool(queue.consumers.subscriptions), queue.counts[ACQUIRED], queue.live)
 
 
@@ -40,25 +37,22 @@ class Nodes:
         self._lock = lock
 
     def has_queue(self, name: str) -> bool:
-        """Return True if the queue exists."""
         return name in self._state.queues
 
     def has_exchange(self, name: str) -> bool:
-        """Return True if the exchange exists."""
         return name in self._state.exchanges.by_name
 
-    def there(self, names: Collection[str]) -> tuple[set[str], set[str]]:
+    def existing(self, names: Collection[str]) -> tuple[set[str], set[str]]:
         """Return the names that are queues, and the names that are exchanges."""
         queues, exchanges = self._state.queues, self._state.exchanges.by_name
         return {name for name in names if name in queues}, {name for name in names if name in exchanges}
 
     def staged(self, queue: str) -> int:
-        """Count the messages of uncommitted writes and transactions, which use capacity of the queue. 0 if the queue is gone."""
+        """Count the messages of uncommitted writes and transactions, which use capacity of the queue."""
         known = self._state.queues.get(queue)
         return 0 if known is None else known.staged.messages
 
     def has_available(self, queue: str) -> bool:
-        """Return True if messages of the queue are AVAILABLE. False if the queue is gone."""
         known = self._state.queues.get(queue)
         return known is not None and known.counts[AVAILABLE] > 0
 

@@ -1,7 +1,7 @@
 """Counts of all queues, as columns: for scrapes, plots and lists, which are frequent and must be cheap.
 
-Only queues that have changed are read again, a few at a time under the broker's lock. Other threads get the lock and the
-interpreter in between. Each row was true at one moment of the call, and different rows may be of different moments.
+Only queues that have changed are read again, a few at a time under the broker's lock, so different rows may be of different
+moments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class CountTable(NamedTuple):
     table: npt.NDArray[np.int64]  # a row for each of COLUMNS, a column for each name
 
     def of(self, column: str) -> npt.NDArray[np.int64]:
-        """Return one of COLUMNS, by queue."""
         values: npt.NDArray[np.int64] = self.table[COLUMNS.index(column)]
         return values
 
@@ -68,7 +67,6 @@ class QueueCounts:
         self._table = np.zeros((len(COLUMNS), 0), np.int64)
 
     def read(self) -> CountTable:
-        """Return the current counts of all queues."""
         with self._reading:
             with self._lock:
                 queues = list(self._state.queues.values())
@@ -123,7 +121,6 @@ class QueueCounts:
             self._oldest = {name: oldest for name, oldest in self._oldest.items() if name in names}
 
     def _read_changed(self) -> None:
-        """Read the queues that have changed."""
         changed = [at for at, (queue, seen) in enumerate(zip(self._queues, self._changes, strict=True)) if queue.changes != seen]
         for first in range(0, len(changed), QUEUES_AT_ONCE):
             if first:

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Recordings:
-    """The host of a recorder: see `archiver.recorder.Host`. For any thread that does not hold the lock."""
+    """For any thread that does not hold the lock."""
 
     def __init__(
         self,
@@ -34,7 +34,6 @@ class Recordings:
         self.broker_id = journal.broker_id
 
     def submit(self, command: Command[R]) -> R:
-        """Execute a command. Returns its reply when it is durable."""
         reply: R = self._submit(command)
         return reply
 
@@ -75,16 +74,16 @@ class Recordings:
         )
 
     def sync(self) -> None:
-        """Wait until all decisions are on the disk, regardless of the setting `fsync`. Raises StorageError."""
+        """Wait until all decisions are on the disk, regardless of the setting `fsync`."""
         self._journal.sync(self._journal.end)
 
     def disown(self, content: RecordingContent) -> None:
-        """Move an inherited recording to this directory's own lineage. Raises StorageError."""
+        """Move an inherited recording to this directory's own lineage."""
         self._journal.disown(str(content.queue_id), content.number)
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
-        """Return the journal's segments: file name, position of the first byte, position after the last byte. Includes segments
-        that were dropped since the content was read: it has positions in them."""
+        """Return file name, begin and end of the journal's segments. Includes segments that were dropped since the content was
+        read: it has positions in them."""
         return [(Path(segment.path).name, segment.base, segment.end) for segment in self._journal.segments(content.hold)]
 
     def tables(self) -> list[str]:

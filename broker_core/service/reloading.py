@@ -1,29 +1,52 @@
-"""Apply settings that were read again to a running broker."""
+"""Settings that can change while the broker runs: SIGHUP reloads them."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from ..settings import changes
 from ..settings.keys import Settings
 
 if TYPE_CHECKING:
     from .broker import BrokerService
 
+LIVE = (
+    "log_level",
+    "retention_age_s",
+    "retention_bytes",
+    "free_space_mark_bytes",
+    "free_space_low_bytes",
+    "snapshot_every_bytes",
+    "copy_interval_s",
+    "archive_after_s",
+    "archive_file_bytes",
+    "archive_retention_age_s",
+    "archive_compact_files",
+    "archive_vacuum_after_s",
+)
+
 log = logging.getLogger("penstock")
 
 
+def changed_settings(now: Settings, read: Settings) -> tuple[Settings, list[str], list[str]]:
+    """Return the settings with the `LIVE` values of `read`, the keys of these changes, and the keys whose new values need a
+    restart."""
+    different = [item.name for item in fields(Settings) if getattr(now, item.name) != getattr(read, item.name)]
+    changed = [name for name in different if name in LIVE]
+    settings = replace(now, **{name: getattr(read, name) for name in changed})
+    return settings, changed, [name for name in different if name not in LIVE]
+
+
 def reload(service: BrokerService, read: Settings) -> None:
-    """Apply the settings that may change at run time. The log lists the changes, and the settings that need a restart."""
-    change = changes.change(service.settings, read)
-    service.settings = change.settings
+    settings, changed, waiting = changed_settings(service.settings, read)
+    service.settings = settings
     if service.copier is not None:
-        service.copier.interval_s = change.settings.copy_interval_s
+        service.copier.interval_s = settings.copy_interval_s
     if service.recorder is not None:
-        service.recorder.change(change.settings)
-    summary = ", ".join(f"{name} = {getattr(change.settings, name)}" for name in change.changed) or "nothing has changed"
-    logging.getLogger().setLevel(change.settings.log_level.upper())
-    log.log(logging.WARNING if change.changed else logging.INFO, "settings read again: %s", summary)
-    if change.waiting:
-        log.warning("a restart is needed for: %s", ", ".join(change.waiting))
+        service.recorder.change(settings)
+    logging.getLogger().setLevel(settings.log_level.upper())
+    summary = ", ".join(f"{name} = {getattr(settings, name)}" for name in changed) or "nothing has changed"
+    log.log(logging.WARNING if changed else logging.INFO, "settings read again: %s", summary)
+    if waiting:
+        log.warning("a restart is needed for: %s", ", ".join(waiting))

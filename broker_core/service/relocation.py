@@ -1,8 +1,7 @@
 """Copies of needed payloads, from segments that will be dropped to the end of the log.
 
-The messages that need a payload are found in all queues, in blocks in memory and in packed blocks. A payload is copied once, even
-if several queues hold it, in pieces of `PIECE_BYTES`. One event stores its new position for all of them. Packed blocks get new
-columns when all pieces are copied.
+A payload is copied once, even if several queues hold it, in pieces of `PIECE_BYTES`. One event stores its new position for all
+messages in memory. Packed blocks get new columns when all pieces are copied.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class _Part(NamedTuple):
 
     @property
     def sequences(self) -> Ints:
-        """Sequence numbers of the messages."""
         return self.rows + (self.number << BLOCK_BITS)
 
 
@@ -92,11 +90,13 @@ class _Payloads:
 
 
 class Relocation:
-    """Copies needed payloads out of segments. For one thread at a time, which holds no lock."""
+    """Copies needed payloads out of segments. For one thread at a time, which holds no lock.
+
+    `rest` does a piece of work, which returns the bytes written, and waits as long as the bandwidth requires. It returns False if
+    the copy must stop.
+    """
 
     def __init__(self, broker: CleanerParts, rest: Callable[[Callable[[], int]], bool]) -> None:
-        """`rest` does a piece of work, which returns the bytes written, and waits as long as the bandwidth requires. It returns
-        False if the copy must stop."""
         self._broker, self._rest = broker, rest
         self.damaged: dict[int, str] = {}  # base of a segment → why nothing can be copied out of it
         self.staged: set[int] = set()  # positions of stages' payloads that were copied
@@ -225,28 +225,19 @@ class Relocation:
         """Store copies of the payloads of these numbers, in this order; return the log position of their record."""
         taken = np.full(len(payloads.first), -1)
         taken[numbers] = np.arange(len(numbers))
-        by_queue: dict[int, list[tuple[_Part, Ints, Ints]]] = {}
+        by_queue: dict[int, list[tuple[Any, ...]]] = {}  # block, rows, positions, payload rows, rows of copies
         packed: set[int] = set()
         for part, indices, of in payloads.messages(taken >= 0):
             if part.packed is None:
-                by_queue.setdefault(part.queue_id, []).append((part, indices, taken[of]))
+                places = part.positions[indices], part.payload_rows[indices], taken[of]
+                by_queue.setdefault(part.queue_id, []).append((part.number, part.rows[indices], *places))
             else:
                 packed.add(part.queue_id)
-        messages = [
-            c.RelocatedRows(
-                queue_id,
-                RowSet.of((part.number, part.rows[indices]) for part, indices, _ in some),
-                *(
-                    np.concatenate(column)
-                    for column in (
-                        [part.positions[indices] for part, indices, _ in some],
-                        [part.payload_rows[indices] for part, indices, _ in some],
-                        [rows for _, _, rows in some],
-                    )
-                ),
-            )
-            for queue_id, some in by_queue.items()
-        ]
+        messages = []
+        for queue_id, blocks in by_queue.items():
+            numbers, rows, *columns = zip(*blocks, strict=True)
+            relocated = RowSet.of(zip(numbers, rows, strict=True))
+            messages.append(c.RelocatedRows(queue_id, relocated, *map(np.concatenate, columns)))
         moved, position = self._broker.submit(c.Relocate(messages, stored, sorted(packed)))
         return None if moved is None else position
 
@@ -270,9 +261,7 @@ class Relocation:
 
     # Stages
     def _copy_stages(self, going: Intervals) -> bool:
-        with self._broker.lock:
-            staged = {part.position for stage in self._broker.state.stages.values() for part in stage.parts}
-        for position in sorted(position for position in staged if going.meets(position, position)):
+        for position in sorted(position for position in self._staged_positions() if going.meets(position, position)):
             if not self._rest(partial(self._copy_staged, position)):
                 return False
         return True
@@ -291,10 +280,13 @@ class Relocation:
         del hold
         parts, copy = self._broker.submit(c.RelocateStaged(position, [payload]))
         if parts:
-            with self._broker.lock:
-                self.staged &= {part.position for stage in self._broker.state.stages.values() for part in stage.parts}
+            self.staged &= self._staged_positions()
             self.staged.add(copy)
         return int(payload.size)
+
+    def _staged_positions(self) -> set[int]:
+        with self._broker.lock:
+            return {part.position for stage in self._broker.state.stages.values() for part in stage.parts}
 
     # Messages and stages
     def _leave(self, positions: Ints, error: errors.DamagedJournal) -> None:

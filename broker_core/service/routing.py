@@ -1,8 +1,5 @@
-"""Routing keys, headers and selectors of a batch of messages, as far as the bindings of an exchange need them.
-
-They are read before the broker's lock is taken, like the attributes of messages. `LockedView.plan` plans the reads. If
-the bindings change in between, the batch is read again. `send` does both.
-"""
+"""Routing keys, headers and selectors of a batch of messages, as far as the bindings of an exchange need them. They are read
+before the broker's lock is taken. If the bindings change in between, the batch is read again."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from ..engine.model.headers import Term, matching, terms
 from ..engine.model.routes import Examined, Numbered, Plan
 from ..errors import PenstockError
 from ..messages.payloads import Stored, as_batch
-from .attributes import attributes_of, column_of
+from .attributes import attributes_of, coded, column_of
 
 if TYPE_CHECKING:
     from ..engine.columns.series import Ints
@@ -68,24 +65,18 @@ class ExchangeMessages:
 
     @property
     def known_keys(self) -> str | Coded:
-        """The routing keys, after `with_keys`."""
         assert self.keys is not None
         return self.keys
 
     def with_keys(self) -> ExchangeMessages:
-        """Return a copy with its routing keys read."""
         return self if self.keys is not None else replace(self, keys=subjects(self.payload.batch))
 
 
 def subjects(batch: pa.RecordBatch) -> str | Coded:
-    """Return the subject of each message of a stored batch, as its routing key; empty without a subject."""
-    column = column_of(batch, "subject")
-    if column is None or column.null_count == len(column):
+    keys = coded(column_of(batch, "subject"))
+    if keys is None:
         return ""
-    encoded = pc.dictionary_encode(column)
-    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False) + 1
-    names = encoded.dictionary.to_pylist()
-    return names[0] if len(names) == 1 and not column.null_count else Coded(names, codes)
+    return keys.names[0] if len(keys.names) == 1 and keys.codes.all() else keys
 
 
 def prepared(sending: ExchangeMessages, plan: Plan, now: int) -> Route:
@@ -139,7 +130,8 @@ def _with_lock(turn: Turn, sending: ExchangeMessages) -> Route:
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:
     """Return by the number of a binding the messages that it selects."""
     selected_rows: dict[int, Ints] = {}
-    selected = {text: np.flatnonzero(selectors.matches(selectors.parse(text), batch)) for text in _texts(inside)}
+    texts = {binding.selector for _, binding in inside if binding.selector is not None}
+    selected = {text: np.flatnonzero(selectors.matches(selectors.parse(text), batch)) for text in texts}
     with_headers = [(number, binding.arguments) for number, binding in inside if binding.arguments]
     if with_headers:
         wanted = {term for _, arguments in with_headers for term in terms(arguments)}
@@ -149,10 +141,6 @@ def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:
             mine = selected[binding.selector]
             selected_rows[number] = np.intersect1d(mine, selected_rows.get(number, mine[:0])) if binding.arguments else mine
     return selected_rows
-
-
-def _texts(inside: list[Numbered]) -> set[str]:
-    return {binding.selector for _, binding in inside if binding.selector is not None}
 
 
 def headers(batch: pa.RecordBatch, wanted: set[Term]) -> dict[Term, Ints]:

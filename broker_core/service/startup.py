@@ -1,7 +1,7 @@
 """The start of a broker: the state that the journal leads to, then the declarations of the settings.
 
-A declaration that exists with the same options changes nothing. One that contradicts an existing queue or exchange stops the
-start with the field's name, and then nothing is declared. Queues and exchanges that the settings no longer declare stay.
+A declaration that contradicts an existing queue or exchange stops the start with the field's name, and then nothing is declared.
+Queues and exchanges that the settings no longer declare stay.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def policies_of(settings: Settings) -> Policies:
 
 
 def _in_field(field: str, action: Callable[[], R]) -> R:
-    """Return the result of `action`. A refusal becomes an InvalidRequest with the name of the settings' field."""
+    """Turn a refusal of `action` into an InvalidRequest with the name of the settings' field."""
     try:
         return action()
     except errors.StorageError:
@@ -60,8 +60,7 @@ def _in_field(field: str, action: Callable[[], R]) -> R:
 
 
 def recovered(journal: Journal, policies: Policies, *, records: bool) -> BrokerState:
-    """Return the state of the last snapshot and every later event. `policies` and `records`: see `BrokerState`. Raises
-    StorageError."""
+    """Return the state of the last snapshot and every later event. Raises StorageError."""
     snapshot = journal.snapshot
     state = BrokerState(policies, records=records)
     if snapshot is not None:

@@ -27,7 +27,6 @@ class Ticker:
         self._thread = threading.Thread(target=self._run, name="penstock-ticker", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def look(self) -> None:
@@ -38,7 +37,6 @@ class Ticker:
                 self._changed.notify()
 
     def close(self) -> None:
-        """End the thread, and wait for its end."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -61,7 +59,7 @@ class Ticker:
                 self._ring()
 
     def _wait_s(self, since: int) -> float:
-        """Seconds until the next tick, when the last one was at `since`."""
+        """Return the seconds until the next tick, when the last one was at `since`."""
         now = self._clock()
         self._seen = due, lock = self._earliest()
         passed = (now.up - since) / 1e6

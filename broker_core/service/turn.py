@@ -1,14 +1,12 @@
-"""A turn: commands of one caller, run under the broker's lock, and the notifications that follow.
-
-The AMQP plane takes the lock once for all commands of one commit loop. It waits for the disk afterwards through the journal's
-listener, without a thread.
-"""
+"""Commands of one caller, run under the broker's lock. The AMQP plane takes the lock once for all commands of a commit loop, and
+waits for the disk afterwards, through the journal's listener."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -27,9 +25,7 @@ from .locked_view import LockedView
 from .ticker import Ticker
 
 if TYPE_CHECKING:
-    from ..engine.columns.attributes import Attributes
     from ..messages.encoding.arriving import ArrivedMessages
-    from ..messages.payloads import Payload
 
 log = logging.getLogger("penstock")
 
@@ -45,7 +41,11 @@ class Answer(NamedTuple):
 
 
 class ArrivalListeners:
-    """Notifies callers that wait for messages. Every method is called under the broker's lock."""
+    """Notifies callers that wait for messages.
+
+    A listener is called with the name of a queue in which messages became AVAILABLE, or that was deleted. The calling thread has
+    the broker's lock, so a listener must not block or call the service. Its exceptions are logged, and it stays registered.
+    """
 
     def __init__(self, lock: threading.Lock) -> None:
         self.count = 0  # how often messages became AVAILABLE
@@ -53,15 +53,15 @@ class ArrivalListeners:
         self._listeners: tuple[Callable[[str], None], ...] = ()
 
     def add(self, callback: Callable[[str], None]) -> None:
-        """Add a listener, which is called with the name of each queue that has new available messages."""
-        self._listeners = (*self._listeners, callback)
+        with self._came:
+            self._listeners = (*self._listeners, callback)
 
     def remove(self, callback: Callable[[str], None]) -> None:
-        """Remove a listener."""
-        self._listeners = tuple(listener for listener in self._listeners if listener != callback)
+        with self._came:
+            self._listeners = tuple(listener for listener in self._listeners if listener != callback)
 
+    # Called under the lock
     def notify(self, queues: Iterable[str]) -> None:
-        """Call the listeners for these queues. Exceptions of a listener are logged."""
         for queue in queues:
             self.count += 1
             for callback in self._listeners:
@@ -71,12 +71,12 @@ class ArrivalListeners:
                     log.exception("a listener for arrivals failed at queue %r", queue)
 
     def wake(self) -> None:
-        """Wake all threads in `wait`, once for each turn."""
         self._came.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> bool:
         """Wait until `count` differs from `seen`. Returns False after `timeout_s` seconds."""
-        return self._came.wait_for(lambda: self.count != seen, max(0.0, timeout_s))
+        with self._came:
+            return self._came.wait_for(lambda: self.count != seen, max(0.0, timeout_s))
 
 
 class TurnParts(NamedTuple):
@@ -96,17 +96,17 @@ class TurnParts(NamedTuple):
 class Turn:
     """`with service.turn() as turn`: the with-block holds the broker's lock.
 
-    No method waits for the disk, and the with-block must not either. It must not call other methods of the service: most take
-    the same lock. The records of a turn are one group of the log: after a crash the group is complete or missing.
+    No method waits for the disk, and the with-block must not either. It must not call other methods of the service: most take the
+    same lock. The records of a turn are one group of the log: after a crash the group is complete or missing.
 
-    With `hurry=False` the turn forces no sync. An outcome that the receiver has settled, for example, needs none. A caller that
-    needs a sync and does not call `journal.wait` calls `journal.hurry` once after the turn.
+    With `hurry=False` the turn forces no sync: an outcome that the receiver has settled needs none. A caller that needs a sync
+    and does not call `journal.wait` calls `journal.hurry` once after the turn.
 
     A caller reveals nothing of a command before the journal is durable up to the position that `execute` returned.
     """
 
     def __init__(self, parts: TurnParts, *, hurry: bool) -> None:
-        self._state, self._journal, self._clock, self._lock, self._arrivals = parts[:5]
+        self.state, self._journal, self._clock, self._lock, self._arrivals = parts[:5]
         self._recent, self._ticker, self._blocked, self.view = parts[5:]
         self._hurry = hurry
         self._seen = 0
@@ -144,24 +144,18 @@ class Turn:
         if self._journal.failure is not None:
             raise errors.StorageError(str(self._journal.failure)) from self._journal.failure
 
-    @property
-    def state(self) -> BrokerState:
-        """The engine's state, to be read within the with-block."""
-        return self._state
-
     def execute(self, command: c.Command[R]) -> tuple[R, int]:
-        """Execute a command. Returns its reply and the log position that the reply waits for; 0 if it need not wait.
+        """Return the command's reply and the log position that the reply waits for; 0 if it need not wait.
 
         A PenstockError concerns this command alone: nothing has changed, and the turn can continue. A refusal waits for
-        `turn.end`, the log position after the last command. A StorageError means that the journal has failed: no reply of the
-        turn may leave.
+        `turn.end`, the log position after the last command. After a StorageError, no reply of the turn may leave.
 
         Any other exception after an event was logged, or has begun to change the state, fails the journal. The state in memory
         may then differ from the log, so the broker stops.
         """
         self._check()
         try:
-            decision = decide(self._state, command, self._now)
+            decision = decide(self.state, command, self._now)
             if decision.events:
                 self._log_and_apply(decision)
         finally:
@@ -181,7 +175,7 @@ class Turn:
                 began = True
                 if event.journaled and isinstance(payload, Stored):
                     self._recent.add(position, payload.payload)
-                apply(self._state, event, position if event.journaled else 0)
+                apply(self.state, event, position if event.journaled else 0)
             if decision.effects.wakes:
                 self._arrivals.notify(decision.effects.wakes)
             for node in decision.effects.may_end:
@@ -196,52 +190,36 @@ class Turn:
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
 
-    # --- commands of callers that handle a refusal as a value
+    # Commands of callers that handle a refusal as a value; only StorageError is raised
 
     def carry_out(self, command: c.Command[Any]) -> Answer:
-        """Execute a command. Of PenstockErrors it raises StorageError alone."""
         return self.answer(lambda: self.execute(command))
 
     def enqueue(self, queue: str, arrived: ArrivedMessages) -> Answer:
-        """Enqueue one or more messages from AMQP. The reply is `Appended`. Raises StorageError."""
-        stored = store(arrived.payload, arrived.mask)
-        return self.answer(
-            lambda: self.execute(
-                c.Enqueue(queue, arrived.rows, arrived.sizes, stored, arrived.durable, self._attributes(queue, stored.payload))
-            )
-        )
+        return self._store(partial(c.Enqueue, durable=arrived.durable), queue, arrived)
 
     def enqueue_immediate(
         self, queue: str, arrived: ArrivedMessages, offers: Sequence[c.Offer], budgets: Sequence[int]
     ) -> Answer:
-        """Offer one or more *immediate* messages to links. The reply is `Delivered`. Raises StorageError."""
-        stored = store(arrived.payload, arrived.mask)
-        return self.answer(
-            lambda: self.execute(
-                c.EnqueueImmediate(
-                    queue,
-                    arrived.rows,
-                    arrived.sizes,
-                    stored,
-                    arrived.durable,
-                    self._attributes(queue, stored.payload),
-                    offers,
-                    budgets,
-                )
-            )
-        )
+        """Offer *immediate* messages to links. The reply is `Delivered`."""
+        immediate = partial(c.EnqueueImmediate, durable=arrived.durable, offers=offers, budgets=budgets)
+        return self._store(immediate, queue, arrived)
 
     def post(self, transaction: int, queue: str, arrived: ArrivedMessages) -> Answer:
-        """Stage messages, which enter the queue if the transaction commits. Raises StorageError."""
+        """Stage messages, which enter the queue if the transaction commits."""
+        return self._store(partial(c.Post, transaction), queue, arrived)
+
+    def _store(self, command: Callable[..., c.Command[Any]], queue: str, arrived: ArrivedMessages) -> Answer:
         stored = store(arrived.payload, arrived.mask)
-        return self.answer(
-            lambda: self.execute(
-                c.Post(transaction, queue, arrived.rows, arrived.sizes, stored, self._attributes(queue, stored.payload))
-            )
-        )
+
+        def execute() -> tuple[Any, int]:
+            attributes = attributes_of(stored.payload, need_queue(self.state, queue).rules, self.wall_ms)
+            return self.execute(command(queue, arrived.rows, arrived.sizes, stored, attributes=attributes))
+
+        return self.answer(execute)
 
     def answer(self, execute: Callable[[], tuple[Any, int]]) -> Answer:
-        """Call `execute`, which executes commands of this turn. Returns its reply or its refusal. Raises StorageError."""
+        """Return the reply or the refusal of `execute`, which executes commands of this turn. Raises StorageError."""
         try:
             reply, end = execute()
         except errors.StorageError:
@@ -250,13 +228,10 @@ class Turn:
             return Answer(None, error, self._journal.end)  # the reason for the refusal may not be durable yet
         return Answer(reply, None, end)
 
-    def _attributes(self, queue_name: str, payload: Payload) -> Attributes:
-        return attributes_of(payload, need_queue(self._state, queue_name).rules, self.wall_ms)
-
     @property
     def wall_ms(self) -> int:
         """Milliseconds since 1970, never before the time of an event."""
-        return max(self._now.wall, self._state.time) // 1000
+        return max(self._now.wall, self.state.time) // 1000
 
 
 def _buffers(payload: Any) -> Sequence[Any]:

@@ -1,7 +1,5 @@
-"""The thread that raises alarms about disk, journal, archive, copy, slow consumers and certificate.
-
-It is separate from the housekeeping thread, which waits for the disk and, with copy = sync, for the store.
-"""
+"""The thread that raises alarms about disk, journal, archive, copy, slow consumers and certificate. It is separate from the
+housekeeping thread, which waits for the disk and, with copy = sync, for the store."""
 
 from __future__ import annotations
 
@@ -29,24 +27,23 @@ log = logging.getLogger("penstock.alarms")
 LOOK_S = 1.0  # between two checks of values in memory
 SELDOM_S = 60.0  # between two checks that read files or measure
 OVER_SHARE = 1.1  # an alarm of free space ends at this multiple of the limit, so that it does not flicker
-COPY_BEHIND_S = 15.0  # for which the copy is behind, or its store fails
-PINNED_AFTER_S = 300.0  # for which the journal is too large: the cleaner needs some time
+COPY_BEHIND_S = 15.0
+PINNED_AFTER_S = 300.0  # the cleaner needs some time
 SLOW_LOOK_S = 10.0  # between two checks of all consumers, in the loop of the AMQP plane
 SLOW_LEASE_S = 900.0  # for which a lease holds one batch: a Spark batch takes seconds to minutes
-SLOW_OVER_S = 120.0  # the alarm ends after so long without a slow consumer, so that a very slow one does not flicker
+SLOW_OVER_S = 120.0  # without a slow consumer, before the alarm ends, so that a very slow one does not flicker
 CERTIFICATE_S = 14 * 86400.0  # before its end
 LEASES_NAMED = 3  # of one queue, in the text
 QUEUES_MAX = 100  # with an alarm of one name: a problem of a thousand queues is one problem
 MIB = 1 << 20
-# The part of the space below the free-space mark that the broker occupies with a file, so that other programs cannot use it.
-# 16 MiB are about a hundred thousand settlements, and more than the tail that a start usually copies.
+# A file occupies a part of the space below the free-space mark, so that other programs cannot use it. 16 MiB are about a hundred
+# thousand settlements, and more than the tail that a start usually copies.
 RESERVE_BYTES = 16 * MIB
-RESERVE_PART = 4  # at most one part in so many of the mark, so that most of the mark stays free
+RESERVE_PART = 4  # at most one part in this many of the mark, so that most of the mark stays free
 DAY_S = 86400.0
 
 
 def reserve_bytes(settings: Settings) -> int:
-    """Return the size of the disk reserve in bytes."""
     return min(settings.free_space_mark_bytes // RESERVE_PART, RESERVE_BYTES)
 
 
@@ -85,7 +82,6 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def join(self) -> None:

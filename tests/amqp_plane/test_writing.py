@@ -67,7 +67,8 @@ def test_an_outcome_that_nobody_waits_for_is_soon_durable_all_the_same(tmp_path:
     with stage(tmp_path, disk=disk) as s:
         s.declare("q")
         s.service._closing.set()  # or the housekeeper's turn of each second would have it written
-        s.service._housekeeper.join()
+        (housekeeper,) = [thread for thread in threading.enumerate() if thread.name == "penstock-housekeeping"]
+        housekeeper.join()
         a = s.script().usual()
         a.sender()
         a.receiver(handle=1, credit=10)

@@ -26,10 +26,10 @@ from penstock.broker_core.engine.model.recordings import Backlog, Recording
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
 from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.settings import changes
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered
+from ..service.helpers import retain
 from .rig import Died, Rig, numbers, sequences
 
 STEPS = ("open", "write", "commit", "answer")
@@ -244,7 +244,7 @@ def test_messages_whose_payload_retention_took_without_an_archive_are_left_out(
     rig.service.state.records = False
     rig.send("q", *[numbered(100, 9000) for _ in range(5)])
     rig.settle("q", 450)
-    assert rig.service.retain() > 0
+    assert retain(rig.service) > 0
     rig.service.state.records = True
     rig.record()
     found = sequences(rig.table())
@@ -259,11 +259,11 @@ def test_what_is_not_recorded_stays_in_the_journal(rig: Rig) -> None:
     rig.reopen()
     rig.send("q", *[numbered(100, 9000) for _ in range(5)])
     rig.settle("q", 500)
-    rig.service.retain()
+    retain(rig.service)
     before = sum(segment.bytes for segment in rig.service.journal.segments())
     assert before > 4 << 20
     rig.record()
-    rig.service.retain()
+    retain(rig.service)
     assert sum(segment.bytes for segment in rig.service.journal.segments()) < before / 2
     assert sequences(rig.table()) == numbers(range(500))
 
@@ -332,11 +332,11 @@ def test_settings_of_the_archive_that_are_read_again_hold_from_then_on(rig: Rig)
     before = Settings(data=rig.data, fsync="never", archive_after_s=3600.0)
     rig.recorder.change(before)
     assert rig.recorder.turn() is False
-    found = changes.change(
+    settings, _, waiting = changed_settings(
         before, replace(before, archive_after_s=0.1, archive_file_bytes=64 << 10, archive_retention_age_s=60.0)
     )
-    assert found.waiting == ()
-    rig.recorder.change(found.settings)
+    assert waiting == []
+    rig.recorder.change(settings)
     rig.record()
     assert rig.unrecorded() == 0
     assert len(list((rig.data / "archive" / "q").glob("day=*/*.parquet"))) > 1

@@ -297,13 +297,13 @@ def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypa
     monkeypatch.setattr(lease_actions, "MAX_WAIT_MS", int(LIMIT_S * 1000))
     service, connections = site.service, site.plane._listener.connected
     service.submit(c.DeclareQueue("q"))
-    waits, wait = threading.Event(), service.wait_for_arrival
+    waits, wait = threading.Event(), service.arrivals.wait
 
     def noted(*given: Any) -> bool:
         waits.set()
         return wait(*given)
 
-    monkeypatch.setattr(service, "wait_for_arrival", noted)
+    monkeypatch.setattr(service.arrivals, "wait", noted)
     fields = {"queue": "q", "lease": "etl", "run": "r", "epoch": None, "finished": 0, "fresh": True}
     asked = action("lease.advance", json.dumps({**fields, "waitMs": int(LIMIT_S * 1000)}).encode())
     with closing(Raw(("127.0.0.1", site.plane.port))) as planner:

@@ -58,10 +58,10 @@ def prepare(service: BrokerService) -> None:
 def test_an_arrival_is_heard_of(make_available: Callable[[BrokerService], None], when: str) -> None:
     with running(LyingDisk()) as service, ThreadPoolExecutor(1) as pool:
         prepare(service)
-        seen = service.arrivals
+        seen = service.arrivals.count
         if when == "before":
             make_available(service)
-        waiting = pool.submit(service.wait_for_arrival, seen, HOUR_S)
+        waiting = pool.submit(service.arrivals.wait, seen, HOUR_S)
         if when == "while":
             make_available(service)
         assert waiting.result(60)
@@ -70,9 +70,9 @@ def test_an_arrival_is_heard_of(make_available: Callable[[BrokerService], None],
 def test_what_makes_nothing_available_wakes_nobody() -> None:
     with running(LyingDisk()) as service:
         prepare(service)
-        seen = service.arrivals
+        seen = service.arrivals.count
         service.submit(c.DeclareQueue("other"), stage("t", "q", b"x"), c.Purge("q"), c.Tick(), c.Stat())
-        assert service.wait_for_arrival(seen, 0.0) is False
+        assert service.arrivals.wait(seen, 0.0) is False
 
 
 def test_a_long_poll_over_the_wire_ends_with_the_arrival_and_not_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from .helpers import (
     numbered,
     open_service,
     read,
+    retain,
     running,
     stage,
 )
@@ -87,6 +88,9 @@ HISTORY: list[Step] = [
 ]
 
 
+HOUSEKEEPING: dict[str, Callable[[BrokerService], object]] = {"take_snapshot": BrokerService.take_snapshot, "retain": retain}
+
+
 class Reference(NamedTuple):
     """History as it is on a disk that is honest. `states[n]` is after the n-th event, as a start would find it."""
 
@@ -123,7 +127,7 @@ def reference(history: list[Step]) -> Reference:
             service.submit(command)
         if isinstance(step, str):
             before = described(service.state)
-            getattr(service, step)()
+            HOUSEKEEPING[step](service)
             if described(service.state) != before:
                 states.append(after_start(service.state, clock))
         answered.append(len(states) - 1)
@@ -145,7 +149,7 @@ def run(history: list[Step], disk: LyingDisk) -> int:
         for step in history:
             clock.advance(1)
             if isinstance(step, str):
-                getattr(service, step)()
+                HOUSEKEEPING[step](service)
             else:
                 service.submit(*step)
             done += 1

@@ -13,6 +13,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.errors import QueueFull
+from penstock.broker_core.service.blocked_producers import WaitingProducer
 from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -140,11 +141,11 @@ def test_who_gives_up_waiting_for_capacity_is_forgotten() -> None:
         declare(service, maxMessages=1, overflow="block")
         service.submit(enqueue("q", b"x"))
         called: list[int] = []
-        service.call_when_capacity("q", lambda: called.append(1))
+        service.blocked.wait("q", WaitingProducer(lambda: called.append(1)))
         for _ in range(3):
             with pytest.raises(QueueFull):
                 service.submit_patiently(whole(enqueue("q", b"y")), timeout_s=0.01)
-        assert [len(each) for each in service._blocked._waiting.values()] == [1], "another one waits on"
+        assert [len(each) for each in service.blocked._waiting.values()] == [1], "another one waits on"
         service.submit(c.Purge("q"))
         assert called == [1]
-        assert service._blocked._waiting == {}
+        assert service.blocked._waiting == {}

@@ -285,10 +285,10 @@ def test_a_listener_hears_which_queue_has_something(way: str) -> None:
         service.submit(c.Subscribe("q"), c.Acquire("q", 1, 2))
         service.submit(*advance("q", "lease", 0))
         heard: list[str] = []
-        service.add_arrival_listener(heard.append)
+        service.arrivals.add(heard.append)
         act(service)
         assert sorted(heard) == queues
-        service.remove_arrival_listener(heard.append)
+        service.arrivals.remove(heard.append)
         service.submit(c.DeclareQueue("third"), enqueue("third", b"x"))
         assert sorted(heard) == queues
 
@@ -301,8 +301,8 @@ def test_a_listener_hears_at_once_under_the_lock_and_what_it_raises_breaks_nothi
         def broken(queue: str) -> None:
             raise ValueError("a listener's own mistake")
 
-        service.add_arrival_listener(broken)
-        service.add_arrival_listener(lambda queue: heard.append(f"{queue}, locked: {service._lock.locked()}"))
+        service.arrivals.add(broken)
+        service.arrivals.add(lambda queue: heard.append(f"{queue}, locked: {service._lock.locked()}"))
         with service.turn() as turn:
             assert turn.execute(enqueue("q", b"x"))[0].next == 1
             assert heard == ["q, locked: True"]

@@ -16,7 +16,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.cli.serve import Reloading
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security.users_file import edit
-from penstock.broker_core.settings.changes import LIVE
+from penstock.broker_core.service.reloading import LIVE
 from penstock.broker_core.settings.keys import KEYS, Settings
 
 from ..waiting import until

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from ...amqp import Connection
+from ...service.blocked_producers import WaitingProducer
 from ...service.broker import BrokerService
 
 
@@ -94,7 +95,8 @@ class SenderCredit:
             self._waiting.setdefault(queue, {})[link] = None
             if not capacity and queue not in self._asked:
                 self._asked.add(queue)
-                self._broker.call_when_capacity(queue, lambda: self._call(partial(self._on_capacity, queue)))
+                waiting = WaitingProducer(lambda: self._call(partial(self._on_capacity, queue)))
+                self._broker.blocked.wait(queue, waiting)
         else:
             self._wait_no_more(link)
         return credit

@@ -77,11 +77,11 @@ class CommitLoop:
         self._news: dict[str, None] = {}  # queues in which messages became available, in order
         self._in_turn = False  # this thread has the broker's lock: the news is its own
         self._is_woken = self._is_notified = False  # a call of this loop is under way, for news; for the disk
-        broker.add_arrival_listener(self._on_arrival)
+        broker.arrivals.add(self._on_arrival)
         broker.journal.add_listener(self._on_durable)
 
     def close(self) -> None:
-        self._broker.remove_arrival_listener(self._on_arrival)
+        self._broker.arrivals.remove(self._on_arrival)
         self.acquisitions.evaluation.close()
 
     @property
