@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from .. import __version__
 from ..logs import one_line
 from ..security.rights import Right
-from ..service.copying import status_of
+from ..service.status import status_of
 from .declaration import ActionCall, Reply, action
 from .fields import About, Request
 from .permissions import ANYONE, Need, visible
@@ -95,13 +95,7 @@ def _users(call: ActionCall, request: Request) -> Reply:
 def _status(call: ActionCall, request: Request) -> Reply:
     """Reports version, uptime, log, disk, copy and alarms of the broker."""
     service, caller = call.service, call.caller
-    status = status_of(service.journal, service.copier, service.alarms) | {
-        "version": __version__,
-        "startedAt": service.started_ms * 1000,
-        "uptimeSeconds": int((service.wall_ms() - service.started_ms) / 1000),
-        "listeners": service.listeners,
-        "users": call.access.user_count,
-    }
+    status = status_of(service) | {"version": __version__, "users": call.access.user_count}
     if caller.may(Right.ADMIN, None):
         status["directory"] = str(service.settings.data)
     status["alarms"] = [alarm for alarm in status["alarms"] if alarm["queue"] is None or caller.sees(alarm["queue"])]

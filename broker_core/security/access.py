@@ -1,4 +1,4 @@
-"""`Access`: the user behind a connection, and the user's permissions. All planes share one object.
+"""The user behind a connection, and the user's permissions. All planes share one `Access`.
 
 A broker without users allows everything to every client, so it listens on loopback, or starts only with `allow_anonymous`. A
 broker with users denies everything that is not permitted, and a client without a name is the user `anonymous`.
@@ -19,13 +19,14 @@ from typing import Any
 from .. import errors
 from ..amqp.scram import ScramCredentials
 from ..logs import counted
+from ..patterns import matches
 from ..settings.keys import Settings
 from ..settings.listeners import Listener
 from . import passwords, tokens, users_file
 from .failed_logins import Attempts
 from .log_limit import LogLimit
 from .passwords import Passwords
-from .rights import Right, matches
+from .rights import Right
 from .users import ANONYMOUS, SECRET_BYTES, User, Users
 
 __all__ = ["ANONYMOUS", "Access", "Right"]
@@ -57,7 +58,9 @@ class Access:
     ) -> None:
         self.path = path
         self.generation = 0  # rises with each change of users or permissions
-        self.attempts = Attempts(monotonic)
+        self._attempts = Attempts(monotonic)
+        #: Held from `credentials` to `failed` for a SCRAM proof, so that simultaneous attempts cannot exceed the limit.
+        self.proving = threading.Lock()
         self._clock, self._monotonic = clock, monotonic
         self._may_be_open = may_be_open
         self._token_key = random(32)
@@ -98,19 +101,26 @@ class Access:
 
     @property
     def enforced(self) -> bool:
-        """True if permissions are checked: the broker has users, or may not be open without users."""
+        """True if the broker has users, or may not be open without users."""
         return self._now.enforced
 
     @property
     def user_count(self) -> int:
-        """Number of users in the file."""
         return len(self._now.users.users)
 
     # Identity
-    def credentials(self, name: str) -> ScramCredentials | None:
-        """Return the SCRAM credentials of a user; None for a name without a password."""
+    def credentials(self, name: str, peer: str) -> ScramCredentials | None:
+        """Return the SCRAM credentials of a user, to be checked while `proving` is held. None for a name without a password, and
+        while logins of this peer are refused."""
+        return None if self._attempts.blocked(peer, name) else self._credentials(name)
+
+    def _credentials(self, name: str) -> ScramCredentials | None:
         user = self._now.users.users.get(name)
         return None if user is None else user.credentials
+
+    def count_failure(self, peer: str, name: str | None) -> None:
+        """Count a failed login by another mechanism than a password, which `login` counts."""
+        self._attempts.failed(peer, name)
 
     @property
     def secret(self) -> bytes:
@@ -119,7 +129,6 @@ class Access:
 
     @property
     def iterations(self) -> int:
-        """For `SaslServer.iterations`."""
         return self._now.iterations
 
     def login(self, name: str, password: str, peer: str) -> str:
@@ -128,17 +137,17 @@ class Access:
         Raises Unauthenticated. Its text and its time are the same for an unknown user and for a wrong password.
         """
         now = self._now
-        credentials, known = self.credentials(name), True
+        credentials, known = self._credentials(name), True
         if credentials is None:
             credentials, known = passwords.decoy(now.users.secret, now.iterations, name), False
         if self._passwords.was_right(credentials, password):
             return name
-        if not self.attempts.blocked(peer, name):
+        if not self._attempts.blocked(peer, name):
             with self._passwords.turn:
-                if not self.attempts.blocked(peer, name):  # simultaneous attempts had their turn before
+                if not self._attempts.blocked(peer, name):  # simultaneous attempts had their turn before
                     if self._passwords.check(credentials, password) and known:
                         return name
-                    self.attempts.failed(peer, name)
+                    self._attempts.failed(peer, name)
                     who = {"user": name, "peer": peer}
                     log.warning("login of %.80r from %s refused: wrong name or password", name, peer, extra=who)
                     raise errors.Unauthenticated("wrong user or password")
@@ -146,10 +155,8 @@ class Access:
         raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
 
     def user_of_certificate(self, certificate: Mapping[str, Any] | None) -> str | None:
-        """Return the user of a verified certificate (of `ssl.SSLObject.getpeercert()`), or None.
-
-        The certificate's name is its subject's common name, or else its first alternative name.
-        """
+        """Return the user of a verified certificate (of `ssl.SSLObject.getpeercert()`): by its subject's common name, or else its
+        first alternative name."""
         name = name_of(certificate) if certificate else None
         if not certificate or name is None or ssl.cert_time_to_seconds(certificate["notAfter"]) <= self._clock():
             return None  # a resumed TLS session can present an expired certificate
@@ -207,7 +214,6 @@ class Access:
         ]
 
     def may_somewhere(self, user: str, right: Right) -> bool:
-        """Return True if `user` has the right on any queue or pattern."""
         now = self._now
         return not now.enforced or any(right in rights for rights in now.permissions.get(user, {}).values())
 

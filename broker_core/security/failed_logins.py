@@ -2,7 +2,7 @@
 
 A window of time has two limits: on the failures of one peer with one name, and of one peer with any name. A peer is an address
 without its port. If clients share an address (loopback, a proxy), guesses can only block their first logins: passwords that were
-right recently (`Access.login`) and tokens are accepted.
+right recently and tokens are accepted.
 """
 
 from __future__ import annotations
@@ -15,21 +15,17 @@ from collections.abc import Callable
 
 from .users import MAX_NAME
 
-FAILURES_OF_A_NAME = 10  # of one peer in a window: more than typing errors, and at most 14,400 guesses a day.
-FAILURES_OF_A_PEER = 100  # of one peer in a window, with any names: limits the computation that it can cause.
+FAILURES_OF_A_NAME = 10  # more than typing errors, and at most 14,400 guesses a day
+FAILURES_OF_A_PEER = 100  # limits the computation that a peer can cause
 WINDOW_S = 60.0
 REMEMBERED = 20_000  # counts, of at most 1 KiB each; the oldest is dropped
 
 
 class Attempts:
-    """Counts of failed logins. Thread-safe. `clock` is monotonic, in seconds.
-
-    `turn`: a lock for quick checks (SCRAM proofs), held from `blocked` to `failed`.
-    """
+    """Counts of failed logins. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.turn = threading.Lock()
         self._lock = threading.Lock()
         self._counts: OrderedDict[tuple[str, str | None], tuple[float, int]] = OrderedDict()  # start of the window, count
 
@@ -72,7 +68,6 @@ def host_of(peer: str) -> str:
 
 
 def on_this_machine(peer: str) -> bool:
-    """Return True if the peer is on this machine. `peer` as for `host_of`."""
     text, address = _address(peer)
     return text == "unix" if address is None else address.is_loopback
 

@@ -11,7 +11,8 @@ LINES, WINDOW_S = 200, 10.0  # enough for every refusal of an ordinary day; at m
 
 
 class LogLimit(logging.Filter):
-    """Passes `LINES` lines per `WINDOW_S` seconds. The first line of the next window contains the number of omitted lines."""
+    """Passes `LINES` lines per `WINDOW_S` seconds, and all errors. The first line of the next window contains the number of
+    omitted lines."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -20,7 +21,6 @@ class LogLimit(logging.Filter):
         self._since, self._lines = clock(), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return False for a record above the limit. Errors always pass."""
         with self._lock:
             now, omitted = self._clock(), 0
             if now - self._since >= WINDOW_S:

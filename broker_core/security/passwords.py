@@ -1,7 +1,7 @@
 """Password checks, for existing and unknown users, and the limit on their cost.
 
-A wrong password and an unknown user cost the same work. An unknown user is checked against credentials that are derived from the
-users file's secret, as in `broker_core.amqp.sasl`. Its salt and iterations look real, also after a restart.
+A wrong password and an unknown user cost the same work. The credentials of an unknown user are derived from the users file's
+secret, so its salt and iterations look real, also after a restart.
 
 A correct password is remembered as a MAC under a key of this process. So a client that sends it with each call (HTTP's Basic) or
 connection (PLAIN) does not cost PBKDF2 each time. The MAC covers the credentials, so a changed password does not match.
@@ -24,7 +24,7 @@ CHECKS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)  # many simultaneous logins 
 
 
 class Passwords:
-    """Checks passwords. Thread-safe. `turn`: a semaphore to hold during each check."""
+    """Thread-safe. `turn`: a semaphore to hold during each check."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
         self._key = random(32)
@@ -33,7 +33,6 @@ class Passwords:
         self.turn = threading.BoundedSemaphore(CHECKS_AT_ONCE)
 
     def check(self, credentials: ScramCredentials, password: str) -> bool:
-        """Check a password; quick if it is remembered. The caller holds `turn`."""
         if self.was_right(credentials, password):
             return True
         is_right = scram.check_password(credentials, password)

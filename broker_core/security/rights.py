@@ -1,16 +1,12 @@
-"""The six rights of a user on a queue, and patterns of queue names."""
+"""The six rights of a user on a queue."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-from ..patterns import matches
-
-__all__ = ["Right", "matches"]
-
 
 class Right(str, Enum):
-    """Right of a permission. docs/security.md lists the requests for each. The users file contains the values."""
+    """Right of a permission, as in the users file. docs/security.md lists the requests for each."""
 
     SEND = "send"  # enqueue, stage, publish.
     RECEIVE = "receive"  # acquire, and settle one's own messages: links, and the leases of a Spark query.

@@ -1,4 +1,4 @@
-"""`ServerTls`: the broker's TLS context, from the files of the settings, and reloaded when they change.
+"""The broker's TLS context, from the files of the settings, and reloaded when they change.
 
 TLS 1.2 and later. With `tls_client_ca_file`, the broker asks for a client certificate and verifies it. A client without one can
 log in by another mechanism.

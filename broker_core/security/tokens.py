@@ -18,7 +18,7 @@ MAX_TOKEN = 4096  # characters
 
 
 class Claim(NamedTuple):
-    """Content of a token: the user, the expiry, and the identity of the user."""
+    """Content of a token."""
 
     user: str
     expires: int  # seconds since 1970
@@ -26,7 +26,6 @@ class Claim(NamedTuple):
 
 
 def sign(key: bytes, claim: Claim) -> str:
-    """Create a token, signed with `key`."""
     body = _text(json.dumps(claim).encode())
     return f"{body}.{_text(hmac.digest(key, body.encode(), 'sha256'))}"
 

@@ -41,7 +41,7 @@ MAX_NAME = 255  # characters, as the engine's own limit, which a test compares: 
 
 @dataclass(frozen=True)
 class User:
-    """User of a broker. A user with certificates only has no `credentials`."""
+    """A user with certificates only has no `credentials`."""
 
     credentials: ScramCredentials | None = None
     certificates: tuple[str, ...] = ()
@@ -71,19 +71,16 @@ class Users:
         return replace(self, users={**self.users, name: user})
 
     def remove(self, name: str) -> Users:
-        """Remove a user with all permissions. Raises NotFound."""
         self.need(name)
         users = {key: user for key, user in self.users.items() if key != name}
         return replace(self, users=users, permissions={n: p for n, p in self.permissions.items() if n != name})
 
     def need(self, name: str) -> User:
-        """Return this user. Raises NotFound."""
         if name not in self.users:
             raise errors.UserNotFound(f"there is no user {name!r}: add it with `penstock user add {name}`")
         return self.users[name]
 
     def permit(self, name: str, queue: str, rights: Iterable[Right]) -> Users:
-        """Add rights. `name` is a user or `anonymous`. Raises NotFound."""
         if name != ANONYMOUS:
             self.need(name)
         check_text("a queue or pattern", queue)
@@ -131,7 +128,6 @@ def check_user_name(name: str) -> None:
 
 
 def check_text(subject: str, text: str) -> None:
-    """Raise InvalidRequest for a text that is empty, longer than allowed or not printable. `subject` begins the error."""
     if not 1 <= len(text) <= MAX_NAME or not text.isprintable():
         raise errors.InvalidRequest(f"{subject} has 1 to {MAX_NAME} printable characters, not {text!r:.80}")
 
@@ -150,21 +146,16 @@ def _check_certificates(users: Mapping[str, User]) -> None:
 
 
 def render(users: Users) -> bytes:
-    """Render the users file."""
-
     def to_json(user: User) -> dict[str, Any]:
-        credentials = user.credentials
-        scram_fields = (
-            None
-            if credentials is None
-            else {
+        credentials, keys = user.credentials, None
+        if credentials is not None:
+            keys = {
                 "salt": _text(credentials.salt),
                 "iterations": credentials.iterations,
                 "storedKey": _text(credentials.stored_key),
                 "serverKey": _text(credentials.server_key),
             }
-        )
-        return {"scram-sha-256": scram_fields, "certificates": list(user.certificates)}
+        return {"scram-sha-256": keys, "certificates": list(user.certificates)}
 
     document = {
         "version": VERSION,
@@ -179,10 +170,7 @@ def render(users: Users) -> bytes:
 
 
 def parse(data: bytes) -> Users:
-    """Parse the users file.
-
-    Raises InvalidRequest for any invalid part, because an unknown field could be a restriction.
-    """
+    """Raise InvalidRequest for any invalid part, because an unknown field could be a restriction."""
     try:
         document = strict_json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """The users file, which one process at a time changes atomically.
 
-A change is written to a second file, synced, and renamed over the first. Then the folder is synced. A reader finds the old or the
-new content, also after a power cut. The lock is a separate file, because each rename changes the inode of the users file. The
-names do not end in the journal's suffixes, because recovery deletes such leftovers in the same directory.
+A change is written to a second file, synced, and renamed over the first. Then the folder is synced. The lock is a separate file,
+because each rename changes the inode of the users file. The names do not end in the journal's suffixes, because recovery deletes
+such leftovers in the same directory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import errors
+from ..local_files import sync
 from . import users as u
 from .users import Users
 
@@ -71,23 +72,17 @@ def read(path: Path) -> Users | None:
 def edit(path: Path, change: Callable[[Users], Users]) -> Users:
     """Change or create the file, with mode 0600, and return its new content. Other editing processes wait."""
     try:
-        with _locked(path):
+        lock = _open_lock(path.with_name(path.name + LOCK_SUFFIX), path)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             before = read(path)
             after = change(before if before is not None else Users(os.urandom(u.SECRET_BYTES)))
             _write(path, u.render(after))
+        finally:
+            os.close(lock)  # unlocks it; the file stays, because its name must always be the same lock
     except OSError as error:
         raise errors.StorageError(f"the users file {path} cannot be written: {error.strerror or error}") from error
     return after
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    lock = _open_lock(path.with_name(path.name + LOCK_SUFFIX), path)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)  # unlocks it; the file stays, because its name must always be the same lock
 
 
 def _open_lock(name: Path, path: Path) -> int:
@@ -137,11 +132,7 @@ def _write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync(path.parent)
 
 
 def _give_to_the_owner(descriptor: int, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The broker's copy in an object store, and the status of the broker."""
+"""The broker's copy in an object store: claimed at the start, completed at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..settings.keys import Settings
 from ..stores.objects import ObjectStore
 from ..stores.rate_limit import RateLimitedStore
 from ..stores.urls import open_store
-from .alarms import Alarms
 
 
 def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore | None) -> Copier | None:
@@ -27,13 +26,6 @@ def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore |
     copier = Copier(store, journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
     copier.begin()
     return copier
-
-
-def start(journal: Journal, copier: Copier | None) -> None:
-    """Start the journal, and its copy."""
-    journal.start()
-    if copier is not None:
-        copier.start()
 
 
 class Closing:
@@ -52,20 +44,7 @@ class Closing:
         """Copy the rest, and close the journal. Raises StorageError as `Journal.close` does."""
         try:
             if self._copier is not None:
-                self._copier.close(max(0.0, self._until - time.monotonic()) if self._copier.is_waited_for else CLOSE_S)
+                self._copier.close(max(0.0, self._until - time.monotonic()) if self._copier.mode == "sync" else CLOSE_S)
         finally:
             self._timer.cancel()
             self._journal.close()
-
-
-def status_of(journal: Journal, copier: Copier | None, alarms: Alarms) -> dict[str, Any]:
-    """Return the id of the broker, the end of its log, the state of its copy, and its alarms."""
-    segments = journal.segments()
-    return {
-        "broker": journal.broker_id,
-        "end": journal.end,
-        "journalBytes": sum(segment.bytes for segment in segments),
-        "freeBytes": journal.free_bytes(),
-        "copy": None if copier is None else copier.status(),
-        "alarms": [alarm.to_json() for alarm in alarms.current()],
-    }

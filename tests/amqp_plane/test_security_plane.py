@@ -146,7 +146,7 @@ def test_a_proof_is_looked_at_when_the_one_before_is_counted(site: Site, tmp_pat
     """Otherwise each thread would allow one more than the limit."""
     with gated(site, tmp_path) as (s, access):
         for _ in range(FAILURES_OF_A_NAME - 1):
-            access.attempts.failed("127.0.0.1:1", "alice")
+            access.count_failure("127.0.0.1:1", "alice")
         (guesser, guess), (alice, proof) = before_the_proof(s, "a guess"), before_the_proof(s, SECRET)
         access.looks_wait = True
         say(guesser, guess)
@@ -197,11 +197,11 @@ class Gated(Access):
         self.checks = 0
         self.looks_wait = False
 
-    def credentials(self, name: str) -> ScramCredentials | None:
+    def credentials(self, name: str, peer: str) -> ScramCredentials | None:
         if self.looks_wait:
             self.begun.release()
             assert self.gate.wait(PATIENCE_S)
-        return super().credentials(name)
+        return super().credentials(name, peer)
 
     def login(self, name: str, password: str, peer: str) -> str:
         if name == "carol":

@@ -26,6 +26,7 @@ from penstock.broker_core.engine.model.recordings import Backlog, Recording
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
 from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.reloading import changed_settings
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered

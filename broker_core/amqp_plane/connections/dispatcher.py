@@ -74,13 +74,13 @@ class Dispatcher(Peer):
 
     def log_in(self, data: bytes, now: float) -> Iterator[events.Event]:
         """Read octets up to the end of the login; `happened` reads the rest. From any thread, while the loop does not read."""
-        attempts = self.context.access.attempts
-        # One check of a proof at a time, which takes microseconds: attempts that come together cannot exceed the limit.
-        with attempts.turn if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
+        access = self.context.access
+        # A check of a proof takes microseconds.
+        with access.proving if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
             happening = self.connection.events_in(data, now)
             first = next(happening, None)
             if isinstance(first, events.AuthenticationFailed) and self._sasl.mechanism != PLAIN:  # that check has counted it
-                attempts.failed(self.transport.address, self._sasl.claimed)
+                access.count_failure(self.transport.address, self._sasl.claimed)
         return happening if first is None else itertools.chain((first,), happening)
 
     def happened(self, happening: Iterable[events.Event]) -> None:

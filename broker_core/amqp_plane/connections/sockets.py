@@ -138,7 +138,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
     def _credentials(self, name: str) -> ScramCredentials | None:
         access = self.plane.access
         self.checked[name] = access.identity(name)
-        return None if access.attempts.blocked(self.address, name) else access.credentials(name)
+        return access.credentials(name, self.address)
 
     def _verify(self, name: str, password: str) -> bool:
         self.checked[name] = self.plane.access.identity(name)
