@@ -9,10 +9,8 @@ from typing import NamedTuple
 from ..service.alarms import MORE_FILES
 from ..settings.keys import Settings
 
-#: Files besides connections: segments of the journal, the archive, libraries. At most half of a low limit is reserved for them.
-OTHERS = 512
-#: The same in the process for HTTP, which has its own file table.
-HTTP_OTHERS = 128
+#: Files besides connections, here and in the process for HTTP. At most half of a low limit is reserved for them.
+OTHERS, HTTP_OTHERS = 512, 128
 
 log = logging.getLogger("penstock")
 

@@ -56,7 +56,6 @@ def _try(setting: str, host: str, port: int) -> None:
 
 
 def listen(host: str, port: int) -> None:
-    """Listen at a port, and stop immediately. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,8 +1,5 @@
 """A broker in a child process, for programs, notebooks and tests.
 
-    with Broker("data") as broker:
-        spark.readStream.format("amqp").option("url", broker.url)…
-
 The child ends with its parent, also if the parent is killed: it holds the reading end of a pipe, and stops when the other end is
 closed. (A death signal would need `preexec_fn`, which is not safe in a program with threads.)
 """
@@ -89,9 +86,7 @@ class Broker:
         self._start_limit = start_limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
-        self._flight_url: str | None = None
-        self._amqp_url: str | None = None
-        self._http_url: str | None = None
+        self._urls: dict[str, str | None] = {}  # by plane, after the first start; None: it is off
         self._free_ports = [name for name in ("flight_port", "amqp_port", "http_port") if self._flags.get(name) == "0"]
         self._reserved: list[socket.socket] = []
         weakref.finalize(self, _release, self._reserved)
@@ -108,9 +103,7 @@ class Broker:
         Raises:
             InvalidRequest: The broker was not started yet.
         """
-        if self._flight_url is None:
-            raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
-        return self._flight_url
+        return self._url_of("flight")
 
     @property
     def amqp_url(self) -> str:
@@ -119,11 +112,7 @@ class Broker:
         Raises:
             InvalidRequest: The broker was not started yet, or AMQP is off.
         """
-        if self._flight_url is None:
-            raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
-        if self._amqp_url is None:
-            raise errors.InvalidRequest("this broker was started without AMQP: leave out amqp_port=off")
-        return self._amqp_url
+        return self._url_of("amqp")
 
     @property
     def http_url(self) -> str:
@@ -132,11 +121,15 @@ class Broker:
         Raises:
             InvalidRequest: The broker was not started yet, or HTTP is off.
         """
-        if self._flight_url is None:
+        return self._url_of("http")
+
+    def _url_of(self, plane: str) -> str:
+        if not self._urls:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
-        if self._http_url is None:
-            raise errors.InvalidRequest("this broker was started without HTTP: leave out http_port=off")
-        return self._http_url
+        url = self._urls[plane]
+        if url is None:
+            raise errors.InvalidRequest(f"this broker was started without {plane.upper()}: leave out {plane}_port=off")
+        return url
 
     @property
     def pid(self) -> int:
@@ -213,12 +206,10 @@ class Broker:
             self.kill()
             raise
         _release(self._reserved)
-        self._flight_url, self._amqp_url, self._http_url = str(answer["flight"]), answer["amqp"], answer["http"]
-        self._flags["flight_port"] = self._flight_url.rpartition(":")[2]
-        if self._http_url is not None:
-            self._flags["http_port"] = self._http_url.rpartition(":")[2]
-        if self._amqp_url is not None and not self._listens_elsewhere:
-            self._flags["amqp_port"] = self._amqp_url.rpartition(":")[2]
+        self._urls = {plane: answer[plane] for plane in ("flight", "amqp", "http")}
+        for plane, url in self._urls.items():
+            if url is not None and not (plane == "amqp" and self._listens_elsewhere):
+                self._flags[f"{plane}_port"] = url.rpartition(":")[2]
         return self
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> None:
@@ -260,7 +251,7 @@ class Broker:
             self.stop()
 
     def __repr__(self) -> str:
-        return f"<Broker {self.data_dir} {self._flight_url if self.running else 'not running'}>"
+        return f"<Broker {self.data_dir} {self._urls['flight'] if self.running else 'not running'}>"
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "penstock", "serve", "--data", str(self.data_dir), "--stop-with-stdin"]
@@ -307,9 +298,8 @@ class Broker:
         The next `start` can still bind them, because no process listens on them.
         """
         _release(self._reserved)
-        urls = {"flight_port": self._flight_url, "amqp_port": self._amqp_url, "http_port": self._http_url}
-        for name, url in urls.items():
-            if name not in self._free_ports or url is None:
+        for plane, url in self._urls.items():
+            if f"{plane}_port" not in self._free_ports or url is None:
                 continue
             host, _, port = url.partition("://")[2].rpartition(":")
             with contextlib.suppress(OSError):  # another process has the port already

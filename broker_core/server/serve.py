@@ -112,7 +112,6 @@ def _listen(
 
 
 def _introduce(service: BrokerService, settings: Settings, access: Access) -> None:
-    """Log the content of the data directory, and the users."""
     queues = service.state.queues.values()
     log.info(
         "recovered: %s, %s waiting, %s, %d MiB of journal, of broker %s",

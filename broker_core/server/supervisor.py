@@ -22,7 +22,6 @@ def notify(*lines: str) -> None:
 
 
 def status(text: str) -> str:
-    """Return the line that `systemctl status` shows."""
     return f"STATUS={text}"
 
 

@@ -1,11 +1,8 @@
-"""Declarations in a broker's settings: queues, exchanges, bindings and policies.
-
-This module checks their form. The engine checks their content when the broker declares them at its start.
-"""
+"""Declarations in a broker's settings. This module checks their form. The engine checks their content at the start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -33,7 +30,7 @@ class DeclaredExchange:
 
 @dataclass(frozen=True)
 class DeclaredBinding:
-    """Binding that is declared at the start. `key` is also the pattern of a topic exchange; `arguments` are for headers."""
+    """`key` is also the pattern of a topic exchange; `arguments` are for headers."""
 
     exchange: str
     queue: str
@@ -59,12 +56,16 @@ KINDS: dict[str, type[Any]] = {
     "bindings": DeclaredBinding,
     "policies": DeclaredPolicy,
 }
-_WORDS = {"str": "a text", "bool": "true or false", "str | None": "a text", "Mapping[str, Any]": "a table"}
-_TYPES: dict[str, Any] = {"str": str, "bool": bool, "str | None": (str, type(None)), "Mapping[str, Any]": Mapping}
+#: By annotation of a field: the type of its values, and its name in errors.
+_TYPES: dict[str, tuple[Any, str]] = {
+    "str": (str, "a text"),
+    "bool": (bool, "true or false"),
+    "str | None": ((str, type(None)), "a text"),
+    "Mapping[str, Any]": (Mapping, "a table"),
+}
 
 
 def allowed(key: str) -> str:
-    """Describe the form of a key's value, for `--help` and errors."""
     return f"a list of tables, each with {', '.join(item.name for item in fields(KINDS[key]))}; on the command line as JSON"
 
 
@@ -75,11 +76,9 @@ def parser(key: str) -> Callable[[object], tuple[Any, ...]]:
     """
 
     def parse(value: object) -> tuple[Any, ...]:
-        if isinstance(value, str):
-            value = strict_json.loads(value)
-        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            raise ValueError
-        return tuple(_declaration(KINDS[key], f"{key}[{number}]", table) for number, table in enumerate(value))
+        return tuple(
+            _declaration(KINDS[key], f"{key}[{number}]", table) for number, table in enumerate(strict_json.tables(value))
+        )
 
     return parse
 
@@ -93,9 +92,9 @@ def _declaration(kind: type[_T], where: str, table: object) -> _T:
     for name, value in table.items():
         if name not in known:
             raise errors.InvalidRequest(f"{where}: {name} is not a key; allowed are {', '.join(known)}")
-        wanted = str(known[name].type)
-        if not isinstance(value, _TYPES[wanted]):
-            raise errors.InvalidRequest(f"{where}.{name} cannot be {value!r:.80}; it must be {_WORDS[wanted]}")
+        kind_of_value, words = _TYPES[str(known[name].type)]
+        if not isinstance(value, kind_of_value):
+            raise errors.InvalidRequest(f"{where}.{name} cannot be {value!r:.80}; it must be {words}")
     missing = [name for name in ("name", "exchange", "queue", "pattern") if name in known and name not in table]
     if missing:
         raise errors.InvalidRequest(f"{where}.{missing[0]} is missing")

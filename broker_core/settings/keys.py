@@ -1,7 +1,7 @@
 """Settings of a broker, each with its unit, its limits and the reason for its default.
 
-One table, the fields of `Settings`, defines the arguments of a program (`Settings(data=…)`), the keys of the file (`--config`)
-and the flags of the command line. A test compares it with `conf/penstock.toml`.
+One table, the fields of `Settings`, defines the arguments of a program, the keys of the file (`--config`) and the flags of the
+command line. A test compares it with `conf/penstock.toml`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from .kinds import (
     Kind,
     choice,
     count,
+    or_off,
+    or_unset,
     seconds,
-    seconds_or_off,
     size,
 )
 from .listeners import Listener
@@ -54,14 +55,12 @@ DEFAULT_URL = f"grpc://127.0.0.1:{DEFAULT_FLIGHT_PORT}"
 
 
 def key(default: Any, kind: Kind, why: str) -> Any:
-    """Declare a field of `Settings`: its default, its kind, and its purpose with the reason for the default."""
     return field(default=default, metadata={"kind": kind, "why": why})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one broker. The constructor checks values, converts texts such as "64 MiB" to numbers, and makes relative
-    paths absolute."""
+    """The constructor checks values, converts texts such as "64 MiB" to numbers, and makes relative paths absolute."""
 
     data: Path = field(metadata={"kind": PATH, "why": "The journal, its snapshots and the lock; one broker at a time."})
     host: str = key(
@@ -72,9 +71,7 @@ class Settings:
     # A program uses free ports by default, and `penstock serve` the documented ports (see `load`).
     flight_port: int = key(0, PORT, f"Arrow Flight, for Spark and the command line. `penstock serve` uses {DEFAULT_FLIGHT_PORT}.")
     amqp_port: int | None = key(
-        0,
-        PORT_OR_OFF,
-        f"AMQP 1.0 at `host`, without TLS, if `listeners` is empty. `penstock serve` uses {DEFAULT_AMQP_PORT}.",
+        0, PORT_OR_OFF, f"AMQP 1.0 at `host`, without TLS, if `listeners` is empty. `penstock serve` uses {DEFAULT_AMQP_PORT}."
     )
     # The listener at amqp_port has no TLS even if tls_cert_file is set: amqps has its own port, 5671, and clients of the plain
     # port must find plain AMQP there. TLS is a property of each entry of `listeners`.
@@ -82,9 +79,7 @@ class Settings:
         (), LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket and mechanisms, instead of amqp_port."
     )
     http_port: int | None = key(
-        0,
-        PORT_OR_OFF,
-        f"HTTP: the page, metrics, health and the JSON API. `penstock serve` uses {DEFAULT_HTTP_PORT}.",
+        0, PORT_OR_OFF, f"HTTP: the page, metrics, health and the JSON API. `penstock serve` uses {DEFAULT_HTTP_PORT}."
     )
     http_host: str | None = key(None, HOST_OR_UNSET, "The address of HTTP. Left out: `host`.")
     http_names: tuple[str, ...] = key(
@@ -167,9 +162,7 @@ class Settings:
         1.0, seconds(0.01), "With copy = async: seconds between two uploads. Each upload is a request to the store."
     )
     copy_bandwidth: int = key(
-        100 * MIB,
-        size(8 * MIB),
-        "With copy = async: uploaded bytes per second, on average. More would slow down producers.",
+        100 * MIB, size(8 * MIB), "With copy = async: uploaded bytes per second, on average. More would slow down producers."
     )
     segment_bytes: int = key(
         256 * MIB,
@@ -182,15 +175,15 @@ class Settings:
         "Journal bytes between two snapshots. A restart reads at most this much, half a second on a slow disk.",
     )
     retention_age_s: float | None = key(
-        None, seconds(1, unset=True), "How long settled messages stay in the journal without an archive. Left out: unlimited."
+        None, or_unset(seconds(1)), "How long settled messages stay in the journal without an archive. Left out: unlimited."
     )
     retention_bytes: int | None = key(
         None,
-        size(MIB, unset=True),
+        or_unset(size(MIB)),
         "Size of the journal, above which the oldest segments without unsettled messages are removed. Left out: no limit.",
     )
     clean_bandwidth: int | None = key(
-        None, size(MIB, unset=True), "Bytes per second for cleaning. Left out: a quarter of the disk's time."
+        None, or_unset(size(MIB)), "Bytes per second for cleaning. Left out: a quarter of the disk's time."
     )
     archive: str = key(
         "archive",
@@ -198,9 +191,7 @@ class Settings:
         "Where settled messages are recorded: a Delta table for each queue. A relative path is in `data`. off: no archive.",
     )
     archive_after_s: float = key(
-        60.0,
-        seconds(0.1),
-        "Longest time until a settled message is recorded: one file per minute for an active queue.",
+        60.0, seconds(0.1), "Longest time until a settled message is recorded: one file per minute for an active queue."
     )
     archive_file_bytes: int = key(
         128 * MIB,
@@ -209,13 +200,11 @@ class Settings:
     )
     archive_retention_age_s: float | None = key(
         30 * 86400.0,
-        seconds_or_off(1),
+        or_off(seconds(1)),
         "How long messages stay recorded, by the day of their arrival, so that an unattended broker does not fill the disk.",
     )
     archive_compact_files: int = key(
-        60,
-        count(2, 1_000_000),
-        "Number of small files of a table that are merged: those of an hour, for an active queue.",
+        60, count(2, 1_000_000), "Number of small files of a table that are merged: those of an hour, for an active queue."
     )
     archive_vacuum_after_s: float = key(
         86400.0,
@@ -354,9 +343,7 @@ class Settings:
         "Deliveries on one link that wait for their outcome: ten times a usual prefetch. Credit beyond that waits.",
     )
     amqp_max_unsettled_per_session: int = key(
-        100_000,
-        count(1, 10_000_000),
-        "The same over all links of a session: by default the limit of its connection.",
+        100_000, count(1, 10_000_000), "The same over all links of a session: by default the limit of its connection."
     )
     amqp_max_unsettled_per_connection: int = key(
         100_000,
@@ -365,9 +352,7 @@ class Settings:
         "the client has not settled yet (receiver-settles-second).",
     )
     amqp_credit: int = key(
-        1000,
-        count(1, 1_000_000),
-        "Unconfirmed messages of a sender on one link: enough to hide an fsync, few enough for memory.",
+        1000, count(1, 1_000_000), "Unconfirmed messages of a sender on one link: enough to hide an fsync, few enough for memory."
     )
 
     def __post_init__(self) -> None:
@@ -394,7 +379,6 @@ class Settings:
 
     @property
     def http_listener(self) -> Listener | None:
-        """Address of HTTP, or None if it is off."""
         return None if self.http_port is None else Listener(self.http_host or self.host, self.http_port, tls=self.http_tls)
 
     @property
@@ -473,10 +457,8 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _from_folder(folder: Path, name: str, value: Any) -> Any:
-    """Return a checked value, with its path made absolute; a relative path is relative to `folder`.
-
-    The broker's processes run in other directories. Symbolic links are kept: a renewed certificate may change the link.
-    """
+    """Make the path of a checked value absolute, because the broker's processes run in other directories. Symbolic links are
+    kept: a renewed certificate may change the link."""
     if isinstance(value, Path):
         return (folder / value).absolute()
     if KEYS[name] is STORE and value is not None and "://" not in value:

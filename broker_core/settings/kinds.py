@@ -1,4 +1,4 @@
-"""Kinds of settings: the form of a value, and the allowed values."""
+"""The form of a setting's value, and the allowed values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_S = 36_525 * 86_400.0
 
 @dataclass(frozen=True)
 class Kind:
-    """Form of a key's value. `parse` raises ValueError for a value that is not `allowed`."""
+    """`parse` raises ValueError for a value that is not `allowed`."""
 
     allowed: str
     parse: Callable[[object], Any]
@@ -29,12 +29,19 @@ def _number_with_unit(value: object, units: Mapping[str, int]) -> float:
     return parse_quantity(value, units) if isinstance(value, str) else value
 
 
-def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
-    """Kind of a number of bytes, with or without a unit; None is allowed if the key may be `unset`."""
+def or_unset(kind: Kind) -> Kind:
+    return Kind(f"{kind.allowed}, or left out", lambda value: None if value is None else kind.parse(value))
 
-    def parse(value: object) -> int | None:
-        if value is None and unset:
-            return None
+
+def or_off(kind: Kind, allowed: str | None = None) -> Kind:
+    """Add "off", which becomes None."""
+    return Kind(allowed or f'{kind.allowed}, or "off"', lambda value: None if value in (None, "off") else kind.parse(value))
+
+
+def size(least: int, *, most: int | None = None) -> Kind:
+    """Kind of a number of bytes, with or without a unit."""
+
+    def parse(value: object) -> int:
         number = _number_with_unit(value, SIZES)
         if number != int(number) or number < least or (most is not None and number > most):
             raise ValueError
@@ -42,14 +49,12 @@ def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
 
     return Kind(
         f"a size in bytes, at least {least:,}{'' if most is None else f' and at most {most:,}'}, as a number or a text such as"
-        f' "64 MiB"{_or_unset(unset)}',
+        ' "64 MiB"',
         parse,
     )
 
 
 def count(least: int, most: int) -> Kind:
-    """Kind of a whole number from `least` to `most`."""
-
     def parse(value: object) -> int:
         number = listeners.parse_number(value)
         if not least <= number <= most:
@@ -59,47 +64,28 @@ def count(least: int, most: int) -> Kind:
     return Kind(f"a whole number from {least:,} to {most:,}", parse)
 
 
-def seconds(least: float, *, most: float = LONGEST_S, unset: bool = False) -> Kind:
-    """Kind of a duration in seconds, with or without a unit; None is allowed if the key may be `unset`."""
+def seconds(least: float, *, most: float = LONGEST_S) -> Kind:
+    """Kind of a duration in seconds, with or without a unit."""
 
-    def parse(value: object) -> float | None:
-        if value is None and unset:
-            return None
+    def parse(value: object) -> float:
         number = float(_number_with_unit(value, TIMES))
         if not least <= number <= most:
             raise ValueError
         return number
 
     return Kind(
-        f'a time in seconds, at least {least:g} and at most {most:.0f}, as a number or a text such as "5 s", "12 h", "7 d"'
-        f"{_or_unset(unset)}",
+        f'a time in seconds, at least {least:g} and at most {most:.0f}, as a number or a text such as "5 s", "12 h", "7 d"',
         parse,
     )
 
 
-def seconds_or_off(least: float) -> Kind:
-    """Kind of a duration in seconds, or "off", which becomes None."""
-    duration = seconds(least)
-    return Kind(f'{duration.allowed}, or "off"', lambda value: None if value in (None, "off") else duration.parse(value))
-
-
 def choice(*names: str) -> Kind:
-    """Kind of one of `names`."""
-
     def parse(value: object) -> str:
         if value not in names:
             raise ValueError
         return str(value)
 
     return Kind("one of " + ", ".join(names), parse)
-
-
-def _or_unset(unset: bool) -> str:
-    return ", or left out" if unset else ""
-
-
-def _parse_port_or_off(value: object) -> int | None:
-    return None if value is None or value == "off" else listeners.parse_port(value)
 
 
 def _parse_switch(value: object) -> bool:
@@ -116,26 +102,10 @@ def _parse_path(value: object) -> Path:
     return Path(value)
 
 
-def _parse_file(value: object) -> Path | None:
-    return None if value is None else _parse_path(value)
-
-
-def _parse_archive(value: object) -> str:
+def _parse_text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError
     return value
-
-
-def _parse_text(value: object) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError
-    return value
-
-
-def _parse_host_or_unset(value: object) -> str | None:
-    return None if value is None else listeners.parse_host(value)
 
 
 def _parse_names(value: object) -> tuple[str, ...]:
@@ -147,14 +117,14 @@ def _parse_names(value: object) -> tuple[str, ...]:
 
 
 PORT = Kind("a port number, or 0 for a free one", listeners.parse_port)
-PORT_OR_OFF = Kind('a port number, 0 for a free one, or "off"', _parse_port_or_off)
+PORT_OR_OFF = or_off(PORT, 'a port number, 0 for a free one, or "off"')
 HOST = Kind("a host name or address to listen on", listeners.parse_host)
 PATH = Kind("a folder", _parse_path)
-FILE = Kind("a file, or left out", _parse_file)
-ARCHIVE = Kind('a folder, a URL such as s3://bucket/folder, gs://… or abfss://…, or "off"', _parse_archive)
-STORE = Kind("a URL such as s3://bucket/folder, gs://…, az://…, or the path of a folder, or left out", _parse_text)
+FILE = or_unset(Kind("a file", _parse_path))
+ARCHIVE = Kind('a folder, a URL such as s3://bucket/folder, gs://… or abfss://…, or "off"', _parse_text)
+STORE = or_unset(Kind("a URL such as s3://bucket/folder, gs://…, az://…, or the path of a folder", _parse_text))
 SWITCH = Kind("true or false", _parse_switch)
 LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
 QUEUES, EXCHANGES, BINDINGS, POLICIES = (Kind(declarations.allowed(key), declarations.parser(key)) for key in declarations.KINDS)
-HOST_OR_UNSET = Kind("a host name or address to listen on, or left out", _parse_host_or_unset)
+HOST_OR_UNSET = or_unset(HOST)
 NAMES = Kind("a list of host names; on the command line with commas between them", _parse_names)

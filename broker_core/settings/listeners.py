@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -24,29 +24,17 @@ MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
 
 @dataclass(frozen=True)
 class Listener:
-    """An address for AMQP, or for HTTP.
-
-    Attributes:
-        host: Host name or address.
-        port: Port, or 0 for a free one.
-        tls: Use tls_cert_file and tls_key_file (amqps, usually on port 5671).
-        websocket: AMQP in binary WebSocket frames.
-        mechanisms: Offered SASL mechanisms. Empty: the safe ones (see `safe_mechanisms`).
-        without_sasl: Accept a client that skips SASL, without a user name. None: if that is safe here.
-
-    `Settings` completes the last two.
-    """
+    """An address for AMQP, or for HTTP. `Settings` completes the last two fields."""
 
     host: str = "127.0.0.1"
     port: int = 0
     tls: bool = False
     websocket: bool = False
-    mechanisms: tuple[str, ...] = ()
-    without_sasl: bool | None = None
+    mechanisms: tuple[str, ...] = ()  # offered SASL mechanisms; empty: the safe ones
+    without_sasl: bool | None = None  # accept a client that skips SASL, without a user name; None: if that is safe here
 
     @property
     def scheme(self) -> str:
-        """Scheme of its URL."""
         return ("wss" if self.tls else "ws") if self.websocket else ("amqps" if self.tls else "amqp")
 
     @property
@@ -67,7 +55,6 @@ ALLOWED = (
 
 
 def parse_host(value: object) -> str:
-    """Return a host name or an address. Raises ValueError."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z._:\[\]-]+", value):
         raise ValueError
     return value
@@ -86,7 +73,6 @@ def parse_number(value: object) -> int:
 
 
 def parse_port(value: object) -> int:
-    """Parse 0 to 65535, as a number or a text. Raises ValueError."""
     number = parse_number(value)
     if not 0 <= number <= 65535:
         raise ValueError
@@ -98,15 +84,10 @@ def parse(value: object) -> tuple[Listener, ...]:
 
     Raises ValueError for any other value, and InvalidRequest, with the listener and the field, for a wrong field.
     """
-    if isinstance(value, str):
-        value = strict_json.loads(value)
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise ValueError
-    return tuple(_listener(number, table) for number, table in enumerate(value))
+    return tuple(_listener(number, table) for number, table in enumerate(strict_json.tables(value)))
 
 
 def to_json(listeners: Sequence[Listener]) -> str:
-    """Format listeners as a text that `parse` reads."""
     return json.dumps([asdict(listener) for listener in listeners])
 
 
@@ -124,30 +105,33 @@ def _listener(number: int, table: object) -> Listener:
     return Listener(**{name: _field(number, name, value) for name, value in table.items()})
 
 
-def _field(number: int, name: str, value: object) -> Any:
-    try:
-        if name == "host":
-            return parse_host(value)
-        if name == "port":
-            return parse_port(value)
-        if name == "mechanisms":
-            return _parse_mechanisms(value)
-        if isinstance(value, bool) or (value is None and name == "without_sasl"):
-            return value
-        raise ValueError
-    except ValueError:
-        allowed = {
-            "host": "a host name or address to listen on",
-            "port": "a port number, or 0 for a free one",
-            "mechanisms": f"a list of some of {', '.join(MECHANISMS)}; leave it out for the safe ones",
-        }
-        raise _refused(number, name, f"cannot be {value!r}; it must be {allowed.get(name, 'true or false')}") from None
-
-
 def _parse_mechanisms(value: object) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(name in MECHANISMS for name in value):
         raise ValueError
     return tuple(name for name in MECHANISMS if name in value)
+
+
+def _parse_flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+_FIELDS: dict[str, tuple[Callable[[object], Any], str]] = {
+    "host": (parse_host, "a host name or address to listen on"),
+    "port": (parse_port, "a port number, or 0 for a free one"),
+    "mechanisms": (_parse_mechanisms, f"a list of some of {', '.join(MECHANISMS)}; leave it out for the safe ones"),
+}
+
+
+def _field(number: int, name: str, value: object) -> Any:
+    if value is None and name == "without_sasl":
+        return None
+    parse_field, allowed = _FIELDS.get(name, (_parse_flag, "true or false"))
+    try:
+        return parse_field(value)
+    except ValueError:
+        raise _refused(number, name, f"cannot be {value!r}; it must be {allowed}") from None
 
 
 def safe_mechanisms(listener: Listener, client_ca: bool, anonymous: bool) -> tuple[str, ...]:

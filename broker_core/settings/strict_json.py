@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 
 def loads(data: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError, also for a duplicate name in an object."""
+    """Raises ValueError, also for a duplicate name in an object."""
     return json.loads(data, object_pairs_hook=_unique)
+
+
+def tables(value: object) -> Sequence[object]:
+    """Return a list of tables from TOML, a program or JSON text. Raises ValueError for another value."""
+    if isinstance(value, str):
+        value = loads(value)
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise ValueError
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
