@@ -1,9 +1,5 @@
-"""Every error of Penstock: the party at fault, the event and the remedy.
-
-`fault` is one of *caller* (the request is wrong, or no longer allowed), *peer* (the other side broke the protocol or went away)
-and *storage* (the disk, or data on it). `code` is stable and travels over the wire, and into Spark's errors as
-`[PENSTOCK.QUEUE_NOT_FOUND]`; the text is for people. docs/errors.md lists the codes; a test compares.
-"""
+"""Every error of Penstock: the party at fault, the event and the remedy. `code` is stable and travels over the wire, and into
+Spark's errors as `[PENSTOCK.QUEUE_NOT_FOUND]`; the text is for people. docs/errors.md lists the codes; a test compares."""
 
 from __future__ import annotations
 
@@ -16,14 +12,13 @@ class PenstockError(Exception):
 
     Attributes:
         code: Name for programs, such as `QUEUE_NOT_FOUND`; docs/errors.md lists them.
-        fault: Side that is at fault: `caller`, `peer` or `storage`.
+        fault: Side that is at fault: `caller` (the request is wrong, or no longer allowed), `peer` or `storage`.
     """
 
     code: ClassVar[str] = "ERROR"
     fault: ClassVar[str] = "caller"
 
     def to_json(self) -> bytes:
-        """Return code, fault and text as UTF-8 JSON, for the wire."""
         return json.dumps({"code": self.code, "fault": self.fault, "message": str(self)}).encode()
 
 
@@ -34,13 +29,13 @@ class InvalidRequest(PenstockError):
 
 
 class InvalidOption(InvalidRequest):
-    """An option of Spark's read or write that does not exist, has a wrong value, or is missing."""
+    """An option of Spark's read or write that is unknown, wrong or missing."""
 
     code = "INVALID_OPTION"
 
 
 class InvalidColumn(InvalidRequest):
-    """A column of a DataFrame or schema that does not exist, is missing, or has a wrong type."""
+    """A column of a DataFrame or schema that is unknown, missing, or has a wrong type."""
 
     code = "INVALID_COLUMN"
 
@@ -80,7 +75,7 @@ class LeaseNotFound(NotFound):
 
 
 class StageNotFound(NotFound):
-    """A stage that does not exist: never staged, discarded, or published already."""
+    """A stage that was never staged, or was discarded or published already."""
 
     code = "STAGE_NOT_FOUND"
 
@@ -182,7 +177,7 @@ class TransactionTimedOut(PenstockError):
 
 
 class Unauthenticated(PenstockError):
-    """A request without credentials, with wrong ones, or with a token that has expired."""
+    """A request with missing, wrong or expired credentials."""
 
     code = "UNAUTHENTICATED"
 
@@ -225,7 +220,7 @@ class WrongPort(PeerError):
 
 
 class MalformedMessage(PenstockError):
-    """A stored message that is not well-formed AMQP. It was not read. The text contains the remedy."""
+    """A stored message that is not well-formed AMQP. The text contains the remedy."""
 
     code = "MALFORMED_MESSAGE"
     fault = "peer"
@@ -245,14 +240,13 @@ class DamagedJournal(StorageError):
 
 
 class DamagedMessages(DamagedJournal):
-    """A damaged record of messages. The text names the queue, the messages, the file, the offset and the remedy."""
+    """A damaged record of messages. The text names the messages, the file, the offset and the remedy."""
 
     code = "DAMAGED_MESSAGES"
     queue, first, last = "", 0, 0
 
     @classmethod
     def of(cls, queue: str, first: int, last: int, error: DamagedJournal) -> DamagedMessages:
-        """Return the error for the messages `first` to `last`, by their sequence numbers in the queue."""
         messages, names, to = f"message {first}", "it", ""
         if last != first:
             messages, names, to = f"messages {first} to {last}", "them", f" --to {last}"
@@ -271,21 +265,21 @@ class DamagedMessages(DamagedJournal):
 
 
 class ArchiveUnreachable(PenstockError):
-    """An archive's table or file that cannot be read from this process. The text names it."""
+    """An archive's table or file that cannot be read from this process."""
 
     code = "ARCHIVE_UNREACHABLE"
     fault = "storage"
 
 
 class ArchiveUnsupported(PenstockError):
-    """An archive's table with a feature of Delta that Penstock does not support. The text names the table and the remedy."""
+    """An archive's table with a feature of Delta that Penstock does not support."""
 
     code = "ARCHIVE_UNSUPPORTED"
     fault = "storage"
 
 
 class DirectoryLocked(StorageError):
-    """A data directory that another broker holds; the text names its process."""
+    """A data directory that another broker holds."""
 
     code = "DIRECTORY_LOCKED"
 

@@ -1,8 +1,7 @@
 """Modules of `broker_core` that travel to Spark's processes, and are imported on first use.
 
 Spark Connect, and the planner of a stream after `--py-files`, send the pickled data source with its modules to processes that
-cannot import them. Modules that would make every import slow (the AMQP library, the decoder of messages) travel as source, and
-are imported from the source on first use.
+cannot import them. Modules that would make every import slow travel as source.
 """
 
 from __future__ import annotations
@@ -25,49 +24,19 @@ SOURCES: dict[str, bytes] | None = None
 #: The name of `broker_core` among the sources. Under its own name it would look installed, and a later pickle would refer to it.
 NAME = "penstock_shipped"
 
-#: Folders of `penstock` whose modules go to executors, and single modules. `connector.pyfiles` and `connector.registration` use
-#: these lists. No other part of `broker_core` is sent, and these modules do not import it.
+#: Folders of `penstock` whose modules go to executors, and single modules. No other part of `broker_core` is sent, and these modules
+#: do not import it.
 FOLDERS = (
-    *(
-        "broker_core/amqp",
-        "broker_core/archive",
-        "broker_core/archive/read",
-        "broker_core/archive/table",
-        "broker_core/client",
-        "broker_core/client/amqp",
-        "broker_core/client/flight",
-    ),
+    *("broker_core/amqp", "broker_core/archive", "broker_core/archive/read", "broker_core/archive/table"),
+    *("broker_core/client", "broker_core/client/amqp", "broker_core/client/flight"),
     *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "broker_core/stores", "connector"),
     *("connector/batch", "connector/brokers", "connector/foreign", "connector/sink", "connector/stream", "connector/task"),
 )
-MODULES = (
-    "__init__",
-    "broker_core/__init__",
-    "broker_core/quantities",
-    "broker_core/errors",
-    "broker_core/local_files",
-    "broker_core/notations",
-    "broker_core/executor_modules",
-    "broker_core/similar",
-    "broker_core/wrong_port",
-)
+_SINGLE = ("quantities", "errors", "local_files", "notations", "executor_modules", "similar", "wrong_port")
+MODULES = ("__init__", "broker_core/__init__", *(f"broker_core/{name}" for name in _SINGLE))
 #: Packages and modules of `broker_core` that an import of the connector imports. Code that travels by value contains them in its
 #: pickle. Later imports use the sources.
-AT_ONCE = (
-    *(
-        "archive",
-        "client",
-        "quantities",
-        "errors",
-        "local_files",
-        "messages",
-        "notations",
-        "executor_modules",
-        "similar",
-        "stores",
-    ),
-    "wrong_port",
-)
+AT_ONCE = ("archive", "client", "messages", "stores", *_SINGLE)
 
 
 def module(name: str) -> Any:
@@ -100,15 +69,12 @@ class Finder(MetaPathFinder, InspectLoader):
         self._sources = sources
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        """Find a module among the sources."""
         return spec_from_loader(name, self) if self.is_package(name) or name in self._sources else None
 
     def is_package(self, name: str) -> bool:
-        """Return True if the source of this name is a package."""
         return name + "." in self._sources
 
     def get_source(self, name: str) -> str:
-        """Return the text of a module."""
         return zlib.decompress(self._sources.get(name) or self._sources[name + "."]).decode()
 
 

@@ -30,7 +30,7 @@ def make_folders(folder: Path, mode: int = 0o777) -> None:
 
 
 def start_sync(descriptor: int, offset: int = 0) -> None:
-    """Let the system start to write the bytes of an open file from `offset` on, and return. A later sync takes less time."""
+    """Let the system start to write the bytes of an open file from `offset` on. A later sync takes less time."""
     if _sync_file_range is not None:
         _sync_file_range(descriptor, offset, 0, _SYNC_FILE_RANGE_WRITE)
 

@@ -1,10 +1,7 @@
 """The broker's log: lines of text or JSON.
 
-Logging never blocks, because a pipe without a reader, or a full disk, would stop the broker. Lines wait in a bounded queue. Lines
-beyond its limit are dropped and counted, and a later line reports their number.
-
-A line about a client, a user or a queue has the record's attributes `peer`, `user`, `queue` (logging's `extra`), which are fields
-of a JSON line. The text also contains the names.
+Logging never blocks, because a pipe without a reader, or a full disk, would stop the broker. Lines beyond the limit of a bounded
+queue are dropped and counted, and a later line reports their number.
 """
 
 from __future__ import annotations
@@ -24,11 +21,9 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import NamedTuple, TextIO
 
-#: Lines that wait for the reader; more are dropped and counted.
-MAX_WAITING = 10_000
-#: Seconds that an ending process waits for its last lines.
-FLUSH_S = 2.0
-#: Attributes of a record that are fields of a JSON line.
+MAX_WAITING = 10_000  # lines
+FLUSH_S = 2.0  # an ending process waits this long for its last lines
+#: Attributes of a record (logging's `extra`) that are fields of a JSON line. The text also contains them.
 FIELDS = ("queue", "peer", "user", "alarm")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _FORMAT = "PENSTOCK_LOG_FORMAT"  # environment variable with the format for the processes of a broker
@@ -61,7 +56,6 @@ class JsonLines(logging.Formatter):
     """Formats a record as a JSON object: time (UTC), level, logger, message, the record's fields, a traceback as `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         line |= {name: str(value) for name in FIELDS if (value := getattr(record, name, None)) is not None}
@@ -88,7 +82,6 @@ class LogHandler(logging.Handler):
         threading.Thread(target=self._write, name="penstock-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a line."""
         try:
             line = self.format(record)
         except Exception:  # a wrong logging call must not fail its caller
@@ -119,7 +112,7 @@ class LogHandler(logging.Handler):
         super().close()
 
     def _write_immediately(self, data: bytes) -> int:
-        """Write without blocking; return the number of written bytes. A pipe accepts up to `select.PIPE_BUF` bytes atomically."""
+        """Return the number of written bytes. A pipe accepts up to `select.PIPE_BUF` bytes atomically."""
         if self._non_blocking is None or len(data) > select.PIPE_BUF:
             return 0
         try:

@@ -22,10 +22,8 @@ _TOPIC = re.compile(r"/topic/(.+)", re.DOTALL)
 
 
 def plain(address: str) -> str | None:
-    """Return an address in this broker's notation, or None if `address` is not in one of another broker's.
-
-    An exchange may be called `queues`, so an address that names an existing node has to be looked for first.
-    """
+    """Return an address in this broker's notation, or None if `address` is not in one of another broker's. An exchange may be
+    called `queues`, so look for an existing node of that name first."""
     if match := _URL.fullmatch(address):
         rest = unquote(match[1])
         return plain(f"/{rest}") or rest

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Return True if `pattern` matches `name`; each `*` stands for any text, including none.
-
-    This is not a regular expression, so the time is linear for every pattern.
-    """
+    """Return True if `pattern` matches `name`; each `*` stands for any text, including none. Takes linear time for every pattern,
+    unlike a regular expression."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == name

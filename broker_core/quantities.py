@@ -20,7 +20,6 @@ MAX_MILLISECONDS = 10 * 366 * 24 * 3600 * 1000
 
 
 def parse(text: str, units: Mapping[str, int]) -> int | float:
-    """Convert a number with one of these units, or without, to bytes or seconds. Raises ValueError."""
     match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
     if match is None or match[2] not in units:
         raise ValueError

@@ -1,4 +1,4 @@
-"""Similar names: a guess at the name that an unknown name was meant to be."""
+"""A guess at the name that an unknown name was meant to be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recognition of the protocol at a port: AMQP, Flight (HTTP/2), HTTP, TLS.
 
-A broker has several ports. A client of a wrong port gets a protocol error that does not name the cause. Therefore a failed client
-examines the port, and a plane logs the protocol of an unexpected client. This module also reads the expiry of a certificate.
+A client of a wrong port gets a protocol error that does not name the cause. Therefore a failed client examines the port, and a
+plane logs the protocol of an unexpected client. This module also reads the expiry of a certificate.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 AMQP, FLIGHT, HTTP, TLS = "AMQP", "HTTP/2", "HTTP/1.1", "TLS"
-#: The first bytes of an AMQP client. Each port of a broker answers them, in its own protocol.
-_HELLO = b"AMQP\x00\x01\x00\x00"
-#: An HTTP request, for a server that waits for the rest of the former.
-_REQUEST = b"HEAD / HTTP/1.0\r\n\r\n"
+_HELLO = b"AMQP\x00\x01\x00\x00"  # each port of a broker answers it, in its own protocol
+_REQUEST = b"HEAD / HTTP/1.0\r\n\r\n"  # for a server that waits for the rest of the former
 _LOOK_S = 2.0
 
 

@@ -1,9 +1,5 @@
-"""Child processes that run this package: a broker started by a program, and the processes of a broker.
-
-- interpreter: the environment in which a child finds the package.
-- priority: a child's share of the processors, and Ctrl-C.
-- frames: messages between a broker and its child.
-"""
+"""Child processes that run this package: a broker started by a program, and the processes of a broker. `frames` are the messages
+between a broker and its child; `interpreter` and `priority` concern the environment and the share of the processors."""
 
 from .interpreter import environment
 from .priority import OWN_GROUP, step_back

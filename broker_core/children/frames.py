@@ -23,7 +23,7 @@ class ChildFrame(NamedTuple):
 
 
 def send(file: IO[bytes], header: dict[str, Any], attachments: Sequence[bytes] = ()) -> None:
-    """Write a frame, and flush. Raises OSError if the other process has ended."""
+    """Raises OSError if the other process has ended."""
     text = json.dumps({**header, "sizes": [len(attachment) for attachment in attachments]}).encode()
     file.write(_LENGTH.pack(len(text)) + text)
     for attachment in attachments:

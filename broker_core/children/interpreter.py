@@ -20,10 +20,8 @@ FILES = (
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, changed so that `python -m penstock` finds the same package.
-
-    Relative paths in it become absolute, because the child runs in another directory.
-    """
+    """Return this process's environment, changed so that `python -m penstock` finds the same package. Relative paths become
+    absolute, because the child runs in another directory."""
     variables = dict(os.environ)
     variables |= {name: os.path.abspath(variables[name]) for name in FILES if variables.get(name)}
     if variables.get("PYTHONPATH"):  # an empty entry is the working directory

@@ -128,7 +128,7 @@ def check(args: argparse.Namespace) -> int:
     with closing(ReadOnlyDirectory(args.directory)) as disk, Progress("check:") as progress:
         report = checking.check(disk, live=disk.live, progress=progress.say)
     if args.json:
-        show.print_json({**checking.as_json(report), "live": disk.live})
+        show.print_json({**vars(report), "live": disk.live})
         return STORAGE if report.damage else 0
     print("".join(f"damaged: {text}\n" for text in report.damage), end="")
     print("".join(f"remark: {text}\n" for text in report.remarks), end="")

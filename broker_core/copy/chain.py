@@ -1,6 +1,7 @@
-"""The chain of a copy: its writer, and its chunks. Each method makes one attempt, and the caller repeats it.
+"""The chain of a copy: its writer, and its chunks.
 
-After a StoreError the call may have been carried out or not. Each call may be repeated, `put` with the same chunk.
+Each method makes one attempt, and the caller repeats it. After a StoreError the call may have been carried out or not. Each call
+may be repeated, `put` with the same chunk.
 """
 
 from __future__ import annotations
@@ -121,7 +122,6 @@ class Chain:
         contents: Contents | None = None,
         fence: bool = False,
     ) -> Pending:
-        """Return the next chunk, which is to be `put`."""
         number = self.number + 1
         base = number if contents is not None else self.base
         time_ms = int(self._clock() * 1000)
@@ -164,7 +164,6 @@ class Chain:
     # ---- objects
 
     def new_object(self) -> str:
-        """Return an unused name of an object."""
         self._objects += 1
         return f"{OBJECTS}{self.writer}-{self._objects:08d}"
 
@@ -181,7 +180,6 @@ def _at(chunk: Chunk) -> str:
 
 
 def last_chunk(store: ObjectStore) -> Chunk | None:
-    """Return the header of the last chunk; None if there is no copy."""
     last = max((chunks.number_of(name) for name in store.names(chunks.FOLDER)), default=0)
     return read_header(store, last)[0] if last else None
 

@@ -1,7 +1,7 @@
 """A check of a whole data directory. It reads every byte with a meaning, changes nothing, and continues after a fault.
 
-It names the first fault of each file, with its offset. Faults that a start repairs are remarks: the torn end of the last segment,
-or a note that a power cut has torn. Next to a running broker, the log is checked up to its known length on the disk.
+It names the first fault of each file, with its offset. Faults that a start repairs are remarks. Next to a running broker, the log
+is checked up to its known length on the disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..engine import BrokerState, apply
 from ..engine.columns.states import State
@@ -29,7 +28,7 @@ from .pictures import USERS_FILE
 
 @dataclass
 class CheckResult:
-    """Result of a check."""
+    """Findings of a check, and what was read."""
 
     broker: str = ""
     damage: list[str] = field(default_factory=list)  # each with a file and an offset; begin with the first
@@ -56,7 +55,7 @@ class CheckResult:
 
 
 def check(disk: Disk, *, live: bool, progress: Callable[[int, int], None] = lambda done, total: None) -> CheckResult:
-    """Check a data directory. `live`: a broker writes it. `progress` is called with the bytes read and the total."""
+    """`live`: a broker writes the directory. `progress` is called with the bytes read and the total."""
     result = CheckResult()
     with result.looking(disk.path("id")):
         result.broker = pictures.read_id(disk)
@@ -95,7 +94,7 @@ def _check_note(disk: Disk, result: CheckResult, listed: manifest.ManifestConten
 def _check_segments(
     disk: Disk, result: CheckResult, segments: list[Segment], known: int, live: bool, progress: Callable[[int, int], None]
 ) -> bool:
-    """Check the log. Return True if all of it is good."""
+    """Return True if all of the log is good."""
     before = len(result.damage)
     total, done = sum(disk.size(segment.name) for segment in segments), 0
     for segment in segments:
@@ -184,8 +183,3 @@ def _apply(disk: Disk, result: CheckResult, segments: list[Segment], snapshot: S
             counts[message_state.name.lower()] += int(queue.counts[message_state])
         counts[State.ARCHIVED.name.lower()] += queue.archived
     result.messages = dict(counts)
-
-
-def as_json(result: CheckResult) -> dict[str, Any]:
-    """Return the result for a program."""
-    return dict(vars(result))

@@ -44,22 +44,20 @@ class Chunk:
     writer: str  # name of the broker's life that has put it
     owner: str  # process and host of the writer, for people
     kind: str  # "copy" or "backup"
-    time_ms: int  # time of the put, by its writer's clock
+    time_ms: int  # of the put, by its writer's clock
     base: int  # number of the chunk with the latest contents; 0 before the first ones
     position: int  # LSN up to which the log is complete with it
-    lag: int = 0  # bytes of the log that were confirmed and not copied at that time
+    lag: int = 0  # bytes of the log that were confirmed and not copied then
     fence: bool = False  # put by a start, or by `penstock restore --take-over`
     parts: list[ChunkPart] = field(default_factory=list)
     contents: Contents | None = None  # before its parts are added
 
     @property
     def name(self) -> str:
-        """Name of its object."""
         return name_of(self.number)
 
 
 def name_of(number: int) -> str:
-    """Return the name of the object of a chunk."""
     return f"{FOLDER}{number:020d}"
 
 
@@ -70,7 +68,6 @@ def number_of(name: str) -> int:
 
 
 def pack(chunk: Chunk, body: list[Buffer]) -> list[Buffer]:
-    """Return the bytes of a chunk. `body`: the bytes of its parts."""
     fields: dict[str, Any] = {name: value for name, value in vars(chunk).items() if name not in ("parts", "contents")}
     fields["parts"] = [list(part) for part in chunk.parts]
     if chunk.contents is not None:

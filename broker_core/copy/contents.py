@@ -1,4 +1,4 @@
-"""Contents of a copy: the objects that hold the bytes of each file. A restore needs nothing else. No I/O."""
+"""Contents of a copy: the objects that hold the bytes of each file. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset in the file after the last byte."""
         return self.offset + self.length
 
 
@@ -36,11 +35,9 @@ class Contents:
         self.ends: dict[str, int] = ends or {}
 
     def copy(self) -> Contents:
-        """Return a copy that may be changed."""
         return Contents({name: list(pieces) for name, pieces in self.files.items()}, dict(self.ends))
 
     def size(self, name: str) -> int:
-        """Return the number of stored bytes of a file; 0 if it is missing."""
         pieces = self.files.get(name)
         return pieces[-1].end if pieces else 0
 
@@ -62,13 +59,11 @@ class Contents:
         self.files[name] = [*before, piece, *after]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files."""
         for name in names:
             self.files.pop(name, None)
             self.ends.pop(name, None)
 
     def objects(self) -> set[str]:
-        """Return the names of all objects with bytes of these files."""
         return {piece.object for pieces in self.files.values() for piece in pieces}
 
     def segments(self) -> list[str]:
@@ -86,12 +81,10 @@ class Contents:
         return base_of(names[-1]) if names else 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form in a chunk's header."""
         return {"files": {name: [list(piece) for piece in pieces] for name, pieces in self.files.items()}, "ends": self.ends}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Contents:
-        """Read the result of `to_json`."""
         return cls({name: [Piece(*piece) for piece in pieces] for name, pieces in data["files"].items()}, dict(data["ends"]))
 
 

@@ -1,8 +1,6 @@
-"""The broker's threads that keep the copy: one puts chunks, the other tends the stored objects.
-
-The first claims the copy, puts the missing bytes, and then follows the log. The second puts snapshots, merges small pieces, and
-deletes unneeded objects. Its results count from the next contents on, which the first puts into the chain.
-"""
+"""The broker's threads that keep the copy. One claims the copy, puts the missing bytes, and then follows the log. The other puts
+snapshots, merges small pieces, and deletes unneeded objects. Its results count from the next contents on, which the first puts
+into the chain."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ DELETE_AFTER_S = 300.0  # a restore may use replaced contents for this long
 LOOK_S = 10.0  # without puts, between two checks that the copy is still ours
 TEND_S = 1.0
 UNTENDED_S = 60.0  # of failures before the log reports them
-START_S = 10.0  # a start waits this long for the store, before it continues without it
+START_S = 10.0  # then a start continues without the store
 CLOSE_S = 10.0  # a clean stop waits this long for the rest
 HANGING_S = 1.0  # and then this long for a running request
 FAILED_S = 30.0  # after a failure that another attempt does not repair
@@ -67,7 +65,7 @@ class Copier:
         mode: Mode = "async",
         interval_s: float = 1.0,
     ) -> None:
-        self._store, self._journal, self._disk, self._mode, self.interval_s = store, journal, disk, mode, interval_s
+        self._store, self._journal, self._disk, self.mode, self.interval_s = store, journal, disk, mode, interval_s
         self._clock = time.monotonic
         self._chain = Chain(store, journal.broker_id, writer, "copy")
         self._lock = threading.Lock()
@@ -77,17 +75,17 @@ class Copier:
         self._claimed: ChainState | None = None
         self._is_claimed = False
         self._complete = False  # a restore is possible
-        self._contents = Contents()  # as in the next contents of the chain
+        self._contents = Contents()  # the next contents of the chain
         self._dirty = False  # they differ from those of the chain
         self._known: set[str] = set()  # stored objects that a restore may need
         self._condemned: deque[tuple[float, str]] = deque()  # unneeded objects, and the times of their deletion
-        self._gone: dict[str, int] = {}  # segments that the journal has dropped, and the end of the log at that time
+        self._gone: dict[str, int] = {}  # dropped segments, and the end of the log then
         self._cursor = self._target = 0
         self._samples: deque[tuple[int, float]] = deque()  # positions of the log, and their times
         self._put_at = 0.0
         self._idle = False  # the thread waits for the first byte
         self._swept = False  # garbage of earlier lives is deleted
-        self._trouble: tuple[float, str] | None = None  # time of the first failure, and the last error of the store
+        self._trouble: tuple[float, str] | None = None  # time of the first failure, and the last error
         self._threads: list[threading.Thread] = []
 
     # ---- for the broker
@@ -114,12 +112,11 @@ class Copier:
                     self._note_trouble(error)
                     break
                 time.sleep(min(retry_after(attempts), max(0.0, deadline - self._clock())))
-        if self._mode == "sync":
+        if self.mode == "sync":
             copied = self._claimed.last.position if self._claimed is not None else 0
             self._journal.require_copy(copied, self._why)
 
     def start(self) -> None:
-        """Start the threads."""
         self._journal.add_stored_listener(self._on_stored)
         self._on_stored()
         for name, work in (("penstock-copy", self._run), ("penstock-copy-tend", self._tend)):
@@ -141,19 +138,13 @@ class Copier:
         if behind > 0 and self._journal.failure is None:
             log.warning("the copy at %s ends %d bytes before the log; the next start copies them", self._store.url, behind)
 
-    @property
-    def is_waited_for(self) -> bool:
-        """True with `sync`: a reply waits until the copy has the state behind it."""
-        return self._mode == "sync"
-
     def status(self) -> dict[str, Any]:
-        """Return the state of the copy for an operator."""
         lag_s, lag = self.lag()
         trouble = self._trouble
         state = "waiting" if trouble else "copying" if self._complete else "beginning"
         return {
             "url": self._store.url,
-            "copy": self._mode,
+            "copy": self.mode,
             "state": state,
             "lagSeconds": round(lag_s, 3),
             "lagBytes": lag,
@@ -190,7 +181,7 @@ class Copier:
                     samples, rest = list(self._samples), len(self._samples) % 2
                     pairs = zip(samples[:-1:2], samples[1::2], strict=True)
                     self._samples = deque([(later[0], earlier[1]) for earlier, later in pairs] + samples[len(samples) - rest :])
-            if self._idle or self._mode == "sync" or stored - self._cursor >= CHUNK_BYTES:
+            if self._idle or self.mode == "sync" or stored - self._cursor >= CHUNK_BYTES:
                 self._news.notify_all()
 
     # ---- the thread that puts chunks
@@ -275,22 +266,17 @@ class Copier:
 
     def _follow(self) -> None:
         while True:
-            self._wait_for_work()
+            while not self._has_work():
+                self._patiently(self._chain.check_end)
             if self._target <= self._cursor:
                 self._target = self._journal.stored
             limit = min(CHUNK_BYTES, self._target - self._cursor)
             pieces = self._journal.log_bytes(self._cursor, limit) if limit > 0 else []
-            parts, body = (
-                [ChunkPart(name, at, len(data), crc32(data)) for name, at, data in pieces],
-                [data for *_, data in pieces],
-            )
+            parts = [ChunkPart(name, at, len(data), crc32(data)) for name, at, data in pieces]
+            body = [data for *_, data in pieces]
             self._cursor += max(0, limit)
             position = self._target if self._cursor == self._target else self._chain.position
             self._put(parts, list[Buffer](body), position)
-
-    def _wait_for_work(self) -> None:
-        while not self._has_work():
-            self._patiently(self._chain.check_end)
 
     def _has_work(self) -> bool:
         """Wait for work, and return True. Return False when it is time to check that the copy is still ours."""
@@ -302,8 +288,8 @@ class Copier:
                 if self._stopping and (waiting <= 0 or now >= self._until):
                     raise _CopierStopping
                 since = self._samples[0][1] if self._samples else now
-                due = since + (0.0 if self._mode == "sync" else self.interval_s) if waiting > 0 else now + LOOK_S
-                if waiting >= CHUNK_BYTES or (waiting > 0 and (self._stopping or self._mode == "sync" or due <= now)):
+                due = since + (0.0 if self.mode == "sync" else self.interval_s) if waiting > 0 else now + LOOK_S
+                if waiting >= CHUNK_BYTES or (waiting > 0 and (self._stopping or self.mode == "sync" or due <= now)):
                     return True
                 if self._dirty and self._contents.snapshot_position <= self._chain.position and now - self._put_at >= TEND_S:
                     return True
@@ -333,7 +319,7 @@ class Copier:
                 self._samples.popleft()
             if contents is not None:
                 self._condemn(contents, pending.chunk.parts, now)
-        if self._mode == "sync":
+        if self.mode == "sync":
             self._journal.set_copied(position)
 
     def _contents_to_commit(self, position: int) -> Contents | None:
@@ -382,7 +368,7 @@ class Copier:
                 look = self._is_claimed
                 self._note_trouble(error)
             else:
-                self._note_success()
+                self._trouble = None
                 return result
             with self._lock:
                 wait = retry_after(attempts)
@@ -397,9 +383,6 @@ class Copier:
     def _note_trouble(self, error: Exception) -> None:
         self._trouble = (self._clock() if self._trouble is None else self._trouble[0], str(error))
         log.debug("the copy waits, and tries again: %s", error)
-
-    def _note_success(self) -> None:
-        self._trouble = None
 
     def _is_over(self) -> bool:
         return self._stopping or self._journal.failure is not None

@@ -2,12 +2,10 @@
 
     version    1
     writers    names of the lives of brokers on this directory that have written to copies, the latest last
-    restored   in a directory that was restored and has not been started with a copy since: the copy's last writer, and the number
-               of its last chunk then
+    restored   until the first start with a copy after a restore: the copy's last writer, and the number of its last chunk then
 
-The name of a life is drawn at a start, and written here before the copy receives it. So if the last writer of a copy is in the
-list, no other directory has written since. If it is not, another directory has taken the copy over, or this one was put back from
-an older state.
+The name of a life is drawn at a start, and written here before the copy receives it. If the last writer of a copy is not in the
+list, another directory has taken the copy over, or this one was put back from an older state.
 
 To change the format: raise `VERSION`, and keep reading the former ones.
 """
@@ -41,7 +39,6 @@ class Marker(NamedTuple):
     restored: Restored | None = None
 
     def with_writer(self, writer: str) -> Marker:
-        """Return a copy with one more writer."""
         return self._replace(writers=(*self.writers, writer)[-WRITERS_MAX:])
 
 
@@ -62,7 +59,6 @@ def read(disk: Disk) -> Marker:
 
 
 def write(disk: Disk, marker: Marker) -> None:
-    """Replace the marker."""
     fields = {
         "version": VERSION,
         "writers": list(marker.writers),

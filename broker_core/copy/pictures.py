@@ -2,12 +2,9 @@
 
 Nothing is locked, and no file stays open. The order of the steps makes the picture consistent:
 
-1. the list of segments that must exist (`manifest`);
-2. the latest snapshot: segments removed from that list before were below a snapshot that existed by then;
-3. the length of the log on the disk;
-4. the segments. If one of the list is missing, it was removed in between, and all steps are repeated.
-
-If a file disappears before it is read, `PictureGone` is raised: take another picture. Bytes copied by the former one still count.
+1. the list of segments that must exist (`manifest`); 2. the latest snapshot: segments removed from that list before were below a
+snapshot that existed by then; 3. the length of the log on the disk; 4. the segments. If one of the list is missing, it was
+removed in between, and all steps are repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ ATTEMPTS = 100  # retention removes segments at most every second
 
 
 class PictureGone(Exception):
-    """A file of the picture was removed meanwhile."""
+    """A file of the picture was removed before it was read: take another picture. Bytes copied by the former one still count."""
 
 
 class Picture(NamedTuple):
@@ -44,7 +41,6 @@ class Picture(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
         return sum(self.files.values())
 
 
@@ -108,7 +104,6 @@ def ordered(headers: list[Segment], holes: Holes) -> list[Segment]:
 
 
 def read_id(disk: Disk) -> str:
-    """Return the id of a data directory. DamagedJournal if it is missing."""
     if ID_FILE not in disk.names():
         raise DamagedJournal(f"{disk.path(ID_FILE)}, offset 0: the file is missing, but the directory holds a journal")
     return disk.open(ID_FILE).read(0, ID_BYTES + 2).decode(errors="replace").strip()

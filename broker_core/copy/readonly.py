@@ -6,9 +6,10 @@ import errno
 import fcntl
 import os
 from pathlib import Path
+from typing import Any, NoReturn
 
 from ..errors import InvalidRequest, StorageError
-from ..journal.disk import AppendFile, NoteFile, OthersDirectory
+from ..journal.disk import OthersDirectory
 from ..journal.journal import ID_FILE
 
 LOCK_FILE = "lock"
@@ -45,24 +46,10 @@ class ReadOnlyDirectory(OthersDirectory):
                 raise StorageError(f"{root} cannot be read: {error}") from error
             self.live = True
 
-    def create(self, name: str, *, optional: bool = False) -> AppendFile:
-        """Refuse."""
-        raise self._refusal(name)
+    def _refuse(self, *names: Any, **options: Any) -> NoReturn:
+        raise OSError(errno.EROFS, "the directory is only read", self.path(names[0]))
 
-    def create_note(self, name: str) -> NoteFile:
-        """Refuse."""
-        raise self._refusal(name)
-
-    def rename(self, old: str, new: str) -> None:
-        """Refuse."""
-        raise self._refusal(old)
-
-    def unlink(self, name: str) -> None:
-        """Refuse."""
-        raise self._refusal(name)
+    create = create_note = rename = unlink = _refuse
 
     def sync_directory(self) -> None:
         """Do nothing: nothing was changed."""
-
-    def _refusal(self, name: str) -> OSError:
-        return OSError(errno.EROFS, "the directory is only read", self.path(name))

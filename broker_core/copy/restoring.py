@@ -32,7 +32,7 @@ from .marker import Marker, Restored
 from .pictures import ordered
 
 RESTORING = "restoring"
-PARALLEL_REQUESTS = 8  # requests
+PARALLEL_REQUESTS = 8
 PIECE_BYTES = 8 << 20  # of one request
 FULL = (errno.ENOSPC, errno.EDQUOT)
 CHANGES = 10  # times in a row that a running broker may remove the next object, before it is an error
@@ -108,7 +108,6 @@ def _load(store: ObjectStore) -> ChainState:
 
 
 def _take_over(store: ObjectStore, before: Chunk, writer: str) -> ChainState:
-    """Fence the copy's writer. Returns the state with the fence."""
     state = Chain(store, before.broker, writer, before.kind).claim(Marker((before.writer, writer)))
     assert state is not None, "there was a chunk before"
     return state
@@ -200,7 +199,7 @@ def _remove_others(directory: Path, contents: Contents) -> None:
 def _fetch_missing(
     store: ObjectStore, directory: Path, contents: Contents, fetched: set[_Job], progress: Callable[[int, int], None]
 ) -> None:
-    """Fetch each piece that the directory does not have yet, and add it to `there`. Raises _Missing."""
+    """Fetch each piece that the directory does not have yet. Raises _Missing."""
 
     def bring(job: _Job) -> _Job:
         with _opened(directory, job.file) as descriptor:

@@ -1,7 +1,5 @@
-"""A whole data directory into the store: the beginning of a copy, the difference at a start, or a backup.
-
-Stored pieces are not put again. So a second backup puts only new bytes, and an interrupted upload continues.
-"""
+"""A whole data directory into the store: the beginning of a copy, the difference at a start, or a backup. Stored pieces are not
+put again, so an interrupted upload continues."""
 
 from __future__ import annotations
 
