@@ -15,6 +15,7 @@ messages.
 - `context`: settings, clock and commit loop, which all connections and links share.
 - `loop/`: the commit loop.
 - `layers/`: TLS and WebSocket between a socket and AMQP.
+- `queue_reads`: reads of queues within a turn.
 - `conditions`: our errors as AMQP's.
 """
 

@@ -12,7 +12,7 @@ OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) 
 
 
 def step_back(nice: int) -> None:
-    """Give this process less of a shared processor than its parent: at 5 the parent gets three quarters of it, at 10 nine tenths."""
+    """Give this process less of a shared processor than its parent: at 5 the parent gets 3/4 of it, at 10 9/10."""
     os.nice(nice)
     if hasattr(os, "sched_setscheduler"):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # does not interrupt other processes when it wakes up

@@ -1,10 +1,13 @@
 """A copy of the data directory in an object store: kept current while the broker runs, or made once (a backup).
 
-copier `Copier`: the broker's threads that keep the copy pictures files of a data directory that belong together at one moment
-uploads a whole directory into the store chain, chunks, contents, marker the objects; see below restoring, checking, readonly a
-data directory from a copy; its check; its files, opened to read
+copier      `Copier`: the broker's threads that keep the copy
+pictures    files of a data directory that belong together at one moment
+uploads     a whole directory into the store
+restoring   a data directory from a copy; `checking`: its check; `readonly`: its files, opened to read
+chain       the objects, described below; `chunks`, `contents`, `marker`: their formats
 
-The objects -----------
+The objects
+-----------
 
     chunks/<number>            the chain, numbers from 1: its writer, new bytes of files, and sometimes the contents
     objects/<writer>-<n>       bytes of one file: a snapshot, a segment, or a part of one
@@ -23,7 +26,8 @@ that does not need them. The bytes of small chunks are put again as one object, 
 contents no longer name is deleted some minutes after those contents are in the chain, because a restore may still use the
 contents before. A fenced writer deletes no object of the next writer, because that one began with these contents.
 
-A crash at any time -------------------
+A crash at any time
+-------------------
 
 - While an object is put: nothing names it, and the next start of the copier deletes it.
 - While a chunk is put: it exists completely, or not at all. After a lost answer the writer tries again with the same bytes, and
@@ -34,7 +38,8 @@ A crash at any time -------------------
 The broker's disk remains authoritative. A start compares it with the copy and puts the missing bytes. A copy that holds more of
 the log than the directory is not overwritten: the directory is then an older one.
 
-sync and async --------------
+sync and async
+--------------
 
 With `sync` no reply leaves before the disk and the copy have the state behind it. If the store is unavailable, producers wait,
 and are refused with a reason after a minute. With `async` a chunk is put after 16 MiB, or after a second. If a segment is dropped

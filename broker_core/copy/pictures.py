@@ -2,9 +2,10 @@
 
 Nothing is locked, and no file stays open. The order of the steps makes the picture consistent:
 
-1. the list of segments that must exist (`manifest`); 2. the latest snapshot: segments removed from that list before were below a
-snapshot that existed by then; 3. the length of the log on the disk; 4. the segments. If one of the list is missing, it was
-removed in between, and all steps are repeated.
+1. the list of segments that must exist (`manifest`);
+2. the latest snapshot: segments removed from that list before were below a snapshot that existed by then;
+3. the length of the log on the disk;
+4. the segments. If one of the list is missing, it was removed in between, and all steps are repeated.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ from .damage import Damage
 from .histograms import Histograms
 from .history import History
 from .journal_usage import CleanerParts, oldest_of
-from .locked_view import LockedView
 from .matching import SelectorMatcher
 from .nodes import Nodes
 from .queue_counts import QueueCounts
@@ -149,7 +148,6 @@ class BrokerService(BlockReads):
             self._recent,
             self._ticker,
             self.blocked,
-            LockedView(self.state, self.journal, self._recent),
         )
         self._free = (0, 0, 0)  # free bytes of the disk; the journal's durable position then; until when `has_space` uses them
         self._hindered = False  # whether a full disk prevents housekeeping: logged once

@@ -3,8 +3,9 @@
 The journal has at most `SLACK` times the needed bytes, and `SPARE_SEGMENTS` segments more. Above this bound the cleaner drops the
 segments with the smallest needed share, anywhere in the log:
 
-1. It copies their needed payloads to the end of the log (`relocation`). Events store the new positions. 2. It writes a snapshot:
-no event before the snapshot is needed any longer. 3. It drops the segments.
+1. It copies their needed payloads to the end of the log (`relocation`). Events store the new positions.
+2. It writes a snapshot: no event before the snapshot is needed any longer.
+3. It drops the segments.
 
 A crash at any step leaves duplicate payloads or unneeded segments, and the next turn continues. The cleaner delays no caller: it
 copies a piece at a time, and rests after each. Of the reserve below the free-space mark it uses one half, so that a full disk can

@@ -6,27 +6,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ..engine.columns.states import ACQUIRED, AVAILABLE
+from ..engine.columns.states import AVAILABLE
 from ..engine.model.exchange import chain
 
 if TYPE_CHECKING:
-    from ..engine.model.queue import Queue
     from ..engine.model.state import BrokerState
-
-
-class QueueFacts(NamedTuple):
-    """A queue at one moment. The queue's own object may be used under the broker's lock alone."""
-
-    consumers: str  # its option of that name
-    in_use: bool  # links consume from it
-    acquired: int  # messages with a holder
-    live: int  # messages that are not settled
-
-    @classmethod
-    def of(cls, queue: Queue) -> QueueFacts:
-        return cls(queue.rules.consumers, bool(queue.consumers.subscriptions), queue.counts[ACQUIRED], queue.live)
 
 
 class Nodes:

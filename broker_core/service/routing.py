@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from .. import selectors
 from ..engine.columns.attributes import Coded
 from ..engine.commands import Route, Sent
+from ..engine.decide.exchanges import need_exchange
+from ..engine.model import routes
 from ..engine.model.headers import Term, matching, terms
 from ..engine.model.routes import Examined, Numbered, Plan
 from ..errors import PenstockError
@@ -79,10 +81,16 @@ def subjects(batch: pa.RecordBatch) -> str | Coded:
     return keys.names[0] if len(keys.names) == 1 and keys.codes.all() else keys
 
 
-def prepared(sending: ExchangeMessages, plan: Plan, now: int) -> Route:
-    """Read everything that `plan` requires, and return the command. `now`: milliseconds since 1970."""
+def _plan(turn: Turn, sending: ExchangeMessages) -> Plan:
+    """Plan the reads that are necessary to route messages with these routing keys."""
+    need_exchange(turn.state, sending.exchange)
+    return routes.plan(turn.state.exchanges.by_name, turn.state.queues, sending.exchange, sending.known_keys)
+
+
+def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
+    """Read everything that `reads` requires, and return the command. `now`: milliseconds since 1970."""
     messages = sending.payload.payload
-    batch = as_batch(messages) if plan.inside else None
+    batch = as_batch(messages) if reads.inside else None
     return Route(
         sending.exchange,
         messages.num_rows,
@@ -90,8 +98,8 @@ def prepared(sending: ExchangeMessages, plan: Plan, now: int) -> Route:
         sending.payload,
         sending.known_keys,
         sending.durable,
-        {inside.exchange: Examined(inside.version, _examined(inside.bindings, batch)) for inside in plan.inside},
-        {about: attributes_of(messages, rules, now) for about, rules in plan.rules.items()},
+        {inside.exchange: Examined(inside.version, _examined(inside.bindings, batch)) for inside in reads.inside},
+        {about: attributes_of(messages, rules, now) for about, rules in reads.rules.items()},
         sending.container,
         sending.whole,
         sending.stage,
@@ -104,8 +112,8 @@ def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
     sending = sending.with_keys()
     try:
         with service.turn(hurry=False) as turn:
-            plan = turn.view.plan(sending.exchange, sending.known_keys)
-        return Prepared(sending, prepared(sending, plan, service.wall_ms()))
+            reads = _plan(turn, sending)
+        return Prepared(sending, prepared(sending, reads, service.wall_ms()))
     except PenstockError as error:
         return Prepared(sending, error=error)
 
@@ -115,8 +123,8 @@ def send(service: BrokerService, sending: ExchangeMessages) -> tuple[Sent, int]:
     sending = sending.with_keys()
     for _ in range(TRIES):
         with service.turn() as turn:
-            plan = turn.view.plan(sending.exchange, sending.known_keys)
-        reply, end = service.submit_nowait(prepared(sending, plan, service.wall_ms()))
+            reads = _plan(turn, sending)
+        reply, end = service.submit_nowait(prepared(sending, reads, service.wall_ms()))
         if not reply.stale:
             return reply, end
     with service.turn() as turn:
@@ -124,7 +132,7 @@ def send(service: BrokerService, sending: ExchangeMessages) -> tuple[Sent, int]:
 
 
 def _with_lock(turn: Turn, sending: ExchangeMessages) -> Route:
-    return prepared(sending, turn.view.plan(sending.exchange, sending.known_keys), turn.wall_ms)
+    return prepared(sending, _plan(turn, sending), turn.wall_ms)
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:

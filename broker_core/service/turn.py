@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from .. import errors
 from ..engine import BrokerState, Decision, apply, decide
 from ..engine import commands as c
+from ..engine.columns.rowset import RowSet
 from ..engine.commands import EndNode
 from ..engine.decide.decision import need_queue
 from ..engine.events import codec
 from ..journal import Journal
 from ..messages.payloads import Stored, store
 from ..reading.recent import Recent
+from ..reading.slices import BlockSlice, names_of, slice_of
+from ..reading.unreadable import data_loss
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers
-from .locked_view import LockedView
 from .ticker import Ticker
 
 if TYPE_CHECKING:
@@ -90,7 +92,6 @@ class TurnParts(NamedTuple):
     recent: Recent
     ticker: Ticker
     blocked: BlockedProducers
-    view: LockedView
 
 
 class Turn:
@@ -107,7 +108,7 @@ class Turn:
 
     def __init__(self, parts: TurnParts, *, hurry: bool) -> None:
         self.state, self._journal, self._clock, self._lock, self._arrivals = parts[:5]
-        self._recent, self._ticker, self._blocked, self.view = parts[5:]
+        self._recent, self._ticker, self._blocked = parts[5:]
         self._hurry = hurry
         self._seen = 0
         self._appended = False
@@ -189,6 +190,21 @@ class Turn:
             log.critical("%s could not be applied", at, exc_info=error)
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
+
+    def slices(self, queue_name: str, rows: RowSet) -> list[BlockSlice]:
+        """Return a slice of each block with these messages, without outcomes.
+
+        For rows that are AVAILABLE or ACQUIRED: they are in memory, and retention never removes them. Raises DataLoss for other
+        rows that have left memory.
+        """
+        queue = need_queue(self.state, queue_name)
+        slices = []
+        for number, part in rows.items():
+            block = queue.blocks.get(number)
+            if block is None:
+                raise data_loss(queue_name, number, "left memory")
+            slices.append(slice_of(block, part, names_of(queue), self._recent, outcomes=False, hold=self._journal.hold()))
+        return slices
 
     # Commands of callers that handle a refusal as a value; only StorageError is raised
 

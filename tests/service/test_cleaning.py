@@ -232,7 +232,7 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
         found = next(iter(slices))
         where = mapping.batch(service.journal, found, "stuck").to_pylist()[0]
         with service.turn() as turn:
-            (taken,) = turn.view.slices("stuck", RowSet.single(0))
+            (taken,) = turn.slices("stuck", RowSet.single(0))
         archived = service.browse("q", lambda block: slice(0, block.filled), 0, None)
         reader = record_batches(service.journal, archived, BatchRequest(["body"], "q"))
         first = next(reader)

@@ -118,7 +118,7 @@ def test_slices_of_a_turn_show_what_was_just_acquired_and_last() -> None:
             (rows, _), _ = turn.execute(c.Acquire("q", 1, 7))
             turn.execute(c.Release("q", 1, RowSet.of_sequences(np.array([1, 6])), Cause.MODIFIED, annotations=NOTE))
             (rows, _), end = turn.execute(c.Acquire("q", 1, 3))
-            (found,) = turn.view.slices("q", rows)
+            (found,) = turn.slices("q", rows)
             turn.execute(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
         service.journal.wait(end)
         assert rows.sequences().tolist() == [1, 6, 7]
@@ -139,7 +139,7 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
             service.submit(enqueue("q", *numbered(count)))
         with service.turn() as turn:
             (rows, _), end = turn.execute(c.Acquire("q", 1, 5))
-            (at_hand,) = turn.view.slices("q", rows)
+            (at_hand,) = turn.slices("q", rows)
         service.journal.wait(end)
         (plain,) = service.slices("q", rows)
         expected = list(record_slices(service.journal, plain, intact))
@@ -163,7 +163,7 @@ def test_copies_of_one_message_that_stand_behind_each_other_are_all_read(togethe
         service.submit(copy, copy, c.Move("b", "c"))
         with service.turn() as turn:
             (rows, _), end = turn.execute(c.Acquire("c", 1, 9))
-            (at_hand,) = turn.view.slices("c", rows)
+            (at_hand,) = turn.slices("c", rows)
         service.journal.wait(end)
         (stored,) = service.slices("c", rows)
         for block_slice in (at_hand, stored):
@@ -197,10 +197,10 @@ def test_slices_of_what_is_not_in_memory_are_refused() -> None:
     with running(LyingDisk()) as service, service.turn() as turn:
         turn.execute(c.DeclareQueue("q"))
         with pytest.raises(DataLoss):
-            turn.view.slices("q", RowSet.single(5))
+            turn.slices("q", RowSet.single(5))
         with pytest.raises(NotFound):
-            turn.view.slices("missing", RowSet())
-        assert turn.view.slices("q", RowSet()) == []
+            turn.slices("missing", RowSet())
+        assert turn.slices("q", RowSet()) == []
 
 
 # ---- room

@@ -24,6 +24,7 @@ from ...engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from ...reading.slices import BlockSlice
 from ...security.rights import Right
 from ...service.turn import Turn
+from .. import queue_reads
 from ..conditions import Refusal, as_error
 from ..connections.peer import Peer
 from ..loop.requests import Retirement
@@ -72,7 +73,7 @@ class ConsumerLink(OutgoingLink, Resumable):
     def begin(self, turn: Turn) -> None:
         self.holder, _ = turn.execute(self.terminus.subscribe())
         self.priority = self.terminus.options.priority
-        self._locks_ended = turn.view.unlocked(self.queue)
+        self._locks_ended = queue_reads.unlocked(turn, self.queue)
         super().begin(turn)
 
     # --- acquiring
@@ -82,7 +83,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         self._look_at_locks(turn)
         while self.resumptions.waiting:
             resumed = self.resumptions.take(messages)
-            rows = turn.view.held(self.queue, self.holder, rows_of_tags(list(resumed)))
+            rows = queue_reads.held(turn, self.queue, self.holder, rows_of_tags(list(resumed)))
             if rows:
                 self.resumptions.underway |= resumed
                 return rows, turn.end
@@ -98,7 +99,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         Their deliveries end before the link acquires again. Otherwise the same message would come with the tag of an open
         delivery.
         """
-        before, self._locks_ended = self._locks_ended, turn.view.unlocked(self.queue)
+        before, self._locks_ended = self._locks_ended, queue_reads.unlocked(turn, self.queue)
         if self._locks_ended == before:
             return
         open_ones = [d for d in self.link.unsettled.values() if not isinstance(d.state, TERMINAL)]
@@ -106,12 +107,12 @@ class ConsumerLink(OutgoingLink, Resumable):
         if self._backlog:
             self._keep_ready(self._still_held(turn, [tag for tag, _ in self._backlog]))
         for acquisition, rows in self._unsent.items():
-            if lost := rows.minus(turn.view.held(self.queue, self.holder, rows)):
+            if lost := rows.minus(queue_reads.held(turn, self.queue, self.holder, rows)):
                 self._lapsed.setdefault(acquisition, set()).update(tags_of(lost))
 
     def _still_held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
         """Return the tags of messages that the link still holds."""
-        return set(tags_of(turn.view.held(self.queue, self.holder, rows_of_tags(tags))))
+        return set(tags_of(queue_reads.held(turn, self.queue, self.holder, rows_of_tags(tags))))
 
     def _divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Divide deliveries into held and lost ones."""
@@ -350,7 +351,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         """Give back acquired messages that have not left. Resumed messages have left before."""
         self.resumptions.begin_again()
         resumed = rows_of_tags(list(self.resumptions.waiting))
-        damaged = turn.view.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
+        damaged = queue_reads.held(turn, self.queue, self.holder, self._damaged)  # an operator may have discarded some
         self._damaged = RowSet()
         for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
             if new := rows.minus(resumed):
@@ -372,7 +373,8 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def is_there(self, turn: Turn) -> bool:
         """Return False if its queue was deleted; another one may have its name."""
-        return turn.view.has_holder(self.queue, self.holder)
+        queue = turn.state.queues.get(self.queue)
+        return queue is not None and self.holder in queue.consumers.subscriptions
 
     def suspend(self, turn: Turn) -> None:
         self._leave()
@@ -396,7 +398,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         mine = former.resumptions.with_unsettled(former.link)
         if not mine:
             return
-        held = turn.view.held(self.queue, self.holder, rows_of_tags(list(mine)))
+        held = queue_reads.held(turn, self.queue, self.holder, rows_of_tags(list(mine)))
         known = {tag: mine[tag] for tag in tags_of(held)}  # in the order of their sequence numbers
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
         if compared.lost:

@@ -14,6 +14,7 @@ from ...engine import commands as c
 from ...engine.columns.states import Cause
 from ...security.rights import Right
 from ...service.turn import Turn
+from .. import queue_reads
 
 if TYPE_CHECKING:
     from ..connections.peer import Peer
@@ -87,7 +88,7 @@ class Terminus:
 
     def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
         """Count the link for the lifetime of a node. Raises PenstockError if the node belongs to another connection."""
-        if turn.view.lifetime(node) != "permanent":
+        if queue_reads.lifetime(turn, node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
             link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))

@@ -17,6 +17,7 @@ from ...reading.slices import BlockSlice
 from ...selectors import Selector
 from ...service.broker import BrokerService
 from ...service.turn import Turn
+from .. import queue_reads
 from .confirmations import EnqueueResult, NoRoute, kept_out
 from .effects import EffectQueue
 from .evaluation import SelectorEvaluation
@@ -53,7 +54,7 @@ class Acquisitions:
             link.holder = self._browsers
         interest = self._queues.setdefault(link.queue, Interest())
         interest.join(link.holder, link)
-        interest.only(turn.view.active_holder(link.queue))
+        interest.only(queue_reads.active_holder(turn, link.queue))
         link.interest = interest
 
     def leave(self, link: ReceiverLink) -> None:
@@ -97,7 +98,7 @@ class Acquisitions:
         """Note that messages of a queue became available, or that the queue is deleted."""
         interest = self._queues.get(queue)
         if interest is not None:
-            interest.only(turn.view.active_holder(queue))
+            interest.only(queue_reads.active_holder(turn, queue))
             interest.news()
             self._looking.setdefault(queue, True)
 
@@ -134,7 +135,7 @@ class Acquisitions:
 
     def deliver(self, turn: Turn, batch: ImmediateMessages) -> EnqueueResult:
         queue, arrived = batch.queue, batch.arrived
-        offers = Offers(arrived.rows, batch.matches, grouped=turn.view.is_grouped(queue))
+        offers = Offers(arrived.rows, batch.matches, grouped=queue_reads.is_grouped(turn, queue))
         interest = self._queues.get(queue)
         for links in () if interest is None else interest.waiting():
             offers.add(links)
@@ -143,7 +144,7 @@ class Acquisitions:
             return EnqueueResult(arrived.refused, error, end)
         for holder, rows in delivered.taken:
             link = offers.links[holder]
-            self._deliver(link, rows, turn.view.slices(queue, rows), turn.end)
+            self._deliver(link, rows, turn.slices(queue, rows), turn.end)
             assert link.interest is not None
             link.interest.waits(link)
         refused = kept_out(self._nodes, queue, arrived, delivered.refused)
@@ -184,7 +185,7 @@ class Acquisitions:
         behind = interest.ahead_of(link)
         try:
             rows, end = link.take(turn, min(capacity, QUANTUM_MESSAGES), QUANTUM_BYTES, behind)
-            slices = turn.view.slices(link.queue, rows) if rows else []
+            slices = turn.slices(link.queue, rows) if rows else []
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
@@ -195,7 +196,7 @@ class Acquisitions:
             interest.awaits(link)
             self.evaluation.look_further(link, link.undecided)
             return
-        if not rows and behind and not turn.view.has_passed_all(link.queue, link.holder):
+        if not rows and behind and not queue_reads.has_passed_all(turn, link.queue, link.holder):
             interest.stands_back(link)
             return
         if not rows:
@@ -206,7 +207,7 @@ class Acquisitions:
         self._deliver(link, rows, slices, end)
         if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
-        elif not link.looks_anyway and not turn.view.available(link.queue):
+        elif not link.looks_anyway and not queue_reads.available(turn, link.queue):
             interest.waits(link)  # no message is left: to look again would only delay the disk
         else:
             interest.stays(link)
@@ -214,6 +215,6 @@ class Acquisitions:
 
 def _has_messages(turn: Turn, queue: str) -> bool:
     try:
-        return turn.view.available(queue) > 0
+        return queue_reads.available(turn, queue) > 0
     except errors.NotFound:
         return True  # so that all links look, and find that the queue is deleted

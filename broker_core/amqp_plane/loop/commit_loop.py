@@ -34,6 +34,7 @@ from ...amqp.deliveries import Delivery
 from ...engine.model.dispositions import DeliveryEnd
 from ...service.broker import BrokerService
 from ...service.turn import Turn
+from .. import queue_reads
 from . import exchanges, gate
 from .acquisitions import Acquisitions
 from .batch import LARGE_COMMIT, Action, CommitBatch, Dispositions, Messages
@@ -216,7 +217,7 @@ class CommitLoop:
                     self._make_capacity(turn, outcomes)
                 # A client that asks for messages may expect the messages that its delayed outcomes free.
                 if self.acquisitions and not batch.has_messages:  # otherwise they may have come after the waiting messages
-                    batch.bring(outcomes, lambda link: turn.view.is_freed_by_outcomes(link.queue))
+                    batch.bring(outcomes, lambda link: queue_reads.is_freed_by_outcomes(turn, link.queue))
                 for route, parts, arrived in messages:
                     if isinstance(route, Immediate) and arrived.rows:
                         continue  # their turn comes after the acquisitions
@@ -235,8 +236,8 @@ class CommitLoop:
 
     def _make_capacity(self, turn: Turn, outcomes: Dispositions) -> None:
         """Carry out outcomes of limited queues first: the new messages may need the capacity that they free."""
-        self._batch.bring(outcomes, lambda link: turn.view.is_limited(link.queue))
-        for link, disposition in [key for key in outcomes if turn.view.is_limited(key[0].queue)]:
+        self._batch.bring(outcomes, lambda link: queue_reads.is_limited(turn, link.queue))
+        for link, disposition in [key for key in outcomes if queue_reads.is_limited(turn, key[0].queue)]:
             link.settle(turn, disposition, outcomes.pop((link, disposition)))
 
     def _acquire(self, turn: Turn) -> None:

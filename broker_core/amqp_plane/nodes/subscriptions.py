@@ -23,9 +23,11 @@ from ...amqp import Condition, Source
 from ...amqp.performatives import Error
 from ...engine import commands as c
 from ...engine.columns.limits import MAX_NAME
+from ...engine.columns.states import ACQUIRED
+from ...engine.model.bindings import Binding
+from ...engine.model.queue import Queue
 from ...errors import PenstockError, StorageError
 from ...security.rights import Right
-from ...service.nodes import QueueFacts
 from ...service.turn import Turn
 from ..conditions import Refusal, forbidden
 from ..connections.peer import Peer
@@ -52,7 +54,7 @@ class LinkSubscription:
 
     def open(self, turn: Turn, peer: Peer) -> None:
         """Find or make the subscription. Raises Refusal, PenstockError."""
-        queue, binding = turn.view.queue_facts(self.queue), self._binding(turn)
+        queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
             if _leads(turn, binding):
@@ -79,55 +81,61 @@ class LinkSubscription:
     def _binding(self, turn: Turn) -> c.Bind:
         key = self.key
         if key is None:
-            key = EVERYTHING if turn.view.exchange_type(self.exchange) == "topic" else ""
+            exchange = turn.state.exchanges.by_name.get(self.exchange)
+            key = EVERYTHING if exchange is not None and exchange.kind == "topic" else ""
         return c.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
 
-    def _check_kind(self, queue: QueueFacts) -> None:
+    def _check_kind(self, queue: Queue) -> None:
         if self.durable and self.shared == is_alone(queue):
             kind = "not shared" if self.shared else "shared"
             text = f"the subscription {self.queue!r} is {kind}: end it first, or name another"
             raise Refusal(Condition.PRECONDITION_FAILED, text)
 
-    def _check_unused(self, queue: QueueFacts) -> None:
-        if queue.in_use:
+    def _check_unused(self, queue: Queue) -> None:
+        if queue.consumers.subscriptions:
             text = f"the subscription {self.queue!r} is in use with another address or filter: end its links first"
             raise Refusal(Condition.RESOURCE_LOCKED, text)
-        if queue.acquired:  # by transactions or leases
+        if queue.counts[ACQUIRED]:  # by transactions or leases
             text = f"messages of the subscription {self.queue!r} are in an open transaction, or a lease's: end that first"
             raise Refusal(Condition.RESOURCE_LOCKED, text)
 
 
-def is_alone(queue: QueueFacts) -> bool:
+def is_alone(queue: Queue) -> bool:
     """Return True if a durable subscription has one link at a time."""
-    return queue.consumers == "exclusive"
+    return queue.rules.consumers == "exclusive"
 
 
 def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
     """Check that the user may receive from the exchanges of a durable subscription."""
-    about = [exchange for exchange, _ in turn.view.bindings(queue)]
+    about = [exchange for exchange, _ in bindings(turn, queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
             raise forbidden(peer.user, Right.RECEIVE, exchange)
-    facts, everybodys = turn.view.queue_facts(queue), queue.count(":") == 1
-    if not about and everybodys and facts is not None and facts.live:  # the user who may receive its messages is unknown
+    known, everybodys = turn.state.queues.get(queue), queue.count(":") == 1
+    if not about and everybodys and known is not None and known.live:  # the user who may receive its messages is unknown
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
         raise Refusal(Condition.PRECONDITION_FAILED, text)
 
 
+def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
+    """List the bindings that lead to a queue, each with its exchange."""
+    exchanges = turn.state.exchanges
+    leading = [(name, exchanges.by_name[name]) for name in exchanges.leading_to(queue)]
+    return [(name, exchange.bindings[number]) for name, exchange in leading for number in exchange.numbers_of(queue, None)]
+
+
 def _leads(turn: Turn, wanted: c.Bind) -> bool:
     """Return True if only this binding leads to its queue."""
-    bindings = [
-        (exchange, binding.key, binding.selector, binding.no_local) for exchange, binding in turn.view.bindings(wanted.queue)
-    ]
-    return bindings == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
+    leading = [(exchange, binding.key, binding.selector, binding.no_local) for exchange, binding in bindings(turn, wanted.queue)]
+    return leading == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
 
 
 def end(turn: Turn, queue: str) -> bool:
     """End a durable subscription. Returns False if other links still use it."""
-    facts = turn.view.queue_facts(queue)
-    if facts is not None and facts.in_use:
+    known = turn.state.queues.get(queue)
+    if known is not None and known.consumers.subscriptions:
         return False
-    if facts is not None:
+    if known is not None:
         turn.execute(c.DeleteQueue(queue, force=True))
     return True
 
@@ -179,13 +187,13 @@ def _escaped(char: str) -> str:
 
 def described(turn: Turn, queue: str) -> Source | None:
     """Return the source of a durable subscription; None if it does not exist."""
-    facts = turn.view.queue_facts(queue)
-    if facts is None:
+    known = turn.state.queues.get(queue)
+    if known is None:
         return None
-    capabilities = ("topic",) if is_alone(facts) else ("topic", SHARED)
+    capabilities = ("topic",) if is_alone(known) else ("topic", SHARED)
     # Its exchange may be deleted.
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
-    for exchange, binding in turn.view.bindings(queue):
+    for exchange, binding in bindings(turn, queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
         source.filter = filter_set(binding.selector, binding.no_local is not None)
     return source

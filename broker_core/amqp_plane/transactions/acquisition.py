@@ -18,6 +18,7 @@ from ...engine import commands as c
 from ...engine.columns.states import Cause
 from ...engine.model.dispositions import ROLLED_BACK
 from ...service.turn import Turn
+from .. import queue_reads
 from ..links.dispositions import ACCEPTED, rows_of, rows_of_tags
 from .registry import OpenTransaction
 
@@ -111,7 +112,7 @@ class Acquisition:
     def _return(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
         link = self._link
         if deliveries and not link.ended:
-            rows = turn.view.held(link.queue, link.holder, rows_of(deliveries))
+            rows = queue_reads.held(turn, link.queue, link.holder, rows_of(deliveries))
             if rows:
                 link.execute(turn, c.Release(link.queue, link.holder, rows, cause))
 
