@@ -59,7 +59,7 @@ def serve(
             opened.callback(http.close)
         service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
         opened.callback(_close, service, failure)
-        service.few_files = room.warning
+        service.connections.few_files = room.warning
         _introduce(service, settings, access)
         reloads(partial(reloading.reload, service))
         service.declare(settings)

@@ -92,7 +92,6 @@ class BrokerService(BlockReads):
         self._recent = Recent()
         self.damage = Damage()
         self.archive: str | None = None  # folder or URL of the archive
-        self.few_files: str | None = None  # how the limit of open files restricts the broker
         self.listeners: list[str] = []  # addresses, once the planes listen
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
@@ -140,14 +139,7 @@ class BrokerService(BlockReads):
         self.blocked = BlockedProducers(self.state, self._lock)
         self._ticker = Ticker(self.state, self._clock, lambda: self.submit(c.Tick()))
         self._parts = TurnParts(
-            self.state,
-            self.journal,
-            self._clock,
-            self._lock,
-            self.arrivals,
-            self._recent,
-            self._ticker,
-            self.blocked,
+            self.state, self.journal, self._clock, self._lock, self.arrivals, self._recent, self._ticker, self.blocked
         )
         self._free = (0, 0, 0)  # free bytes of the disk; the journal's durable position then; until when `has_space` uses them
         self._hindered = False  # whether a full disk prevents housekeeping: logged once
@@ -161,10 +153,8 @@ class BrokerService(BlockReads):
             log.info("returned the messages that links held before the restart: %s", lost)
         self._ticker.start()
         self._stops.callback(self._ticker.close)
-        for name, work in (("penstock-housekeeping", self._housekeeping), ("penstock-cleaner", self.cleaner.run)):
-            thread = threading.Thread(target=work, name=name, daemon=True)
-            thread.start()
-            self._stops.callback(thread.join)
+        self._run("penstock-housekeeping", self._housekeeping)
+        self._run("penstock-cleaner", self.cleaner.run)
 
     def _watch(self) -> None:
         self.alarms = Alarms(self.wall_ms)
@@ -174,15 +164,17 @@ class BrokerService(BlockReads):
             self.journal,
             self.cleaner,
             self.copier,
+            self.recorder,
+            self.connections,
             lambda: self.settings,
-            lambda: self.recorder,
-            self.connections.slow,
-            self.connections.starved,
-            lambda: self.few_files,
         )
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
-        self.watch.start()
-        self._stops.callback(self.watch.join)
+        self._run("penstock-watch", self.watch.run)
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        self._stops.callback(thread.join)
 
     # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:

@@ -34,6 +34,7 @@ class Connections:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._sources: tuple[ConnectionSource, ...] = ()
         self._clock = clock
+        self.few_files: str | None = None  # how the limit of open files restricts the connections
         self._starved: dict[str, float] = {}  # by protocol, when a connection could not be accepted last
 
     def cannot_accept(self, protocol: str, reason: str) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import errors
@@ -20,7 +20,7 @@ from ..settings.keys import Settings
 from . import alarms as a
 from .alarms import Alarms
 from .cleaning import Cleaner
-from .connections import SLOW_S
+from .connections import SLOW_S, Connections
 
 log = logging.getLogger("penstock.alarms")
 
@@ -48,18 +48,16 @@ def reserve_bytes(settings: Settings) -> int:
 
 
 class Watched(NamedTuple):
-    """The watched parts of the broker. Parts that change, or start later, are functions."""
+    """The watched parts of the broker."""
 
     state: BrokerState
     lock: threading.Lock  # of the state
     journal: Journal
     cleaner: Cleaner
     copier: Copier | None
-    settings: Callable[[], Settings]
-    recorder: Callable[[], Recorder | None]
-    slow_consumers: Callable[[], Mapping[str, int]]  # by queue
-    starved: Callable[[], Sequence[str]]  # protocols whose connections cannot be accepted
-    few_files: Callable[[], str | None]  # how the limit of open files restricts the broker
+    recorder: Recorder | None
+    connections: Connections
+    settings: Callable[[], Settings]  # the current ones
 
 
 class Watch:
@@ -79,16 +77,8 @@ class Watch:
         self._slow: dict[str, tuple[float, str]] = {}  # by queue: when a consumer was last slow, and the text
         self._batches: dict[str, tuple[tuple[str, int], float]] = {}  # by lease: the run and batch that it holds, and since when
         self._large_since: float | None = None  # since when the journal is too large
-        self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait for the thread, after `closing` was set."""
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         while not self._closing.wait(LOOK_S):
             try:
                 self.look()
@@ -137,7 +127,7 @@ class Watch:
         self._alarms.set(a.COPY_BEHIND, f"the copy at {status['url']} is {lag}{why}. {meanwhile}" if behind else None)
 
     def _look_at_archive(self) -> None:
-        recorder = self._watched.recorder()
+        recorder = self._watched.recorder
         if recorder is None:
             return
         troubles = recorder.troubles()
@@ -146,15 +136,15 @@ class Watch:
         self._alarms.set(a.ARCHIVE_OUTGROWS_DISK, recorder.growth.warning())
 
     def _look_at_files(self) -> None:
-        watched = self._watched
-        starved = ", ".join(watched.starved())
-        self._alarms.set(a.FILES_LOW, watched.few_files())
+        connections = self._watched.connections
+        starved = ", ".join(connections.starved())
+        self._alarms.set(a.FILES_LOW, connections.few_files)
         text = f"the process has no file descriptor left, so no connection over {starved} can be accepted. {a.MORE_FILES}"
         self._alarms.set(a.FILES_EXHAUSTED, text if starved else None)
 
     def _look_at_consumers(self) -> None:
         try:
-            slow = self._watched.slow_consumers()
+            slow = self._watched.connections.slow()
         except errors.ResourceLimit:  # a plane is busy or stops, so the consumers are unknown
             return
         now, texts = self._clock(), self._slow_leases()

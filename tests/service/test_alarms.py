@@ -127,7 +127,7 @@ def test_the_archive(tmp_path: Path) -> None:
     (tmp_path / "archive").write_text("a file in its place")
     with contextlib.closing(Rig(tmp_path)) as rig:
         rig.service.submit(c.DeclareQueue("q"))
-        rig.service.recorder = rig.recorder
+        rig.service.watch._watched = rig.service.watch._watched._replace(recorder=rig.recorder)
         try:
             rig.send("q", numbered(10))  # type: ignore[arg-type]
             rig.settle("q", 10)
@@ -140,7 +140,7 @@ def test_the_archive(tmp_path: Path) -> None:
             rig.recorder.growth.full_in_s = 86400.0
             assert names(rig.service) == {"archive-outgrows-disk"}
         finally:
-            rig.service.recorder = None
+            rig.service.watch._watched = rig.service.watch._watched._replace(recorder=None)
 
 
 def test_a_journal_that_is_larger_than_what_waits_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
