@@ -158,16 +158,8 @@ class BrokerService(BlockReads):
 
     def _watch(self) -> None:
         self.alarms = Alarms(self.wall_ms)
-        watched = Watched(
-            self.state,
-            self._lock,
-            self.journal,
-            self.cleaner,
-            self.copier,
-            self.recorder,
-            self.connections,
-            lambda: self.settings,
-        )
+        parts = self.cleaner, self.copier, self.recorder, self.connections
+        watched = Watched(self.state, self._lock, self.journal, *parts, lambda: self.settings)
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
         self._run("penstock-watch", self.watch.run)
 
