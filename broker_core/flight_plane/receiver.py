@@ -161,7 +161,8 @@ class MessageReceiver:
         if queue is None:
             exchange, key = self._request.exchange, self._request.routing_key
             assert exchange is not None
-            sending = routing.ExchangeMessages(exchange, payload, sizes, key, durable, whole=True, stage=stage)
+            keys = routing.subjects(payload.batch) if key is None else key
+            sending = routing.ExchangeMessages(exchange, payload, sizes, keys, durable, whole=True, stage=stage)
             sent, end = routing.send(self._service, sending)
             self._dropped += sent.dropped
             return {"dropped": self._dropped} if self._dropped else {}, end

@@ -366,15 +366,13 @@ class BrokerService(BlockReads):
         """Stop, flush, and release the data directory."""
         self._closing.set()
         self.journal.give_up_waiting()
-        closing = copying.Closing(self.journal, self.copier)
-        self._stops.close()
-        try:
-            if snapshot and self.journal.failure is None:
-                self.take_snapshot()
-        except errors.ResourceLimit as error:  # the next start reads more of the log
-            log.warning("%s", error)
-        finally:
-            closing.end()
+        with copying.closing(self.journal, self.copier):
+            self._stops.close()
+            try:
+                if snapshot and self.journal.failure is None:
+                    self.take_snapshot()
+            except errors.ResourceLimit as error:  # the next start reads more of the log
+                log.warning("%s", error)
 
 
 def _opened(settings: Settings, disk: Disk, on_failure: Callable[[Exception], None] | None) -> Journal:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from ..copy.copier import CLOSE_S, Copier
@@ -28,23 +30,21 @@ def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore |
     return copier
 
 
-class Closing:
-    """The end of a broker. When all other parts are closed, the copy has `CLOSE_S` for the rest. With `copy = "sync"` the other
-    parts wait for the copy too, for at most `CLOSE_S`."""
-
-    def __init__(self, journal: Journal, copier: Copier | None) -> None:
-        self._journal, self._copier = journal, copier
-        self._until = time.monotonic() + CLOSE_S
-        self._timer = threading.Timer(CLOSE_S, journal.give_up_copy)
-        self._timer.daemon = True
-        if copier is not None:
-            self._timer.start()
-
-    def end(self) -> None:
-        """Copy the rest, and close the journal. Raises StorageError as `Journal.close` does."""
+@contextlib.contextmanager
+def closing(journal: Journal, copier: Copier | None) -> Iterator[None]:
+    """Close all other parts in the with-block; then copy the rest, within `CLOSE_S`, and close the journal. With `copy = "sync"`
+    the other parts wait for the copy too, for at most `CLOSE_S`."""
+    until = time.monotonic() + CLOSE_S
+    timer = threading.Timer(CLOSE_S, journal.give_up_copy)
+    timer.daemon = True
+    if copier is not None:
+        timer.start()
+    try:
+        yield
+    finally:
         try:
-            if self._copier is not None:
-                self._copier.close(max(0.0, self._until - time.monotonic()) if self._copier.mode == "sync" else CLOSE_S)
+            if copier is not None:
+                copier.close(max(0.0, until - time.monotonic()) if copier.mode == "sync" else CLOSE_S)
         finally:
-            self._timer.cancel()
-            self._journal.close()
+            timer.cancel()
+            journal.close()

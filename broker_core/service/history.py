@@ -32,8 +32,7 @@ class History:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._slots: dict[str, int] = {}
-        self._free: list[int] = []
+        self._places: dict[str, int] = {}
         self._ring = np.zeros((0, len(COLUMNS), SAMPLES), np.uint32)
         self._all = np.zeros((len(COLUMNS), SAMPLES), np.uint32)
         self._before = np.zeros((0, len(COLUMNS)), np.int64)
@@ -46,20 +45,18 @@ class History:
         """`uptime_s`, `wall_us`: when the counts were read."""
         now = np.stack([counts.of("available") + counts.of("acquired") + counts.of("delayed"), *map(counts.of, COLUMNS[1:])], 1)
         with self._lock:
-            if counts.names[:MAX_HISTORY_QUEUES] != list(self._slots):
-                self._assign(counts.names[:MAX_HISTORY_QUEUES])
-            count = len(self._slots)
-            slots = np.fromiter(self._slots.values(), np.int64, count)
-            known = now[:count]
-            since = known - self._before[slots]
+            if counts.names[:MAX_HISTORY_QUEUES] != list(self._places):
+                self._arrange(counts.names[:MAX_HISTORY_QUEUES])
+            known = now[: len(self._places)]
+            since = known - self._before
             since[:, 0] = known[:, 0]
             since[(since[:, 1:] < 0).any(1), 1:] = 0  # another queue of the same name
-            self._before[slots] = known
+            self._before = known
             periods = self._periods(uptime_s)
             since[:, 1:] //= periods
             for _ in range(periods):
                 at = self._taken % SAMPLES
-                self._ring[slots, :, at] = np.minimum(since, _LARGEST)
+                self._ring[:, :, at] = np.minimum(since, _LARGEST)
                 self._all[:, at] = np.minimum(since.sum(0), _LARGEST)
                 self._taken += 1
             self._time = wall_us
@@ -75,9 +72,8 @@ class History:
 
     def of(self, names: Sequence[str]) -> Plot:
         with self._lock:
-            known = [name for name in names if name in self._slots]
-            slots = [self._slots[name] for name in known]
-            return Plot(self._time, known, self._in_order(self._ring[slots]))
+            known = [name for name in names if name in self._places]
+            return Plot(self._time, known, self._in_order(self._ring[[self._places[name] for name in known]]))
 
     def of_all(self) -> Plot:
         """Return the sum over all queues that have a history, under the name ''."""
@@ -89,24 +85,11 @@ class History:
             return table[:, :, : self._taken].copy()
         return np.roll(table, -(self._taken % SAMPLES), axis=2)
 
-    def _assign(self, wanted: list[str]) -> None:
-        """Give each queue a slot. Known queues keep theirs; a new queue begins with an empty hour."""
-        before, self._slots = self._slots, {}
-        known = {name: before[name] for name in wanted if name in before}
-        self._free += [slot for name, slot in before.items() if name not in known]
-        for name in wanted:
-            slot = known.get(name)
-            if slot is None:
-                if not self._free:
-                    self._grow(len(wanted))
-                slot = self._free.pop()
-                self._ring[slot] = 0
-                self._before[slot] = 0
-            self._slots[name] = slot
-
-    def _grow(self, least: int) -> None:
-        have = len(self._ring)
-        more = max(least, 2 * have, 16) - have
-        self._ring = np.concatenate([self._ring, np.zeros((more, *self._ring.shape[1:]), np.uint32)])
-        self._before = np.concatenate([self._before, np.zeros((more, self._before.shape[1]), np.int64)])
-        self._free += range(have, have + more)
+    def _arrange(self, names: list[str]) -> None:
+        """Give each queue a place. Known queues keep their history; a new queue begins with an empty hour."""
+        known = [at for at, name in enumerate(names) if name in self._places]
+        former = [self._places[names[at]] for at in known]
+        ring = np.zeros((len(names), len(COLUMNS), SAMPLES), np.uint32)
+        before = np.zeros((len(names), len(COLUMNS)), np.int64)
+        ring[known], before[known] = self._ring[former], self._before[former]
+        self._places, self._ring, self._before = {name: at for at, name in enumerate(names)}, ring, before

@@ -3,7 +3,7 @@ before the broker's lock is taken. If the bindings change in between, the batch 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,17 +31,15 @@ class Prepared(NamedTuple):
     """Messages, and the command that carries them, or the error that refuses them."""
 
     sending: ExchangeMessages
-    route: Route | None = None
-    error: PenstockError | None = None
+    route: Route | PenstockError
 
     def carry_out(self, turn: Turn) -> Answer:
         """Route them: the reply is `Sent`. Raises StorageError."""
         return turn.answer(lambda: self._sent(turn))
 
     def _sent(self, turn: Turn) -> tuple[Sent, int]:
-        if self.route is None:
-            assert self.error is not None
-            raise self.error
+        if isinstance(self.route, PenstockError):
+            raise self.route
         sent, end = turn.execute(self.route)
         if sent.stale:  # rare: bindings have changed since, so the batch is read under the lock
             sent, end = turn.execute(_with_lock(turn, self.sending))
@@ -53,25 +51,17 @@ TRIES = 3  # reads of a batch without the lock; then it is read under the lock
 
 @dataclass(frozen=True)
 class ExchangeMessages:
-    """Messages for an exchange. `keys`: one routing key for all, one for each, or None: their subjects."""
+    """Messages for an exchange. `keys`: one routing key for all, or one for each, usually their `subjects`."""
 
     exchange: str
     payload: Stored
     sizes: int | Ints
-    keys: str | Coded | None = None
+    keys: str | Coded
     durable: bool = True
     container: str | None = None
     whole: bool = False
     stage: str | None = None
     transaction: int | None = None
-
-    @property
-    def known_keys(self) -> str | Coded:
-        assert self.keys is not None
-        return self.keys
-
-    def with_keys(self) -> ExchangeMessages:
-        return self if self.keys is not None else replace(self, keys=subjects(self.payload.batch))
 
 
 def subjects(batch: pa.RecordBatch) -> str | Coded:
@@ -84,7 +74,7 @@ def subjects(batch: pa.RecordBatch) -> str | Coded:
 def _plan(turn: Turn, sending: ExchangeMessages) -> Plan:
     """Plan the reads that are necessary to route messages with these routing keys."""
     need_exchange(turn.state, sending.exchange)
-    return routes.plan(turn.state.exchanges.by_name, turn.state.queues, sending.exchange, sending.known_keys)
+    return routes.plan(turn.state.exchanges.by_name, turn.state.queues, sending.exchange, sending.keys)
 
 
 def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
@@ -96,7 +86,7 @@ def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
         messages.num_rows,
         sending.sizes,
         sending.payload,
-        sending.known_keys,
+        sending.keys,
         sending.durable,
         {inside.exchange: Examined(inside.version, _examined(inside.bindings, batch)) for inside in reads.inside},
         {about: attributes_of(messages, rules, now) for about, rules in reads.rules.items()},
@@ -109,18 +99,16 @@ def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
 
 def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
     """Read everything that the bindings need, once. Called without the lock, which it takes for a moment."""
-    sending = sending.with_keys()
     try:
         with service.turn(hurry=False) as turn:
             reads = _plan(turn, sending)
         return Prepared(sending, prepared(sending, reads, service.wall_ms()))
     except PenstockError as error:
-        return Prepared(sending, error=error)
+        return Prepared(sending, error)
 
 
 def send(service: BrokerService, sending: ExchangeMessages) -> tuple[Sent, int]:
     """Route messages. Returns the reply, and the log position to wait for before the reply is revealed."""
-    sending = sending.with_keys()
     for _ in range(TRIES):
         with service.turn() as turn:
             reads = _plan(turn, sending)

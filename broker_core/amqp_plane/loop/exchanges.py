@@ -14,7 +14,7 @@ from ...engine.commands import Sent
 from ...messages.encoding.arriving import ArrivedMessages
 from ...messages.payloads import store
 from ...service.broker import BrokerService
-from ...service.routing import ExchangeMessages, Prepared, prepare
+from ...service.routing import ExchangeMessages, Prepared, prepare, subjects
 from ...service.turn import Turn
 from .confirmations import EnqueueResult, NoRoute, Refused
 from .requests import ExchangeRoute
@@ -31,8 +31,9 @@ class Exchanged(NamedTuple):
 def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages) -> Exchanged:
     """Read the parts of messages that the exchange's bindings need. Takes the lock briefly."""
     payload = store(arrived.payload, arrived.mask)
+    keys = subjects(payload.batch) if route.key is None else route.key
     sending = ExchangeMessages(
-        route.exchange, payload, arrived.sizes, route.key, arrived.durable, route.container, transaction=route.transaction
+        route.exchange, payload, arrived.sizes, keys, arrived.durable, route.container, transaction=route.transaction
     )
     return Exchanged(route.exchange, arrived, prepare(broker, sending))
 
