@@ -1,8 +1,5 @@
-"""Current problems, as data for the log, `penstock status` and health.
-
-An alarm about queues is raised for each queue. It is logged once when it is raised and once when it ends. Changes of its text are
-not logged.
-"""
+"""Current problems, as data for the log, `penstock status` and health. An alarm is logged once when it is raised and once when it
+ends. Changes of its text are not logged."""
 
 from __future__ import annotations
 
@@ -37,16 +34,16 @@ ALARMS = (
     *(DISK_LOW, DISK_FULL, JOURNAL_FAILED, JOURNAL_PINNED, ARCHIVE_FAILING, ARCHIVE_BEHIND, ARCHIVE_OUTGROWS_DISK),
     *(COPY_BEHIND, FILES_LOW, FILES_EXHAUSTED, SLOW_CONSUMER, CERTIFICATE_ENDS),
 )
-ERRORS = {DISK_FULL, JOURNAL_FAILED, FILES_EXHAUSTED}  # logged as errors: messages are refused, or a promise is at risk
+ERRORS = {DISK_FULL, JOURNAL_FAILED, FILES_EXHAUSTED}  # messages are refused, or a promise is at risk
 
 
 class Alarm(NamedTuple):
     """A raised alarm."""
 
     name: str
-    queue: str | None  # the affected queue; visible to users with a right on it
+    queue: str | None  # visible to users with a right on it
     since_ms: int  # wall clock, since 1970
-    text: str  # the problem and what to do
+    text: str
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "queue": self.queue, "since": self.since_ms, "text": self.text}
@@ -90,6 +87,5 @@ class Alarms:
             return (name, None) in self._raised
 
     def current(self) -> list[Alarm]:
-        """Return all raised alarms, the oldest first."""
         with self._lock:
             return sorted(self._raised.values(), key=lambda alarm: (alarm.since_ms, alarm.name, alarm.queue or ""))

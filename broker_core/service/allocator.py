@@ -1,8 +1,4 @@
-"""Returns free memory to the system, so that an idle broker is small again after a burst of large batches.
-
-The C library keeps free memory between two blocks in use, in one heap for each thread. Arrow's pool keeps pages for its next
-buffers.
-"""
+"""Returns free memory to the system, so that an idle broker is small again after a burst of large batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Attributes of stored messages that the engine needs: priority, times, group and key. They are read before the broker's lock is
-taken. For most batches, which have none, a look at the column names suffices."""
+taken."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DTYPES = {16: np.int16, 64: np.int64}
 
 
 def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
-    """Read the attributes that a queue with these rules needs. `now`: milliseconds since 1970."""
+    """`now`: milliseconds since 1970."""
     if isinstance(payload, UniformMessages) and not _needs_sections(rules):
         priority = payload.header.priority
         if priority is None:
@@ -76,7 +76,7 @@ def _priority(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
 
 
 def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | None:
-    """Compute when each message expires: after its ttl, and at most `bound` milliseconds from now.
+    """Return when each message expires: after its ttl, and at most `bound` milliseconds from now.
 
     The absolute expiry time is ignored. Otherwise messages that are replayed from the archive would expire immediately.
     """
@@ -90,7 +90,7 @@ def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | N
 
 
 def _due(batch: pa.RecordBatch, now: int) -> npt.NDArray[Any] | None:
-    """Compute when each message may first be delivered; None if all may be delivered now."""
+    """Return when each message may first be delivered; None if all may be delivered now."""
     at = np.zeros(batch.num_rows, np.int64)
     if "deliveryTime" in batch.schema.names:
         at = np.clip(_numbers(batch.column("deliveryTime"), 0) // 1000, 0, _LATEST)
@@ -120,7 +120,7 @@ def _key_column(batch: pa.RecordBatch, key: str) -> pa.Array | None:
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """Return a public column of a stored batch in any form; None if no message has it. It is null for a message that cannot be
-    decoded, which its reader reports."""
+    decoded."""
     if "message" not in batch.schema.names:
         return batch.column(name) if name in batch.schema.names else None
     columns, odd = vectors(batch, [name])

@@ -19,7 +19,7 @@ MAX_BYTES = 64 << 20  # of all bitmaps: 8 KiB for 64 Ki messages, so about 500 m
 ENTRY_BYTES = 400  # of a bitmap besides its bits
 
 _NONE = np.zeros(BLOCK_ROWS, np.bool_)
-_Key = tuple[str, int, int]  # selector, queue incarnation, block
+_Key = tuple[str, int, int]
 
 
 class MatchBitmap(NamedTuple):
@@ -44,8 +44,7 @@ _NOTHING = MatchBitmap(0, b"")
 
 
 class View:
-    """The known matches of one selector in one queue: `engine.search.Matching`. It keeps the bitmaps that the commands of one
-    request have read."""
+    """The known matches of one selector in one queue: `engine.search.Matching`. It keeps the bitmaps that one request has read."""
 
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue
@@ -68,7 +67,8 @@ class View:
 
 
 class Cache:
-    """The bitmaps of all selectors. Used under the broker's lock alone."""
+    """The bitmaps of all selectors; the least recently used ones beyond the budget are dropped. Used under the broker's lock
+    alone."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -92,7 +92,6 @@ class Cache:
         return bitmap
 
     def put(self, text: str, queue: Queue, block: int, bitmap: MatchBitmap) -> None:
-        """Store a bitmap; drop the least recently used ones beyond the budget."""
         key = self._key(text, queue, block)
         before = self._bitmaps.pop(key, None)
         if before is not None:

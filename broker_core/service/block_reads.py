@@ -30,12 +30,11 @@ class BlockReads:
 
     state: BrokerState
     journal: Journal
-    archive: str | None  # folder or URL of the archive
+    archive: str | None
     _lock: threading.Lock
 
     @property
     def broker_id(self) -> str:
-        """The id of the broker, created with its data directory."""
         return self.journal.broker_id
 
     def slices(
@@ -48,11 +47,10 @@ class BlockReads:
         fail_on_data_loss: bool = True,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with these messages, or of the messages that `select` picks.
+        """Yield a slice of each block with these messages, or of the messages that `select` picks, when its content is durable.
 
-        Like any reply, a slice is yielded when its content is durable. `missing` collects the messages that the journal no longer
-        has. Without `missing` they raise DataLoss, or with `fail_on_data_loss=False` are left out. Raises Fenced if the rows that
-        `select` needs are gone.
+        `missing` collects the messages that the journal no longer has. Without `missing` they raise DataLoss, or with
+        `fail_on_data_loss=False` are left out. Raises Fenced if the rows that `select` needs are gone.
         """
         picks = ((number, lambda block, part=part: part) for number, part in rows.items())
         for number, part, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
@@ -102,8 +100,7 @@ class BlockReads:
     ) -> Iterator[tuple[int, BlockSlice | None, Rows | None]]:
         """Yield for each block its number, a slice of the picked rows, and which of them the journal no longer has.
 
-        A block that is gone has no slice and no rows, and a block that `archived` excludes has no slice. A block in memory is
-        copied under the lock.
+        A block that is gone has no slice and no rows, and a block that `archived` excludes has no slice.
         """
 
         def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows]) -> tuple[BlockSlice, Rows]:
@@ -132,8 +129,7 @@ class BlockReads:
             yield number, part, lost
 
     def table(self, queue_name: str) -> Table | None:
-        """Describe the queue's table in the archive, with the finished recordings and their lineages. None if the queue has no
-        table yet."""
+        """Describe the queue's table in the archive, with the finished recordings and their lineages; None without a table."""
         with self._lock:
             queue, end = need_queue(self.state, queue_name), self.journal.end
             number, version = queue.recordings.finished, queue.recordings.version
@@ -159,10 +155,8 @@ class BlockReads:
         first: int,
         last: int | None,
     ) -> list[tuple[int, int, int]]:
-        """Return for each block its first and last sequence number, and how many messages `select` picks.
-
-        A block that has left memory is not opened: `archived` estimates its number of messages.
-        """
+        """Return for each block its first and last sequence number, and how many messages `select` picks. For a block that has
+        left memory, `archived` estimates the number."""
         numbers, stop, end = self._numbers(queue_name, first, last)
         counts = []
         for number in numbers:

@@ -1,4 +1,4 @@
-"""Producers that wait for capacity of a full queue. They are called when it has capacity, or is gone."""
+"""Producers that wait for capacity of a full queue."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ class BlockedProducers:
         self._waiting: dict[str, list[WaitingProducer]] = {}
 
     def wait(self, queue: str, waiting: WaitingProducer) -> None:
-        """Call the callback once, when the queue has enough capacity or needs none; immediately if that is so now. The calling
+        """Call the callback once, when the queue has enough capacity or is gone; immediately if that is so now. The calling
         thread has the broker's lock, so the callback must not block or call the service."""
         with self._lock:
             self._waiting.setdefault(queue, []).append(waiting)
             self._try(queue)
 
     def cancel(self, queue: str, waiting: WaitingProducer) -> None:
-        """Remove a producer that has given up. Does nothing if its callback was called meanwhile."""
+        """Does nothing if the callback was called meanwhile."""
         with self._lock:
             still = [producer for producer in self._waiting.pop(queue, ()) if producer is not waiting]
             if still:
                 self._waiting[queue] = still
 
     def look(self) -> None:
-        """Call the producers whose queue has capacity now. Called under the lock, at the end of each turn; cheap if no producer
-        waits."""
+        """Call the producers whose queue has capacity now. Called under the lock, at the end of each turn."""
         for queue in list(self._waiting) if self._waiting else ():
             self._try(queue)
 

@@ -142,7 +142,7 @@ class BrokerService(BlockReads):
             self.state, self.journal, self._clock, self._lock, self.arrivals, self._recent, self._ticker, self.blocked
         )
         self._free = (0, 0, 0)  # free bytes of the disk; the journal's durable position then; until when `has_space` uses them
-        self._hindered = False  # whether a full disk prevents housekeeping: logged once
+        self._hindered = False  # a full disk prevents housekeeping: logged once
         self.started_ms = self.wall_ms()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
 
@@ -168,7 +168,6 @@ class BrokerService(BlockReads):
         thread.start()
         self._stops.callback(thread.join)
 
-    # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
         """Execute commands in one turn. Returns the reply of the last command when all of them are durable."""
         reply, end = self.submit_nowait(*commands)
@@ -200,7 +199,7 @@ class BrokerService(BlockReads):
         return reply
 
     def submit_logged(self, command: c.Command[R]) -> tuple[R, int]:
-        """Execute a command that is never refused. Returns its reply when it is durable, and the position of its record."""
+        """Execute a command that is never refused. Returns its durable reply, and the position of its record."""
         with self.turn() as turn:
             reply, end = turn.execute(command)
         self.journal.wait(end)
@@ -232,22 +231,20 @@ class BrokerService(BlockReads):
         return max(self._clock().wall, self.state.time) // 1000
 
     def rules(self, queue_name: str) -> Rules:
-        """Return the options of a queue. Without the lock: a command is refused if the queue is gone."""
+        """Takes no lock: a command is refused if the queue is gone."""
         return need_queue(self.state, queue_name).rules
 
     def attributes(self, queue_name: str, batch: Payload) -> Attributes:
         return attributes_of(batch, self.rules(queue_name), self.wall_ms())
 
-    # Space for payloads
     def reserve_space(self, nbytes: int) -> None:
-        """Reserve space in the journal's buffer, and wait while it is full. Raises ResourceLimit while the disk is nearly full.
-        Called without the lock."""
+        """Wait while the journal's buffer is full. Raises ResourceLimit while the disk is nearly full. Called without the lock."""
         self._check_space(self.journal.free_bytes() - nbytes)
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 
     def has_space(self, nbytes: int) -> bool:
         """Return True if payloads of `nbytes` may be enqueued now. False while the journal's buffer is too full: ask again when
-        the journal's listener is called. Raises ResourceLimit while the disk is nearly full. Never waits."""
+        the journal's listener is called. Raises ResourceLimit while the disk is nearly full."""
         free, durable, until = self._free
         up = self._clock().up
         if up >= until:
@@ -267,8 +264,7 @@ class BrokerService(BlockReads):
 
     def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
         """Execute a command that stores its messages together. While the queue blocks its producers, the command waits for
-        capacity. Raises QueueFull after `timeout_s`; immediately if the queue does not block, will never have so much capacity,
-        or has reached its limit of keys or groups."""
+        capacity. Raises QueueFull after `timeout_s`; immediately if waiting does not help."""
         deadline = time.monotonic() + timeout_s
         sizes = command.sizes
         size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
@@ -300,7 +296,6 @@ class BrokerService(BlockReads):
                 "space, or shorten the retention"
             )
 
-    # Reading
     def damaged(self, queue_name: str) -> list[str]:
         known = self.damage.of(queue_name)
         with self._lock:
@@ -313,7 +308,6 @@ class BrokerService(BlockReads):
             payload = None if queue is None else oldest_of(queue)
         return None if payload is None else payload.to_json()
 
-    # Housekeeping
     def _housekeeping(self) -> None:
         turns = 0
         while not self._closing.wait(HOUSEKEEPING_S):
@@ -349,7 +343,7 @@ class BrokerService(BlockReads):
         return len(ready)
 
     def take_snapshot(self) -> None:
-        """Write a snapshot. The queues continue as soon as their columns are copied. Raises StorageError."""
+        """The queues continue as soon as their columns are copied. Raises StorageError."""
         with self.cleaner.writing:
             with self._lock:
                 position = self.journal.end

@@ -7,11 +7,8 @@ segments with the smallest needed share, anywhere in the log:
 2. It writes a snapshot: no event before the snapshot is needed any longer.
 3. It drops the segments.
 
-A crash at any step leaves duplicate payloads or unneeded segments, and the next turn continues. The cleaner delays no caller: it
-copies a piece at a time, and rests after each. Of the reserve below the free-space mark it uses one half, so that a full disk can
-be cleaned. The other half stays for settlements.
-
-Every holder of a log position is safe:
+A crash at any step leaves duplicate payloads or unneeded segments, and the next turn continues. Every holder of a log position is
+safe:
 
 - rows of blocks and parts of stages get their new positions by events, and a drop is decided under the lock, against all of them;
 - blocks that left memory get new columns; without an archive, their segments stay while retention keeps one of their messages;
@@ -42,19 +39,19 @@ from .relocation import Relocation
 log = logging.getLogger("penstock")
 
 TURN_S = 10.0  # between two turns
-SOON_S = 1.0  # between two turns if the last one has freed bytes, or after a burst
+SOON_S = 1.0  # after a turn that has freed bytes, or after a burst
 BURST_BYTES = 64 << 20  # new bytes in the log that count as a burst, at least a segment
-REST = 20  # after a turn that freed nothing, the rest is this many times its duration
+REST = 20  # times the duration of a turn that freed nothing
 SLACK = 4
 SPARE_SEGMENTS = 3  # one being written, one before the snapshot, one being copied to
 MOST_NEEDED = 1 / SLACK  # a segment with a larger needed share is not worth a copy
-DISK_SHARE = 4  # without `clean_bandwidth`, the cleaner uses one part in this many of the disk's time
-RESERVE_SHARE = 2  # the cleaner may use one part in this many of the bytes below the free-space mark
-LISTED = 20  # queues in a report
+DISK_SHARE = 4  # without `clean_bandwidth`: one part in this many of the disk's time
+RESERVE_SHARE = 2  # a full disk can be cleaned with one part in this many of the bytes below the mark; settlements use the rest
+LISTED = 20
 
 
 class Cleaner:
-    """Cleans its broker's journal. For any thread, with no lock held."""
+    """For any thread, with no lock held. It delays no caller: it copies a piece at a time, and rests after each."""
 
     def __init__(
         self,
@@ -70,7 +67,6 @@ class Cleaner:
         self.snapshot_bytes = 0  # size of the last snapshot
         self._looked_at: tuple[int, Keeping] | None = None  # of the last turn without work: the log's end, and the retention
 
-    # Retention and usage
     def keeping(self, segments: Sequence[SegmentInfo] | None = None) -> Keeping:
         """Return which payloads of settled messages are kept: all after the mark of retention."""
         mark, records = self._mark(self._broker.journal.segments() if segments is None else segments), self._broker.state.records
@@ -104,7 +100,6 @@ class Cleaner:
         return usage
 
     def report(self) -> dict[str, Any]:
-        """Describe the journal for an operator: its size, its bound, and the queues that need it."""
         usage, mark = self.usage(), self.keeping().stayed
         shares = zip(usage.segments, np.minimum(usage.bytes, usage.sizes).tolist(), usage.pinned.tolist(), strict=True)
         held = self._broker.journal.dropped()
@@ -139,7 +134,7 @@ class Cleaner:
         return "settled messages that are still kept, or a stage" if pinned else None
 
     def bound(self, needed_bytes: int) -> int:
-        """Return the largest allowed size of a journal with so many needed bytes."""
+        """Return the largest allowed size of a journal."""
         return SLACK * needed_bytes + SPARE_SEGMENTS * self._broker.settings().segment_bytes
 
     def _nothing_to_do(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> bool:
@@ -151,12 +146,11 @@ class Cleaner:
         return total <= self.bound(0) and (not segments or segments[0].base >= keeping.stayed)  # of retention
 
     def clean(self) -> int:
-        """Do one turn: copy needed payloads if the journal is too large, and drop segments. Returns the bytes freed."""
+        """Do one turn. Returns the bytes freed."""
         with self._turn:
             return self._clean()
 
     def run(self) -> None:
-        """Clean until the broker closes."""
         due, end = self._clock() + TURN_S, self._broker.journal.end
         burst = max(BURST_BYTES, self._broker.settings().segment_bytes)
         while not self._closing.wait(SOON_S):
@@ -216,7 +210,6 @@ class Cleaner:
         mark = self._broker.settings().free_space_mark_bytes
         return self._broker.journal.free_bytes() - (mark - mark // RESERVE_SHARE) - self._snapshot_bytes
 
-    # Dropping
     def _drop_unused(self, usage: JournalUsage, keeping: Keeping) -> int:
         segments = [segment for segment, unused in zip(usage.segments[:-1], usage.unused(), strict=False) if unused]
         if not segments:
@@ -238,7 +231,7 @@ class Cleaner:
 
     def _rest(self, work: Callable[[], int]) -> bool:
         """Do a piece of work, then rest as long as the bandwidth requires. Returns False without doing it if the broker closes,
-        or the disk has become full."""
+        or the disk is full."""
         if self._closing.is_set() or self._room() <= 0:
             return False
         began = self._clock()

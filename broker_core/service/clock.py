@@ -1,5 +1,5 @@
 """The broker's clock. Its uptime leaves out the time in which the broker stood still: a stopped process, a suspended virtual
-machine or a host without a free processor. Clients that renew a lease or answer within a lock are not at fault then."""
+machine or a host without a free processor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ STANDSTILL = 5_000_000
 
 
 def system_clock() -> Now:
-    """Read the machine's clocks: wall and monotonic, in microseconds."""
     return Now(time.time_ns() // 1000, time.monotonic_ns() // 1000)
 
 
@@ -37,7 +36,6 @@ class RunningClock:
         self._resumed = 0
 
     def __call__(self) -> Now:
-        """Read wall, uptime and the end of the last standstill, in microseconds."""
         with self._lock:
             now = self._clock()
             gap = now.up - self._seen if now.up - self._seen > STANDSTILL else 0

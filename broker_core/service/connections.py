@@ -1,4 +1,4 @@
-"""Connections of clients over all planes, which operators list and close. Each plane registers itself."""
+"""Connections of clients over all planes, which operators list and close."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ConnectionSource(Protocol):
     """The connections of one plane. Called from any thread but the plane's loop, without the broker's lock."""
 
     def connections(self) -> list[dict[str, Any]]:
-        """Describe the connections: `id` (unique in one life of the broker), `protocol`, `user`, `peer`, `container`, `tls`,
-        `since` (microseconds since 1970), `sessions`, `slow`, `links`."""
+        """Return `id` (unique in one life of the broker), `protocol`, `user`, `peer`, `container`, `tls`, `since` (microseconds
+        since 1970), `sessions`, `slow`, `links` of each."""
 
     def slow_consumers(self) -> Counter[str]:
         """Count slow consumers by queue: see `SLOW_S`."""
 
     def close_connection(self, identifier: str, reason: str) -> bool:
-        """Close a connection and send its peer the reason. False if there is no such id."""
+        """Send the peer the reason. False if there is no such id."""
 
 
 class Connections:
@@ -55,17 +55,16 @@ class Connections:
         self._sources = tuple(known for known in self._sources if known is not source)
 
     def all(self) -> list[dict[str, Any]]:
-        """Describe every connection, the oldest first."""
         connections = [connection for source in self._sources for connection in source.connections()]
         return sorted(connections, key=lambda connection: (connection["since"], connection["id"]))
 
     def slow(self) -> Counter[str]:
-        """Count slow consumers by queue. Raises ResourceLimit when a plane does not answer, or stops."""
+        """Raises ResourceLimit when a plane does not answer, or stops."""
         slow: Counter[str] = Counter()
         for source in self._sources:
             slow += source.slow_consumers()
         return slow
 
     def close(self, identifier: str, reason: str) -> bool:
-        """Close a connection and send its peer the reason. Returns False if no plane has this id."""
+        """Send the peer the reason. Returns False if no plane has this id."""
         return any(source.close_connection(identifier, reason) for source in self._sources)

@@ -24,7 +24,7 @@ class Damaged(NamedTuple):
 
 
 class Damage:
-    """The known damage of one broker. Not persisted: after a restart reads find it again. For any thread."""
+    """Not persisted: after a restart reads find it again. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

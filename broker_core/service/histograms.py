@@ -1,4 +1,4 @@
-"""Histograms with fixed buckets: the duration of journal syncs, and the delay of the AMQP plane's loop."""
+"""Histograms of durations with fixed buckets."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Plot(NamedTuple):
 
 
 class History:
-    """The ring of one broker. Callable from any thread."""
+    """For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,10 +36,10 @@ class History:
         self._ring = np.zeros((0, len(COLUMNS), SAMPLES), np.uint32)
         self._all = np.zeros((len(COLUMNS), SAMPLES), np.uint32)
         self._before = np.zeros((0, len(COLUMNS)), np.int64)
-        self._taken = 0  # samples so far
+        self._taken = 0
         self._time = 0
         self._due_s = 0.0
-        self._last_s: float | None = None  # when the last sample was taken
+        self._last_s: float | None = None
 
     def sample(self, uptime_s: float, wall_us: int, counts: CountTable) -> None:
         """`uptime_s`, `wall_us`: when the counts were read."""

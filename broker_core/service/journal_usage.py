@@ -38,9 +38,9 @@ class CleanerParts(NamedTuple):
 
     state: BrokerState
     journal: Journal
-    settings: Callable[[], Settings]  # the current ones
+    settings: Callable[[], Settings]
     damage: Damage
-    lock: threading.Lock  # the broker's
+    lock: threading.Lock
     submit: Callable[[c.Command[Any]], tuple[Any, int]]  # `BrokerService.submit_logged`
     take_snapshot: Callable[[], None]
 
@@ -68,8 +68,8 @@ class NeededPayload:
 
 
 class CountedPayloads:
-    """The payloads counted so far: a table of marks, addressed by a hash of the payload's record and row. If two payloads share a
-    mark, the second is not counted, so the needed bytes are slightly too low and never too high."""
+    """A table of marks, addressed by a hash of the payload's record and row. If two payloads share a mark, the second is not
+    counted, so the needed bytes are slightly too low and never too high."""
 
     def __init__(self, rows: int) -> None:
         bits = min(max(LEAST_SLOTS, SLOTS_PER_ROW * rows), MOST_SLOTS).bit_length() - 1
@@ -92,7 +92,7 @@ class CountedPayloads:
 
 
 class NeededMessages(NamedTuple):
-    """Needed messages of a block, copied from its columns."""
+    """Columns of needed messages of a block."""
 
     queue: str
     base: int  # sequence number of the block's first row
@@ -116,7 +116,7 @@ class JournalUsage:
         self.segments = segments
         self._counted: npt.NDArray[np.float64] = np.zeros(len(segments))
         self._held: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # a part of it is needed
-        self.pinned: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # needed unchanged: nothing is copied out of them
+        self.pinned: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # nothing is copied out of them
         self.oldest: NeededPayload | None = None
         self.by_queue: dict[str, int] = {}  # needed bytes
         self.packed: dict[int, Ints] = {}  # for the command `Drop`
@@ -219,7 +219,7 @@ class JournalUsage:
 
 
 def oldest_of(queue: Queue) -> NeededPayload | None:
-    """Return the unsettled message of the queue with the oldest payload. Called under the broker's lock."""
+    """Return the unsettled message of the queue with the oldest payload. Called under the lock."""
     oldest: NeededPayload | None = None
     for block in queue.blocks.values():
         if block.live and (oldest is None or block.runs.low < oldest.position):
@@ -239,18 +239,17 @@ class Unrecorded(NamedTuple):
 
     queue: Queue
     entry: PackedBlock
-    position: int  # log position of its columns
-    hold: Hold  # of the journal: keeps the columns readable
+    position: int
+    hold: Hold  # keeps the columns readable
 
     def read(self, journal: Journal) -> tuple[Block, Rows] | None:
-        """Return the block and its rows that are not recorded; None if all are recorded. Without the broker's lock. Raises
-        DamagedJournal."""
+        """Return the block and its rows that are not recorded; None if all are recorded. Without the lock. Raises DamagedJournal."""
         rows = self.entry.unrecorded.rows(self.entry.number)
         return None if rows is None else (open_block(journal, self.entry), rows)
 
 
 def unrecorded(state: BrokerState, journal: Journal) -> list[Unrecorded]:
-    """Return the blocks that left memory with messages that are not recorded. Called under the broker's lock."""
+    """Called under the lock."""
     hold = journal.hold()
     return [
         Unrecorded(queue, entry, entry.position, hold)
@@ -299,7 +298,7 @@ def measure(
 
 
 def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> NeededMessages | None:
-    """Copy the needed messages of a block; None without any. Called under the broker's lock."""
+    """Copy the needed messages of a block; None without any. Called under the lock."""
     queue = state.by_id.get(queue_id)
     block = None if queue is None else queue.blocks.get(number)
     if queue is None or block is None or not block.filled:

@@ -49,7 +49,7 @@ LOOK_S = 5.0  # the search of one request for a lease's first match; then the cl
 
 
 class SelectorMatcher:
-    """The bitmaps of one broker. `view` is called under the broker's lock, all other methods without it."""
+    """The bitmaps of one broker, for any thread without the broker's lock."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SelectorMatcher:
         return self._cache.bytes
 
     def view(self, queue: str, selector: Selector) -> View:
-        """Return the known matches, for a command. Raises NotFound."""
+        """Called under the broker's lock."""
         return View(self._cache, selector.text, need_queue(self._state, queue))
 
     def hints(self, queue: str, selector: Selector) -> list[str]:
@@ -136,7 +136,7 @@ class SelectorMatcher:
     ) -> View:
         """Return a view with at least `messages` known matches, or all matches of the queue; after `LOOK_S` possibly fewer.
 
-        A queue with priority levels is evaluated in whole, because the highest message may be the last. Raises NotFound.
+        A queue with priority levels is evaluated in whole, because the highest message may be the last.
         """
         with self._lock:
             queue = need_queue(self._state, queue_name)
@@ -160,15 +160,14 @@ class SelectorMatcher:
 
 
 class Presences:
-    """Lookalikes in selectors (see `selectors.lookalikes`) that the compared messages of each queue do not have. For any thread,
-    with or without the broker's lock."""
+    """Lookalikes in selectors (see `selectors.lookalikes`) that the compared messages of each queue do not have. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[int, str], Presence] = OrderedDict()
 
     def add(self, queue: Queue, selector: Selector, presence: Presence) -> None:
-        """Add the result of one evaluation. The first messages without such a property are reported in the log, once."""
+        """Merge the result of one evaluation. The first messages without such a property are reported in the log, once."""
         if not presence.compared:
             return
         key = queue.id, selector.text
@@ -192,8 +191,8 @@ class Presences:
 class _RowChunk(NamedTuple):
     """Rows to evaluate, their locations, and their records that are still in memory."""
 
-    start: int  # first row of the block that is covered
-    stop: int  # the row after the last
+    start: int
+    stop: int
     rows: npt.NDArray[np.int64]  # the live rows among them, and settled rows that may become live again
     locations: Locations
     batches: Mapping[int, Payload]
@@ -230,8 +229,8 @@ def evaluated(
     damaged: OnDamage,
     presence: Presence | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Evaluate the rows of `locations`, in their order: True for a match. Rows of damaged records do not match. `presence`
-    collects the lookalikes that the messages have."""
+    """Return True for each row of `locations` that matches. Rows of damaged records do not match. `presence` collects the
+    lookalikes that the messages have."""
     is_match = np.zeros(int(locations.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 

@@ -1,6 +1,5 @@
-"""Queues and exchanges, for callers that do not hold the broker's lock. A result may be outdated when it is read: a command that
-acts on it decides again. To look up one name, or one number of a queue, is a single step of the interpreter, so it needs no lock.
-"""
+"""Queues and exchanges, for callers that do not hold the broker's lock: a command that acts on a result decides again. To look up
+one name, or one number of a queue, is a single step of the interpreter, so it needs no lock."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """The queues and exchanges of one broker, for any thread that does not hold the lock."""
+    """For any thread that does not hold the lock."""
 
     def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
         self._state = state

@@ -52,7 +52,7 @@ class _Oldest(NamedTuple):
 
 
 class QueueCounts:
-    """Reads the counts of all queues of one broker. For any thread that does not hold the lock."""
+    """For any thread that does not hold the lock."""
 
     def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
         self._state, self._lock = state, lock

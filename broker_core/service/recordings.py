@@ -38,8 +38,7 @@ class Recordings:
         return reply
 
     def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
-        """Return the content of a recording, without rows that have become live again since it began. None if its queue is gone.
-        The columns of a block are copied under the lock."""
+        """Return the content of a recording, without rows that have become live again since it began. None if its queue is gone."""
         columns, packed, parts, hold = {}, {}, list[tuple[int, Rows]](), self._journal.hold()
         for number in current.rows.blocks:
             with self._lock:
@@ -82,12 +81,11 @@ class Recordings:
         self._journal.disown(str(content.queue_id), content.number)
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
-        """Return file name, begin and end of the journal's segments. Includes segments that were dropped since the content was
-        read: it has positions in them."""
+        """Return file name, begin and end of the journal's segments, and of segments dropped since the content was read: it has
+        positions in them."""
         return [(Path(segment.path).name, segment.base, segment.end) for segment in self._journal.segments(content.hold)]
 
     def tables(self) -> list[str]:
-        """Return the names of the queues that have tables."""
         with self._lock:
             return [queue.name for queue in self._state.by_id.values() if queue.recordings.version >= 0]
 

@@ -1,7 +1,7 @@
 """Copies of needed payloads, from segments that will be dropped to the end of the log.
 
-A payload is copied once, even if several queues hold it, in pieces of `PIECE_BYTES`. One event stores its new position for all
-messages in memory. Packed blocks get new columns when all pieces are copied.
+A payload is copied once, even if several queues hold it. One event stores its new position for all messages in memory. Packed
+blocks get new columns when all pieces are copied.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .journal_usage import ROW_BYTES, CleanerParts, Copies, Unrecorded, unrecord
 
 log = logging.getLogger("penstock")
 
-PIECE_BYTES = 4 << 20  # copied in one step, or one message: about 10 ms of a disk
-TOGETHER_BYTES = 64 << 20  # needed bytes of the segments of one search for messages: at most two million messages
-RESERVE_TIMEOUT_S = 60.0  # how long it waits for the journal's buffer
-NOT_COPIED = -1  # log position of a payload that has no copy
+PIECE_BYTES = 4 << 20  # or one message: about 10 ms of a disk
+TOGETHER_BYTES = 64 << 20  # of the segments of one search for messages: at most two million messages
+RESERVE_TIMEOUT_S = 60.0
+NOT_COPIED = -1
 
 
 class _Part(NamedTuple):
@@ -90,7 +90,7 @@ class _Payloads:
 
 
 class Relocation:
-    """Copies needed payloads out of segments. For one thread at a time, which holds no lock.
+    """For one thread at a time, which holds no lock.
 
     `rest` does a piece of work, which returns the bytes written, and waits as long as the bandwidth requires. It returns False if
     the copy must stop.
@@ -103,7 +103,7 @@ class Relocation:
         self.written: dict[int, Copies] = {}  # base of a segment → copies in it
 
     def forget(self, bases: set[int]) -> None:
-        """Forget all segments but those with these bases."""
+        """Forget all other segments."""
         self.written = {base: copies for base, copies in self.written.items() if base in bases}
         self.damaged = {base: error for base, error in self.damaged.items() if base in bases}
 
@@ -114,7 +114,6 @@ class Relocation:
             if not (self._copy_messages(going, keeping) and self._copy_stages(going)):
                 return
 
-    # Messages
     def _copy_messages(self, going: Intervals, keeping: Keeping) -> bool:
         hold = self._broker.journal.hold()
         parts = [*self._in_memory(going, keeping), *(self._out_of_memory(going) if keeping.unrecorded else ())]
@@ -186,7 +185,7 @@ class Relocation:
             yield _Part(packed_block.queue.id, packed_block.queue.name, entry.number, rows, sizes, *where, packed_block)
 
     def _copy_piece(self, payloads: _Payloads, start: int, stop: int, copied: tuple[Ints, Ints]) -> int:
-        """Copy the payloads from number `start` up to `stop`, store their new positions in `copied`, and return the bytes."""
+        """Copy the payloads from number `start` up to `stop`, and store their new positions in `copied`. Return the bytes."""
         forms: dict[tuple[int, pa.Schema], _UniformPayloads] = {}
         masks: dict[int, int] = {}
 
@@ -222,7 +221,7 @@ class Relocation:
         return written
 
     def _relocate(self, payloads: _Payloads, numbers: Ints, stored: Any) -> int | None:
-        """Store copies of the payloads of these numbers, in this order; return the log position of their record."""
+        """Store copies of these payloads, in this order. Return the log position of their record."""
         taken = np.full(len(payloads.first), -1)
         taken[numbers] = np.arange(len(numbers))
         by_queue: dict[int, list[tuple[Any, ...]]] = {}  # block, rows, positions, payload rows, rows of copies
@@ -242,7 +241,7 @@ class Relocation:
         return None if moved is None else position
 
     def _repack(self, packed: Unrecorded, rows: Ints, positions: Ints, taken: Ints) -> int:
-        """Write columns of a packed block with the new positions of its payloads; return the bytes."""
+        """Write columns of a packed block with the new positions of its payloads. Return the bytes."""
         contents = packed.read(self._broker.journal)
         if contents is None:
             return 0
@@ -259,7 +258,6 @@ class Relocation:
         self._note(len(columns), len(columns))
         return len(columns)
 
-    # Stages
     def _copy_stages(self, going: Intervals) -> bool:
         for position in sorted(position for position in self._staged_positions() if going.meets(position, position)):
             if not self._rest(partial(self._copy_staged, position)):
@@ -267,7 +265,7 @@ class Relocation:
         return True
 
     def _copy_staged(self, position: int) -> int:
-        """Copy the payload of a stage unchanged; return the bytes."""
+        """Copy the payload of a stage unchanged. Return the bytes."""
         hold = self._broker.journal.hold()
         try:
             payload = self._broker.journal.payload(position)
@@ -288,7 +286,6 @@ class Relocation:
         with self._broker.lock:
             return {part.position for stage in self._broker.state.stages.values() for part in stage.parts}
 
-    # Messages and stages
     def _leave(self, positions: Ints, error: errors.DamagedJournal) -> None:
         """Exclude the segments of damaged records from cleaning."""
         for segment in self._broker.journal.segments():
@@ -318,7 +315,7 @@ def _together(victims: Sequence[SegmentInfo], needed_bytes: Sequence[float]) -> 
 
 
 def _slices(sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of neighbours with about `PIECE_BYTES` together, or of one payload."""
+    """Yield begin and end of neighbours with about `PIECE_BYTES`, or of one payload."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

@@ -34,7 +34,6 @@ class Prepared(NamedTuple):
     route: Route | PenstockError
 
     def carry_out(self, turn: Turn) -> Answer:
-        """Route them: the reply is `Sent`. Raises StorageError."""
         return turn.answer(lambda: self._sent(turn))
 
     def _sent(self, turn: Turn) -> tuple[Sent, int]:
@@ -46,7 +45,7 @@ class Prepared(NamedTuple):
         return sent, end
 
 
-TRIES = 3  # reads of a batch without the lock; then it is read under the lock
+TRIES = 3  # then a batch is read under the lock
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,12 @@ def subjects(batch: pa.RecordBatch) -> str | Coded:
 
 
 def _plan(turn: Turn, sending: ExchangeMessages) -> Plan:
-    """Plan the reads that are necessary to route messages with these routing keys."""
     need_exchange(turn.state, sending.exchange)
     return routes.plan(turn.state.exchanges.by_name, turn.state.queues, sending.exchange, sending.keys)
 
 
 def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
-    """Read everything that `reads` requires, and return the command. `now`: milliseconds since 1970."""
+    """Read everything that `reads` requires. `now`: milliseconds since 1970."""
     messages = sending.payload.payload
     batch = as_batch(messages) if reads.inside else None
     return Route(
@@ -98,7 +96,7 @@ def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
 
 
 def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
-    """Read everything that the bindings need, once. Called without the lock, which it takes for a moment."""
+    """Called without the lock, which it takes for a moment."""
     try:
         with service.turn(hurry=False) as turn:
             reads = _plan(turn, sending)
@@ -108,7 +106,7 @@ def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
 
 
 def send(service: BrokerService, sending: ExchangeMessages) -> tuple[Sent, int]:
-    """Route messages. Returns the reply, and the log position to wait for before the reply is revealed."""
+    """Return the reply, and the log position to wait for before the reply is revealed."""
     for _ in range(TRIES):
         with service.turn() as turn:
             reads = _plan(turn, sending)

@@ -1,8 +1,5 @@
-"""The start of a broker: the state that the journal leads to, then the declarations of the settings.
-
-A declaration that contradicts an existing queue or exchange stops the start with the field's name, and then nothing is declared.
-Queues and exchanges that the settings no longer declare stay.
-"""
+"""The start of a broker: the state that the journal leads to, then the declarations of the settings. If one of them contradicts
+an existing queue or exchange, nothing is declared. Queues and exchanges that the settings no longer declare stay."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def declare(state: BrokerState, submit: Callable[[c.Command[Any]], object], settings: Settings) -> None:
-    """Declare the queues, exchanges and bindings of the settings. Raises InvalidRequest, which names the invalid field."""
+    """Raises InvalidRequest, which names the invalid field."""
     rehearsal = _rehearsal(state, policies_of(settings))
     commands = [(where, _in_field(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
     for where, command in commands:
@@ -42,7 +39,7 @@ def declare(state: BrokerState, submit: Callable[[c.Command[Any]], object], sett
 
 
 def policies_of(settings: Settings) -> Policies:
-    """Return the policies of the settings. Raises InvalidRequest, which names the invalid policy."""
+    """Raises InvalidRequest, which names the invalid policy."""
     policies = [Policy(policy.pattern, policy.create, policy.type, policy.options) for policy in settings.policies]
     for number, policy in enumerate(policies):
         _in_field(f"policies[{number}]", policy.check)

@@ -30,7 +30,7 @@ class Ticker:
         self._thread.start()
 
     def look(self) -> None:
-        """Wake the thread if the timetables have an earlier entry. Called after every turn, so the usual case is cheap."""
+        """Wake the thread if the timetables have an earlier entry. Called after every turn."""
         due, lock = self._earliest()
         if due < self._seen[0] or lock < self._seen[1]:
             with self._changed:

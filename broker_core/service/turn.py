@@ -43,10 +43,8 @@ class Answer(NamedTuple):
 
 
 class ArrivalListeners:
-    """Notifies callers that wait for messages.
-
-    A listener is called with the name of a queue in which messages became AVAILABLE, or that was deleted. The calling thread has
-    the broker's lock, so a listener must not block or call the service. Its exceptions are logged, and it stays registered.
+    """A listener is called with the name of a queue in which messages became AVAILABLE, or that was deleted. The calling thread
+    has the broker's lock, so a listener must not block or call the service. Its exceptions are logged, and it stays registered.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -192,11 +190,8 @@ class Turn:
             self._check()
 
     def slices(self, queue_name: str, rows: RowSet) -> list[BlockSlice]:
-        """Return a slice of each block with these messages, without outcomes.
-
-        For rows that are AVAILABLE or ACQUIRED: they are in memory, and retention never removes them. Raises DataLoss for other
-        rows that have left memory.
-        """
+        """Return slices without outcomes of AVAILABLE or ACQUIRED rows: they are in memory, and retention never removes them.
+        Raises DataLoss for other rows that have left memory."""
         queue = need_queue(self.state, queue_name)
         slices = []
         for number, part in rows.items():
@@ -222,7 +217,6 @@ class Turn:
         return self._store(immediate, queue, arrived)
 
     def post(self, transaction: int, queue: str, arrived: ArrivedMessages) -> Answer:
-        """Stage messages, which enter the queue if the transaction commits."""
         return self._store(partial(c.Post, transaction), queue, arrived)
 
     def _store(self, command: Callable[..., c.Command[Any]], queue: str, arrived: ArrivedMessages) -> Answer:
@@ -235,7 +229,7 @@ class Turn:
         return self.answer(execute)
 
     def answer(self, execute: Callable[[], tuple[Any, int]]) -> Answer:
-        """Return the reply or the refusal of `execute`, which executes commands of this turn. Raises StorageError."""
+        """Return the reply or the refusal of `execute`. Raises StorageError."""
         try:
             reply, end = execute()
         except errors.StorageError:
@@ -246,7 +240,6 @@ class Turn:
 
     @property
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, never before the time of an event."""
         return max(self._now.wall, self.state.time) // 1000
 
 

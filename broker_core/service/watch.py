@@ -32,14 +32,14 @@ PINNED_AFTER_S = 300.0  # the cleaner needs some time
 SLOW_LOOK_S = 10.0  # between two checks of all consumers, in the loop of the AMQP plane
 SLOW_LEASE_S = 900.0  # for which a lease holds one batch: a Spark batch takes seconds to minutes
 SLOW_OVER_S = 120.0  # without a slow consumer, before the alarm ends, so that a very slow one does not flicker
-CERTIFICATE_S = 14 * 86400.0  # before its end
+CERTIFICATE_S = 14 * 86400.0
 LEASES_NAMED = 3  # of one queue, in the text
 QUEUES_MAX = 100  # with an alarm of one name: a problem of a thousand queues is one problem
 MIB = 1 << 20
 # A file occupies a part of the space below the free-space mark, so that other programs cannot use it. 16 MiB are about a hundred
 # thousand settlements, and more than the tail that a start usually copies.
 RESERVE_BYTES = 16 * MIB
-RESERVE_PART = 4  # at most one part in this many of the mark, so that most of the mark stays free
+RESERVE_PART = 4  # at most one part in this many of the mark
 DAY_S = 86400.0
 
 
@@ -51,7 +51,7 @@ class Watched(NamedTuple):
     """The watched parts of the broker."""
 
     state: BrokerState
-    lock: threading.Lock  # of the state
+    lock: threading.Lock
     journal: Journal
     cleaner: Cleaner
     copier: Copier | None
@@ -86,7 +86,6 @@ class Watch:
                 log.exception("looking for alarms failed; it is tried again in %g s", LOOK_S)
 
     def look(self) -> None:
-        """Raise and end alarms by the current state."""
         self._look_at_space()
         self._look_at_copy()
         self._look_at_archive()
@@ -157,7 +156,7 @@ class Watch:
         self._alarms.set_queues(a.SLOW_CONSUMER, {queue: self._slow[queue][1] for queue in sorted(self._slow)[:QUEUES_MAX]})
 
     def _slow_leases(self) -> dict[str, list[str]]:
-        """Return for each queue the leases that hold one of its batches for too long."""
+        """Describe by queue the leases that hold one of its batches for too long."""
         now, before = self._clock(), self._batches
         with self._watched.lock:
             held = [(lease, batch) for lease in self._watched.state.leases.values() if (batch := lease.current) is not None]
@@ -182,7 +181,6 @@ class Watch:
         }
 
     def _look_at_journal(self) -> None:
-        """Report a journal that has been too large for a while."""
         watched, now = self._watched, self._clock()
         with watched.lock:
             live = watched.state.staged_bytes + sum(queue.bytes for queue in watched.state.queues.values())
