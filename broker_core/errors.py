@@ -23,7 +23,7 @@ class PenstockError(Exception):
 
 
 class InvalidRequest(PenstockError):
-    """A field that is missing, unknown, or has a value that is not allowed."""
+    """A field that is missing, unknown, or wrong."""
 
     code = "INVALID_REQUEST"
 
@@ -111,13 +111,13 @@ class InUse(PenstockError):
 
 
 class LeaseInUse(InUse):
-    """A lease that another query holds, or whose batch an earlier run has not finished."""
+    """A lease that another query holds, or whose batch is not finished."""
 
     code = "LEASE_IN_USE"
 
 
 class Fenced(PenstockError):
-    """A request of an older epoch of a lease that another reader has taken over, or of an ended batch."""
+    """A request of an older epoch of a lease, or of an ended batch."""
 
     code = "FENCED"
 
@@ -141,7 +141,7 @@ class IllegalTransition(PenstockError):
 
 
 class ResourceLimit(PenstockError):
-    """A limit that is reached: the disk's free-space mark, a size, a count."""
+    """A limit that is reached: the free-space mark, a size, a count."""
 
     code = "RESOURCE_LIMIT"
 
@@ -165,7 +165,7 @@ class UnknownTransaction(PenstockError):
 
 
 class TransactionRolledBack(PenstockError):
-    """A transaction rolled back by the broker, for the reason in the text. Repeat its work in a new one."""
+    """A transaction rolled back by the broker. Repeat its work in a new one."""
 
     code = "TRANSACTION_ROLLED_BACK"
 
@@ -189,13 +189,13 @@ class NotAllowed(PenstockError):
 
 
 class NotDelivered(PenstockError):
-    """Messages that the broker returned: no queue is bound for them, or no queue has capacity."""
+    """Messages that the broker returned: no queue is bound for them, or has capacity."""
 
     code = "NOT_DELIVERED"
 
 
 class NotMappable(PenstockError):
-    """Rows that are too scattered for a read from the segments; request the messages instead."""
+    """Rows that are too scattered for a read from the segments."""
 
     code = "NOT_MAPPABLE"
 
@@ -214,7 +214,7 @@ class Unreachable(PeerError):
 
 
 class WrongPort(PeerError):
-    """A port of another protocol, such as AMQP instead of Flight, or TLS instead of plain text."""
+    """A port of another protocol, such as AMQP instead of Flight."""
 
     code = "WRONG_PORT"
 
@@ -234,13 +234,13 @@ class StorageError(PenstockError):
 
 
 class DamagedJournal(StorageError):
-    """Confirmed bytes that were read back wrong. The text names the file and the offset."""
+    """Confirmed bytes that were read back wrong."""
 
     code = "DAMAGED_JOURNAL"
 
 
 class DamagedMessages(DamagedJournal):
-    """A damaged record of messages. The text names the messages, the file, the offset and the remedy."""
+    """A damaged record of messages. The text contains the remedy."""
 
     code = "DAMAGED_MESSAGES"
     queue, first, last = "", 0, 0
@@ -293,7 +293,7 @@ BY_CODE = {kind.code: kind for kind in _kinds(PenstockError)}
 
 
 def from_json(data: bytes) -> PenstockError:
-    """Return the error that `to_json` wrote. An unknown code becomes a plain `PenstockError`, other bytes a `PeerError`."""
+    """An unknown code becomes a plain `PenstockError`, other bytes a `PeerError`."""
     try:
         fields = json.loads(data)
         return BY_CODE.get(fields["code"], PenstockError)(fields["message"])

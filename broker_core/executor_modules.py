@@ -79,7 +79,7 @@ class Finder(MetaPathFinder, InspectLoader):
 
 
 def sources() -> dict[str, bytes]:
-    """Return the content of `SOURCES`: compressed texts by module name."""
+    """Return the content of `SOURCES`."""
     texts = {}
     for name in _modules():
         key, source = _source(name)
@@ -88,7 +88,6 @@ def sources() -> dict[str, bytes]:
 
 
 def _modules() -> Iterator[str]:
-    """Yield the full names of the modules of `broker_core` that go to executors."""
     yield from (f"penstock.{name.replace('/', '.')}".removesuffix(".__init__") for name in MODULES[1:])
     for folder in FOLDERS:
         if folder.startswith("broker_core/"):

@@ -30,7 +30,7 @@ _FORMAT = "PENSTOCK_LOG_FORMAT"  # environment variable with the format for the 
 
 
 def begin(level: int = logging.INFO) -> None:
-    """Log to stderr: in a process of a broker in the broker's format, else as text."""
+    """In a process of a broker, log in the broker's format, else as text."""
     logging.basicConfig(level=level, handlers=[LogHandler(sys.stderr)])
     use_format(os.environ.get(_FORMAT, "text"))
 
@@ -53,7 +53,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as a JSON object: time (UTC), level, logger, message, the record's fields, a traceback as `exception`."""
+    """Formats a record as JSON: time (UTC), level, logger, message, the record's fields, a traceback as `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

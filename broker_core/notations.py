@@ -40,6 +40,7 @@ def plain(address: str) -> str | None:
 
 
 def advice(address: str) -> str | None:
-    """Return what to write instead of an address in another broker's notation, without a URL, which may have a password."""
+    """Return what to write instead of an address in another broker's notation. The text contains no URL, which may have a
+    password."""
     plain_address = plain(address)
     return None if plain_address is None else f"an address here has no prefix and no URL: use {plain_address!r:.120}"

@@ -1,7 +1,7 @@
 """Recognition of the protocol at a port: AMQP, Flight (HTTP/2), HTTP, TLS.
 
 A client of a wrong port gets a protocol error that does not name the cause. Therefore a failed client examines the port, and a
-plane logs the protocol of an unexpected client. This module also reads the expiry of a certificate.
+plane logs the protocol of an unexpected client.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ def end_of(certificate: bytes) -> datetime:
 
 
 def _values(octets: bytes) -> list[tuple[int, bytes]]:
-    """Return the tags and contents of consecutive values."""
     values, at = [], 0
     while at < len(octets):
         kind, size, at = octets[at], octets[at + 1], at + 2

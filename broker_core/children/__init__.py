@@ -1,5 +1,5 @@
-"""Child processes that run this package: a broker started by a program, and the processes of a broker. `frames` are the messages
-between a broker and its child; `interpreter` and `priority` concern the environment and the share of the processors."""
+"""Child processes that run this package. `frames` are the messages between a broker and its child; `interpreter` and
+`priority` concern the environment and the share of the processors."""
 
 from .interpreter import environment
 from .priority import OWN_GROUP, step_back

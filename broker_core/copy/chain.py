@@ -23,13 +23,13 @@ from .contents import Contents, Piece
 from .marker import Marker
 
 OBJECTS = "objects/"
-PARALLEL_REQUESTS = 8  # parallel requests while a chain is read
+PARALLEL_REQUESTS = 8
 
 log = logging.getLogger("penstock.copy")
 
 
 class CopyFenced(StorageError):
-    """The copy belongs to another writer. The text names it, and the remedy."""
+    """The copy belongs to another writer."""
 
 
 class ChainBroken(StorageError):
@@ -45,7 +45,7 @@ class Pending(NamedTuple):
 
 
 class ChainState(NamedTuple):
-    """A chain that was read: its last chunk, and the files with the parts of all chunks."""
+    """A chain that was read, with the files from the parts of all chunks."""
 
     last: Chunk
     contents: Contents
@@ -65,8 +65,6 @@ class Chain:
         self.position = 0
         self._clock = clock
         self._objects = 0
-
-    # ---- the writer
 
     def claim(self, marker: Marker) -> ChainState | None:
         """Make this writer the copy's writer: no earlier writer can put another chunk. Return the content of the copy; None if it
@@ -110,8 +108,6 @@ class Chain:
             "other broker is the right one, remove this directory. If this one is, set copy_url to another place"
         )
 
-    # ---- chunks
-
     def prepare(
         self,
         parts: Sequence[ChunkPart],
@@ -132,7 +128,7 @@ class Chain:
         return Pending(chunk, data, len(memoryview(data[0])))
 
     def put(self, pending: Pending) -> None:
-        """Put the chunk, if it is not stored yet. Raises CopyFenced if another writer has put that number."""
+        """Raises CopyFenced if another writer has put that number."""
         name = pending.chunk.name
         if not self.store.create(name, pending.data):
             stored = read_header(self.store, pending.chunk.number)[0]
@@ -144,10 +140,8 @@ class Chain:
         self.number, self.base, self.position = chunk.number, chunk.base, chunk.position
 
     def check_end(self) -> None:
-        """Check that the chain still ends with this writer's last chunk, after an error, or after a while.
-
-        Raises CopyFenced if another writer has continued it, ChainBroken if chunks are missing.
-        """
+        """Check that the chain still ends with this writer's last chunk. Raises CopyFenced if another writer has continued it,
+        ChainBroken if chunks are missing."""
         last = last_chunk(self.store)
         if last is None or last.number < self.number:
             raise ChainBroken(f"{self.store.url} has lost its chunks: the last one was {self.number}")
@@ -160,8 +154,6 @@ class Chain:
             "continues from its copy. This one confirms nothing more and stops. Do not start it again on this directory, unless "
             "you know that the other one is gone"
         )
-
-    # ---- objects
 
     def new_object(self) -> str:
         self._objects += 1
@@ -196,10 +188,8 @@ def read_header(store: ObjectStore, number: int) -> tuple[Chunk, int]:
 
 
 def load(store: ObjectStore) -> ChainState | None:
-    """Read a chain: the last chunk, and all files. None if there is no copy.
-
-    Raises NoSuchObject if the writer has removed a chunk meanwhile: read it again. DamagedJournal if it is inconsistent.
-    """
+    """Read the last chunk and all files; None if there is no copy. Raises NoSuchObject if the writer has removed a chunk
+    meanwhile: read it again. DamagedJournal if it is inconsistent."""
     last = last_chunk(store)
     if last is None:
         return None

@@ -150,7 +150,7 @@ def _check_small(disk: Disk, result: CheckResult, names: list[str]) -> None:
 
 
 def _apply(disk: Disk, result: CheckResult, segments: list[Segment], snapshot: Snapshot | None) -> None:
-    """Build the state as a start does, from all events after the latest snapshot."""
+    """Build the state as a start does."""
     position = 0
     state = BrokerState()
     try:

@@ -21,7 +21,7 @@ from .contents import Contents
 FOLDER = "chunks/"
 VERSION = 1
 MAGIC = b"PENSTCHK"
-HEAD_GUESS = 16 << 10  # bytes of a chunk that are read for its header; most headers have some hundred
+HEAD_GUESS = 16 << 10  # bytes; most headers have some hundred
 
 _HEAD = struct.Struct("<8sIII")
 
@@ -44,8 +44,8 @@ class Chunk:
     writer: str  # name of the broker's life that has put it
     owner: str  # process and host of the writer, for people
     kind: str  # "copy" or "backup"
-    time_ms: int  # of the put, by its writer's clock
-    base: int  # number of the chunk with the latest contents; 0 before the first ones
+    time_ms: int
+    base: int  # number of the chunk with the latest contents, or 0
     position: int  # LSN up to which the log is complete with it
     lag: int = 0  # bytes of the log that were confirmed and not copied then
     fence: bool = False  # put by a start, or by `penstock restore --take-over`
@@ -77,7 +77,7 @@ def pack(chunk: Chunk, body: list[Buffer]) -> list[Buffer]:
 
 
 def header_bytes(data: bytes, where: str) -> int:
-    """Return the length of magic and header together, from the first bytes of a chunk. Raises DamagedJournal, StorageError."""
+    """Return the length of magic and header together. Raises DamagedJournal, StorageError."""
     if len(data) < _HEAD.size or data[:8] != MAGIC:
         raise DamagedJournal(f"{where}, offset 0: this is not a chunk of a copy")
     _, version, length, _ = _HEAD.unpack_from(data)

@@ -50,7 +50,7 @@ class Contents:
         self.files.setdefault(name, []).append(piece)
 
     def replace(self, name: str, piece: Piece) -> None:
-        """Replace all pieces between the ends of a piece, which must be ends of pieces, by that piece."""
+        """Replace all pieces between the ends of a piece, which must be ends of pieces."""
         pieces = self.files[name]
         before = [existing for existing in pieces if existing.end <= piece.offset]
         after = [existing for existing in pieces if existing.offset >= piece.end]
@@ -67,11 +67,11 @@ class Contents:
         return {piece.object for pieces in self.files.values() for piece in pieces}
 
     def segments(self) -> list[str]:
-        """Return the names of the segments, in the order of the log."""
+        """Return their names in the order of the log."""
         return sorted(name for name in self.files if name.endswith(SUFFIX))
 
     def snapshots(self) -> list[str]:
-        """Return the names of the snapshots, oldest first."""
+        """Return their names, oldest first."""
         return sorted(name for name in self.files if name.endswith(SNAPSHOT_SUFFIX))
 
     @property
@@ -103,15 +103,13 @@ def base_of(name: str) -> int:
 
 
 def offset_of(segment: str, position: int) -> int:
-    """Return the offset in a segment's file of the byte of that LSN."""
+    """Return the offset of the byte of that LSN in a segment's file."""
     return position - base_of(segment) + HEADER_BYTES
 
 
 def small_runs(contents: Contents, last: Sequence[str], *, small: int, least: int) -> list[PieceRun]:
-    """Return runs of at least `least` pieces, each below `small` bytes, to be merged.
-
-    `last`: files that still grow, for which that minimum holds; for the other files it is two pieces.
-    """
+    """Return runs of pieces below `small` bytes, to be merged: at least `least` pieces of the files `last`, which still grow,
+    and two of other files."""
     runs = []
     for name in contents.segments():
         run: list[Piece] = []

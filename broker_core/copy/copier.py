@@ -1,6 +1,5 @@
-"""The broker's threads that keep the copy. One claims the copy, puts the missing bytes, and then follows the log. The other puts
-snapshots, merges small pieces, and deletes unneeded objects. Its results count from the next contents on, which the first puts
-into the chain."""
+"""The broker's threads that keep the copy. One claims the copy, puts the missing bytes, and then follows the log. The other
+puts snapshots, merges small pieces, and deletes unneeded objects. Its results count from the next contents on."""
 
 from __future__ import annotations
 
@@ -71,10 +70,10 @@ class Copier:
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._stopping = False
-        self._until = 0.0  # time at which a clean stop gives up
+        self._until = 0.0
         self._claimed: ChainState | None = None
         self._is_claimed = False
-        self._complete = False  # a restore is possible
+        self._complete = False
         self._contents = Contents()  # the next contents of the chain
         self._dirty = False  # they differ from those of the chain
         self._known: set[str] = set()  # stored objects that a restore may need
@@ -83,15 +82,13 @@ class Copier:
         self._cursor = self._target = 0
         self._samples: deque[tuple[int, float]] = deque()  # positions of the log, and their times
         self._put_at = 0.0
-        self._idle = False  # the thread waits for the first byte
+        self._idle = False
         self._swept = False  # garbage of earlier lives is deleted
-        self._trouble: tuple[float, str] | None = None  # time of the first failure, and the last error
+        self._trouble: tuple[float, str] | None = None
         self._threads: list[threading.Thread] = []
 
-    # ---- for the broker
-
     def begin(self, limit_s: float = START_S) -> None:
-        """Claim the copy. If the store cannot be reached within `limit_s` seconds, the thread claims it later.
+        """If the store cannot be reached within `limit_s` seconds, the thread claims the copy later.
 
         Raises CopyFenced if the copy belongs to another directory, StorageError if the directory cannot be written.
         """
@@ -125,10 +122,8 @@ class Copier:
             self._threads.append(thread)
 
     def close(self, limit_s: float = CLOSE_S) -> None:
-        """Copy the rest, if that takes at most `limit_s` seconds, and end the threads.
-
-        A thread with a hanging request is left alone: it ends with its process, or with the request, and changes nothing more.
-        """
+        """Copy the rest, if that takes at most `limit_s` seconds, and end the threads. A thread with a hanging request is left
+        alone: it ends with its process, or with the request, and changes nothing more."""
         with self._lock:
             self._stopping, self._until = True, self._clock() + limit_s
             self._news.notify_all()
@@ -154,7 +149,7 @@ class Copier:
         }
 
     def lag(self) -> tuple[float, int]:
-        """Return how far the copy is behind: seconds since the oldest byte that it lacks was stored here, and bytes."""
+        """Return the seconds since the oldest byte that the copy lacks was stored here, and the bytes that it lacks."""
         lag = max(0, self._journal.stored - self._chain.position)
         with self._lock:
             since = self._samples[0][1] if self._samples and lag else None
@@ -184,7 +179,7 @@ class Copier:
             if self._idle or self.mode == "sync" or stored - self._cursor >= CHUNK_BYTES:
                 self._news.notify_all()
 
-    # ---- the thread that puts chunks
+    # The thread that puts chunks
 
     def _run(self) -> None:
         while True:
@@ -279,7 +274,7 @@ class Copier:
             self._put(parts, list[Buffer](body), position)
 
     def _has_work(self) -> bool:
-        """Wait for work, and return True. Return False when it is time to check that the copy is still ours."""
+        """Wait for work. Return False when it is time to check that the copy is still ours."""
         with self._lock:
             while True:
                 now, waiting = self._clock(), self._journal.stored - self._cursor
@@ -323,7 +318,7 @@ class Copier:
             self._journal.set_copied(position)
 
     def _contents_to_commit(self, position: int) -> Contents | None:
-        """Return the contents to be put, without unneeded segments; None while they are ahead of the log in the copy."""
+        """Return the contents without unneeded segments; None while they are ahead of the log in the copy."""
         with self._lock:
             if self._contents.snapshot_position > position:
                 return None
@@ -353,8 +348,7 @@ class Copier:
         self._known = needed
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Return the result of `attempt`, which is repeated while the store fails. Raises _CopierStopping, ChainBroken,
-        CopyFenced."""
+        """Repeat `attempt` while the store fails. Raises _CopierStopping, ChainBroken, CopyFenced."""
         attempts, look = 0, False
         while True:
             if self._journal.failure is not None or (self._stopping and self._clock() >= self._until):
@@ -392,10 +386,10 @@ class Copier:
             raise _CopierStopping
         put()
 
-    # ---- the thread that tends the stored objects
+    # The thread that tends the stored objects
 
     def _tend(self) -> None:
-        failing: float | None = None  # time of the first failure; infinite once it is in the log
+        failing: float | None = None  # infinite once the failure is in the log
         while True:
             with self._lock:
                 self._news.wait_for(self._is_over, TEND_S)

@@ -30,7 +30,7 @@ ATTEMPTS = 100  # retention removes segments at most every second
 
 
 class PictureGone(Exception):
-    """A file of the picture was removed before it was read: take another picture. Bytes copied by the former one still count."""
+    """A file of the picture was removed before it was read: take another picture."""
 
 
 class Picture(NamedTuple):
@@ -46,11 +46,8 @@ class Picture(NamedTuple):
 
 
 def take(disk: Disk, end: Callable[[], int] | None = None, *, live: bool = True) -> Picture:
-    """Return a picture of the current directory.
-
-    `end` returns the length of the log on the disk; without it, the directory gives the length. `live`: a broker writes the
-    directory. Otherwise the tail is read, as at a start. Raises DamagedJournal, StorageError.
-    """
+    """`end` returns the length of the log on the disk; without it, the directory gives the length. `live`: a broker writes the
+    directory. Otherwise the tail is read, as at a start. Raises DamagedJournal, StorageError."""
     for _ in range(ATTEMPTS):
         try:
             return _take(disk, end, live)

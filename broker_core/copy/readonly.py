@@ -16,11 +16,8 @@ LOCK_FILE = "lock"
 
 
 class ReadOnlyDirectory(OthersDirectory):
-    """A `Disk` that reads a directory and changes nothing in it.
-
-    `live`: a broker runs on it. Otherwise no broker can start until `close`. Raises InvalidRequest if the path is not a data
-    directory, StorageError if it cannot be read.
-    """
+    """A `Disk` that changes nothing. `live`: a broker runs on the directory. Otherwise no broker can start until `close`.
+    Raises InvalidRequest if the path is not a data directory, StorageError if it cannot be read."""
 
     def __init__(self, path: Path | str) -> None:
         root = Path(path).absolute()
@@ -51,5 +48,4 @@ class ReadOnlyDirectory(OthersDirectory):
 
     create = create_note = rename = unlink = _refuse
 
-    def sync_directory(self) -> None:
-        """Do nothing: nothing was changed."""
+    def sync_directory(self) -> None: ...

@@ -39,7 +39,7 @@ CHANGES = 10  # times in a row that a running broker may remove the next object,
 
 
 class Report(NamedTuple):
-    """Report of a restore."""
+    """What was restored."""
 
     broker: str
     position: int  # LSN up to which the log was complete
@@ -63,8 +63,8 @@ def restore(
     `writer`: a new name. With one, the copy is taken over first: its former writer cannot continue, and everything that it has
     put is restored. `progress` is called with the bytes read and the total.
 
-    Raises InvalidRequest if there is no copy, or the directory is not empty; StoreError. Raises DamagedJournal if something is
-    missing or does not match its checksum; ResourceLimit if the disk is too small, or becomes full.
+    Raises InvalidRequest if there is no copy, or the directory is not empty; StoreError; DamagedJournal if something is missing
+    or does not match its checksum; ResourceLimit if the disk is too small.
     """
     state = _load(store)
     if writer is not None and state.last.kind != "copy":
@@ -114,7 +114,7 @@ def _take_over(store: ObjectStore, before: Chunk, writer: str) -> ChainState:
 
 
 def _last_written(store: ObjectStore, last: Chunk) -> Chunk:
-    """Return the last chunk that is more than a fence of a start or a restore. It has the time of the last write, and the lag."""
+    """Return the last chunk that is more than a fence. It has the time of the last write, and the lag."""
     while last.fence and last.number > 1:
         try:
             last = read_header(store, last.number - 1)[0]
@@ -148,7 +148,7 @@ class _Job(NamedTuple):
 
 
 def _jobs(contents: Contents) -> list[_Job]:
-    """List the pieces of all files, those of snapshots first, because a running broker replaces them soonest."""
+    """List the pieces, those of snapshots first, because a running broker replaces them soonest."""
     order = sorted(contents.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))
     return [_Job(name, piece) for name in order for piece in contents.files[name]]
 
@@ -162,7 +162,7 @@ class _Missing(Exception):
 
 
 def _fill(store: ObjectStore, directory: Path, state: ChainState, progress: Callable[[int, int], None]) -> ChainState:
-    """Fetch the files of the state. Return that state, or a later one if its broker continued and removed something."""
+    """Fetch the files. Return the state, or a later one if its broker continued and removed something."""
     fetched, idle = set[_Job](), 0
     while True:
         contents, before = state.contents, len(fetched)
@@ -185,7 +185,7 @@ def _fill(store: ObjectStore, directory: Path, state: ChainState, progress: Call
 
 
 def _remove_others(directory: Path, contents: Contents) -> None:
-    """Remove files that are not in the contents: of an interrupted attempt, or dropped by the broker since."""
+    """Remove files of an interrupted attempt, or dropped by the broker since."""
     wanted = {_file_name(name): contents.size(name) for name in contents.files}
     for name in os.listdir(directory):
         if name in ("lock", RESTORING):
@@ -274,7 +274,7 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
 
 
 def _finish(disk: LocalDisk, directory: Path, state: ChainState, writer: str | None) -> None:
-    """Write the files that are not in the copy: the list of segments, the marker, and finally the id."""
+    """Write the list of segments, the marker, and finally the id."""
     contents, position, names = state.contents, state.last.position, list[str]()
     for name in contents.segments():  # after the last whole group an unconfirmed one may begin
         if base_of(name) > position:

@@ -53,7 +53,7 @@ def upload(
 def put_range(
     chain: Chain, file: ReadFile, path: str, start: int, stop: int, attempt: Callable[[Callable[[], None]], None]
 ) -> Piece:
-    """Put the bytes [start, stop) of a file as an object; return it as a piece of the file."""
+    """Put the bytes [start, stop) of a file as an object."""
     name, crc = chain.new_object(), 0
 
     def put() -> None:
@@ -94,7 +94,7 @@ def open_file(disk: Disk, name: str) -> ReadFile:
 
 
 def small_parts(disk: Disk, contents: Contents) -> tuple[list[ChunkPart], list[Buffer]]:
-    """Return the small files that differ from `contents`, as parts of a chunk."""
+    """Return the small files that differ from `contents`."""
     parts, body = list[ChunkPart](), list[Buffer]()
     names = disk.names()
     for name in SMALL_FILES:

@@ -31,15 +31,15 @@ from .users import ANONYMOUS, SECRET_BYTES, User, Users
 
 __all__ = ["ANONYMOUS", "Access", "Right"]
 
-REFRESH_S = 1.0  # shortest time between two checks of the file, and so the delay of a change
-TOKEN_S = 3600  # lifetime of a token; a longer Spark query logs in again
+REFRESH_S = 1.0  # between two checks of the file
+TOKEN_S = 3600  # a longer Spark query logs in again
 
 log = logging.getLogger("penstock.security")
 log.addFilter(LogLimit())
 
 
 class Access:
-    """Users and permissions of the file at `path`, reloaded after a change (`refresh`). Thread-safe.
+    """Users and permissions of the file at `path`, reloaded after a change. Thread-safe.
 
     `must_exist`: refuse to start without the file. An operator has named it, and a wrong path must not open the broker.
     `may_be_open`: allow everything while the file has no users. Otherwise nothing is allowed after the last user is removed.
@@ -77,8 +77,7 @@ class Access:
 
     @classmethod
     def of(cls, settings: Settings) -> Access:
-        """Return the object for a broker with these settings. Raises InvalidRequest if the broker would be open to a network
-        without `allow_anonymous`."""
+        """Raises InvalidRequest if the broker would be open to a network without `allow_anonymous`."""
         http = settings.http_listener
         listeners = (Listener(settings.host), *settings.amqp_listeners, *([] if http is None else [http]))
         hosts = ", ".join(dict.fromkeys(listener.host for listener in listeners if not listener.loopback))
@@ -108,10 +107,9 @@ class Access:
     def user_count(self) -> int:
         return len(self._now.users.users)
 
-    # Identity
     def credentials(self, name: str, peer: str) -> ScramCredentials | None:
-        """Return the SCRAM credentials of a user, to be checked while `proving` is held. None for a name without a password, and
-        while logins of this peer are refused."""
+        """Return SCRAM credentials, to be checked while `proving` is held. None for a name without a password, and while
+        logins of this peer are refused."""
         return None if self._attempts.blocked(peer, name) else self._credentials(name)
 
     def _credentials(self, name: str) -> ScramCredentials | None:
@@ -119,12 +117,12 @@ class Access:
         return None if user is None else user.credentials
 
     def count_failure(self, peer: str, name: str | None) -> None:
-        """Count a failed login by another mechanism than a password, which `login` counts."""
+        """Count a failed login. `login` counts its own."""
         self._attempts.failed(peer, name)
 
     @property
     def secret(self) -> bytes:
-        """For `SaslServer.secret`: an unknown user looks the same on every plane and after a restart."""
+        """For `SaslServer`: an unknown user looks the same on every plane and after a restart."""
         return self._now.users.secret
 
     @property
@@ -132,10 +130,7 @@ class Access:
         return self._now.iterations
 
     def login(self, name: str, password: str, peer: str) -> str:
-        """Return the user of this name and password.
-
-        Raises Unauthenticated. Its text and its time are the same for an unknown user and for a wrong password.
-        """
+        """Raises Unauthenticated. Its text and its time are the same for an unknown user and for a wrong password."""
         now = self._now
         credentials, known = self._credentials(name), True
         if credentials is None:
@@ -155,8 +150,7 @@ class Access:
         raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
 
     def user_of_certificate(self, certificate: Mapping[str, Any] | None) -> str | None:
-        """Return the user of a verified certificate (of `ssl.SSLObject.getpeercert()`): by its subject's common name, or else its
-        first alternative name."""
+        """Return the user of a verified certificate (of `ssl.SSLObject.getpeercert()`)."""
         name = name_of(certificate) if certificate else None
         if not certificate or name is None or ssl.cert_time_to_seconds(certificate["notAfter"]) <= self._clock():
             return None  # a resumed TLS session can present an expired certificate
@@ -167,7 +161,7 @@ class Access:
         return self._now.identities.get(user)
 
     def token(self, user: str) -> str:
-        """Return a bearer token, valid for `TOKEN_S`, for a user who has logged in. Raises NotFound if the user was removed."""
+        """Return a bearer token, valid for `TOKEN_S`. Raises NotFound if the user was removed."""
         identity = self.identity(user)
         if identity is None:
             raise errors.UserNotFound(f"there is no user {user!r}")
@@ -180,7 +174,6 @@ class Access:
             return None
         return claim.user
 
-    # Permissions
     def may(self, user: str, right: Right, queue: str | None) -> bool:
         """Return True if `user` has the right on this queue; with None, on all present and future queues."""
         now = self._now
@@ -201,7 +194,7 @@ class Access:
         return {pattern: sorted(right.value for right in rights) for pattern, rights in now.permissions.get(user, {}).items()}
 
     def described(self) -> list[dict[str, Any]]:
-        """Describe all users and `anonymous`: the ways to log in, and the rights. Contains no secret."""
+        """Describe all users and `anonymous`, without secrets."""
         users, held = self._now.users.users, self._now.permissions
         return [
             {
@@ -217,9 +210,8 @@ class Access:
         now = self._now
         return not now.enforced or any(right in rights for rights in now.permissions.get(user, {}).values())
 
-    # Changes
     def refresh(self) -> bool:
-        """Reload the file if it has changed; return True if it was reloaded. Cheap enough for every request.
+        """Reload the file if it has changed; return True then. Cheap enough for every request.
 
         An unusable or missing file changes nothing and is logged, because it must not open the broker.
         """
@@ -292,7 +284,6 @@ def name_of(certificate: Mapping[str, Any]) -> str | None:
 
 
 def _where(settings: Settings) -> str:
-    """Return the option of `penstock user add` for the users file of these settings."""
     if settings.users_file == settings.data / users_file.FILE_NAME:
         return f"--data {settings.data}"
     return f"--users-file {settings.users_file}"

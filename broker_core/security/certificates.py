@@ -9,7 +9,7 @@ from ..wrong_port import end_of
 
 
 def ends_at(path: Path) -> float:
-    """Return the expiry of the first certificate of a PEM file, in seconds since 1970. Raises OSError and ValueError."""
+    """Return the expiry of the first certificate, in seconds since 1970. Raises OSError and ValueError."""
     text = path.read_text(encoding="ascii", errors="replace")
     begin = text.find(ssl.PEM_HEADER)
     end = text.find(ssl.PEM_FOOTER, begin)

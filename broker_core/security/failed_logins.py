@@ -38,7 +38,6 @@ class Attempts:
             return name is not None and self._count((host, name)) >= FAILURES_OF_A_NAME
 
     def failed(self, peer: str, name: str | None = None) -> None:
-        """Count a failed login; without a name, only for the peer."""
         host, name = host_of(peer), _short(name)
         with self._lock:
             for key in ((host, None),) if name is None else ((host, None), (host, name)):
@@ -57,7 +56,7 @@ class Attempts:
 
 
 def host_of(peer: str) -> str:
-    """Return the host that a peer counts as: its address, or for IPv6 its /64 network, which usually belongs to one machine.
+    """Return the address that a peer counts as, or for IPv6 its /64 network, which usually belongs to one machine.
 
     `peer` is `host:port`, `[v6]:port`, gRPC's `ipv4:host:port` or `ipv6:%5Bv6%5D:port`, or a bare host.
     """

@@ -1,4 +1,4 @@
-"""Password checks, for existing and unknown users, and the limit on their cost.
+"""Password checks, and the limit on their cost.
 
 A wrong password and an unknown user cost the same work. The credentials of an unknown user are derived from the users file's
 secret, so its salt and iterations look real, also after a restart.
@@ -44,7 +44,6 @@ class Passwords:
         return is_right
 
     def was_right(self, credentials: ScramCredentials, password: str) -> bool:
-        """Return True if this password is remembered as right for these credentials."""
         mark = self._mark(credentials, password)
         with self._lock:
             if mark not in self._right:

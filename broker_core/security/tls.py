@@ -1,8 +1,5 @@
-"""The broker's TLS context, from the files of the settings, and reloaded when they change.
-
-TLS 1.2 and later. With `tls_client_ca_file`, the broker asks for a client certificate and verifies it. A client without one can
-log in by another mechanism.
-"""
+"""The broker's TLS context, from the files of the settings, and reloaded when they change. With `tls_client_ca_file`, the
+broker asks for a client certificate and verifies it. A client without one can log in by another mechanism."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from .. import errors
 from ..settings.keys import Settings
 from . import users_file
 
-REFRESH_S = 1.0  # shortest time between two checks of the files
+REFRESH_S = 1.0  # between two checks of the files
 
 log = logging.getLogger("penstock.security")
 
@@ -72,7 +69,6 @@ class ServerTls:
             return self._files
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for the next connection. Open connections keep theirs."""
         with self._lock:
             if self._monotonic() - self._looked >= REFRESH_S:
                 self._looked = self._monotonic()

@@ -142,9 +142,6 @@ def _check_certificates(users: Mapping[str, User]) -> None:
                 )
 
 
-# --- JSON
-
-
 def render(users: Users) -> bytes:
     def to_json(user: User) -> dict[str, Any]:
         credentials, keys = user.credentials, None

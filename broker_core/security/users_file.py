@@ -1,9 +1,6 @@
-"""The users file, which one process at a time changes atomically.
-
-A change is written to a second file, synced, and renamed over the first. Then the folder is synced. The lock is a separate file,
-because each rename changes the inode of the users file. The names do not end in the journal's suffixes, because recovery deletes
-such leftovers in the same directory.
-"""
+"""The users file, which one process at a time changes atomically. The lock is a separate file, because each rename changes the
+inode of the users file. The names do not end in the journal's suffixes, because recovery deletes such leftovers in the same
+directory."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ FILE_NAME = "users.json"  # in the data directory, unless `users_file` is set
 LOCK_SUFFIX, NEW_SUFFIX = ".lock", ".new"
 MAX_FILE_BYTES = 16 << 20  # about 40,000 users; a limit on memory for a wrong path
 
-SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no free descriptor or memory: temporary, and not a fault of the file
+SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # temporary, and not a fault of the file
 
 
 class Mark(NamedTuple):
@@ -38,7 +35,6 @@ class Mark(NamedTuple):
 
 
 def mark_of(path: Path) -> Mark | None:
-    """Return the mark of a file; None if it does not exist or cannot be examined."""
     try:
         stat = path.stat()
     except OSError:
@@ -47,10 +43,8 @@ def mark_of(path: Path) -> Mark | None:
 
 
 def read(path: Path) -> Users | None:
-    """Read the users file; None if it does not exist.
-
-    Raises InvalidRequest, with the file's name, if it is unreadable or invalid, and ResourceLimit if no file descriptor is free.
-    """
+    """Read the users file; None if it does not exist. Raises InvalidRequest, with the file's name, if it is unreadable or
+    invalid, and ResourceLimit if no file descriptor is free."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

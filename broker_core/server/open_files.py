@@ -21,11 +21,11 @@ class ConnectionLimits(NamedTuple):
     amqp: int
     flight: int
     http: int
-    warning: str | None  # the restriction and the remedy, if there is a restriction
+    warning: str | None
 
 
 def make_room(settings: Settings) -> ConnectionLimits:
-    """Raise the soft limit of open files as far as necessary and possible, and return the connections that fit."""
+    """Raise the soft limit of open files as far as necessary, and return the connections that fit."""
     amqp = settings.amqp_max_connections if settings.amqp_listeners else 0
     flight, http = settings.flight_max_connections, settings.http_max_connections
     files = _raised(max(amqp + flight + OTHERS, http + HTTP_OTHERS))

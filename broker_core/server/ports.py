@@ -18,11 +18,11 @@ PATIENCE_S, PAUSE_S = 1.0, 0.05
 
 
 class PortUnusable(errors.InvalidRequest):
-    """A port at which this broker cannot listen: it is in use, or not permitted for this process."""
+    """A port that is in use, or not permitted for this process."""
 
 
 def try_all(settings: Settings) -> None:
-    """Raise PortUnusable for the first unusable port, with its setting and the process that uses it."""
+    """Raise PortUnusable for the first unusable port."""
     for setting, host, port in wanted(settings):
         _try(setting, host, port)
 
@@ -64,7 +64,7 @@ def listen(host: str, port: int) -> None:
 
 
 def holder(port: int) -> str:
-    """Return the process that listens at a port of this machine, or an empty text if it is not visible."""
+    """Return the process that listens at a port of this machine, if it is visible."""
     inodes = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening(table, port)}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # a process of another user, or one that has ended

@@ -1,8 +1,6 @@
-"""A broker in a child process, for programs, notebooks and tests.
-
-The child ends with its parent, also if the parent is killed: it holds the reading end of a pipe, and stops when the other end is
-closed. (A death signal would need `preexec_fn`, which is not safe in a program with threads.)
-"""
+"""A broker in a child process, for programs, notebooks and tests. The child ends with its parent, also if the parent is
+killed: it holds the reading end of a pipe, and stops when the other end is closed. (A death signal would need `preexec_fn`,
+which is not safe in a program with threads.)"""
 
 from __future__ import annotations
 
@@ -188,7 +186,7 @@ class Broker:
         self._forget()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
-        weakref.finalize(self, self._stderr.close)  # `log` needs it as long as this object exists
+        weakref.finalize(self, self._stderr.close)
         # In the data directory, so that `-m` finds the package of this process and not a folder of the same name.
         self._process = subprocess.Popen(
             self._command(),
@@ -293,10 +291,8 @@ class Broker:
         self._reserve_ports()
 
     def _reserve_ports(self) -> None:
-        """Bind the free ports while no broker runs, because the system may give an unbound port to a connection.
-
-        The next `start` can still bind them, because no process listens on them.
-        """
+        """Bind the free ports while no broker runs, because the system may give an unbound port to a connection. The next
+        `start` can still bind them, because no process listens on them."""
         _release(self._reserved)
         for plane, url in self._urls.items():
             if f"{plane}_port" not in self._free_ports or url is None:

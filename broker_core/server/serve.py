@@ -26,7 +26,7 @@ from . import open_files
 
 log = logging.getLogger("penstock")
 
-YOUNG_OBJECTS = 10_000  # threshold of the garbage collector: more objects than one commit loop creates and drops
+YOUNG_OBJECTS = 10_000  # more than one commit loop creates and drops
 
 
 def serve(
@@ -52,7 +52,7 @@ def serve(
         log.warning("%s", room.warning)
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
-    with contextlib.ExitStack() as opened:  # an exception closes everything that is open
+    with contextlib.ExitStack() as opened:
         # HTTP is first, so that probes can see the recovery.
         http = HttpPlane(settings, access, tls, room.http) if settings.http_listener is not None else None
         if http is not None:

@@ -12,7 +12,7 @@ STOPPING = "STOPPING=1"
 
 
 def notify(*lines: str) -> None:
-    """Send lines such as `READY` to the socket in NOTIFY_SOCKET. Does nothing if the variable is not set."""
+    """Send lines to the socket in NOTIFY_SOCKET. Does nothing if the variable is not set."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return

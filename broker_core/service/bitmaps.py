@@ -44,7 +44,7 @@ _NOTHING = MatchBitmap(0, b"")
 
 
 class View:
-    """The known matches of one selector in one queue: `engine.search.Matching`. It keeps the bitmaps that one request has read."""
+    """The known matches of one selector in one queue: `engine.search.Matching`. It keeps the bitmaps that one request reads."""
 
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue

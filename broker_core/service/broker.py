@@ -238,7 +238,7 @@ class BrokerService(BlockReads):
         return attributes_of(batch, self.rules(queue_name), self.wall_ms())
 
     def reserve_space(self, nbytes: int) -> None:
-        """Wait while the journal's buffer is full. Raises ResourceLimit while the disk is nearly full. Called without the lock."""
+        """Wait while the journal's buffer is full. Raises ResourceLimit while the disk is nearly full. Takes no lock."""
         self._check_space(self.journal.free_bytes() - nbytes)
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 

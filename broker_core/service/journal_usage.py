@@ -243,7 +243,7 @@ class Unrecorded(NamedTuple):
     hold: Hold  # keeps the columns readable
 
     def read(self, journal: Journal) -> tuple[Block, Rows] | None:
-        """Return the block and its rows that are not recorded; None if all are recorded. Without the lock. Raises DamagedJournal."""
+        """Return the block and its rows that are not recorded; None if all are recorded. Raises DamagedJournal."""
         rows = self.entry.unrecorded.rows(self.entry.number)
         return None if rows is None else (open_block(journal, self.entry), rows)
 

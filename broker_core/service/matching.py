@@ -160,7 +160,7 @@ class SelectorMatcher:
 
 
 class Presences:
-    """Lookalikes in selectors (see `selectors.lookalikes`) that the compared messages of each queue do not have. For any thread."""
+    """Lookalikes in selectors (see `selectors.lookalikes`) that no compared message of a queue has. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -38,7 +38,7 @@ class Recordings:
         return reply
 
     def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
-        """Return the content of a recording, without rows that have become live again since it began. None if its queue is gone."""
+        """Return the content of a recording, without rows that have become live again. None if its queue is gone."""
         columns, packed, parts, hold = {}, {}, list[tuple[int, Rows]](), self._journal.hold()
         for number in current.rows.blocks:
             with self._lock:

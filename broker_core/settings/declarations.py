@@ -70,10 +70,8 @@ def allowed(key: str) -> str:
 
 
 def parser(key: str) -> Callable[[object], tuple[Any, ...]]:
-    """Return the parser of a key's value: tables of TOML or JSON, or declarations.
-
-    The parser raises ValueError for any other value, and InvalidRequest, with the place and the field, for a wrong field.
-    """
+    """Return the parser of a key's value: tables of TOML or JSON, or declarations. It raises ValueError for any other value,
+    and InvalidRequest, with the place and the field, for a wrong field."""
 
     def parse(value: object) -> tuple[Any, ...]:
         return tuple(

@@ -1,8 +1,5 @@
-"""Settings of a broker, each with its unit, its limits and the reason for its default.
-
-One table, the fields of `Settings`, defines the arguments of a program, the keys of the file (`--config`) and the flags of the
-command line. A test compares it with `conf/penstock.toml`.
-"""
+"""Settings of a broker. One table, the fields of `Settings`, defines the arguments of a program, the keys of the file
+(`--config`) and the flags of the command line. A test compares it with `conf/penstock.toml`."""
 
 from __future__ import annotations
 
@@ -366,7 +363,7 @@ class Settings:
 
     @property
     def amqp_listeners(self) -> tuple[Listener, ...]:
-        """Listeners for AMQP with their mechanisms: `listeners`, or the one at `host` and `amqp_port`. Empty if AMQP is off."""
+        """Listeners with their mechanisms: `listeners`, or the one at `host` and `amqp_port`."""
         if self.amqp_port is None:
             return ()
         return self.listeners or self._complete((Listener(self.host, self.amqp_port),))
@@ -450,7 +447,6 @@ def _from_folder(folder: Path, name: str, value: Any) -> Any:
 
 
 def as_text(value: object) -> str:
-    """Format a value of `Settings` as a flag of `penstock serve`."""
     if value is None:
         return "off"
     if isinstance(value, tuple) and value and all(isinstance(item, str) for item in value):

@@ -39,8 +39,6 @@ def or_off(kind: Kind, allowed: str | None = None) -> Kind:
 
 
 def size(least: int, *, most: int | None = None) -> Kind:
-    """Kind of a number of bytes, with or without a unit."""
-
     def parse(value: object) -> int:
         number = _number_with_unit(value, SIZES)
         if number != int(number) or number < least or (most is not None and number > most):
@@ -65,8 +63,6 @@ def count(least: int, most: int) -> Kind:
 
 
 def seconds(least: float, *, most: float = LONGEST_S) -> Kind:
-    """Kind of a duration in seconds, with or without a unit."""
-
     def parse(value: object) -> float:
         number = float(_number_with_unit(value, TIMES))
         if not least <= number <= most:

@@ -61,12 +61,10 @@ def parse_host(value: object) -> str:
 
 
 def in_url(host: str) -> str:
-    """Return a host in the form of a URL: an IPv6 address has brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def parse_number(value: object) -> int:
-    """Parse a whole number, or a text of the digits 0 to 9. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).isascii():
         raise ValueError
     return int(value)
@@ -80,10 +78,8 @@ def parse_port(value: object) -> int:
 
 
 def parse(value: object) -> tuple[Listener, ...]:
-    """Parse tables of TOML or JSON, or Listeners.
-
-    Raises ValueError for any other value, and InvalidRequest, with the listener and the field, for a wrong field.
-    """
+    """Parse tables of TOML or JSON, or Listeners. Raises ValueError for any other value, and InvalidRequest, with the listener
+    and the field, for a wrong field."""
     return tuple(_listener(number, table) for number, table in enumerate(strict_json.tables(value)))
 
 
