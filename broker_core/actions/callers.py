@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from .. import errors
-from ..security.access import ANONYMOUS, Access
+from ..security import ANONYMOUS, Access
 from ..security.failed_logins import on_this_machine
 from ..security.rights import Right
 

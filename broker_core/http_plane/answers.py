@@ -13,7 +13,7 @@ from ..actions.actions import ACTIONS, Actions
 from ..actions.callers import Caller, Callers
 from ..actions.fields import from_query
 from ..children.frames import ChildFrame
-from ..security.access import ANONYMOUS, Access
+from ..security import ANONYMOUS, Access
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from . import openapi, statuses

@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import children
-from ..children import frames
+from ..children import frames, processes
 from ..children.frames import ChildFrame
 
 STOP_S = 3.0  # for requests that it is answering; then it is killed, which loses nothing
@@ -32,8 +31,8 @@ class HttpProcess:
                     stdout=subprocess.DEVNULL,
                     pass_fds=[listening.fileno()],
                     cwd=folder,  # so that `-m` imports the package of this process
-                    env=children.environment(),
-                    **children.OWN_GROUP,
+                    env=processes.environment(),
+                    **processes.OWN_GROUP,
                 )
         except BaseException:
             ours.close()

@@ -7,8 +7,9 @@
 - tls: `ServerTls`, the broker's TLS context.
 """
 
-from .access import ANONYMOUS, Access
+from .access import Access
 from .rights import Right
 from .tls import ServerTls
+from .users import ANONYMOUS
 
 __all__ = ["ANONYMOUS", "Access", "Right", "ServerTls"]

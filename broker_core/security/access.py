@@ -29,8 +29,6 @@ from .passwords import Passwords
 from .rights import Right
 from .users import ANONYMOUS, SECRET_BYTES, User, Users
 
-__all__ = ["ANONYMOUS", "Access", "Right"]
-
 REFRESH_S = 1.0  # between two checks of the file
 TOKEN_S = 3600  # a longer Spark query logs in again
 

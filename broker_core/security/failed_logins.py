@@ -31,16 +31,13 @@ class Attempts:
 
     def blocked(self, peer: str, name: str | None = None) -> bool:
         """Return True if a login of this peer with this name is refused without a check; without a name, any login."""
-        host, name = host_of(peer), _short(name)
+        limits = zip(_keys(peer, name), (FAILURES_OF_A_PEER, FAILURES_OF_A_NAME), strict=False)
         with self._lock:
-            if self._count((host, None)) >= FAILURES_OF_A_PEER:
-                return True
-            return name is not None and self._count((host, name)) >= FAILURES_OF_A_NAME
+            return any(self._count(key) >= limit for key, limit in limits)
 
     def failed(self, peer: str, name: str | None = None) -> None:
-        host, name = host_of(peer), _short(name)
         with self._lock:
-            for key in ((host, None),) if name is None else ((host, None), (host, name)):
+            for key in _keys(peer, name):
                 count = self._count(key)
                 since = self._counts[key][0] if count else self._clock()
                 self._counts[key] = (since, count + 1)
@@ -84,6 +81,7 @@ def _address(peer: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addr
     return text, (address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None) or address
 
 
-def _short(name: str | None) -> str | None:
-    # An unauthenticated client chooses this text, so its stored length is limited.
-    return None if name is None else name[:MAX_NAME]
+def _keys(peer: str, name: str | None) -> list[tuple[str, str | None]]:
+    host = host_of(peer)
+    # An unauthenticated client chooses the name, so its stored length is limited.
+    return [(host, None)] if name is None else [(host, None), (host, name[:MAX_NAME])]

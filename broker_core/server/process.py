@@ -19,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from .. import children, errors
+from .. import errors
+from ..children import processes
 from ..client.credentials import NOBODY, Credentials
 from ..settings import keys
 
@@ -194,7 +195,7 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             cwd=self.data_dir,
-            env=children.environment(),
+            env=processes.environment(),
             # Ctrl-C in a terminal goes to the whole process group, and the parent decides when the broker stops.
             start_new_session=True,
         )

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-__all__ = ["BrokerService", "Turn"]
-
 R = TypeVar("R")
 
 log = logging.getLogger("penstock")

@@ -54,13 +54,6 @@ class _Part(NamedTuple):
         return self.rows + (self.number << BLOCK_BITS)
 
 
-class _UniformPayloads(NamedTuple):
-    """Payloads with the same columns, for one record."""
-
-    payloads: list[Ints]  # their numbers, as of `_Payloads`
-    batches: list[pa.RecordBatch]
-
-
 class _Payloads:
     """The distinct payloads of messages, numbered in the order of the messages, so that neighbours stay neighbours."""
 
@@ -186,7 +179,7 @@ class Relocation:
 
     def _copy_piece(self, payloads: _Payloads, start: int, stop: int, copied: tuple[Ints, Ints]) -> int:
         """Copy the payloads from number `start` up to `stop`, and store their new positions in `copied`. Return the bytes."""
-        forms: dict[tuple[int, pa.Schema], _UniformPayloads] = {}
+        forms: dict[tuple[int, pa.Schema], list[tuple[Ints, pa.RecordBatch]]] = {}  # one record each; numbers of payloads
         masks: dict[int, int] = {}
 
         def record(position: int) -> pa.RecordBatch:
@@ -205,13 +198,12 @@ class Relocation:
         locations = Locations.of(payloads.positions[start:stop], payloads.payload_rows[start:stop])
         for rows in record_rows(locations, record, damaged):
             batch = rows.taken()
-            form = forms.setdefault((masks[rows.extent.position], batch.schema), _UniformPayloads([], []))
-            form.payloads.append(np.arange(start, stop)[rows.extent.indexes])
-            form.batches.append(batch)
+            pieces = forms.setdefault((masks[rows.extent.position], batch.schema), [])
+            pieces.append((np.arange(start, stop)[rows.extent.indexes], batch))
         written = 0
-        for (mask, _), form in forms.items():
-            stored = store(pa.concat_batches(form.batches), mask)
-            numbers = np.concatenate(form.payloads)
+        for (mask, _), pieces in forms.items():
+            stored = store(pa.concat_batches([batch for _, batch in pieces]), mask)
+            numbers = np.concatenate([numbers for numbers, _ in pieces])
             self._broker.journal.reserve(stored.nbytes, RESERVE_TIMEOUT_S)
             position = self._relocate(payloads, numbers, stored)
             written += stored.nbytes

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from penstock import Broker
-from penstock.broker_core.children import environment
+from penstock.broker_core.children.processes import environment
 from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.open_files import HTTP_OTHERS, OTHERS

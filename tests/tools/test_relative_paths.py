@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from penstock.broker_core.children import environment
+from penstock.broker_core.children.processes import environment
 
 from ..waiting import until
 

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ... import children
-from ...children import frames
+from ...children import frames, processes
 
 STOP_S = 5.0  # that a process may take to end; then it is killed, which loses nothing
 
@@ -62,8 +61,8 @@ class RecorderProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     cwd=self._hello["data"],  # so that `-m` finds the same package
-                    env=children.environment(),
-                    **children.OWN_GROUP,
+                    env=processes.environment(),
+                    **processes.OWN_GROUP,
                 )
                 assert self._process.stdin is not None
                 frames.send(self._process.stdin, self._hello)

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import IO, Any
 
-from ...children import frames, step_back
+from ...children import frames
 from ...children.frames import ChildFrame
+from ...children.processes import step_back
 from ...engine.columns.rowset import RowSet
 from ...errors import PenstockError
 from ...journal.view import JournalView

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import logs
-from ...children import step_back
+from ...children.processes import step_back
 from ...security.log_limit import LogLimit
 from ...security.tls import ServerTls, TlsFiles
 from ...settings.keys import Settings
