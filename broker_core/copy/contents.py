@@ -75,6 +75,10 @@ class Contents:
         return sorted(name for name in self.files if name.endswith(SNAPSHOT_SUFFIX))
 
     @property
+    def bytes(self) -> int:
+        return sum(self.size(name) for name in self.files)
+
+    @property
     def snapshot_position(self) -> int:
         """LSN of the latest snapshot; 0 without one."""
         names = self.snapshots()

@@ -22,7 +22,7 @@ from ..journal.snapshots import names_of as snapshots_of
 from ..stores.objects import NoSuchObject, ObjectStore, StoreError
 from ..stores.retry import retry_after
 from . import chunks, marker, pictures, uploads
-from .chain import Chain, ChainBroken, ChainState, CopyFenced, add_parts
+from .chain import Chain, ChainBroken, CopyFenced, add_parts
 from .chunks import ChunkPart
 from .contents import Contents, Piece, PieceRun, base_of, offset_of, small_runs
 
@@ -71,7 +71,6 @@ class Copier:
         self._news = threading.Condition(self._lock)
         self._stopping = False
         self._until = 0.0
-        self._claimed: ChainState | None = None
         self._is_claimed = False
         self._complete = False
         self._contents = Contents()  # the next contents of the chain
@@ -97,10 +96,10 @@ class Copier:
             marker.write(self._disk, known)
         except OSError as error:
             raise StorageError(f"{self._disk.path(marker.NAME)} cannot be written: {error.strerror or error}") from error
-        deadline, attempts = self._clock() + limit_s, 0
+        deadline, attempts, copied = self._clock() + limit_s, 0, 0
         while True:
             try:
-                self._claim()
+                copied = self._claim()
                 break
             except StoreError as error:
                 attempts += 1
@@ -110,7 +109,6 @@ class Copier:
                     break
                 time.sleep(min(retry_after(attempts), max(0.0, deadline - self._clock())))
         if self.mode == "sync":
-            copied = self._claimed.last.position if self._claimed is not None else 0
             self._journal.require_copy(copied, self._why)
 
     def start(self) -> None:
@@ -213,11 +211,12 @@ class Copier:
     def _forget(self) -> None:
         with self._lock:
             self._is_claimed = self._complete = self._swept = False
-            self._claimed, self._contents = None, Contents()
+            self._contents = Contents()
             self._known, self._gone = set(), {}
             self._condemned.clear()
 
-    def _claim(self) -> None:
+    def _claim(self) -> int:
+        """Return the position of the copy."""
         known = marker.read(self._disk)
         state = self._chain.claim(known)
         if state is not None and state.last.position > self._journal.stored:
@@ -229,9 +228,10 @@ class Copier:
         if known.restored is not None:
             marker.write(self._disk, known._replace(restored=None))
         with self._lock:
-            self._claimed, self._is_claimed = state, True
+            self._is_claimed = True
             self._contents = Contents() if state is None else state.contents.copy()
         log.info("the copy at %s is this broker's, from chunk %d on", self._store.url, self._chain.number)
+        return 0 if state is None else state.last.position
 
     def _catch_up(self) -> None:
         """Put everything of the directory that the copy lacks now."""

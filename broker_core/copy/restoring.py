@@ -85,10 +85,8 @@ def restore(
         ) from error
     finally:
         disk.close()
-    nbytes = sum(state.contents.size(name) for name in state.contents.files)
-    return Report(
-        written.broker, state.last.position, nbytes, written.time_ms, written.owner, written.kind, written.lag, writer is not None
-    )
+    sizes = state.last.position, state.contents.bytes
+    return Report(written.broker, *sizes, written.time_ms, written.owner, written.kind, written.lag, writer is not None)
 
 
 def _load(store: ObjectStore) -> ChainState:
@@ -134,11 +132,10 @@ def _empty_directory(directory: Path) -> LocalDisk:
 
 
 def _check_space(disk: LocalDisk, directory: Path, contents: Contents) -> None:
-    total = sum(contents.size(name) for name in contents.files)
     free = disk.free_bytes() + sum(os.stat(directory / name).st_blocks * 512 for name in disk.names())
-    if free < total:
+    if free < contents.bytes:
         raise ResourceLimit(
-            f"{directory} has room for {free >> 20} MiB, and the copy has {total >> 20} MiB: name another directory"
+            f"{directory} has room for {free >> 20} MiB, and the copy has {contents.bytes >> 20} MiB: name another directory"
         )
 
 
@@ -211,7 +208,7 @@ def _fetch_missing(
         fetched.add(job)
         return job
 
-    jobs, total = _jobs(contents), sum(contents.size(name) for name in contents.files)
+    jobs, total = _jobs(contents), contents.bytes
     done = sum(job.piece.length for job in jobs if job in fetched)
     wanted = (job for job in jobs if job not in fetched)
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import sys
 from typing import NamedTuple
 
 from ..service.alarms import MORE_FILES
@@ -29,8 +30,6 @@ def make_room(settings: Settings) -> ConnectionLimits:
     amqp = settings.amqp_max_connections if settings.amqp_listeners else 0
     flight, http = settings.flight_max_connections, settings.http_max_connections
     files = _raised(max(amqp + flight + OTHERS, http + HTTP_OTHERS))
-    if files is None:
-        return ConnectionLimits(amqp, flight, http, None)
     room = min(amqp + flight, files - min(OTHERS, files // 2))
     fitting_http = min(http, files - min(HTTP_OTHERS, files // 2))
     if room == amqp + flight and fitting_http == http:
@@ -49,11 +48,11 @@ def make_room(settings: Settings) -> ConnectionLimits:
     return ConnectionLimits(fitting, room - fitting, fitting_http, warning)
 
 
-def _raised(wanted: int) -> int | None:
-    """Raise the soft limit to `wanted`, as far as the hard limit allows. Return it, or None if it is unlimited."""
+def _raised(wanted: int) -> int:
+    """Raise the soft limit to `wanted`, as far as the hard limit allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return None
+        return sys.maxsize
     if soft < wanted:
         raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         try:

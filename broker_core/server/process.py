@@ -206,8 +206,9 @@ class Broker:
             raise
         _release(self._reserved)
         self._urls = {plane: answer[plane] for plane in ("flight", "amqp", "http")}
+        has_listeners = "listeners" in self._flags or (self._config is not None and "listeners" in keys.read_file(self._config))
         for plane, url in self._urls.items():
-            if url is not None and not (plane == "amqp" and self._listens_elsewhere):
+            if url is not None and not (plane == "amqp" and has_listeners):  # they replace `amqp_port`
                 self._flags[f"{plane}_port"] = url.rpartition(":")[2]
         return self
 
@@ -259,11 +260,6 @@ class Broker:
         for name, value in self._flags.items():
             command += ["--" + name.replace("_", "-"), value]
         return command
-
-    @property
-    def _listens_elsewhere(self) -> bool:
-        """True if the setting `listeners` replaces `amqp_port`."""
-        return "listeners" in self._flags or (self._config is not None and "listeners" in keys.read_file(self._config))
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         line = _read_line(process, time.monotonic() + self._start_limit)

@@ -60,10 +60,7 @@ class Connections:
 
     def slow(self) -> Counter[str]:
         """Raises ResourceLimit when a plane does not answer, or stops."""
-        slow: Counter[str] = Counter()
-        for source in self._sources:
-            slow += source.slow_consumers()
-        return slow
+        return sum((source.slow_consumers() for source in self._sources), Counter[str]())
 
     def close(self, identifier: str, reason: str) -> bool:
         """Send the peer the reason. Returns False if no plane has this id."""

@@ -144,17 +144,10 @@ class QueueCounts:
 
     def _row(self, queue: Queue) -> list[int]:
         counts = queue.counts
+        oldest = self._oldest_of(queue) if queue.live else 0
         return [
-            counts[AVAILABLE],
-            counts[ACQUIRED],
-            counts[DELAYED],
-            queue.staged.messages,
-            queue.stayed,
-            queue.bytes,
-            self._oldest_of(queue) if queue.live else 0,
-            len(queue.consumers.subscriptions),
-            0,
-            queue.paused,
+            *(counts[AVAILABLE], counts[ACQUIRED], counts[DELAYED], queue.staged.messages, queue.stayed, queue.bytes, oldest),
+            *(len(queue.consumers.subscriptions), 0, queue.paused),
             *queue.totals.row(queue.next_sequence, queue.ended),
         ]
 
