@@ -24,8 +24,7 @@ SOURCES: dict[str, bytes] | None = None
 #: The name of `broker_core` among the sources. Under its own name it would look installed, and a later pickle would refer to it.
 NAME = "penstock_shipped"
 
-#: Folders of `penstock` whose modules go to executors, and single modules. No other part of `broker_core` is sent, and these
-#: modules do not import it.
+#: Folders of `penstock` whose modules go to executors, and single modules. They import no other part of `broker_core`.
 FOLDERS = (
     *("broker_core/amqp", "broker_core/archive", "broker_core/archive/read", "broker_core/archive/table"),
     *("broker_core/client", "broker_core/client/amqp", "broker_core/client/flight"),

@@ -36,7 +36,7 @@ def begin(level: int = logging.INFO) -> None:
 
 
 def use_format(name: str) -> None:
-    """Write lines as `text` or as `json`, also in processes that this one starts later."""
+    """Affects also processes that this one starts later."""
     os.environ[_FORMAT] = name
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonLines() if name == "json" else logging.Formatter(TEXT))
@@ -65,10 +65,8 @@ class JsonLines(logging.Formatter):
 
 
 class LogHandler(logging.Handler):
-    """Writes lines to a stream: immediately if it accepts them, else in its own thread. `emit` never waits.
-
-    Other processes may write to the same pipe or terminal, so only a non-blocking write shows how much it accepts.
-    """
+    """Writes lines to a stream: immediately if it accepts them, else in its own thread. Other processes may write to the same
+    pipe or terminal, so only a non-blocking write shows how much it accepts."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Return True if `pattern` matches `name`; each `*` stands for any text, including none. Takes linear time for every pattern,
-    unlike a regular expression."""
+    """Return True if `pattern` matches `name`; each `*` stands for any text, including none. Takes linear time for every
+    pattern."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == name

@@ -12,9 +12,9 @@ The objects
     chunks/<number>            the chain, numbers from 1: its writer, new bytes of files, and sometimes the contents
     objects/<writer>-<n>       bytes of one file: a snapshot, a segment, or a part of one
 
-A chunk is only ever *created*: put if absent (`If-None-Match: *`), which S3, Azure, Google and a directory support. If two
-independent writers create the same number, one of them succeeds. The other finds the number taken, reads its writer, and is
-*fenced*: it stops permanently. A writer puts one chunk at a time, so the chain has no holes, and ends at its highest number.
+A chunk is only ever *created*: put if absent (`If-None-Match: *`). If two writers create the same number, one of them succeeds.
+The other finds the number taken, reads its writer, and is *fenced*: it stops permanently. A writer puts one chunk at a time, so
+the chain has no holes, and ends at its highest number.
 
 The *position* of a chunk is the LSN up to which the log is complete with it, a boundary of groups. Some chunks have contents,
 which name for every file of the copy the objects that hold its bytes. Each chunk names the number of the latest contents

@@ -29,7 +29,7 @@ from .contents import Contents, Piece, PieceRun, base_of, offset_of, small_runs
 Mode = Literal["async", "sync"]
 
 CHUNK_BYTES = 16 << 20  # of the log in one put: about 0.2 s of one connection to S3, which is then mostly busy
-SMALL_BYTES = 4 << 20  # smaller pieces are merged: a file of 256 MiB is then at most 64 objects
+SMALL_BYTES = 4 << 20  # a file of 256 MiB is then at most 64 objects
 MERGE_LEAST = 64  # pieces of the segment that grows
 SAMPLES_MAX = 4096  # positions of the log with times; with more, pairs become one
 CHUNKS_MAX = 256  # since the last contents: each is a request of a restore
@@ -75,14 +75,14 @@ class Copier:
         self._complete = False
         self._contents = Contents()  # the next contents of the chain
         self._dirty = False  # they differ from those of the chain
-        self._known: set[str] = set()  # stored objects that a restore may need
+        self._known: set[str] = set()  # a restore may need these stored objects
         self._condemned: deque[tuple[float, str]] = deque()  # unneeded objects, and the times of their deletion
         self._gone: dict[str, int] = {}  # dropped segments, and the end of the log then
         self._cursor = self._target = 0
         self._samples: deque[tuple[int, float]] = deque()  # positions of the log, and their times
         self._put_at = 0.0
         self._idle = False
-        self._swept = False  # garbage of earlier lives is deleted
+        self._swept = False
         self._trouble: tuple[float, str] | None = None
         self._threads: list[threading.Thread] = []
 

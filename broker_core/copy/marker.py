@@ -21,7 +21,7 @@ from ..journal.versions import check_version
 
 NAME = "copy.json"
 VERSION = 1
-WRITERS_MAX = 1000  # remembered; older ones cannot be the last writer of a copy that is in use
+WRITERS_MAX = 1000  # older ones cannot be the last writer of a copy that is in use
 BYTES_MAX = 1 << 20
 
 

@@ -137,7 +137,7 @@ class Access:
             return name
         if not self._attempts.blocked(peer, name):
             with self._passwords.turn:
-                if not self._attempts.blocked(peer, name):  # simultaneous attempts had their turn before
+                if not self._attempts.blocked(peer, name):  # simultaneous attempts may have failed
                     if self._passwords.check(credentials, password) and known:
                         return name
                     self._attempts.failed(peer, name)

@@ -8,9 +8,9 @@ from enum import Enum
 class Right(str, Enum):
     """Right of a permission, as in the users file. docs/security.md lists the requests for each."""
 
-    SEND = "send"  # enqueue, stage, publish.
-    RECEIVE = "receive"  # acquire, and settle one's own messages: links, and the leases of a Spark query.
-    BROWSE = "browse"  # read available and acquired messages without acquiring them.
-    SETTLE = "settle"  # settle or return messages of other users: `penstock lease release | settle | delete`.
-    REPLAY = "replay"  # read archived messages.
+    SEND = "send"  # enqueue, stage, publish
+    RECEIVE = "receive"  # acquire, and settle one's own messages
+    BROWSE = "browse"  # read messages without acquiring them
+    SETTLE = "settle"  # settle or return messages of other users: `penstock lease release | settle | delete`
+    REPLAY = "replay"  # read archived messages
     ADMIN = "admin"  # declare, alter, pause, delete, purge, redrive; with `receive` here and `send` at the target, move and copy

@@ -188,7 +188,7 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         weakref.finalize(self, self._stderr.close)
-        # In the data directory, so that `-m` finds the package of this process and not a folder of the same name.
+        # There `-m` finds the package of this process, and no folder of the same name.
         self._process = subprocess.Popen(
             self._command(),
             stdin=subprocess.PIPE,

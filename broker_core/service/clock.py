@@ -1,5 +1,5 @@
-"""The broker's clock. Its uptime leaves out the time in which the broker stood still: a stopped process, a suspended virtual
-machine or a host without a free processor."""
+"""The broker's clock. Its uptime leaves out the time in which a stopped process, a suspended virtual machine or a host without
+a free processor stood still."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ..engine.commands import Now
 
 log = logging.getLogger("penstock")
 
-# Microseconds between two reads of the clock that count as a standstill. A busy host or a slow disk delays the ticker by a second
-# or two.
+# Microseconds between two reads of the clock. A busy host or a slow disk delays the ticker by a second or two.
 STANDSTILL = 5_000_000
 
 
@@ -25,7 +24,7 @@ class RunningClock:
     """`Now` without standstills. The ticker reads it at least once a second, so that a gap is noticed.
 
     A gap longer than `STANDSTILL` is left out of the uptime, and `resumed` is the time when it ended. From then on every client
-    has its full time again, as after a start: its requests may still have to be read.
+    has its full time again: its requests may still have to be read.
     """
 
     def __init__(self, clock: Callable[[], Now] = system_clock) -> None:

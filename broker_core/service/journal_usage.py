@@ -1,5 +1,4 @@
-"""Needed bytes of the journal, by segment and by queue. A payload in several queues counts once in its segment, and once in each
-queue."""
+"""Needed bytes of the journal. A payload in several queues counts once in its segment, and once in each queue."""
 
 from __future__ import annotations
 
@@ -267,8 +266,7 @@ def measure(
     copies: Mapping[int, Copies] | None = None,
     copied: Iterable[int] = (),
 ) -> JournalUsage:
-    """Measure these segments, a few blocks at a time under the lock. `copied`: positions of staged payloads that were copied
-    before, and stay."""
+    """Measure a few blocks at a time under the lock. `copied`: positions of staged payloads that were copied before, and stay."""
     state, lock, journal = broker.state, broker.lock, broker.journal
     with lock:
         rows = sum(queue.live + queue.staged.messages + queue.recordings.rows for queue in state.by_id.values())

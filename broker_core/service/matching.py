@@ -86,8 +86,7 @@ class SelectorMatcher:
     def look_further(
         self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, chunks: int = 1
     ) -> bool:
-        """Evaluate the next `chunks` of `CHUNK_ROWS` rows of a block. False if all rows are known, or the block is gone. Raises
-        StorageError."""
+        """Evaluate the next `chunks` of `CHUNK_ROWS` rows of a block. False if all rows are known, or the block is gone."""
         try:
             return self._look(queue_name, selector, number, view, chunks * CHUNK_ROWS)
         except errors.DataLoss:  # retention took a dead letter's payload just now

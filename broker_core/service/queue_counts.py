@@ -1,8 +1,5 @@
-"""Counts of all queues, as columns: for scrapes, plots and lists, which are frequent and must be cheap.
-
-Only queues that have changed are read again, a few at a time under the broker's lock, so different rows may be of different
-moments.
-"""
+"""Counts of all queues, as columns: for scrapes, plots and lists, which are frequent and must be cheap. Only queues that have
+changed are read again, a few at a time under the broker's lock."""
 
 from __future__ import annotations
 

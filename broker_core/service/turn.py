@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class Answer(NamedTuple):
-    """The reply to a command, or the error that refuses it, and the log position that either waits for."""
+    """The reply to a command, or its refusal, and the log position that either waits for."""
 
     reply: Any
     error: errors.PenstockError | None
@@ -95,8 +95,8 @@ class TurnParts(NamedTuple):
 class Turn:
     """`with service.turn() as turn`: the with-block holds the broker's lock.
 
-    No method waits for the disk, and the with-block must not either. It must not call other methods of the service: most take the
-    same lock. The records of a turn are one group of the log: after a crash the group is complete or missing.
+    The with-block must not wait for the disk. It must not call other methods of the service: most take the same lock. The records
+    of a turn are one group of the log: after a crash the group is complete or missing.
 
     With `hurry=False` the turn forces no sync: an outcome that the receiver has settled needs none. A caller that needs a sync
     and does not call `journal.wait` calls `journal.hurry` once after the turn.
@@ -147,7 +147,7 @@ class Turn:
         """Return the command's reply and the log position that the reply waits for; 0 if it need not wait.
 
         A PenstockError concerns this command alone: nothing has changed, and the turn can continue. A refusal waits for
-        `turn.end`, the log position after the last command. After a StorageError, no reply of the turn may leave.
+        `turn.end`. After a StorageError, no reply of the turn may leave.
 
         Any other exception after an event was logged, or has begun to change the state, fails the journal. The state in memory
         may then differ from the log, so the broker stops.

@@ -1,5 +1,5 @@
-"""The thread that raises alarms about disk, journal, archive, copy, slow consumers and certificate. It is separate from the
-housekeeping thread, which waits for the disk and, with copy = sync, for the store."""
+"""The thread that raises alarms. It is separate from the housekeeping thread, which waits for the disk and, with copy = sync,
+for the store."""
 
 from __future__ import annotations
 

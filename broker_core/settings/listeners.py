@@ -3,7 +3,7 @@
 - A password in clear text (PLAIN) requires TLS or a loopback address.
 - Clients without a name (ANONYMOUS, or no SASL layer) are accepted on loopback. Elsewhere `allow_anonymous` or the listener's
   mechanisms must allow them.
-- On a WebSocket, only its mechanisms allow them, also on loopback, because every page in a browser of this machine can open one.
+- On a WebSocket, only its mechanisms allow them, because every page in a browser of this machine can open one.
 """
 
 from __future__ import annotations
@@ -131,10 +131,8 @@ def _field(number: int, name: str, value: object) -> Any:
 
 
 def safe_mechanisms(listener: Listener, client_ca: bool, anonymous: bool) -> tuple[str, ...]:
-    """Return the SASL mechanisms of a listener that names none.
-
-    `client_ca`: client certificates can be checked. `anonymous`: clients without a name are accepted from a network.
-    """
+    """Return the SASL mechanisms of a listener that names none. `client_ca`: client certificates can be checked. `anonymous`:
+    clients without a name are accepted from a network."""
     safe = {
         "EXTERNAL": listener.tls and client_ca,
         "SCRAM-SHA-256": True,
