@@ -31,7 +31,7 @@ class CheckResult:
     """Findings of a check, and what was read."""
 
     broker: str = ""
-    damage: list[str] = field(default_factory=list)  # each with a file and an offset; begin with the first
+    damage: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     segments: int = 0
     bytes: int = 0  # of the log, read

@@ -37,7 +37,7 @@ class TlsFiles(NamedTuple):
 class ServerTls:
     """Creates and reloads the TLS context. Thread-safe.
 
-    `protocols`: for ALPN. `files`: valid contents that another process has read, instead of a first read.
+    `protocols`: for ALPN. `files`: valid contents that another process has read.
 
     Raises InvalidRequest, with the file's name, if a file cannot be used at the start. Later the last valid context stays in use.
     """

@@ -20,7 +20,7 @@ from .users import Users
 
 FILE_NAME = "users.json"  # in the data directory, unless `users_file` is set
 LOCK_SUFFIX, NEW_SUFFIX = ".lock", ".new"
-MAX_FILE_BYTES = 16 << 20  # about 40,000 users; a limit on memory for a wrong path
+MAX_FILE_BYTES = 16 << 20  # about 40,000 users
 
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # temporary, and not a fault of the file
 

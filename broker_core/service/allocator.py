@@ -7,8 +7,8 @@ import ctypes
 
 import pyarrow as pa
 
-TRIM_BYTES = 8 << 20  # free bytes at the end of a heap; more are returned to the system
-MMAP_BYTES = 32 << 20  # larger buffers have their own mapping, which is returned with them; the most that glibc allows
+TRIM_BYTES = 8 << 20  # free bytes at the end of a heap
+MMAP_BYTES = 32 << 20  # larger buffers have their own mapping; the most that glibc allows
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 

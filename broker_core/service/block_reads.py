@@ -1,4 +1,4 @@
-"""Reads of live, packed or settled messages: slices of their blocks, taken under the broker's lock, and counts for a plan."""
+"""Slices of blocks for readers, taken under the broker's lock, and counts for a plan."""
 
 from __future__ import annotations
 
@@ -73,11 +73,9 @@ class BlockReads:
         archived: Callable[[PackedBlock], object] = lambda entry: True,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks.
-
-        Packed blocks are included if `archived` returns true for them. `missing` collects rows and blocks that the journal no
-        longer has.
-        """
+        """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks. Packed
+        blocks are included if `archived` returns true for them. `missing` collects rows and blocks that the journal no longer
+        has."""
         numbers, stop, end = self._numbers(queue_name, first, last)
         self.journal.wait(end)  # an empty result must be durable too
         if missing is not None:

@@ -210,8 +210,8 @@ class BrokerService(BlockReads):
         startup.declare(self.state, self.submit_here, settings)
 
     def create_on_use(self, name: str, user: str) -> None:
-        """Create the queue or exchange for `user` if a policy creates it at its first use. The caller's next command is later in
-        the log, so its reply waits for this one too."""
+        """Create the queue or exchange if a policy creates it at its first use. The caller's next command is later in the log,
+        so its reply waits for this one too."""
         state = self.state
         if name in state.queues or name in state.exchanges.by_name:
             return

@@ -65,10 +65,10 @@ class Cleaner:
         self.writing = threading.Lock()  # of snapshots and of drops: the journal takes one at a time
         self._relocation = Relocation(broker, self._rest)
         self.snapshot_bytes = 0  # size of the last snapshot
-        self._looked_at: tuple[int, Keeping] | None = None  # of the last turn without work: the log's end, and the retention
+        self._looked_at: tuple[int, Keeping] | None = None
 
     def keeping(self, segments: Sequence[SegmentInfo] | None = None) -> Keeping:
-        """Return which payloads of settled messages are kept: all after the mark of retention."""
+        """Return which payloads of settled messages are kept."""
         mark, records = self._mark(self._broker.journal.segments() if segments is None else segments), self._broker.state.records
         return Keeping(mark, NOWHERE if records else mark, records)
 

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-STARVED_S = 5.0  # after a failure to accept a connection, a plane counts as starved for so long
-SLOW_S = 60.0  # a consumer is slow if it settles nothing for longer and has no credit or capacity left while messages wait
+STARVED_S = 5.0  # after a failure to accept a connection
+SLOW_S = 60.0  # a slow consumer settles nothing for longer and has no credit or capacity left while messages wait
 
 log = logging.getLogger("penstock")
 

@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
 
 class _Payloads:
-    """The distinct payloads of messages, numbered in the order of the messages, so that neighbours stay neighbours."""
+    """The distinct payloads of messages, in the order of the messages, so that neighbours stay neighbours."""
 
     def __init__(self, parts: Sequence[_Part]) -> None:
         self.parts = parts
@@ -74,7 +74,7 @@ class _Payloads:
         self._edges = np.concatenate([[0], np.cumsum([len(part.rows) for part in parts])])
 
     def messages(self, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[_Part, Ints, Ints]]:
-        """Yield for each part its messages with `wanted` payloads: their indices in the part, and the numbers of the payloads."""
+        """Yield for each part the indices of its messages with `wanted` payloads, and the numbers of the payloads."""
         for part, start, stop in zip(self.parts, self._edges[:-1], self._edges[1:], strict=True):
             payloads = self.of[start:stop]
             rows = np.flatnonzero(wanted[payloads])
