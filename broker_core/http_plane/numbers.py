@@ -11,7 +11,7 @@ from .. import __version__
 from ..actions.callers import Caller
 from ..service import alarms, history, queue_counts
 from ..service.broker import BrokerService
-from ..service.histograms import BOUNDS_S, Histogram
+from ..service.histograms import BOUNDS_S
 from ..settings.keys import Settings
 
 Connected = Mapping[str, Callable[[], int]]  # by protocol
@@ -68,11 +68,6 @@ class BrokerNumbers:
             "copy": None if copier is None else copier.status(),
             "alarms": {name: name in alarmed for name in alarms.ALARMS},
             "bounds": BOUNDS_S,
-            "fsync": _observed(service.histograms.fsync),
-            "loopDelay": _observed(service.histograms.loop_delay),
+            "fsync": service.histograms.fsync.read(),
+            "loopDelay": service.histograms.loop_delay.read(),
         }
-
-
-def _observed(histogram: Histogram) -> dict[str, Any]:
-    counts, seconds = histogram.read()
-    return {"counts": counts, "seconds": seconds}

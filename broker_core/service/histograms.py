@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import NamedTuple
+from typing import Any
 
 # Upper bounds of the buckets (`le` in Prometheus). A sync takes 0.1 ms on a fast disk, 10 ms on a spinning disk, and more than a
 # second on a failing one. The last bucket has no bound.
 BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-
-
-class Observed(NamedTuple):
-    """`counts` has an entry for each of BOUNDS_S and one for longer durations; not cumulative."""
-
-    counts: tuple[int, ...]
-    seconds: float
 
 
 class Histogram:
@@ -30,8 +23,9 @@ class Histogram:
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self._seconds += seconds
 
-    def read(self) -> Observed:
-        return Observed(tuple(self._counts), self._seconds)
+    def read(self) -> dict[str, Any]:
+        """Return `counts`, one for each of BOUNDS_S and one for longer durations, not cumulative, and the sum in `seconds`."""
+        return {"counts": tuple(self._counts), "seconds": self._seconds}
 
 
 class Histograms:

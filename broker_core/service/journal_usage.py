@@ -111,7 +111,7 @@ class JournalUsage:
     """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: known copies that the cleaner
     has written, by the base of their segment. `rows`: the expected number of messages."""
 
-    def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies] | None = None, rows: int = 0) -> None:
+    def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies], rows: int) -> None:
         self.segments = segments
         self._counted: npt.NDArray[np.float64] = np.zeros(len(segments))
         self._held: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # a part of it is needed
@@ -121,7 +121,7 @@ class JournalUsage:
         self.packed: dict[int, Ints] = {}  # for the command `Drop`
         self._bases: npt.NDArray[np.int64] = np.array([segment.base for segment in segments], np.int64)
         self._ends: npt.NDArray[np.int64] = np.array([segment.end for segment in segments], np.int64)
-        known = [(copies or {}).get(segment.base, Copies(0, 0)) for segment in segments]
+        known = [copies.get(segment.base, Copies(0, 0)) for segment in segments]
         self._copied: npt.NDArray[np.float64] = np.array([max(1, copy.counted) for copy in known], np.float64)
         self._beside: npt.NDArray[np.float64] = np.array([max(0, copy.bytes - copy.counted) for copy in known], np.float64)
         self._payloads = CountedPayloads(rows)
@@ -263,8 +263,8 @@ def measure(
     segments: Sequence[SegmentInfo],
     keeping: Keeping,
     *,
-    copies: Mapping[int, Copies] | None = None,
-    copied: Iterable[int] = (),
+    copies: Mapping[int, Copies],
+    copied: Iterable[int],
 ) -> JournalUsage:
     """Measure a few blocks at a time under the lock. `copied`: positions of staged payloads that were copied before, and stay."""
     state, lock, journal = broker.state, broker.lock, broker.journal

@@ -51,24 +51,10 @@ LOOK_S = 5.0  # the search of one request for a lease's first match; then the cl
 class SelectorMatcher:
     """The bitmaps of one broker, for any thread without the broker's lock."""
 
-    def __init__(
-        self,
-        state: BrokerState,
-        journal: Journal,
-        lock: threading.Lock,
-        recent: Recent,
-        damage: Damage | None = None,
-        *,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        self._damage = damage or Damage()
-        self._state, self._journal, self._lock, self._recent = state, journal, lock, recent
-        self._cache = Cache(max_bytes)
+    def __init__(self, state: BrokerState, journal: Journal, lock: threading.Lock, recent: Recent, damage: Damage) -> None:
+        self._state, self._journal, self._lock, self._recent, self._damage = state, journal, lock, recent, damage
+        self._cache = Cache(MAX_BYTES)
         self._presences = Presences()
-
-    @property
-    def bytes(self) -> int:
-        return self._cache.bytes
 
     def view(self, queue: str, selector: Selector) -> View:
         """Called under the broker's lock."""

@@ -21,7 +21,6 @@ from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.selectors import parse
 from penstock.broker_core.service import bitmaps, matching
 from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.service.matching import SelectorMatcher
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import running
@@ -146,14 +145,12 @@ def test_encoded_and_columnar_records_of_any_size_are_evaluated_in_their_order(s
 
 def test_bitmaps_have_a_budget_and_what_went_is_evaluated_again(service: BrokerService, monkeypatch: Any) -> None:
     rows = evaluations(monkeypatch)
-    service.matching = SelectorMatcher(
-        service.state, service.journal, service._lock, service._recent, max_bytes=2 * bitmaps.ENTRY_BYTES + 100
-    )
+    service.matching._cache = bitmaps.Cache(2 * bitmaps.ENTRY_BYTES + 100)
     service.submit(colours(200, *range(200)))
     for number in range(5):
         taker = Taker(service, f"colour = 'red' AND {number} = {number}")
         assert taker.take(1) == [number]
-        assert service.matching.bytes <= 2 * bitmaps.ENTRY_BYTES + 100
+        assert service.matching._cache.bytes <= 2 * bitmaps.ENTRY_BYTES + 100
     assert sum(rows) == 1000
     assert Taker(service, "colour = 'red' AND 0 = 0").take(1) == [5]
     assert sum(rows) == 1200
@@ -287,7 +284,7 @@ def test_a_caller_who_leaves_while_messages_are_evaluated_begins_no_lease(servic
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)
     finish = c.FinishBatches("lease", 0)
-    found, _ = lease_advance.advance(service, enter, finish, wanted, 0.0, gone=lambda: service.matching.bytes > 0)
+    found, _ = lease_advance.advance(service, enter, finish, wanted, 0.0, gone=lambda: service.matching._cache.bytes > 0)
     assert (found.epoch, found.batch) == (None, 0)
     assert service.state.leases == {}
 

@@ -298,15 +298,16 @@ def test_histograms_count_by_upper_bounds() -> None:
     for seconds in (0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1] * 2):
         histogram.observe(seconds)
     found = histogram.read()
-    assert (found.counts[0], found.counts[1], found.counts[-1], sum(found.counts)) == (2, 1, 1, 4)
-    assert found.seconds == pytest.approx(BOUNDS_S[0] * 2.01 + BOUNDS_S[-1] * 2)
+    counts = found["counts"]
+    assert (counts[0], counts[1], counts[-1], sum(counts)) == (2, 1, 1, 4)
+    assert found["seconds"] == pytest.approx(BOUNDS_S[0] * 2.01 + BOUNDS_S[-1] * 2)
 
 
 def test_every_sync_of_the_journal_is_observed() -> None:
     service = open_service(LyingDisk())
     try:
-        before = sum(service.histograms.fsync.read().counts)
+        before = sum(service.histograms.fsync.read()["counts"])
         service.submit(c.DeclareQueue("q"))
-        assert sum(service.histograms.fsync.read().counts) > before
+        assert sum(service.histograms.fsync.read()["counts"]) > before
     finally:
         abandon(service)
