@@ -66,8 +66,8 @@ def test_an_outcome_that_nobody_waits_for_is_soon_durable_all_the_same(tmp_path:
     disk = LyingDisk()
     with stage(tmp_path, disk=disk) as s:
         s.declare("q")
-        s.service._closing.set()  # or the housekeeper's turn of each second would have it written
         (housekeeper,) = [thread for thread in threading.enumerate() if thread.name == "penstock-housekeeping"]
+        s.service._closing.set()  # or the housekeeper's turn of each second would have it written
         housekeeper.join()
         a = s.script().usual()
         a.sender()

@@ -78,11 +78,13 @@ def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
 
 def retain(service: BrokerService) -> int:
     """Drop the segments that are not needed, without copies out of others. Returns the bytes freed."""
-    cleaner, segments = service.cleaner, service.journal.segments()
-    keeping = cleaner.keeping(segments)
-    if cleaner._nothing_to_do(segments, keeping):
-        return 0
-    return cleaner._drop_unused(cleaner._measure(segments, keeping), keeping)
+    cleaner = service.cleaner
+    with cleaner._turn:
+        segments = service.journal.segments()
+        keeping = cleaner.keeping(segments)
+        if cleaner._nothing_to_do(segments, keeping):
+            return 0
+        return cleaner._drop_unused(cleaner._measure(segments, keeping), keeping)
 
 
 def enqueue(queue: str, *bodies: bytes) -> c.Enqueue:

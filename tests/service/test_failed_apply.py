@@ -182,7 +182,7 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
     if what == "clock":
         clocks.append(fail)
     else:
-        (service._ticker if what == "ticker" else service.blocked).look = fail  # type: ignore[method-assign]
+        (service._ticker if what == "ticker" else service.blocked).look = fail
     with pytest.raises(RuntimeError if what == "clock" else StorageError, match="a mistake"), service.turn() as turn:
         turn.execute(enqueue("q", b"x"))
     assert service._lock.acquire(timeout=10)
