@@ -106,6 +106,13 @@ class NeededMessages(NamedTuple):
         sizes = sizes if isinstance(sizes, int) else sizes.astype(np.int64)
         return cls(queue.name, block.base, rows, sizes, block.state[: block.filled][rows].copy(), block.locations(rows))
 
+    def oldest(self) -> NeededPayload:
+        positions = self.locations.positions()
+        index = int(positions.argmin())
+        time = int(np.repeat(self.locations.time, self.locations.rows)[index])
+        sequence, state = self.base + int(as_array(self.rows)[index]), State(int(self.states[index])).name.lower()
+        return NeededPayload(int(positions[index]), self.queue, sequence, state, None, time)
+
 
 class JournalUsage:
     """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: known copies that the cleaner
@@ -161,12 +168,8 @@ class JournalUsage:
         positions, payload_rows = held.locations.positions(), held.locations.payload_rows()
         octets = np.broadcast_to(np.asarray(held.sizes, np.int64), len(positions)) + ROW_BYTES
         self._count(held.queue, positions, payload_rows, octets)
-        lowest = int(positions.min())
-        if self.oldest is None or lowest < self.oldest.position:
-            index = int(positions.argmin())
-            time = int(np.repeat(held.locations.time, held.locations.rows)[index])
-            state = State(int(held.states[index])).name.lower()
-            self.oldest = NeededPayload(lowest, held.queue, held.base + int(as_array(held.rows)[index]), state, None, time)
+        if self.oldest is None or int(positions.min()) < self.oldest.position:
+            self.oldest = held.oldest()
 
     def count_packed(self, held: NeededMessages, position: int, octets: int) -> None:
         """Add messages of a block that left memory, and its columns: `octets` at a log position."""
@@ -223,13 +226,9 @@ def oldest_of(queue: Queue) -> NeededPayload | None:
     for block in queue.blocks.values():
         if block.live and (oldest is None or block.runs.low < oldest.position):
             rows = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
-            positions = block.positions(rows)
-            first = int(positions.argmin())
-            if oldest is None or int(positions[first]) < oldest.position:
-                row = int(rows[first])
-                state = State(int(block.state[row])).name.lower()
-                time = block.runs.time[block.runs.row.run_of(row)]
-                oldest = NeededPayload(int(positions[first]), queue.name, block.base + row, state, None, time)
+            candidate = NeededMessages.of(queue, block, rows).oldest()
+            if oldest is None or candidate.position < oldest.position:
+                oldest = candidate
     return oldest
 
 
