@@ -168,7 +168,7 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 def _memory() -> int | None:
-    """Open a file in memory; None if the system or the container does not allow it."""
+    """Open a file in memory; None if the system does not allow it."""
     if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
         return None
     try:

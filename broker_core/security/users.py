@@ -36,7 +36,7 @@ container. The 600,000 that are recommended for web forms would add a quarter of
 for PLAIN and Basic, once per password (`passwords.py`)."""
 SALT_BYTES = SECRET_BYTES = 16
 MAX_PASSWORD = 1024  # characters
-MAX_NAME = 255  # characters, as the engine's own limit, which a test compares: importing that one would import numpy
+MAX_NAME = 255  # as the engine's limit, which a test compares: importing that one would import numpy
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class Broker:
         """Return the text that the broker has written to stderr since its last start."""
         if self._stderr is None:
             return ""
-        # pread: the child writes through the same file description, whose position must not change.
+        # The child writes through the same file description, whose position must not change.
         return os.pread(self._stderr.fileno(), os.fstat(self._stderr.fileno()).st_size, 0).decode(errors="replace")
 
     def declare(self, queue: str, *, credentials: Credentials = NOBODY, **options: Any) -> None:

@@ -100,7 +100,7 @@ class BrokerService(BlockReads):
             self.journal.adopt({str(number): queue.recordings.last for number, queue in self.state.by_id.items()})
             self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
-            disk.close()  # another process may retry, with another version or a repaired directory
+            disk.close()  # another process may retry
             raise
         self._stops = contextlib.ExitStack()  # of the threads
         try:
@@ -119,7 +119,7 @@ class BrokerService(BlockReads):
             self._watch()
         except BaseException:
             with contextlib.suppress(errors.StorageError):  # the reason why the start failed
-                self._release(snapshot=False)  # another process may retry, with other settings
+                self._release(snapshot=False)  # another process may retry
             raise
 
     def _equip(self) -> None:

@@ -15,7 +15,7 @@ from .queue_counts import CountTable
 PERIOD_S = 10
 SAMPLES = 360  # an hour
 MAX_HISTORY_QUEUES = 4_000  # the first queues have a history: 23 MB
-COLUMNS = ("depth", "enqueued", "delivered", "acknowledged")  # depth at the sample; the others since the sample before
+COLUMNS = ("depth", "enqueued", "delivered", "acknowledged")  # except depth: since the sample before
 _LARGEST = np.iinfo(np.uint32).max
 
 
