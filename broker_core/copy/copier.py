@@ -87,7 +87,7 @@ class Copier:
         self._threads: list[threading.Thread] = []
 
     def begin(self, limit_s: float = START_S) -> None:
-        """If the store cannot be reached within `limit_s` seconds, the thread claims the copy later.
+        """Claim the copy, or let the thread claim it later if the store cannot be reached within `limit_s` seconds.
 
         Raises CopyFenced if the copy belongs to another directory, StorageError if the directory cannot be written.
         """

@@ -39,7 +39,7 @@ CHANGES = 10  # times in a row that a running broker may remove the next object,
 
 
 class Report(NamedTuple):
-    """What was restored."""
+    """The restored data, and its writer."""
 
     broker: str
     position: int  # LSN up to which the log was complete
