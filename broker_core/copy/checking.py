@@ -28,7 +28,7 @@ from .pictures import USERS_FILE
 
 @dataclass
 class CheckResult:
-    """Findings of a check, and what was read."""
+    """Findings of a check, and the numbers of read objects."""
 
     broker: str = ""
     damage: list[str] = field(default_factory=list)

@@ -63,8 +63,8 @@ def restore(
     `writer`: a new name. With one, the copy is taken over first: its former writer cannot continue, and everything that it has
     put is restored. `progress` is called with the bytes read and the total.
 
-    Raises InvalidRequest if there is no copy, or the directory is not empty; StoreError; DamagedJournal if something is missing
-    or does not match its checksum; ResourceLimit if the disk is too small.
+    Raises InvalidRequest if there is no copy, or the directory is not empty; StoreError. Raises DamagedJournal if something is
+    missing or does not match its checksum; ResourceLimit if the disk is too small.
     """
     state = _load(store)
     if writer is not None and state.last.kind != "copy":

@@ -5,7 +5,7 @@ startup, reloading  the state from the journal, the declarations of the settings
 status              the status of the broker
 nodes               queues and exchanges, read without the lock
 block_reads         slices of blocks for a reader, counts for a plan; `missing_rows`: messages that the journal lacks
-attributes, routing what the engine needs of messages, read from their batches before the lock
+attributes, routing columns of messages that the engine needs, read before the lock
 matching, bitmaps   the matches of a selector
 queue_counts        counts of all queues; `history`: their last hour; `histograms`: durations
 alarms, watch       current problems as data; the thread that looks for them
