@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .. import DISTRIBUTION, __version__, errors
 from ..journal.locks import holder
 from ..security import users_file
-from ..security.certificates import ends_at
+from ..security.tls import ends_at
 from ..server import open_files, ports
 from ..settings import keys
 from ..settings.keys import Settings

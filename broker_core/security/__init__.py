@@ -2,9 +2,9 @@
 
 - access: `Access`, which identifies users and checks permissions for the planes; counts failed logins.
 - rights, users, users_file: the six rights; users and permissions as a value; their file.
-- passwords, tokens, certificates: password checks and their cost; bearer tokens; expiry dates.
+- passwords, tokens: password checks and their cost; bearer tokens.
 - failed_logins, log_limit: the limits on failed logins, and on log lines about refused clients.
-- tls: `ServerTls`, the broker's TLS context.
+- tls: `ServerTls`, the broker's TLS context; expiry dates.
 """
 
 from .access import Access

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from .. import errors
 from ..settings.keys import Settings
+from ..wrong_port import end_of
 from . import users_file
 
 REFRESH_S = 1.0  # between two checks of the files
@@ -141,6 +142,19 @@ class _Encrypted(Exception):
 def _no_password() -> str:
     """Without this, OpenSSL would ask at the terminal, and the broker would not start."""
     raise _Encrypted
+
+
+def ends_at(path: Path) -> float:
+    """Return the expiry of the first certificate, in seconds since 1970. Raises OSError and ValueError."""
+    text = path.read_text(encoding="ascii", errors="replace")
+    begin = text.find(ssl.PEM_HEADER)
+    end = text.find(ssl.PEM_FOOTER, begin)
+    if begin < 0 or end < 0:
+        raise ValueError(f"{path} contains no certificate in PEM")
+    try:
+        return end_of(ssl.PEM_cert_to_DER_cert(text[begin : end + len(ssl.PEM_FOOTER)])).timestamp()
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"{path}: the certificate cannot be read: {error}") from None
 
 
 def _read(name: str, path: Path) -> bytes:

@@ -15,7 +15,7 @@ from ..copy.copier import Copier
 from ..engine import BrokerState
 from ..journal import Journal
 from ..logs import counted
-from ..security.certificates import ends_at
+from ..security.tls import ends_at
 from ..settings.keys import Settings
 from . import alarms as a
 from .alarms import Alarms

@@ -13,7 +13,7 @@ import pytest
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.errors import StorageError
-from penstock.broker_core.security.certificates import ends_at
+from penstock.broker_core.security.tls import ends_at
 from penstock.broker_core.service import alarms, watch
 from penstock.broker_core.service.alarms import ALARMS, Alarms
 from penstock.broker_core.service.broker import BrokerService
