@@ -208,7 +208,7 @@ class Cleaner:
     def _room(self) -> float:
         """Return the bytes that the cleaner may write before it has freed some."""
         mark = self._broker.settings().free_space_mark_bytes
-        return self._broker.journal.free_bytes() - (mark - mark // RESERVE_SHARE) - self._snapshot_bytes
+        return self._broker.journal.free_bytes() - (mark - mark // RESERVE_SHARE) - self.snapshot_bytes
 
     def _drop_unused(self, usage: JournalUsage, keeping: Keeping) -> int:
         segments = [segment for segment, unused in zip(usage.segments[:-1], usage.unused(), strict=False) if unused]

@@ -226,8 +226,8 @@ class Relocation:
                 packed.add(part.queue_id)
         messages = []
         for queue_id, blocks in by_queue.items():
-            numbers, rows, *columns = zip(*blocks, strict=True)
-            relocated = RowSet.of(zip(numbers, rows, strict=True))
+            block_numbers, rows, *columns = zip(*blocks, strict=True)
+            relocated = RowSet.of(zip(block_numbers, rows, strict=True))
             messages.append(c.RelocatedRows(queue_id, relocated, *map(np.concatenate, columns)))
         moved, position = self._broker.submit(c.Relocate(messages, stored, sorted(packed)))
         return None if moved is None else position
