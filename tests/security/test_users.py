@@ -16,9 +16,10 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import scram
 from penstock.broker_core.engine.columns import limits
+from penstock.broker_core.patterns import matches
 from penstock.broker_core.security import users as users_module
 from penstock.broker_core.security import users_file
-from penstock.broker_core.security.rights import Right, matches
+from penstock.broker_core.security.rights import Right
 from penstock.broker_core.security.users import DEFAULT_ITERATIONS, Users, credentials_of, parse, render
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
