@@ -20,8 +20,7 @@ from ..engine.events import codec
 from ..journal import Journal
 from ..messages.payloads import Stored, store
 from ..reading.recent import Recent
-from ..reading.slices import BlockSlice, names_of, slice_of
-from ..reading.unreadable import data_loss
+from ..reading.slices import BlockSlice, data_loss, names_of, slice_of
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers
 from .ticker import Ticker

@@ -13,7 +13,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.quantities import KIB, MIB
 from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.settings import declarations, keys
+from penstock.broker_core.settings import declarations, keys, kinds
 from penstock.broker_core.settings.keys import Settings, load
 from penstock.broker_core.settings.listeners import Listener
 
@@ -34,8 +34,8 @@ def test_the_example_holds_every_key_at_its_default(repository: Path) -> None:
         names = re.findall(r"^# (\w+) =", table, re.MULTILINE)
         in_tables.setdefault(re.match(r"\[\[(\w+)\]\]", table)[1], set()).update(names)  # type: ignore[index]
     assert named | set(in_tables) == set(keys.KEYS)
-    kinds = {"listeners": Listener, **declarations.KINDS}
-    assert in_tables == {name: {item.name for item in dataclasses.fields(kind)} for name, kind in kinds.items()}
+    tables_of = {"listeners": Listener, **declarations.KINDS}
+    assert in_tables == {name: {item.name for item in dataclasses.fields(kind)} for name, kind in tables_of.items()}
 
 
 def test_the_example_s_commented_values_are_allowed(repository: Path, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_users_are_beside_the_data_unless_named() -> None:
 
 
 #: Every key that may hold a path. Of `archive` a relative one counts from `data`, which is absolute.
-PATHS = [name for name, kind in keys.KEYS.items() if kind in (keys.PATH, keys.FILE, keys.STORE)]
+PATHS = [name for name, kind in keys.KEYS.items() if kind in (kinds.PATH, kinds.FILE, kinds.STORE)]
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -237,7 +237,7 @@ def test_relative_paths_are_resolved_where_they_are_read(name: str, tmp_path: Pa
     built = Settings(**{**others, name: "there"})  # type: ignore[arg-type]
     flagged = load(Path("etc/penstock.toml"), {name: "there"})
     monkeypatch.chdir("/")
-    kind = str if keys.KEYS[name] is keys.STORE else Path
+    kind = str if keys.KEYS[name] is kinds.STORE else Path
     assert getattr(read, name) == kind(tmp_path / "etc" / "there")
     assert {getattr(each, name) for each in (given, built, flagged)} == {kind(tmp_path / "there")}
 
@@ -267,7 +267,7 @@ def test_half_of_a_certificate_is_refused_by_what_is_missing(given: dict[str, ob
 def test_a_value_as_a_flag_is_the_same_value(value: object) -> None:
     name = {str: "host", bool: "flight_tls", tuple: "listeners"}.get(type(value), "amqp_port")
     if isinstance(value, Path):
-        assert keys.FILE.parse(keys.as_text(value)) == value
+        assert kinds.FILE.parse(keys.as_text(value)) == value
     elif value == "64 MiB":
         assert keys.KEYS["segment_bytes"].parse(keys.as_text(value)) == 64 * MIB
     else:

@@ -105,6 +105,7 @@ class LinkEnd:
 
     link: Link
     terminus: Terminus
+    queue: str  # of its messages; "" if there is no single queue, or not yet
     right = Right.SEND  # the right that permits the link
     opened = False  # its attach is carried out, so its nodes exist
     ended = False  # it takes no more messages, and its messages were given back
@@ -142,7 +143,7 @@ class LinkEnd:
         self.link = link
         self.session: Session = link.session  # the last one, if the link is detached
         self.terminus = terminus
-        self.queue = terminus.queue  # of its messages; "" if there is no single queue, or not yet
+        self.queue = terminus.queue
 
     @property
     def may_tell(self) -> bool:
