@@ -303,7 +303,9 @@ class Options(dict[str, Any]):
         for name, text in options.items():
             option = _BY_NAME.get(name.lower())
             if option is None:
-                raise InvalidOption(_unknown(name))
+                known = sorted(option.name for option in OPTIONS)
+                suggestion = suggestions.for_option(name, known)
+                raise InvalidOption(f"there is no option {name!r}{suggestion} Allowed are {', '.join(known)}")
             if option.name in self.given:
                 raise InvalidOption(f"option {option.name} is given twice: leave {name} out")
             self[option.name] = _parse(option, text)
@@ -410,11 +412,6 @@ def _parse(option: Option, text: str) -> Any:
         return option.parse(text)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise InvalidOption(f"option {option.name} cannot be {text!r}; it must be {option.allowed}") from None
-
-
-def _unknown(name: str) -> str:
-    names = sorted(option.name for option in OPTIONS)
-    return f"there is no option {name!r}{suggestions.for_option(name, names)} Allowed are {', '.join(names)}"
 
 
 def _check_together(options: Options) -> None:

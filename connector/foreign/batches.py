@@ -11,7 +11,8 @@ of the previous version again from their batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -98,11 +99,14 @@ def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
     schema = pa.schema(FIELDS, metadata=metadata)
     queues = pa.DictionaryArray.from_arrays(rows.queues, _strings(rows.names))
     arrays = [rows.message, queues, rows.times]
+    parts = ([array.slice(end - count, count) for array in arrays] for count, end in zip(counts, accumulate(counts), strict=True))
+    write_file(file, schema, (pa.RecordBatch.from_arrays(part, schema=schema) for part in parts))
+
+
+def write_file(file: Any, schema: pa.Schema, parts: Iterable[pa.RecordBatch]) -> None:
     with pa.ipc.new_file(file, schema) as writer:
-        first = 0
-        for count in counts:
-            writer.write_batch(pa.RecordBatch.from_arrays([array.slice(first, count) for array in arrays], schema=schema))
-            first += count
+        for part in parts:
+            writer.write_batch(part)
 
 
 class OpenedBatch(NamedTuple):
@@ -158,8 +162,7 @@ def write_merged_keys(file: Any, left: Any, right: Any, batch: Any) -> None:
 def _write_keys(file: Any, fields: pa.Schema, columns: list[Any], metadata: dict[bytes, bytes]) -> None:
     schema = fields.with_metadata({_VERSION: KEYS_VERSION, **metadata})
     arrays = [array_of(column, field.type) for column, field in zip(columns, fields, strict=True)]
-    with pa.ipc.new_file(file, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    write_file(file, schema, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
 
 class Keys(NamedTuple):

@@ -110,11 +110,6 @@ def _set_aside(batch: pa.RecordBatch, store: SpoolFiles, number: int, row: int, 
         "message": taken.column("message"),
     }
     made = pa.record_batch(columns)
-
-    def write(file: Any) -> None:
-        with pa.ipc.new_file(file, made.schema) as writer:
-            writer.write_batch(made)
-
-    store.put(aside_files.file_of(number, row, len(rows)), write)
+    store.put(aside_files.file_of(number, row, len(rows)), lambda file: batches.write_file(file, made.schema, [made]))
     place = f"{store.url}/{aside_files.FOLDER}"
     log.warning("%d messages of batch %d cannot be decoded (%s), and are in %s", len(rows), number, reasons[rows[0]], place)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
-from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
+from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved, joined
 
 #: That a task collects before it routes them to their queues.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
@@ -67,8 +67,7 @@ def named_in(queues: pa.Array | None) -> pa.Array:
 
 
 def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    rows = waiting[0] if len(waiting) == 1 else pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
-    for queue, part in by_queue(pa.concat_arrays(names), rows):
+    for queue, part in by_queue(pa.concat_arrays(names), joined(waiting)):
         header = json.dumps({"queue": queue}).encode()
         yield from ((half, header) for half in halved(part))
 

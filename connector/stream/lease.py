@@ -13,6 +13,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...broker_core.client.flight import Client
@@ -95,31 +96,27 @@ class Renewals:
                     log.exception("a lease could not be renewed; it is tried again")
 
 
+@dataclass(eq=False)
 class PlannerLease:
-    """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread.
+    """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread."""
 
-    `names` are those of the query. `head` returns the lease that this planner took up first: as long as the planner holds that,
-    it holds all.
-    """
+    options: Options
+    queue: str
+    client: Client
+    renewals: Renewals
+    query: QueuesOffset  # the names of broker, lease and run
+    head: Callable[[], PlannerLease | None]  # the lease that this planner took up first: while it holds that, it holds all
+    counts: dict[str, Any] = field(default_factory=dict)
+    _epoch: int | None = None
+    _waiting: bool = False
+    _settled: int = 0
+    _planned: _Planned | None = None
+    _unread: int = 0
+    _hints: SelectorHints = field(default_factory=SelectorHints)
 
-    def __init__(
-        self,
-        options: Options,
-        queue: str,
-        client: Client,
-        renewals: Renewals,
-        names: QueuesOffset,
-        head: Callable[[], PlannerLease | None],
-    ) -> None:
-        self._options, self._queue, self._client, self._renewals, self._head = options, queue, client, renewals, head
-        self._broker, self._name, self._run = names.broker, names.lease_of(queue), names.run
-        self._epoch: int | None = None
-        self._waiting = False
-        self._settled = 0
-        self._planned: _Planned | None = None
-        self.counts: dict[str, Any] = {}
-        self._unread = 0
-        self._hints = SelectorHints()
+    @property
+    def name(self) -> str:
+        return self.query.lease_of(self.queue)
 
     @property
     def is_taken_up(self) -> bool:
@@ -143,9 +140,9 @@ class PlannerLease:
                 **limits._asdict(),
                 plan=planning,
                 counts=True,
-                maxMessages=self._options["maxMessagesPerPartition"],
-                leaseTimeout=self._options["leaseTimeout"],
-                selector=self._options["selector"],
+                maxMessages=self.options["maxMessagesPerPartition"],
+                leaseTimeout=self.options["leaseTimeout"],
+                selector=self.options["selector"],
             )
             self._waiting = self._epoch is None
             self.counts = answer["counts"]
@@ -169,11 +166,11 @@ class PlannerLease:
                 after=start.number,
                 batch=end.number,
                 minPartitions=min_partitions,
-                maxMessages=self._options["maxMessagesPerPartition"],
+                maxMessages=self.options["maxMessagesPerPartition"],
             )
             self._planned = planned = _Planned(start.number, end.number, min_partitions, answer["parts"])
         # The endpoint's token is as fresh as this planner's last call.
-        common = {"url": self._options["url"], "known": self._client.endpoint, "broker": self._broker, **self._names()}
+        common = {"url": self.options["url"], "known": self.client.endpoint, "broker": self.query.broker, **self._names()}
         return [
             LeasePartition(
                 **common, batch=batch, first=first, last=last, **dict(zip(("bucket", "buckets"), groups, strict=False))
@@ -191,7 +188,7 @@ class PlannerLease:
             self._planned = None
 
     def _names(self) -> dict[str, Any]:
-        return {"queue": self._queue, "lease": self._name, "run": self._run, "epoch": self._epoch}
+        return {"queue": self.queue, "lease": self.name, "run": self.query.run, "epoch": self._epoch}
 
     def _warn_of_unread(self, times: int) -> None:
         if times >= UNREAD_WARNING > self._unread:
@@ -199,25 +196,25 @@ class PlannerLease:
                 "a query finished %d batches of queue %r in a row without reading them, or its writes were repetitions and sent "
                 "nothing, so their messages were given back. It gets further batches more and more slowly until it processes "
                 "one. Does its foreachBatch do nothing with the DataFrame, or has it a constant txnVersion?",
-                times, self._queue,
+                times, self.queue,
             )  # fmt: skip
         self._unread = times
 
     def _call(self, action: str, **fields: Any) -> dict[str, Any]:
         """Send a planning request. Its first answer with an epoch takes the lease up."""
-        head = self._head()
+        head = self.head()
         if head is not None and head is not self:
-            fields["head"] = {"lease": head._name, "epoch": head._epoch}
-        fields |= {**self._names(), "failOnDataLoss": self._options["failOnDataLoss"]}
-        seconds = RECONNECT_S if self._options.waits else 0.0
-        answer = answered(lambda: self._client.call(action, **fields), seconds, lambda error: isinstance(error, PeerError))
+            fields["head"] = {"lease": head.name, "epoch": head._epoch}
+        fields |= {**self._names(), "failOnDataLoss": self.options["failOnDataLoss"]}
+        seconds = RECONNECT_S if self.options.waits else 0.0
+        answer = answered(lambda: self.client.call(action, **fields), seconds, lambda error: isinstance(error, PeerError))
         if self._epoch is None and answer["epoch"] is not None:
             self._epoch = answer["epoch"]
-            self._renewals.add(self._renew)
+            self.renewals.add(self._renew)
         return answer
 
     def _renew(self) -> None:
-        self._client.call("lease.renew", lease=self._name, run=self._run, epoch=self._epoch)
+        self.client.call("lease.renew", lease=self.name, run=self.query.run, epoch=self._epoch)
 
 
 def _signs(**batches: LeaseBatch) -> dict[str, str]:

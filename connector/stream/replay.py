@@ -205,17 +205,17 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return newest.files, None
         if day is not None and since is not None and since <= day:
             return newest.files, since
+        begun, cause = None, None
         try:
             listed = version_of(*where, of.version)
+            if not listed.is_outdated:  # else other programs may have deleted rows of the removed days, which must not come back
+                begun = listed.files
         except ArchiveUnreachable as error:
+            cause = error
+        if begun is None:
             if self._options["failOnDataLoss"]:
-                raise self._loss(newest.files, first, since) from error
+                raise self._loss(newest.files, first, since) from cause
             return newest.files, None
-        if listed.is_outdated:  # other programs may have deleted rows of the removed days, which must not come back
-            if self._options["failOnDataLoss"]:
-                raise self._loss(newest.files, first, since)
-            return newest.files, None
-        begun = listed.files
         if since is None or any(file.day is None for file in begun):
             return begun, None
         removed = [file for file in begun if file.day is not None and file.day < since]

@@ -21,10 +21,10 @@ def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     # A batch that is large enough is not copied to join the few rows before it.
     measured = ((b, b.num_rows, size := b.nbytes, True, b.num_rows >= BATCH_ROWS or size >= BATCH_BYTES) for b in filled)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
-        yield _joined(group)
+        yield joined(group)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
