@@ -32,7 +32,7 @@ from .member import Member, Poll
 
 log = logging.getLogger("penstock")
 
-#: For which a trigger waits for a broker with failOnBrokerLoss=false. A run that ends waits longer for a busy broker.
+#: Seconds for which a trigger waits for a broker with failOnBrokerLoss=false. A run that ends waits longer for a busy broker.
 HOLD_UP_S = 1.0
 POLL_GRACE_S = 0.05  # an idle trigger waits for the answers a little longer than the brokers wait for messages
 

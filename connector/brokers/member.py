@@ -40,7 +40,7 @@ class Member:
         self.identity: Identity | None = None
         self.settled: Mapping[str, Any] | None = None  # the offset up to which this planner has settled
         self.poll: Poll | None = None
-        self.left_out = False  # of all of an `availableNow` run, since the end of its queue is unknown
+        self.left_out = False  # for all of an `availableNow` run, since the end of its queue is unknown
         self.away_since: float | None = None
         self._options, self._make = options, make
         self._again = 0.0

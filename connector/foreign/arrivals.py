@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Queues = npt.NDArray[np.int8]
 
 _MASK = 0xFFFFFFFF  # delivery ids have 32 bits, and wrap
-MOST_OCTETS = 1 << 30  # of joined messages
-SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # of neighbours that become one group
+MOST_OCTETS = 1 << 30  # bytes of joined messages
+SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # limits of neighbours that become one group
 MOST_OF_ONE = (1 << 31) - 1  # bytes of one message: offsets of an array have 31 bits
 _SETTLED = -1  # instead of an id: the broker asks for no outcome
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-LOOK_S = 1.0  # between two rounds, unless a heartbeat is due sooner; a round takes time from the owner's work
+LOOK_S = 1.0  # seconds between two rounds, unless a heartbeat is due sooner; a round takes time from the owner's work
 
 
 class Attendant:

@@ -24,8 +24,8 @@ from .checksums import Checked, DamagedFile
 
 VERSION, KEYS_VERSION = b"1", b"1"
 READABLE, READABLE_KEYS = (VERSION,), (KEYS_VERSION,)
-CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20  # of one record batch, which a task decodes as a whole
-MOST_ROWS = 1 << 20  # of a batch; the sequence number of a message is batch × this + row
+CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20  # limits of one record batch, which a task decodes as a whole
+MOST_ROWS = 1 << 20  # rows of a batch; the sequence number of a message is batch × this + row
 
 _VERSION, _ROWS, _PAIR = b"penstock.version", b"penstock.rows", b"penstock.pair"
 FIELDS = [

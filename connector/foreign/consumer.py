@@ -40,7 +40,7 @@ from .write_ahead import Ahead
 
 log = logging.getLogger("penstock")
 
-SPOOL_S = 30.0  # for which a spool that cannot be written is tried again, before the query fails
+SPOOL_S = 30.0  # seconds for which a spool that cannot be written is tried again, before the query fails
 #: Seconds of silence after an empty drain before an `availableNow` run ends. A broker returns messages of an earlier consumer
 #: only when it notices its end. Artemis sometimes answers a drain of a paged queue 0.01 to 0.34 seconds before its last messages.
 EMPTY_S = 0.5
@@ -81,7 +81,7 @@ class ForeignConsumer:
         self._repeated = [0] * len(self._queues)
         self._sizes: dict[int, _Size] = {}
         self._returned = 0
-        self._refused = False  # by the spool
+        self._refused = False  # the spool has refused a file
         self._first = True
         self._unlimited = options["maxMessagesPerTrigger"] is None and options["maxBytesPerTrigger"] is None
         self._ahead = Ahead(self._await_file, self._write_ahead)

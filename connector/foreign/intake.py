@@ -25,19 +25,19 @@ from .arrivals import ArrivalGroup, DeliveryIds, OversizedMessage, add, grouped,
 
 log = logging.getLogger("penstock")
 
-ANSWER_S = 30.0  # in which a broker must answer a login or an attach
+ANSWER_S = 30.0  # seconds in which a broker must answer a login or an attach
 #: Credit of a new link, while the size of its messages is unknown, and at most: enough for 50 ms at 100,000 messages a second.
 FIRST_CREDIT, MOST_CREDIT = 100, 5000
-WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20  # that wait here at most, in addition to the links' credit
-FILE_ROWS, FILE_BYTES = 1 << 16, 8 << 20  # that are enough for a file, if no trigger has a limit
-ACCEPTED_TOGETHER = 10_000  # by one disposition: a broker does nothing else for a connection while it settles them
+WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20  # messages and bytes that wait here at most, in addition to the links' credit
+FILE_ROWS, FILE_BYTES = 1 << 16, 8 << 20  # messages and bytes that are enough for a file, if no trigger has a limit
+ACCEPTED_TOGETHER = 10_000  # messages in one disposition: a broker does nothing else for a connection while it settles them
 #: A broker that answers a drain may have to write thousands of outcomes first. One that never answers has sent all its messages.
 #: Every `LOOK_S` seconds the drain ends if a message came, and is repeated later.
 DRAIN_S, LOOK_S = 30.0, 1.0
-SILENCE_S = 5.0  # without a message, after which a broker that cannot drain counts as empty
+SILENCE_S = 5.0  # seconds without a message, after which a broker that cannot drain counts as empty
 MOST_BREAKS = 2  # connections lost in consecutive drains, after which this planner no longer asks the broker to drain
 FLUSH_S = 5.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # between two attempts to reach a lost broker
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # seconds between two attempts to reach a lost broker
 #: Seconds without a new message after which a batch is closed, and seconds after which it is closed although more messages come.
 QUIET_S, GATHER_S = 0.02, 0.5
 #: From this number on, a pause of `QUIET_S` closes a batch. Artemis sends 20 MiB of a paged queue, and then waits until these

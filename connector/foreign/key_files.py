@@ -14,7 +14,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
-MOST_FILES = 64  # of committed batches: an object store takes 0.05 to 0.1 seconds to open one
+MOST_FILES = 64  # files of committed batches: an object store takes 0.05 to 0.1 seconds to open one
 
 _NAME = re.compile(r"keys-(\d+)(?:-(\d+))?\.arrow")
 

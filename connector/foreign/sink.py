@@ -29,7 +29,7 @@ from ..task.batching import halved
 from .attendant import Attendant
 from .message_ids import named, prefix_of
 
-MAX_LINKS = 256  # of one task whose rows name their queues
+MAX_LINKS = 256  # links of one task whose rows name their queues
 
 
 @dataclass(eq=False)

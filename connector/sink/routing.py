@@ -13,7 +13,7 @@ from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
 from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved, joined
 
-#: That a task collects before it routes them to their queues.
+#: Rows and bytes that a task collects before it routes them to their queues.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
 MOST_ROUTED = 256  # batches for many queues under way to the broker: a task waits for the broker's disk once for all of them
 

@@ -19,7 +19,7 @@ from .credit import Credit
 from .fan_out import FanOut, no_credit, rotated
 from .lease import LeaseState, PlannerLease, Renewals, lease_states
 
-SLICE_MS = 20  # for which an idle query waits at one queue after another
+SLICE_MS = 20  # milliseconds for which an idle query waits at one queue after another
 MANY = 8  # queues, from which on a trigger first asks which of them have messages
 
 

@@ -15,8 +15,8 @@ from ...broker_core.client.flight import Client
 from ..access import BrokerAccess
 
 MOST_IDLE = 4  # a worker runs one task at a time, perhaps of several queries
-IDLE_S = 30.0  # after which an idle connection is closed: a firewall may have dropped it silently
-AGE_S = 600.0  # after which a connection is replaced, so that certificates and names are resolved again
+IDLE_S = 30.0  # seconds after which an idle connection is closed: a firewall may have dropped it silently
+AGE_S = 600.0  # seconds after which a connection is replaced, so that certificates and names are resolved again
 
 
 class _Idle(NamedTuple):
