@@ -62,7 +62,7 @@ class StageReport(WriterCommitMessage):
     attempt: int | None = None  # None without a stage
     query: str | None = None
     batch: int | None = None
-    published: bool = False
+    published: bool = False  # before this attempt
     brokers: tuple[str, ...] = ()
 
 
