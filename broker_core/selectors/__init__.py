@@ -1,7 +1,6 @@
 """Message selectors: the conditions of JMS 2.0 (`apache.org:selector-filter:string`), compiled once and evaluated on columns.
 
-`parse` returns a `Selector`, and `matches` returns the rows of a stored payload that it matches. Parsing needs neither numpy nor
-pyarrow.
+Parsing needs neither numpy nor pyarrow.
 
 lexer, parser, syntax         from text to tree
 names                         identifiers: fields and application properties

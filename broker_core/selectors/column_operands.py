@@ -1,7 +1,6 @@
 """Operands of a selector from columns: of a columnar payload, and of the header of an encoded message.
 
-The application properties of a columnar payload are loose (see `operands`): they came from a DataFrame, whose `properties` are a
-map of strings. A sender could write the number 5 only as text.
+The application properties of a columnar payload are loose: they came from a DataFrame, whose `properties` are a map of strings.
 """
 
 from __future__ import annotations
@@ -15,20 +14,19 @@ import pyarrow.compute as pc
 from ..messages.columns import TIMESTAMP
 from ..messages.encoding.arrays import numbers, valid
 from ..messages.encoding.octets import offsets_of
-from .names import TYPES
-from .operands import Operand, of_booleans, of_ints, of_texts
-from .syntax import Identifier
+from .names import TYPES, Identifier
+from .operands import Operand, of_ints, of_texts
 from .truth import NO, YES
-from .values import Texts
+from .values import Booleans, Texts
 
 #: Fields of the header: columns in both forms of a payload.
 HEADER = frozenset({"priority", "durable", "deliveryMode", "ttl"})
 DEFAULT_PRIORITY = 4
+_MODES = pa.array(["NON_PERSISTENT", "PERSISTENT"])
 _NULL = Operand(YES)
 
 
 def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
-    """Return the operand of one identifier in every row of a columnar payload."""
     if name.field is None:
         column = _column(payload, "properties")
         return _NULL if column is None else _property(column, name.name)
@@ -76,23 +74,18 @@ def _periodic(keys: pa.Array, period: int) -> bool:
 
 
 def header(payload: pa.RecordBatch, field: str) -> Operand:
-    """Return the operand of a field of the header, in a payload of either form."""
+    """`payload`: of either form."""
     column = _column(payload, "durable" if field == "deliveryMode" else field)
     if field in ("durable", "deliveryMode"):
         durable = NO if column is None else column.fill_null(False).to_numpy(zero_copy_only=False)
-        return of_booleans(durable) if field == "durable" else _mode(durable, payload.num_rows)
+        if field == "durable":
+            return Operand(NO, booleans=Booleans(YES, durable))
+        return of_texts(_MODES.take(pa.array(np.broadcast_to(durable, payload.num_rows).astype(np.int8))))
     if column is None:
         return of_ints(np.int64(DEFAULT_PRIORITY), YES) if field == "priority" else _NULL
     if field == "priority":
         return of_ints(column.fill_null(DEFAULT_PRIORITY).cast(pa.int64()).to_numpy(), YES)
     return of_ints(*_ints(column))
-
-
-_MODES = pa.array(["NON_PERSISTENT", "PERSISTENT"])
-
-
-def _mode(durable: Any, rows: int) -> Operand:
-    return of_texts(_MODES.take(pa.array(np.broadcast_to(durable, rows).astype(np.int8))))
 
 
 def _ints(column: pa.Array) -> tuple[Any, Any]:

@@ -1,8 +1,7 @@
-"""Operands of a selector from single encoded messages, by the reference decoder. It decodes the rows that `encoded_operands`
-calls odd.
+"""Operands of a selector from odd encoded messages, by the reference decoder, one message at a time.
 
-A section is decoded, and refused, as a whole: a malformed message matches nothing. Only the needed values are kept: a message may
-have a hundred thousand others.
+A section is decoded, and refused, as a whole: a malformed message matches nothing. Only the needed values are kept, because a
+message may have a hundred thousand others.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from ..messages.encoding.reference import decoded, user_text
 from ..messages.encoding.texts import text
 from .column_operands import HEADER, header
 from .encoded_operands import Operands
-from .names import TYPES
+from .names import TYPES, Identifier
 from .operands import of_values
-from .syntax import Identifier
 
 
 def decode_each(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Operands, Ints]:
-    """Return the operand of each identifier in the well-formed messages, and the rows of those messages."""
+    """Return the operands in the well-formed messages, and the rows of those messages."""
     codes = {APPLICATION_PROPERTIES if name.field is None else PROPERTIES for name in names if name.field not in HEADER}
     inside = [name for name in names if name.field not in HEADER]
     accepted: list[int] = []
@@ -52,16 +50,12 @@ def decode_each(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[O
 def _value(message: Message, name: Identifier) -> Any:
     if name.field is None:
         return _scalar((message.application_properties or {}).get(name.name))
-    return _of_field(message.properties, name.field)
-
-
-def _of_field(properties: Any, field: str) -> Any:
-    value = None if properties is None else getattr(properties, FIELDS[field].attribute)
+    value = getattr(message.properties, FIELDS[name.field].attribute, None)
     if value is None:
         return None
-    if field == "userId":
+    if name.field == "userId":
         return user_text(value)
-    return str(text(value)) if TYPES[field] == "string" else int(value)
+    return str(text(value)) if TYPES[name.field] == "string" else int(value)
 
 
 def _scalar(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Operands of a selector from encoded messages, with the exact types of AMQP, without a Python object for a message.
 
 All sections are measured, but only the needed values are read: damage in a property that the selector does not name is not
-noticed. A row that the vector operations cannot follow (see `encoding.walk`) is *odd*. `decoded_operands` decodes odd rows.
+noticed. A row that the vector operations cannot follow is *odd*, and decoded alone.
 
 AMQP's integers are exact (a ulong beyond 63 bits is a double), a timestamp is its milliseconds, float and double are approximate.
 String, symbol and uuid are strings. Binary and the decimals are values without a type: not NULL, and equal to nothing. Every
@@ -24,9 +24,8 @@ from ..messages.encoding.octets import Mask
 from ..messages.encoding.rendering import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts, users
 from ..messages.encoding.walk import NULL, Cells, MapEntries, Rows, Walk, walk_of
 from .column_operands import HEADER, header
-from .names import TYPES
+from .names import TYPES, Identifier
 from .operands import Operand, of_texts
-from .syntax import Identifier
 from .truth import YES
 from .values import Booleans, NumericColumn, Texts, equal_at
 
@@ -34,7 +33,7 @@ Operands = dict[Identifier, Operand]
 
 
 def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Operands, Mask]:
-    """Return the operand of each identifier in every row, and the mask of odd rows, whose operands are meaningless."""
+    """Return the operands, and the mask of odd rows, whose operands are meaningless."""
     operands = {name: header(payload, name.field) for name in names if name.field in HEADER}
     inside = [name for name in names if name not in operands]
     walk, buffer = walk_of(payload.column("message"))
@@ -94,7 +93,7 @@ def _property(walk: Walk, buffer: pa.Buffer, entries: list[MapEntries], name: st
 
 
 def _values(walk: Walk, entries: list[MapEntries], name: bytes) -> Cells:
-    """Return the value of this key in each map; NULL if it is absent. A row that has the key twice is odd."""
+    """NULL in maps without the key. A row that has the key twice is odd."""
     cells = Cells.none(walk.first)
     seen = np.zeros(len(walk.first), np.bool_)
     for entry in entries:
@@ -139,7 +138,6 @@ def _texts(walk: Walk, buffer: pa.Buffer, cells: Cells) -> Texts:
 
 
 def _numbers(buffer: pa.Buffer, cells: Cells, odd: Mask) -> NumericColumn:
-    """Return the numbers in the cells, by constructor. Odd rows have none."""
     rows = len(cells.code)
     ints, exact = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
     floats, present = np.zeros(rows, np.float64), np.zeros(rows, np.bool_)

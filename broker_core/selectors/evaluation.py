@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import like_patterns, like_search, syntax
+from .names import Identifier
 from .operands import Operand, literal
-from .syntax import Identifier, Literal, Node
+from .syntax import Literal, Node
 from .truth import NO, YES, Mask, Truth, conjunction, disjunction, negation
 from .values import Booleans, NumericColumn, Texts, mask_of
 
@@ -40,7 +41,6 @@ _CALCULATE: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": oper
 
 
 def truth(node: Node, columns: Columns) -> Truth:
-    """Return where a condition is true, and where unknown. `columns` has the operand of each identifier in it."""
     if isinstance(node, syntax.Logic):
         return reduce(conjunction if node.operator == "AND" else disjunction, (truth(term, columns) for term in node.terms))
     if isinstance(node, syntax.Not):
@@ -59,7 +59,6 @@ def truth(node: Node, columns: Columns) -> Truth:
 
 
 def operand(node: Node, columns: Columns) -> Operand:
-    """Return the value of an expression in each row."""
     if isinstance(node, Literal):
         return literal(node.value)
     if isinstance(node, Identifier):

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ..errors import InvalidSelector
 
-MAX_LENGTH = 4096  # characters of a selector; selectors in use have a few hundred at most
+MAX_LENGTH = 4096  # characters of a selector; selectors in use have a few hundred
 KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
 MOST_EXACT = 2**63  # largest literal: it fits 64 bits only after a minus, which the parser checks
 
@@ -32,10 +32,7 @@ _NAME_PART = re.compile(r"[\w$.]")
 
 @dataclass(frozen=True)
 class Token:
-    """A token. `position` counts from 1.
-
-    `kind`: keyword, operator (`text` is then canonical), identifier, quoted, string, number, end.
-    """
+    """`position` counts from 1. `kind`: keyword, operator (`text` is then canonical), identifier, quoted, string, number, end."""
 
     kind: str
     text: str
@@ -44,12 +41,11 @@ class Token:
 
     @property
     def described(self) -> str:
-        """The token as an error message shows it."""
         return "the end" if self.kind == "end" else repr(self.text)
 
 
 def tokens(text: str) -> list[Token]:
-    """Return the tokens of `text`; the last one is of kind `end`. Raises InvalidSelector."""
+    """The last token is of kind `end`."""
     if len(text) > MAX_LENGTH:
         raise InvalidSelector(f"the selector has {len(text)} characters; at most {MAX_LENGTH} are allowed", MAX_LENGTH + 1)
     result, index = [], 0
@@ -69,7 +65,6 @@ def tokens(text: str) -> list[Token]:
 
 
 def is_blank(text: str) -> bool:
-    """Return True for a text without a token."""
     return not text.strip(" \t\n\r\f")
 
 
@@ -92,14 +87,10 @@ def _token(kind: str, word: str, position: int) -> Token:
         if word.isascii() and upper in KEYWORDS:
             return Token("keyword", upper, None, position)
         return Token("identifier", word, word, position)
-    if kind == "string":
-        return Token(kind, word, word[1:-1].replace("''", "'"), position)
-    if kind == "quoted":
-        return Token(kind, word, word[1:-1].replace('""', '"'), position)
-    if kind == "exact":
-        return Token("number", word, _exact(word, position), position)
-    if kind == "approximate":
-        return Token("number", word, _approximate(word, position), position)
+    if kind in ("string", "quoted"):
+        return Token(kind, word, word[1:-1].replace(2 * word[0], word[0]), position)
+    if kind in ("exact", "approximate"):
+        return Token("number", word, (_exact if kind == "exact" else _approximate)(word, position), position)
     return Token(kind, word, None, position)
 
 

@@ -1,13 +1,10 @@
-"""Patterns of LIKE: `_` is any one character, `%` any number of characters. After the escape character both stand for themselves.
-
-An escape character before another character stands for itself, as in other brokers.
-"""
+"""Patterns of LIKE. An escape character stands for itself unless `_`, `%` or another one follows, as in other brokers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-MAX_WILDCARDS = 32  # signs % of a pattern, neighbors counted once: a search reads the text once for each
+MAX_WILDCARDS = 32  # signs % of a pattern, neighbors counted once
 
 ANY, ONE = object(), object()
 
@@ -37,8 +34,3 @@ def _literal(pieces: list[Any], character: str) -> None:
         pieces[-1] += character
     else:
         pieces.append(character)
-
-
-def wildcards(pattern: str, escape: str | None) -> int:
-    """Return the number of ANY in a pattern."""
-    return sum(part is ANY for part in parts(pattern, escape))

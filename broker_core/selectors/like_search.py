@@ -2,8 +2,7 @@
 
 A regular expression would do for most patterns, but for a few patterns its automaton outgrows any memory, and each byte costs 40
 µs. Therefore the pattern is cut at its `%`. The first piece is expected at the beginning of a text, the last piece at its end.
-Each piece between them is taken at its first match after the previous piece, which leaves the most text to the pieces that
-follow.
+Each piece between them is taken at its first match after the previous piece, which leaves the most text to later pieces.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def _characters(octets: Any, bounds: Ints) -> tuple[Any, Ints]:
 
 
 def _at(codes: Any, places: Ints, candidates: Bools, piece: Piece) -> Bools:
-    """Return the mask of places that have the piece. `candidates` are the places whose texts are long enough."""
+    """Return the mask of places that have the piece. `candidates`: places whose texts are long enough."""
     rows = np.flatnonzero(candidates)
     for offset, character in piece:
         if not len(rows):

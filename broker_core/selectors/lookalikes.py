@@ -1,9 +1,8 @@
 """Lookalikes: application properties in a selector with the name of a field or a column of the message.
 
 In JMS, `priority` is the application property of that name, and the field is `JMSPriority`. A selector that confuses the two
-matches nothing, without an error, because a message with such a property may come later. A hint then names the field.
-
-A name in double quotes or after `properties.` is meant as a property. It gets no hint.
+matches nothing, without an error, because a message with such a property may come later. A hint then names the field, unless the
+name is in double quotes or after `properties.`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..similar import plain
-from .names import CANONICAL, TYPES, names_of
-from .syntax import Identifier
+from .names import CANONICAL, TYPES, Identifier, names_of
 
 if TYPE_CHECKING:
     from .operands import Operand
@@ -23,8 +21,8 @@ NOT_COMPARED = (
     *("queue", "sequenceNumber", "enqueuedTime", "deliveryCount", "state", "outcome", "settledTime", "error", "holder"),
     *("body", "properties", "annotations", "deliveryTime"),
 )
-MAX_NAME = 40  # characters of a name that may be a lookalike; the longest field has 25
-MAX_HINTS = 3  # of one selector, in a log line and in the reply to an attach
+MAX_NAME = 40  # characters of a lookalike; the longest field has 25
+MAX_HINTS = 3  # of one selector
 _VENDOR = "jmsamqp"  # vendor properties of the JMS mapping, such as JMS_AMQP_TTL
 
 
@@ -33,7 +31,7 @@ _COLUMNS |= {plain(column): column for column in NOT_COMPARED}
 
 
 def column_of(name: str) -> str | None:
-    """Return the column or field whose name resembles this name of an application property; None for other names."""
+    """Return the column or field whose name resembles this name of an application property."""
     if len(name) > MAX_NAME:
         return None
     normal = plain(name)
@@ -41,12 +39,11 @@ def column_of(name: str) -> str | None:
 
 
 def lookalikes(identifiers: Iterable[Identifier]) -> tuple[str, ...]:
-    """Return the lookalikes among identifiers, without the names that are meant as properties."""
     return tuple(name.name for name in identifiers if name.field is None and not name.explicit and column_of(name.name))
 
 
 def hint(name: str, *, compared: bool) -> str:
-    """Return the hint about a lookalike. `compared`: messages were compared, and none of them has the property."""
+    """`compared`: messages were compared, and none of them has the property."""
     column = column_of(name)
     if column in CANONICAL:
         advice = f"for the message's {column} write {' or '.join(names_of(column))}"
@@ -57,19 +54,14 @@ def hint(name: str, *, compared: bool) -> str:
 
 
 class Presence:
-    """Lookalikes of a selector that the compared messages do not have.
-
-    Attributes:
-        absent: Names that no compared message has.
-        compared: Whether any message was compared.
-    """
+    """Lookalikes of a selector that no compared message has. `compared`: whether any message was compared."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.absent = set(names)
         self.compared = False
 
     def note(self, columns: Mapping[Identifier, Operand]) -> None:
-        """Note the operands of some messages, at least one."""
+        """`columns`: operands of at least one message."""
         import numpy as np
 
         self.compared = True
@@ -79,10 +71,8 @@ class Presence:
                     self.absent.discard(identifier.name)
 
     def merge(self, presence: Presence) -> None:
-        """Add the messages that another presence of the same selector has seen."""
         self.absent &= presence.absent
         self.compared |= presence.compared
 
     def hints(self) -> list[str]:
-        """Return a hint for each absent name, `MAX_HINTS` at most."""
         return [hint(name, compared=self.compared) for name in sorted(self.absent)[:MAX_HINTS]]

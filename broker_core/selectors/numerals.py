@@ -22,7 +22,6 @@ _MINUS, _ZERO = ord("-"), ord("0")
 
 
 def numbers_of(texts: Texts) -> NumericColumn:
-    """Return the numbers that the texts show."""
     ints, exact = _ints(*texts.extents())
     exact &= texts.present
     rest = np.flatnonzero(~exact & texts.present)
@@ -39,7 +38,7 @@ def numbers_of(texts: Texts) -> NumericColumn:
 
 
 def _ints(octets: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
-    """Parse the texts that consist of digits, digit by digit. Return the values, and the mask of those texts."""
+    """Return the values of texts that consist of digits, and the mask of those texts."""
     if not len(starts):
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     first, begin, negative = octets.take(starts, mode="clip"), starts, None

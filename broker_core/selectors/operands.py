@@ -25,8 +25,7 @@ from .values import Booleans, NumericColumn, Texts, mask_of
 
 @dataclass
 class Operand:
-    """Values of an expression by type. `null` is the mask of NULL. `loose` text also counts as the number or boolean that it
-    shows."""
+    """Values of an expression by type. `null` is the mask of NULL."""
 
     null: Mask
     numbers: NumericColumn | None = None
@@ -36,14 +35,13 @@ class Operand:
 
     @cached_property
     def as_numbers(self) -> NumericColumn | None:
-        """The numbers, including the numbers that loose text shows."""
         if self.loose and self.texts is not None:
             return numbers_of(self.texts)
         return self.numbers
 
     @cached_property
     def as_booleans(self) -> Booleans | None:
-        """The booleans, including loose text: `true` and `false` in any case."""
+        """Loose text counts if it is `true` or `false`, in any case."""
         if self.loose and self.texts is not None:
             lower = pc.ascii_lower(self.texts.array)
             true, false = mask_of(pc.equal(lower, "true")), mask_of(pc.equal(lower, "false"))
@@ -52,7 +50,6 @@ class Operand:
 
 
 def literal(value: bool | int | float | str) -> Operand:
-    """Return the operand of a literal, the same in every row."""
     if isinstance(value, bool):
         return Operand(NO, booleans=Booleans(YES, np.bool_(value)))
     if isinstance(value, int):
@@ -63,23 +60,17 @@ def literal(value: bool | int | float | str) -> Operand:
 
 
 def of_texts(array: pa.Array, *, loose: bool = False) -> Operand:
-    """Return the operand of a column of strings; null is NULL."""
     present = YES if array.null_count == 0 else np.asarray(array.is_valid())
     return Operand(~present, texts=Texts(present, arrow=array), loose=loose)
 
 
 def of_ints(values: Any, present: Mask) -> Operand:
-    """Return the operand of a column of exact numbers; NULL in rows that are not `present`."""
+    """`values`: exact numbers, NULL in rows that are not `present`."""
     return Operand(~present, NumericColumn(present, values, None, YES))
 
 
-def of_booleans(values: Any) -> Operand:
-    """Return the operand of a column of booleans, none NULL."""
-    return Operand(NO, booleans=Booleans(YES, values))
-
-
 def of_values(values: list[Any]) -> Operand:
-    """Return the operand of Python values, one for each row: None, bool, int, float, str. Other values have no type in JMS."""
+    """`values`: None, bool, int, float or str for each row. Other values have no type in JMS."""
 
     def where(*types: type) -> Any:
         return np.array([type(value) in types for value in values], np.bool_)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from ..errors import InvalidSelector
 from . import like_patterns, names, syntax
 from .lexer import MOST_EXACT, Token, tokens, wrong
-from .syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Identifier, Literal, Node
+from .names import Identifier
+from .syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Literal, Node
 
-MAX_DEPTH = 100  # levels of a tree, and of nested calls while it is parsed.
+MAX_DEPTH = 100  # levels of a tree, and of nested calls while it is parsed
 MAX_TERMS = 256  # operators of a tree: each is a few vector operations
 MAX_IDENTIFIERS = 32  # distinct names: each is a column that is read from every message
 
@@ -23,7 +24,6 @@ _OPERAND = "a name, a number, a string in '…', TRUE, FALSE, '('"
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a selector. Raises InvalidSelector."""
     parser = _Parser(tokens(text))
     if parser.next.kind == "end":
         raise InvalidSelector("the selector is empty: leave it out to get every message")
@@ -68,9 +68,9 @@ class _Parser:
     def _is_next(self, *texts: str) -> bool:
         return self.next.kind in ("keyword", "operator") and self.next.text in texts
 
-    def _expect(self, text: str) -> None:
+    def _expect(self, text: str, allowed: str) -> None:
         if not self._is_next(text):
-            wrong(self.next.position, self.next.described, text if text.isalpha() else f"'{text}'")
+            wrong(self.next.position, self.next.described, allowed)
         self._take()
 
     def _string(self, role: str) -> tuple[str, Token]:
@@ -82,7 +82,7 @@ class _Parser:
     # --- Expressions ---------------------------------------------------------------------------------------------------------
 
     def expression(self, minimum: int) -> Node:
-        """Parse operators that bind at least as tightly as `minimum`."""
+        """`minimum`: operators that bind less tightly end the expression."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             wrong(self.next.position, self.next.described, f"no more than {MAX_DEPTH} levels of parentheses and operators")
@@ -98,19 +98,17 @@ class _Parser:
         return left
 
     def _operand(self) -> tuple[Node, int]:
-        """Parse an operand; return it, and how tightly the next operator may bind to it."""
+        """Return also how tightly the next operator may bind to the operand."""
         token = self._take()
         if token.kind in ("string", "number"):
             return self._literal(token), SIGN
         if token.kind in ("identifier", "quoted"):
-            return Identifier(*names.resolve(token)), SIGN
+            return names.resolve(token), SIGN
         if token.kind == "keyword":
             return self._keyword(token)
         if token.text == "(" and token.kind == "operator":
             inside = self.expression(OR)
-            if not self._is_next(")"):
-                wrong(self.next.position, self.next.described, f"')', {self.follows(inside)}")
-            self._take()
+            self._expect(")", f"')', {self.follows(inside)}")
             return inside, SIGN
         if token.text not in ("+", "-") or token.kind != "operator":
             wrong(token.position, token.described, f"{_OPERAND}, NOT, '+', '-'")
@@ -142,9 +140,7 @@ class _Parser:
             value = self._take().value
             assert isinstance(value, (int, float))
             return Literal(-value)
-        position = self.next.position
-        operand = self.expression(SIGN)
-        self._number(operand, position, f"the operand of '{sign.text}'")
+        operand = self._number_operand(SIGN, f"the operand of '{sign.text}'")
         if sign.text == "+":
             return operand
         if isinstance(operand, Literal) and isinstance(operand.value, (int, float)) and operand.value != -MOST_EXACT:
@@ -171,8 +167,7 @@ class _Parser:
         terms: list[Node] = []
         for operand, at in ((left, start), (right, position)):
             self.condition(operand, at, f"an operand of {operator}")
-            same = isinstance(operand, syntax.Logic) and operand.operator == operator
-            terms += operand.terms if same and isinstance(operand, syntax.Logic) else [operand]
+            terms += operand.terms if isinstance(operand, syntax.Logic) and operand.operator == operator else [operand]
         return syntax.Logic(operator, tuple(terms))
 
     # --- Conditions ------------------------------------------------------------------------------------------------------------
@@ -202,9 +197,7 @@ class _Parser:
             wrong(start, "an expression", f"before {token.text} the name of a field or property")
         if token.text == "IS":
             negated = self._is_next("NOT") and self._take() is not None
-            if not self._is_next("NULL"):
-                wrong(self.next.position, self.next.described, "NULL" if negated else "NULL, NOT NULL")
-            self._take()
+            self._expect("NULL", "NULL" if negated else "NULL, NOT NULL")
             return syntax.IsNull(left, negated)
         if left.type not in ("string", "any"):
             wrong(start, f"{left.name!r}, which is a {left.type}", f"before {token.text} the name of a string")
@@ -212,18 +205,18 @@ class _Parser:
 
     def _between(self, left: Node, start: int, negated: bool) -> Node:
         self._number(left, start, "the value before BETWEEN")
-        low = self._bound()
-        self._expect("AND")
-        return syntax.Between(left, low, self._bound(), negated)
+        low = self._number_operand(SUM, "a bound of BETWEEN")
+        self._expect("AND", "AND")
+        return syntax.Between(left, low, self._number_operand(SUM, "a bound of BETWEEN"), negated)
 
-    def _bound(self) -> Node:
+    def _number_operand(self, minimum: int, role: str) -> Node:
         position = self.next.position
-        bound = self.expression(SUM)
-        self._number(bound, position, "a bound of BETWEEN")
-        return bound
+        operand = self.expression(minimum)
+        self._number(operand, position, role)
+        return operand
 
     def _in(self, left: Identifier, negated: bool) -> Node:
-        self._expect("(")
+        self._expect("(", "'('")
         values = []
         while True:
             text, _ = self._string("a value of IN")
@@ -241,7 +234,7 @@ class _Parser:
             escape, word = self._string("the character of ESCAPE")
             if len(escape) != 1:
                 wrong(word.position, word.described, "one character in '…'")
-        signs = like_patterns.wildcards(pattern, escape)
+        signs = like_patterns.parts(pattern, escape).count(like_patterns.ANY)
         if signs > like_patterns.MAX_WILDCARDS:
             wrong(token.position, f"{signs} signs %", f"at most {like_patterns.MAX_WILDCARDS} in a pattern")
         return syntax.Like(left, pattern, escape, negated)
@@ -259,7 +252,7 @@ class _Parser:
             )
 
     def follows(self, node: Node) -> str:
-        """Return the tokens that may follow a whole expression, for an error message."""
+        """The tokens that may follow a whole expression, for an error message."""
         if isinstance(node, (Literal, Identifier)) or node.type != "boolean":
             return "= <> < <= > >= + - * / BETWEEN IN LIKE IS NOT AND OR, or the end"
         return "AND, OR, or the end"

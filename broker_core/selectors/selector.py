@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from . import parser, syntax
 from .lexer import is_blank
 from .lookalikes import Presence, lookalikes
-from .syntax import Identifier, Node
+from .names import Identifier
+from .syntax import Node
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from .operands import Operand
 
-#: Rows evaluated together: their bytes then stay in the processor's cache from step to step.
+#: Rows evaluated together, so that their bytes stay in the processor's cache.
 CHUNK_ROWS = 1 << 15
 #: Column of a field, if its name is different.
 _COLUMNS = {None: "properties", "deliveryMode": "durable"}
@@ -27,8 +28,7 @@ _COMPILED = 256  # compiled selectors in the cache
 
 @dataclass(frozen=True)
 class Selector:
-    """A compiled selector. `text` is canonical: two selectors with the same meaning in the same order are equal, however they
-    were written. `lookalikes` are names that may be meant as fields (see the module of that name)."""
+    """`text` is canonical: selectors with the same meaning in the same order are equal, however they were written."""
 
     text: str
     identifiers: tuple[Identifier, ...]
@@ -36,11 +36,11 @@ class Selector:
     lookalikes: tuple[str, ...] = ()
 
     def columns(self) -> frozenset[str]:
-        """Return the columns of a stored payload, of either form, that the selector needs."""
+        """Columns that the selector needs of a stored payload, of either form."""
         return frozenset({_COLUMNS.get(name.field, name.field) or "" for name in self.identifiers} | {"message"})
 
     def needed_columns(self, payload: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the payload with the columns that the selector needs. At least one column remains, to keep the rows."""
+        """At least one column remains, to keep the number of rows."""
         names, wanted = payload.schema.names, self.columns()
         return payload.select([name for name in names if name in wanted] or names[:1])
 
@@ -56,19 +56,17 @@ class Selector:
 
 @lru_cache(maxsize=_COMPILED)
 def parse(text: str) -> Selector:
-    """Compile a selector. Raises InvalidSelector with the position, the text there, and the allowed alternatives."""
     tree = parser.parse(text)
     identifiers = dict.fromkeys(node for node, _ in syntax.walk(tree) if isinstance(node, Identifier))
     return Selector(syntax.render(tree), tuple(identifiers), tree, lookalikes(identifiers))
 
 
 def parse_optional(text: str | None) -> Selector | None:
-    """Compile a selector. None and a blank text mean no selector in JMS, and return None. Raises InvalidSelector."""
+    """A blank text means no selector in JMS."""
     return None if text is None or is_blank(text) else parse(text)
 
 
 def presence_of(selector: Selector | None) -> Presence | None:
-    """Return the presence that `matches` fills for a selector; None for a selector without lookalikes."""
     return Presence(selector.lookalikes) if selector is not None and selector.lookalikes else None
 
 
@@ -79,10 +77,9 @@ def hints_of(selector: Selector | None) -> list[str]:
 
 
 def matches(selector: Selector, payload: pa.RecordBatch, presence: Presence | None = None) -> npt.NDArray[np.bool_]:
-    """Return the mask of rows of a stored payload, of either form, that the selector matches: bool of shape (rows,).
+    """Return the mask of matching rows of a stored payload, of either form.
 
     A row with an unknown result does not match, nor does a malformed encoded message. The content of a payload raises nothing.
-    `presence` collects the lookalikes that the messages have.
     """
     import numpy as np
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from dataclasses import field as field_of
 from typing import TypeAlias
 
 from .lexer import KEYWORDS
-from .names import TYPES, Type, is_reserved
+from .names import Identifier, Type, is_reserved
 
 
 @dataclass(frozen=True)
@@ -20,26 +19,7 @@ class Literal:
 
     @property
     def type(self) -> Type:
-        """Type of the value."""
         return "boolean" if isinstance(self.value, bool) else "string" if isinstance(self.value, str) else "number"
-
-
-@dataclass(frozen=True)
-class Identifier:
-    """A `field` of the message (see `names`), or without one the application property `name`.
-
-    `explicit` records how the name was written (see `names.FieldOrProperty`). It does not affect the meaning or the canonical
-    text.
-    """
-
-    field: str | None
-    name: str
-    explicit: bool = field_of(default=False, compare=False)
-
-    @property
-    def type(self) -> Type:
-        """The field's type; "any" for a property."""
-        return "any" if self.field is None else TYPES[self.field]
 
 
 @dataclass(frozen=True)
@@ -52,7 +32,7 @@ class Negative:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """A sum, difference, product or quotient."""
+    """A calculation."""
 
     operator: str  # + - * /
     left: Node
@@ -132,7 +112,6 @@ Node: TypeAlias = "Literal | Identifier | Negative | Arithmetic | Comparison | B
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """Return the operands of a node."""
     if isinstance(node, (Arithmetic, Comparison)):
         return node.left, node.right
     if isinstance(node, Between):
@@ -145,7 +124,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[tuple[Node, int]]:
-    """Yield every node with its depth, from 1, without recursion: an unchecked tree may be deep."""
+    """Yield every node with its depth, from 1. Without recursion, because an unchecked tree may be deep."""
     waiting = [(node, 1)]
     while waiting:
         current, depth = waiting.pop()
@@ -160,7 +139,6 @@ OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN, ATOM = range(8)
 
 
 def render(node: Node) -> str:
-    """Return the canonical text."""
     return _text(node)[0]
 
 

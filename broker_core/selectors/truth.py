@@ -19,23 +19,19 @@ class Truth(NamedTuple):
 
     @property
     def false(self) -> Mask:
-        """Mask of rows that are false."""
         return ~(self.true | self.unknown)
 
 
 def conjunction(left: Truth, right: Truth) -> Truth:
-    """Return left AND right (table 3-4)."""
     false = left.false | right.false
     true = left.true & right.true
     return Truth(true, ~(false | true))
 
 
 def disjunction(left: Truth, right: Truth) -> Truth:
-    """Return left OR right (table 3-5)."""
     true = left.true | right.true
     return Truth(true, (left.unknown | right.unknown) & ~true)
 
 
 def negation(value: Truth) -> Truth:
-    """Return NOT of a truth value (table 3-6)."""
     return Truth(value.false, value.unknown)

@@ -24,7 +24,6 @@ class NumericColumn(NamedTuple):
     exact: Mask
 
     def as_floats(self) -> Any:
-        """Return all numbers as doubles."""
         if self.ints is None:
             return self.floats
         ints = np.asarray(self.ints).astype(np.float64)
@@ -47,7 +46,6 @@ class Texts:
 
     @cached_property
     def array(self) -> pa.Array:
-        """The strings as an Arrow array."""
         if self.arrow is not None:
             return self.arrow
         return with_nulls(slices(self.buffer, self.starts, self.ends), pa.string(), None)
@@ -62,7 +60,6 @@ class Texts:
         return octets, starts, ends
 
     def equal(self, text: str) -> Any:
-        """Return the mask of rows with exactly this text."""
         if self.literal is not None:
             return np.bool_(self.literal == text)
         if self.arrow is not None:
@@ -92,7 +89,7 @@ class Booleans(NamedTuple):
 
 
 def mask_of(array: pa.Array) -> Any:
-    """Return an Arrow boolean array as numpy's, False where null."""
+    """Null is False."""
     if array.null_count:
         array = array.fill_null(False)
     return array.to_numpy(zero_copy_only=False)

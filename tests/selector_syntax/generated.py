@@ -27,7 +27,7 @@ from penstock.broker_core.amqp.types import (
 )
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
 from penstock.broker_core.messages.encoding.texts import text
-from penstock.broker_core.selectors.syntax import Identifier
+from penstock.broker_core.selectors.names import Identifier
 
 from .reference import Loose
 
