@@ -141,7 +141,7 @@ def _pause(call: ActionCall, request: OfQueue) -> Reply:
 @action("queue.resume", admin("resume"), object_of(queue=TEXT, changed=BOOL))
 def _resume(call: ActionCall, request: OfQueue) -> Reply:
     """Resumes deliveries of a paused queue."""
-    return {"queue": request.queue, "changed": call.service.submit(c.ResumeQueue(request.queue))}
+    return {"queue": request.queue, "changed": call.service.submit(c.PauseQueue(request.queue, paused=False))}
 
 
 @action("queue.purge", admin("purge"), object_of(purged=COUNT))

@@ -114,7 +114,7 @@ def _operate(game: Game) -> None:
     one, other = game.random.sample(MOVED, 2)
     wishes: list[list[c.Command[Any]]] = [
         [c.PauseQueue(choice(game.queues))],
-        [c.ResumeQueue(paused) for paused in game.queues],
+        [c.PauseQueue(paused, paused=False) for paused in game.queues],
         [c.Purge(choice(game.queues))],
         [c.AlterQueue(*choice(ALTERATIONS))],
         [choice([c.Copy(one, other), c.Move(one, other), c.Redrive("dead"), c.Redrive("dying")])],
@@ -184,7 +184,7 @@ def _play(game: Game) -> None:
         if number % CALM == 0:
             _compare(game)
     for queue in QUEUES:
-        game.stage.service.submit(c.ResumeQueue(queue))
+        game.stage.service.submit(c.PauseQueue(queue, paused=False))
     _compare(game)
     _end(game)
 

@@ -237,7 +237,7 @@ class EndsMachine(RuleBasedStateMachine):
             self.restart()
         for holder in sorted(link for link, of in self.links.items() if of == name):
             self.takes(holder, 2)
-        assert self.engine.run(c.ResumeQueue(name)) is True
+        assert self.engine.run(c.PauseQueue(name, paused=False)) is True
         model.paused = False
         for holder in sorted(link for link, of in self.links.items() if of == name):
             self.takes(holder, 2)

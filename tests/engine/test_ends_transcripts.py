@@ -79,7 +79,7 @@ class Ends:
         return "paused" if self.engine.run(c.PauseQueue(name)) else "as it was"
 
     def resume(self, name: str) -> str:
-        return "delivers" if self.engine.run(c.ResumeQueue(name)) else "as it was"
+        return "delivers" if self.engine.run(c.PauseQueue(name, paused=False)) else "as it was"
 
     def wait(self, seconds: str) -> str:
         self.engine.pass_time(int(seconds))

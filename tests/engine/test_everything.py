@@ -343,7 +343,7 @@ class History:
         self.engine.run(c.PauseQueue("q"))
 
     def resume(self) -> None:
-        self.engine.run(c.ResumeQueue("q"))
+        self.engine.run(c.PauseQueue("q", paused=False))
 
     def redrive(self) -> None:
         self.engine.run(c.Redrive("q"), c.Redrive("dead"))

@@ -326,5 +326,5 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed() -> None:
     again = survives(engine).recovered()
     assert again.run(c.Stat("q"))[0]["paused"]
     assert not again.run(c.Acquire("q", again.run(c.Subscribe("q")), 9)).rows
-    assert engine.run(c.ResumeQueue("q")) is True
+    assert engine.run(c.PauseQueue("q", paused=False)) is True
     assert engine.run(c.Acquire("q", holder, 9)).rows == RowSet.range(1, 3)

@@ -1,4 +1,4 @@
-"""Commands of the cleaner, which copies needed payloads to the end of the log and drops the parts that nothing needs."""
+"""Commands of the cleaner."""
 
 from __future__ import annotations
 
@@ -19,17 +19,13 @@ class RelocatedRows(NamedTuple):
     rows: RowSet
     positions: Ints  # by row: log position of the record from which its payload was copied
     payload_rows: Ints  # by row: its row in that record
-    copy_rows: Ints | None = None  # by row, its row in the copy; None: in order
+    copy_rows: Ints | None = None  # None: in order
 
 
 @dataclass(frozen=True)
 class Relocate(Command[int | None]):
-    """A copy of payloads, each stored once. Reply: the number of messages that have their payload there now; None if nothing
-    needs the copy; it is not stored then.
-
-    A message is left out if its payload is no longer in the place from which it was copied. Its queue may be gone, its block may
-    have left memory, or it was copied before.
-    """
+    """A copy of payloads, each stored once. Reply: the number of messages that use it now; None: nothing needs it, and it is not
+    stored. A message is left out if its payload is no longer in the place from which it was copied."""
 
     messages: Sequence[RelocatedRows]
     payload: Any  # a buffer, or several
@@ -38,24 +34,20 @@ class Relocate(Command[int | None]):
 
 @dataclass(frozen=True)
 class Repack(Command[bool]):
-    """The columns of a packed block, written again because payloads of its rows were copied.
-
-    Reply: whether they replace the columns at `position`, from which they were made. They do not if those were replaced before,
-    or the block is gone.
-    """
+    """The columns of a packed block, written again because payloads of its rows were copied. Reply: whether they replace the
+    columns at `position`, from which they were made."""
 
     queue_id: int
     number: int
     position: int
-    lowest_payload: int  # lowest and highest log position of the payloads that its rows need
+    lowest_payload: int  # log positions of the payloads that its rows need
     highest_payload: int
-    payload: Any  # the packed columns
+    payload: Any
 
 
 @dataclass(frozen=True)
 class RelocateStaged(Command[int]):
-    """A copy of the whole payload of the record at `position`, for the stages that contain it. Reply: the number of parts of
-    stages that use the copy now."""
+    """A copy of the whole payload of the record at `position`. Reply: the number of parts of stages that use the copy now."""
 
     position: int
     payload: Any
@@ -63,8 +55,7 @@ class RelocateStaged(Command[int]):
 
 @dataclass(frozen=True)
 class Drop(Command[list[list[int]]]):
-    """Disjoint parts of the log (begin, end) to drop. Reply: the parts that `keeping` does not need; their payloads can no
-    longer be read.
+    """Disjoint parts of the log (begin, end) to drop. Reply: the parts that were dropped, because `keeping` does not need them.
 
     `packed`: by the log position of a packed block's columns, one log position in each part that the block needs. Without an
     entry, everything between its first and last payload counts as needed.

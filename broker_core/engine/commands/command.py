@@ -20,11 +20,11 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True)
 class Command(Generic[R]):
-    """A request to the engine. `R` is the type of its reply."""
+    """A request with a reply of type `R`."""
 
 
 class Maker(NamedTuple):
-    """The user whose link or first use makes a queue or an exchange, or whose write adds a publish key, and the user's limit."""
+    """The user who makes a queue, an exchange or a publish key, and the user's limit."""
 
     user: str
     most: int

@@ -15,17 +15,17 @@ from .command import Command, Maker
 
 @dataclass(frozen=True)
 class DeclareExchange(Command[bool]):
-    """The declaration of an exchange. Repeating it changes nothing. Reply: whether the exchange is new."""
+    """A declaration, which changes nothing if it is repeated. Reply: whether the exchange is new."""
 
     exchange: str
     type: str = "direct"
     options: dict[str, Any] = field(default_factory=dict)
-    maker: Maker | None = None  # as in `DeclareQueue`
+    maker: Maker | None = None
 
 
 @dataclass(frozen=True)
 class DeleteExchange(Command[None]):
-    """The deletion of an exchange and its bindings. Its queues stay."""
+    """The deletion of an exchange and its bindings."""
 
     exchange: str
 
@@ -38,7 +38,7 @@ class Bind(Command[bool]):
     queue: str
     key: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)  # headers that a headers exchange compares
-    selector: str | None = None  # its canonical text
+    selector: str | None = None  # canonical
     no_local: str | None = None  # AMQP container whose own messages are left out
 
 
@@ -53,7 +53,7 @@ class Unbind(Command[int]):
 
 @dataclass(frozen=True)
 class ListExchanges(Command[list[dict[str, Any]]]):
-    """Descriptions of one exchange, or of all, as JSON objects."""
+    """Descriptions as JSON objects."""
 
     exchange: str | None = None  # None: all
 
@@ -62,10 +62,10 @@ class Sent(NamedTuple):
     """Results of routing, as indexes within the block."""
 
     unroutable: Rows = slice(0, 0)  # no binding matches, and the exchange refuses them
-    refused: Rows = slice(0, 0)  # every queue that they reach has refused them, by `error`
+    refused: Rows = slice(0, 0)  # by every queue that they reach, with `error`
     error: PenstockError | None = None
     dropped: int = 0  # no binding matches, and the exchange drops them
-    stale: bool = False  # nothing was stored: bindings or queues changed after the payload was read; read it again
+    stale: bool = False  # nothing was stored, because bindings or queues have changed: read the payload again
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ class Route(Command[Sent]):
 
     exchange: str
     count: int
-    sizes: int | Ints  # as in `Enqueue`
+    sizes: int | Ints
     payload: Any = None
-    keys: str | Coded = ""  # routing keys: one for all messages, or one for each
+    keys: str | Coded = ""  # one routing key for all messages, or one for each
     durable: bool = True
     # Read from the payload before the command, as `routes.plan` requires. By exchange: the matches of its bindings. By the
     # needs of queues: the attributes of all messages.
     examined: Mapping[str, Examined] = field(default_factory=dict)
     attributes: Mapping[Asks, Attributes] = field(default_factory=dict)
     container: str | None = None  # AMQP container of the sender
-    whole: bool = False  # if one message is unroutable or refused, raise an error and store nothing
+    whole: bool = False  # raise an error and store nothing if one message is unroutable or refused
     # If set, the messages wait in this stage or transaction. All of them are stored, or an error is raised.
     stage: str | None = None
     transaction: int | None = None

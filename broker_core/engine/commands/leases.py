@@ -1,4 +1,4 @@
-"""Commands about Spark's leases, of planners, tasks and operators.
+"""Commands about Spark's leases.
 
 A planner's request has several parts: `EnterLease`, then `FinishBatches` and `AcquireBatch`, or `PlanBatches`. Each part is
 decided on the state that the previous one left.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EnterLease(Command[int | None]):
-    """First part of each planner's request: checks that this planner may use the lease. See docs/protocols/flight.md."""
+    """Checks that a planner may use the lease. Reply: the lease's epoch; None: it does not exist yet."""
 
     queue: str
     lease: str
@@ -28,7 +28,7 @@ class EnterLease(Command[int | None]):
     fresh: bool = False
     timeout: int | None = None  # microseconds
     keep_timeout: bool = False  # the request contains neither a timeout nor a selector
-    selector: str | None = None  # the canonical text
+    selector: str | None = None  # canonical
     signs: tuple[tuple[int, str], ...] = ()  # batches that the checkpoint names, with their signs
     head: tuple[str, int] | None = None  # of a planner with several leases: the first one that it took up, and its epoch
     waiting: bool = False  # the planner has asked before, and the lease did not exist
@@ -48,8 +48,8 @@ class FinishBatches(Command[tuple[int | None, int, int]]):
 class LeasedBatch(NamedTuple):
     """Reply of `AcquireBatch`."""
 
-    epoch: int | None  # of the lease; None: it does not exist yet
-    batch: int  # number of the batch that the lease holds, or of the finished one if it holds none
+    epoch: int | None  # None: the lease does not exist yet
+    batch: int  # the batch that the lease holds, or the finished one
     sign: str | None = None  # of this batch; None: not remembered
     unread: int = 0  # consecutive batches that the query has finished unread
     unevaluated: int | None = None  # as in `Taken`
@@ -57,7 +57,7 @@ class LeasedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class AcquireBatch(Command[LeasedBatch]):
-    """The next batch for a lease: at most `messages` and `max_bytes`, before `until`. `timeout` is in microseconds."""
+    """The next batch for a lease, before sequence number `until`."""
 
     queue: str
     lease: str
@@ -67,16 +67,16 @@ class AcquireBatch(Command[LeasedBatch]):
     max_bytes: int | None = None
     until: int | None = None
     exclude: bool = False
-    timeout: int | None = None
+    timeout: int | None = None  # microseconds
     fail_on_data_loss: bool = True
     selector: str | None = None
     matching: Matching | None = None  # of the selector
-    alone: bool = True  # True: a message larger than `max_bytes` is a batch of its own; False: it is not acquired
+    alone: bool = True  # a message larger than `max_bytes` is a batch of its own; False: it is not acquired
 
 
 @dataclass(frozen=True)
 class MeasureBatch(Command[tuple[int, int]]):
-    """Size of a batch that a lease holds. Reply: messages and bytes; (0, 0) if it holds no such batch."""
+    """Messages and bytes of a batch; (0, 0) if the lease does not hold it."""
 
     lease: str
     batch: int
@@ -84,7 +84,7 @@ class MeasureBatch(Command[tuple[int, int]]):
 
 @dataclass(frozen=True)
 class PlanBatches(Command[tuple[int, list[list[int]]]]):
-    """A plan of the batches after `after` up to `batch`. Reply: the lease's epoch, and the parts that tasks read."""
+    """A plan of the batches after `after` up to `batch`. Reply: the epoch, and the parts that tasks read."""
 
     lease: str
     after: int
@@ -97,7 +97,7 @@ class PlanBatches(Command[tuple[int, list[list[int]]]]):
 
 @dataclass(frozen=True)
 class ReadBatch(Command[tuple[str, RowSet]]):
-    """The read of a part of a batch: sequence numbers `first` to `last`. Reply: the queue and the rows."""
+    """The read of sequence numbers `first` to `last` of a batch. Reply: the queue and the rows."""
 
     lease: str
     run: str
@@ -106,12 +106,12 @@ class ReadBatch(Command[tuple[str, RowSet]]):
     first: int
     last: int
     fail_on_data_loss: bool = True
-    reader: SparkBatch | None = None  # the micro-batch of Spark that needs it
+    reader: SparkBatch | None = None
 
 
 @dataclass(frozen=True)
 class RenewLease(Command[None]):
-    """A sign of life of the planner or task with this epoch: the timeout of the lease begins again."""
+    """A sign of life of a planner or task."""
 
     lease: str
     epoch: int
@@ -133,8 +133,7 @@ class ReleaseLease(Command[int]):
 
 @dataclass(frozen=True)
 class SettleRow(Command[None]):
-    """The end of one message of a lease's batch, by an operator. The running query is fenced, and plans again without the
-    message."""
+    """The end of one message of a lease's batch, by an operator. The running query is fenced, and plans again."""
 
     lease: str
     sequence: int

@@ -1,4 +1,4 @@
-"""Commands of links: holders that end with their connection."""
+"""Commands of links."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subscribe(Command[int]):
-    """A subscription, which ends with its link or with the broker. Reply: its holder number."""
+    """A subscription of a link. Reply: its holder number."""
 
     queue: str
-    priority: int = 0  # among the queue's consumers; the highest comes first
+    priority: int = 0  # the highest comes first
     exclusive: bool = False
-    selector: str | None = None  # its canonical text; `Acquire` brings the known matches
-    user: str | None = None  # of the link, for the archive; None: it has no name
+    selector: str | None = None  # canonical; `Acquire` brings the known matches
+    user: str | None = None  # for the archive
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,13 @@ class Unsubscribe(Command[RowSet]):
 
     queue: str
     holder: int
-    cause: Cause = Cause.LINK_LOST  # of the return of messages that the link holds, if `outcome` is not set
-    outcome: Outcome | None = None  # the source's default outcome ends these messages: ACCEPTED or REJECTED
-    begun: RowSet | None = None  # messages that the client had begun to work on; the others return as PREFETCHED; None: all
+    cause: Cause = Cause.LINK_LOST  # of the messages that return
+    outcome: Outcome | None = None  # the source's default outcome, if it settles: ACCEPTED or REJECTED
+    begun: RowSet | None = None  # messages that the client worked on; the others return as PREFETCHED; None: all
 
 
 class Taken(NamedTuple):
-    """Messages that a link acquired. If it acquired nothing, `unevaluated` is the block for which its selector must be
-    evaluated."""
+    """Acquired messages. Without any, `unevaluated` is the block for which the link's selector must be evaluated."""
 
     rows: RowSet
     unevaluated: int | None = None
@@ -50,10 +49,10 @@ class Acquire(Command[Taken]):
 
     queue: str
     holder: int
-    messages: int  # the link's credit
+    messages: int
     max_bytes: int | None = None
     matching: Matching | None = None
-    behind: tuple[int, ...] = ()  # holders of links with precedence: messages that they have not passed are left to them
+    behind: tuple[int, ...] = ()  # links with precedence: messages that they have not passed are left to them
 
 
 class Browsed(NamedTuple):
@@ -77,40 +76,29 @@ class Browse(Command[Browsed]):
 
 @dataclass(frozen=True)
 class Settle(Command[None]):
-    """The end of messages that a link holds, with an outcome. `error` is the reason of a rejection."""
+    """The end of messages that a link holds."""
 
     queue: str
     holder: int
     rows: RowSet
     outcome: Outcome = Outcome.ACCEPTED
-    error: str | None = None
-
-    @property
-    def disposition(self) -> DeliveryEnd:
-        """The outcome, with its error."""
-        return DeliveryEnd(self.outcome, error=self.error)
+    error: str | None = None  # of REJECTED
 
 
 @dataclass(frozen=True)
 class Release(Command[None]):
-    """The return of messages that a link holds to their queue."""
+    """The return of messages that a link holds."""
 
     queue: str
     holder: int
     rows: RowSet
     cause: Cause = Cause.RELEASED
     exclude: bool = False  # undeliverable here: not offered to this link again
-    annotations: bytes | None = None  # an encoded map that is merged into the messages' annotations
-    retry: Retry | None = None  # time of the next delivery; None: by the queue's options
-
-    @property
-    def disposition(self) -> DeliveryEnd:
-        """The cause, with its details."""
-        return DeliveryEnd(None, self.cause, None, self.exclude, self.annotations, self.retry)
+    annotations: bytes | None = None  # an encoded map that is merged into those of the messages
+    retry: Retry | None = None  # None: by the queue's options
 
 
 def command_of(disposition: DeliveryEnd, queue: str, holder: int, rows: RowSet) -> Settle | Release:
-    """Return the command that ends the delivery of messages of `holder` by a disposition."""
     if disposition.outcome is not None:
         return Settle(queue, holder, rows, disposition.outcome, disposition.error)
     assert disposition.cause is not None

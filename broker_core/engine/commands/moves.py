@@ -1,4 +1,4 @@
-"""Commands about messages that change their queue."""
+"""Commands of operators: move, copy, redrive and discard messages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from .command import Command
 class Shifted(NamedTuple):
     """Reply of `Move`, `Copy` and `Redrive`."""
 
-    messages: int  # messages that were moved, copied or redriven
+    messages: int
     next: int | None  # sequence number to continue from; None: there are no more
     stayed: int = 0  # messages that cannot go: the target is full, or the queue of a dead letter is gone or has a newer value
 
 
 @dataclass(frozen=True)
 class Move(Command[Shifted]):
-    """AVAILABLE or DELAYED messages from `first` to `last`, moved in order. DELAYED ones keep their time. One command moves at
-    most MAX_MOVED messages."""
+    """AVAILABLE or DELAYED messages, at most MAX_MOVED, moved in order. DELAYED ones keep their time."""
 
     queue: str
     target: str
@@ -42,8 +41,7 @@ class Copy(Command[Shifted]):
 
 @dataclass(frozen=True)
 class DiscardMessages(Command[int]):
-    """The end of messages from `first` to `last`, by an operator, because they are damaged or useless. A query whose lease
-    holds one is fenced. Reply: the number of ended messages."""
+    """The end of damaged or useless messages, also held ones. A query whose lease holds one is fenced. Reply: how many."""
 
     queue: str
     first: int
@@ -53,12 +51,11 @@ class DiscardMessages(Command[int]):
 
 @dataclass(frozen=True)
 class Redrive(Command[Shifted]):
-    """The return of dead letters from `first` to `last`. AVAILABLE dead letters move to the tail of the queue that they came
-    from. Dead letters that had stayed become AVAILABLE at their sequence numbers. One command examines at most MAX_MOVED of
-    each kind."""
+    """The return of dead letters. AVAILABLE ones move to the tail of the queue that they came from. ARCHIVED ones, which had
+    stayed, become AVAILABLE at their sequence numbers. One command examines at most MAX_MOVED of each kind."""
 
     queue: str
     messages: int = MAX_MOVED
     first: int = 0
     last: int | None = None
-    ranges: tuple[int, ...] | None = None  # only these ranges: first, last, first, last …, in any order, both included
+    ranges: tuple[int, ...] | None = None  # only these: first, last, first, last …, in any order, both included

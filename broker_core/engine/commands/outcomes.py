@@ -11,7 +11,7 @@ from .command import Command
 
 @dataclass(frozen=True)
 class StageOutcomes(Command[None]):
-    """Outcomes of messages of one batch, published with their stage. `epoch` is that of the read."""
+    """Outcomes that are published with their stage. `epoch` is that of the read."""
 
     stage: str
     lease: str
@@ -22,8 +22,8 @@ class StageOutcomes(Command[None]):
 
 @dataclass(frozen=True)
 class SetAside(Command[int]):
-    """Messages of a batch that its reader could not decode, by reason. They are not delivered with the batch, and are
-    dead-lettered or rejected when it is settled. Reply: how many are new."""
+    """Messages that the batch's reader could not decode, by reason. They are dead-lettered or rejected when the batch is settled.
+    Reply: how many are new."""
 
     lease: str
     batch: int

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeclareQueue(Command[bool]):
-    """The declaration of a queue. Repeating it changes nothing. Reply: whether the queue is new."""
+    """A declaration, which changes nothing if it is repeated. Reply: whether the queue is new."""
 
     queue: str
     type: str = "fifo"
     options: dict[str, Any] = field(default_factory=dict)
-    maker: Maker | None = None  # None: the queue is declared by name, and does not count towards a user's limit
+    maker: Maker | None = None  # None: it does not count towards a user's limit
 
 
 @dataclass(frozen=True)
 class DeleteQueue(Command[int]):
-    """The deletion of a queue with its messages. Reply: the number of messages that were not settled."""
+    """The deletion of a queue. Reply: the number of messages that were not settled."""
 
     queue: str
     force: bool = False  # also if consumers hold messages
-    if_empty: bool = False  # only if every message is settled
-    if_unused: bool = False  # only if it has no consumers and no leases
+    if_empty: bool = False
+    if_unused: bool = False  # without consumers and leases
 
 
 @dataclass(frozen=True)
@@ -42,30 +42,24 @@ class AlterQueue(Command[bool]):
     """New values of a queue's options. Reply: whether an option changed."""
 
     queue: str
-    options: dict[str, Any] = field(default_factory=dict)  # options to change; None: the default
+    options: dict[str, Any] = field(default_factory=dict)  # None: the default
 
 
 @dataclass(frozen=True)
 class PauseQueue(Command[bool]):
-    """The pause of a queue's deliveries. Messages still arrive. Reply: whether it was not paused."""
+    """The start or end of a pause in a queue's deliveries. Messages still arrive. Reply: whether the queue has changed."""
 
     queue: str
-
-
-@dataclass(frozen=True)
-class ResumeQueue(Command[bool]):
-    """The end of a queue's pause. Reply: whether it was paused."""
-
-    queue: str
+    paused: bool = True
 
 
 class EnqueueReply(NamedTuple):
-    """Reply of `Enqueue`: the stored messages, and the others."""
+    """Reply of `Enqueue`. Messages are named by their indexes."""
 
     next: int  # sequence number of the next message
-    refused: Sequence[int] = ()  # indexes of messages that the queue's limits refuse
-    duplicates: int = 0  # number of messages that had arrived before
-    stored: Sequence[int] | None = None  # indexes of the stored messages, numbered up to `next`; None: all
+    refused: Sequence[int] = ()  # by the queue's limits
+    duplicates: int = 0
+    stored: Sequence[int] | None = None  # numbered up to `next`; None: all
 
 
 class Stores(Command[R]):
@@ -78,27 +72,25 @@ class Stores(Command[R]):
 
     @property
     def candidates(self) -> Candidates:
-        """The messages, for the check of the queue's limits."""
         return Candidates(self.count, self.sizes, self.attributes)
 
 
 @dataclass(frozen=True)
 class Enqueue(Stores[EnqueueReply]):
-    """One block of messages. Its payload is stored with the event."""
+    """Messages to append. Their payload is stored with the event."""
 
     queue: str
     count: int
-    sizes: int | Ints  # as in `Stores`
+    sizes: int | Ints
     payload: Any = None  # a buffer, or several
     durable: bool = True  # a message asks for it; only for a queue with durability=header
-    attributes: Attributes = NO_ATTRIBUTES  # see `Attributes`
+    attributes: Attributes = NO_ATTRIBUTES
     whole: bool = False  # raise QueueFull instead of refusing some; otherwise the overflow *block* refuses none
 
 
 @dataclass(frozen=True)
 class Purge(Command[int]):
-    """The end of AVAILABLE and DELAYED messages before `until`, the oldest first. Reply: how many. If it is `messages`, there
-    may be more."""
+    """The end of AVAILABLE and DELAYED messages before sequence number `until`, the oldest first. Reply: how many."""
 
     queue: str
     messages: int = MAX_PURGED
@@ -109,38 +101,37 @@ class Offer(NamedTuple):
     """A link that can take arriving messages immediately."""
 
     holder: int
-    messages: int  # the link's capacity
-    budgets: tuple[int, ...] = ()  # indexes into the command's `budgets`: limits that the link shares with other links
-    matching: Matching | None = None  # the known matches of its selector in the queue; None: it has no selector
-    matches: Ints | None = None  # by arriving message, whether its selector matches (bool); None: it has no selector
+    messages: int
+    budgets: tuple[int, ...] = ()  # indexes into the command's `budgets`
+    matching: Matching | None = None  # matches of its selector in the queue; None: no selector
+    matches: Ints | None = None  # by arriving message, whether its selector matches (bool); None: no selector
 
 
 class ImmediateReply(NamedTuple):
-    """Reply of `EnqueueImmediate`: indexes of its messages, ascending. The remaining messages were taken, or are duplicates."""
+    """Reply of `EnqueueImmediate`: indexes of messages, ascending. The remaining messages were taken, or are duplicates."""
 
     taken: Sequence[tuple[int, RowSet]]  # each holder and its messages, in the order of delivery
     undelivered: Sequence[int]  # no link could take them
-    refused: Sequence[int]  # the queue's limits refuse them
+    refused: Sequence[int]  # by the queue's limits
 
 
 @dataclass(frozen=True)
 class EnqueueImmediate(Stores[ImmediateReply]):
-    """*Immediate* messages: each is stored and acquired in one step, or leaves no trace. The links of `offers` take messages in
-    this order. A link may have several offers."""
+    """*Immediate* messages. The links of `offers` take them in this order. A link may have several offers."""
 
     queue: str
     count: int
-    sizes: int | Ints  # as in `Stores`
-    payload: Any = None  # as in `Enqueue`
+    sizes: int | Ints
+    payload: Any = None
     durable: bool = True
     attributes: Attributes = NO_ATTRIBUTES
     offers: Sequence[Offer] = ()
-    budgets: Sequence[int] = ()  # by index: messages that the offers with this index may take together
+    budgets: Sequence[int] = ()  # messages that the offers with this index may take together
 
 
 @dataclass(frozen=True)
 class Stat(Command[list[dict[str, Any]]]):
-    """Descriptions of one queue, or of all: counts, bytes, options, leases."""
+    """Descriptions as JSON objects."""
 
     queue: str | None = None  # None: all queues
 

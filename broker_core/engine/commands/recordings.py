@@ -1,4 +1,4 @@
-"""Commands about recordings: settled messages that are written to the archive (see `model.recordings`)."""
+"""Commands about recordings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .command import Command
 
 @dataclass(frozen=True)
 class BeginRecording(Command[Recording | None]):
-    """The next recording of a queue, of about this many rows and stored bytes. Reply: the recording, or the current one; None
-    if the queue is gone, or has nothing to record."""
+    """The next recording of a queue, of about this many rows and stored bytes. Reply: the new or the current one; None: there is
+    nothing to record."""
 
     queue_id: int
     rows: int
@@ -20,7 +20,7 @@ class BeginRecording(Command[Recording | None]):
 
 @dataclass(frozen=True)
 class EndRecording(Command[bool]):
-    """The end of a recording: its rows are in this version of the table. Reply: whether it had not ended before."""
+    """The end of a recording: its rows are in this version of the table. Reply: whether it ended now."""
 
     queue_id: int
     number: int

@@ -1,4 +1,4 @@
-"""Commands about stages: messages that wait, unseen, until they are published."""
+"""Commands about stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .queues import Stores
 
 @dataclass(frozen=True)
 class StageMessages(Stores[None]):
-    """Messages that wait in a stage. The fields are as in `Enqueue`."""
+    """Messages that wait in a stage for its publish."""
 
     stage: str  # a name; of a write: `stages.attempt_name`
     queue: str
@@ -28,8 +28,8 @@ class StageMessages(Stores[None]):
 
 @dataclass(frozen=True)
 class Publish(Command[tuple[int, bool]]):
-    """The publish of stages by name, or of attempts of a write. Reply: the number of messages, and whether it repeats an
-    earlier publish."""
+    """The publish of stages by name, or of attempts of a write, once for a key. Reply: the number of messages, and whether this
+    repeats an earlier publish."""
 
     stages: list[str]
     key: PublishKey | None = None
@@ -37,21 +37,19 @@ class Publish(Command[tuple[int, bool]]):
     attempts: Sequence[int] = ()
     reader: SparkBatch | None = None  # the micro-batch of Spark that is written
     maker: Maker | None = None  # owner of the key
-    elsewhere: str | None = (
-        None  # of a write to several brokers: stored with the key, for a repetition that finishes the other parts
-    )
+    elsewhere: str | None = None  # of a write to several brokers: for a repetition that finishes the other parts
 
 
 @dataclass(frozen=True)
 class IsPublished(Command[tuple[bool, str | None]]):
-    """The question whether a publish with this key was done. Reply: also the `elsewhere` of the publish with this number."""
+    """Whether a publish with this key was done, and its `elsewhere`."""
 
     key: PublishKey
 
 
 @dataclass(frozen=True)
 class Discard(Command[int]):
-    """The end of stages by name, or of all attempts of a write, also later ones. Reply: the number of stages."""
+    """The end of stages by name, or of all attempts of an unpublished write, also later ones. Reply: the number of stages."""
 
     stages: list[str]
     write: str | None = None
@@ -59,4 +57,4 @@ class Discard(Command[int]):
 
 @dataclass(frozen=True)
 class ListStages(Command[list[dict[str, Any]]]):
-    """Descriptions, by write, of the stages that wait for a publish."""
+    """Descriptions of the writes that wait for a publish, except transactions."""

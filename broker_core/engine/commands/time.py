@@ -14,6 +14,6 @@ class Tick(Command[None]):
 
 @dataclass(frozen=True)
 class StartBroker(Command[dict[str, int]]):
-    """The start of the broker: links of its last run have ended, and leases count time from here."""
+    """Links of the last run have ended, and leases count time from here."""
 
     nonce: str = ""  # random, for this start; without it batches have no sign

@@ -24,7 +24,7 @@ class BeginTransaction(Command[int]):
 
 @dataclass(frozen=True)
 class Post(Command[None]):
-    """Messages that the commit adds to the queue. The fields are as in `Enqueue`."""
+    """Messages that the commit adds to the queue."""
 
     transaction: int
     queue: str
@@ -36,8 +36,7 @@ class Post(Command[None]):
 
 @dataclass(frozen=True)
 class Retire(Command[None]):
-    """The outcome that messages of a link get at the commit. Until then they stay ACQUIRED. The last outcome of a message
-    counts.
+    """The outcome that messages of a link get at the commit. The last outcome of a message counts.
 
     After a rollback the link still holds them, except for messages that it has `settled`, or whose link has ended: these end by
     `default`.
@@ -54,7 +53,7 @@ class Retire(Command[None]):
 
 @dataclass(frozen=True)
 class FailTransaction(Command[None]):
-    """The failure of a part of a transaction, which can only be rolled back then."""
+    """The failure of a transaction, which can only be rolled back then."""
 
     transaction: int
     why: str
@@ -66,7 +65,7 @@ class DischargeTransaction(Command[PenstockError | None]):
 
     transaction: int
     fail: bool = False
-    cause: Cause = Cause.ROLLBACK  # of a rollback by the broker: the cause for messages that no link can settle
+    cause: Cause = Cause.ROLLBACK  # for messages that no link can settle
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[in
 
 
 def _relocated(state: BrokerState, copied: c.RelocatedRows) -> e.Relocated | None:
-    """Return the event for the messages whose payload is still in its place; None: no message is left."""
     queue = state.by_id.get(copied.queue_id)
     if queue is None:
         return None
@@ -69,7 +68,6 @@ def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_r
 
 @decides(c.Repack)
 def repack(state: BrokerState, command: c.Repack, now: c.Now) -> Decision[bool]:
-    """Replace the columns of a packed block, unless they have changed."""
     queue = state.by_id.get(command.queue_id)
     entry = None if queue is None else queue.packed.get(command.number)
     if entry is None or entry.position != command.position:
@@ -80,7 +78,6 @@ def repack(state: BrokerState, command: c.Repack, now: c.Now) -> Decision[bool]:
 
 @decides(c.RelocateStaged)
 def relocate_staged(state: BrokerState, command: c.RelocateStaged, now: c.Now) -> Decision[int]:
-    """Give staged messages another payload, if they are still staged."""
     count = sum(part.position == command.position for stage in state.stages.values() for part in stage.parts)
     if not count:
         return Decision([], 0)
@@ -89,7 +86,6 @@ def relocate_staged(state: BrokerState, command: c.RelocateStaged, now: c.Now) -
 
 @decides(c.Drop)
 def drop(state: BrokerState, command: c.Drop, now: c.Now) -> Decision[list[list[int]]]:
-    """Drop the intervals that nothing needs."""
     asked = sorted(interval for interval in command.intervals if not state.dropped.covers(interval[0], interval[1] - 1))
     if not asked:
         return Decision([], [])

@@ -1,7 +1,5 @@
 """Decisions about the end of deliveries, dead letters and retries.
 
-A function returns events that are decided on the state before them. Events of one cause belong together: `as_one` joins them.
-
 | cause | moves to the dead-letter queue if | otherwise |
 |---|---|---|
 | rejected | `rejected` is deadLetter and the option `deadLetterQueue` is set | ARCHIVED as rejected; `return`: AVAILABLE |
@@ -45,17 +43,10 @@ def as_one(events: Sequence[e.Event]) -> e.Event:
 
 
 def end(
-    basis: Basis,
-    queue: Queue,
-    rows: RowSet,
-    holding: Holding,
-    disposition: DeliveryEnd,
-    rejected: Cause = Cause.REJECTED,
+    basis: Basis, queue: Queue, rows: RowSet, holding: Holding, disposition: DeliveryEnd, rejected: Cause = Cause.REJECTED
 ) -> list[e.Event]:
-    """End the delivery of ACQUIRED messages by an outcome, or return them for a cause.
-
-    Rejected messages follow the queue's policy. If it returns them, they return for the cause `rejected`.
-    """
+    """End the delivery of ACQUIRED messages by an outcome, or return them for a cause. `rejected`: the cause for
+    rejected messages that the queue's policy returns."""
     rules, outcome, cause = queue.rules, disposition.outcome, disposition.cause
     if outcome is Outcome.REJECTED and rules.rejected == "return":
         cause = rejected
@@ -70,11 +61,7 @@ def end(
 
 
 def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, error: str | None) -> list[e.Event]:
-    """End ACQUIRED messages that their reader cannot decode.
-
-    They move to the dead-letter queue under every policy for rejected messages, because the next reader could not decode them
-    either.
-    """
+    """Malformed messages move to the dead-letter queue under every policy: the next reader could not decode them either."""
     if queue.rules.dead_letter_queue is not None:
         return dead_letter(basis, queue, rows, Reason.MALFORMED, holding, error)
     outcome, malformed, time = int(Outcome.REJECTED), int(Reason.MALFORMED), basis.now.wall
@@ -84,26 +71,20 @@ def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, er
 def after_return(
     basis: Basis, queue: Queue, rows: RowSet, cause: Cause, taker: str | None = None, retry: Retry | None = None
 ) -> list[e.Event]:
-    """Decide the consequences of a return of ACQUIRED messages.
-
-    Messages without an attempt left become dead letters. The others may wait for their retry, by the queue's options or by the
-    consumer's `retry`. `taker`: the former holder's name.
-    """
+    """Messages without an attempt left become dead letters. The others may wait for their retry, by the queue's options or by the
+    consumer's `retry`. `taker`: the former holder's name."""
     last = last_attempts(queue, rows, cause)
     events = dead_letter(basis, queue, last, Reason.DELIVERY_LIMIT, Holding(taker=taker)) if last else []
-    wall = basis.now.wall // 1000
+    wall, waiting = basis.now.wall // 1000, []
     if retry is not None and not (retry.gives_way and queue.rules.retry_delay):
         until = min(retry.at(wall), wall + longest_delay(queue.rules))
         waiting = [(until, rows.minus(last))] if until > wall else []
     elif queue.rules.retry_delay and is_failure(queue, cause):
         waiting = list(retry_times(queue, rows.minus(last), wall))
-    else:
-        waiting = []
     return [*events, *(e.Delayed(queue.name, some, until, basis.now.wall) for until, some in waiting if some)]
 
 
 def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
-    """Select the ACQUIRED messages that have no attempt left when they return for `cause`."""
     limit = queue.rules.max_attempts
     if not limit or not counts_towards_limit(queue, cause):
         return RowSet()
@@ -120,14 +101,13 @@ def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
 
 
 def expire(basis: Basis, queue: Queue, rows: RowSet) -> list[e.Event]:
-    """End expired messages by the queue's policy."""
     if queue.rules.expired == "deadLetter" and queue.rules.dead_letter_queue is not None:
         return dead_letter(basis, queue, rows, Reason.EXPIRED)
     return [e.Expired(queue.name, rows, basis.now.wall)]
 
 
 def refuse(basis: Basis, queue: Queue, holder: int, rows: RowSet) -> list[e.Event]:
-    """Apply the queue's policy to messages that one link refuses now, if every other link has refused them before."""
+    """Apply the policy to messages that one link refuses now, if every other link has refused them before."""
     if queue.rules.refused_by_all != "deadLetter":
         return []
     refused = refused_by(_exclusions_of_others(queue, holder), rows, queue.blocks)
@@ -135,7 +115,7 @@ def refuse(basis: Basis, queue: Queue, holder: int, rows: RowSet) -> list[e.Even
 
 
 def leave(basis: Basis, queue: Queue, holder: int, back: RowSet) -> list[e.Event]:
-    """Apply the queue's policy at the end of a link that returns `back`. All other links may have refused a message."""
+    """Apply the policy at the end of a link that returns `back`: all other links may have refused a message."""
     if queue.rules.refused_by_all != "deadLetter" or len(queue.consumers.subscriptions) < 2:
         return []
     others = _exclusions_of_others(queue, holder)
@@ -150,32 +130,15 @@ def _exclusions_of_others(queue: Queue, holder: int) -> list[Exclusions]:
 def dead_letter(
     basis: Basis, queue: Queue, rows: RowSet, reason: Reason, holding: Holding = NOT_HELD, error: str | None = None
 ) -> list[e.Event]:
-    """Move messages to the dead-letter queue.
-
-    Messages that it cannot take stay here, ARCHIVED, and are not lost. The caller has applied the
-    queue's policies.
-    """
+    """Messages that the dead-letter queue cannot take stay here, ARCHIVED. The caller has applied the queue's policies."""
     target = basis.state.queues.get(queue.rules.dead_letter_queue or "")
     going = RowSet()
-    if (
-        target is not None
-        and accepts(target, queue.name)
-        and not (reason is Reason.EXPIRED and _expires_into(basis.state, queue))
-    ):
+    circular = reason is Reason.EXPIRED and _expires_into(basis.state, queue)
+    if target is not None and not circular and accepts(target, queue.name):
         going = fitting(target, queue, rows.minus(_going_round(queue, rows, target.name, reason)), basis.coming)
+    outcome, time, (holder, taker, lease) = int(Outcome.DEAD_LETTERED), basis.now.wall, holding
     return [
-        e.Moved(
-            queue.name,
-            some,
-            name,
-            int(Outcome.DEAD_LETTERED),
-            basis.now.wall,
-            int(reason),
-            holding.holder,
-            holding.lease,
-            error,
-            taker=holding.taker,
-        )
+        e.Moved(queue.name, some, name, outcome, time, int(reason), holder, lease, error, taker=taker)
         for name, some in ((queue.rules.dead_letter_queue, going), (None, rows.minus(going)))
         if some
     ]

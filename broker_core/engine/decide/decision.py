@@ -12,9 +12,9 @@ from ... import errors, notations
 from .. import commands as c
 from .. import events as e
 from ..columns.rowset import RowSet, clip, row_count
-from ..columns.series import Ints
 from ..columns.states import LEGAL, State, Verb
 from ..model.capacity import Coming
+from ..model.lease import Batch, BatchState, Lease
 from ..model.queue import Queue
 from ..model.state import BrokerState
 
@@ -41,9 +41,8 @@ class Decision(Generic[R]):
     waits: bool = True  # False: the reply does not wait for the disk
     effects: Effects = NO_EFFECTS
 
-    def add(self, event: e.Event, payload: Any = None) -> None:
-        """Append an event with its payload."""
-        self.events.append((event, payload))
+    def add(self, *events: e.Event, payload: Any = None) -> None:
+        self.events += [(event, payload) for event in events]
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ def decides(
 
 
 def need_queue(state: BrokerState, name: str) -> Queue:
-    """Return the queue of this name, or raise NotFound."""
     queue = state.queues.get(name)
     if queue is None:
         remedy = notations.advice(name) or f"declare it with `penstock queue declare {name}`"
@@ -91,18 +89,44 @@ def need_queue(state: BrokerState, name: str) -> Queue:
     return queue
 
 
+def need_lease(state: BrokerState, name: str) -> Lease:
+    lease = state.leases.get(name)
+    if lease is None:
+        raise errors.LeaseNotFound(f"there is no lease {name!r}: see `penstock lease list`")
+    return lease
+
+
+def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: int, run: str | None = None) -> Batch:
+    """Return the batch if its messages may get outcomes. Raises NotFound, Fenced, DataLoss.
+
+    A settled batch is accepted, because a write that Spark repeats sends the same outcomes again.
+    """
+    lease = need_lease(state, name)
+    if epoch != lease.epoch or run not in (None, lease.run):
+        raise errors.Fenced(
+            f"lease {name!r} was taken up again since these messages were read (epoch {lease.epoch}, these are of {epoch}): "
+            "nothing was settled. The query that holds the lease reads them again"
+        )
+    batch = lease.batches.get(number)
+    if batch is None or batch.state not in (BatchState.READ, BatchState.SETTLED):
+        raise errors.DataLoss(
+            f"batch {number} of lease {name!r} is not held any longer: its messages were given back, and may be delivered again. "
+            "Nothing was settled"
+        )
+    return batch
+
+
 def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None) -> None:
-    """Raise unless the table allows `verb` for every row, and `holder`, if given, holds every row."""
+    """Raise unless the table allows `verb` for every row, and `holder`, if it is set, holds every row."""
     for number, part in rows.items():
         block = queue.blocks.get(number)
         states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED], np.uint8)
         if block is None or len(states) < row_count(part) or states.tobytes().translate(None, LEGAL[verb]):
             raise queue.illegal(verb, states)
-        if holder is not None and not _all_are(block.holder.get(part), holder):
+        if holder is None:
+            continue
+        holders = block.holder.get(part)
+        if holders != holder if isinstance(holders, int) else (holders != holder).any():
             raise errors.IllegalTransition(
                 f"the messages of {queue.name!r} are held by another consumer now; nothing was changed"
             )
-
-
-def _all_are(values: Ints | int, value: int) -> bool:
-    return values == value if isinstance(values, int) else bool((values == value).all())

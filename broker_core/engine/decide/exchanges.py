@@ -25,7 +25,6 @@ _WAY_OUT = "declare it as it is, or delete it first (`penstock exchange delete`)
 
 
 def need_exchange(state: BrokerState, name: str) -> Exchange:
-    """Return the exchange of this name, or raise NotFound."""
     exchange = state.exchanges.by_name.get(name)
     if exchange is None:
         remedy = notations.advice(name) or "declare it with `penstock exchange declare`"
@@ -35,7 +34,6 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
 
 @decides(c.DeclareExchange)
 def declare_exchange(state: BrokerState, command: c.DeclareExchange, now: c.Now) -> Decision[bool]:
-    """Add an exchange; False if it exists. Raises AlreadyExists, InvalidRequest, ResourceLimit, NotFound for the alternate."""
     check_node_name("exchange", command.exchange)
     policy = state.policies.options_of(command.exchange, command.type)
     options = checked(command.type, {**policy, **command.options})
@@ -69,14 +67,12 @@ def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: 
 
 @decides(c.DeleteExchange)
 def delete_exchange(state: BrokerState, command: c.DeleteExchange, now: c.Now) -> Decision[None]:
-    """End an exchange with all its bindings. Raises NotFound."""
     exchange = need_exchange(state, command.exchange)
     return Decision([(e.ExchangeDeleted(exchange.name), None)], None)
 
 
 @decides(c.Bind)
 def bind(state: BrokerState, command: c.Bind, now: c.Now) -> Decision[bool]:
-    """Add a binding of a queue; False if it exists. Raises NotFound, InvalidRequest, ResourceLimit."""
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
     binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
     _check_binding(exchange, binding)
@@ -107,7 +103,6 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
 
 @decides(c.Unbind)
 def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
-    """Remove the bindings of a queue: all, or those with one key. Raises NotFound if no binding matches."""
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
     if not numbers:
@@ -120,7 +115,6 @@ def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
 
 @decides(c.ListExchanges)
 def list_exchanges(state: BrokerState, command: c.ListExchanges, now: c.Now) -> Decision[list[dict[str, Any]]]:
-    """Describe one exchange, or all, with their bindings. Raises NotFound."""
     exchanges = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
     return Decision([], [_described(exchange) for exchange in exchanges])
 

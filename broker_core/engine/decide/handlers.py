@@ -38,7 +38,6 @@ def decide(state: BrokerState, command: c.Command[R], now: c.Now) -> Decision[R]
 
 
 def effects_of(state: BrokerState, events: Sequence[tuple[e.Event, Any]]) -> Effects:
-    """Return the effects of events that are not applied yet."""
     wakes: Iterable[str] = ()
     may_end: Iterable[str] = ()
     for event, _ in events:

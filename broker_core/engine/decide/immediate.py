@@ -29,7 +29,6 @@ from .links import has_waiting
 
 @decides(c.EnqueueImmediate)
 def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.Now) -> Decision[c.ImmediateReply]:
-    """Store the messages that links of the offers take, within the queue's limits and without duplicates. Raises NotFound."""
     queue, attributes, wall = need_queue(state, command.queue), command.attributes, now.wall // 1000
     deliverable = _deliverable(attributes, command.count, wall)
     new = np.ones(command.count, np.bool_)
@@ -53,17 +52,15 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
     decision = Decision([], c.ImmediateReply((), undelivered.tolist(), refused.tolist()), waits)
     if len(rows):
         held = _held(taken, rows, queue.next_sequence)
-        decision.add(_enqueued(queue, command, now, rows, held), command.payload)
+        decision.add(_enqueued(queue, command, now, rows, held), payload=command.payload)
         if queue.rules.lock_timeout:
             until = state.uptime(now.up) + queue.rules.lock_timeout
-            for _, some in held:
-                decision.add(e.Locked(queue.name, some, until))
+            decision.add(*(e.Locked(queue.name, some, until) for _, some in held))
         decision.reply = decision.reply._replace(taken=held)
     return decision
 
 
 def _deliverable(attributes: Attributes, count: int, wall: int) -> Ints:
-    """Return by message whether it may be delivered now: due, and not expired."""
     may = np.ones(count, np.bool_)
     if attributes.due is not None:
         may &= attributes.due <= wall
@@ -73,7 +70,6 @@ def _deliverable(attributes: Attributes, count: int, wall: int) -> Ints:
 
 
 def _held(taken: list[tuple[int, Ints]], stored: Ints, first: int) -> list[tuple[int, RowSet]]:
-    """Return each holder with the sequence numbers of the stored messages that it takes. `first`: the first of these numbers."""
     held: list[tuple[int, RowSet]] = []
     for holder, rows in taken:
         places = np.searchsorted(stored, rows[np.isin(rows, stored)])
@@ -83,18 +79,12 @@ def _held(taken: list[tuple[int, Ints]], stored: Ints, first: int) -> list[tuple
 
 
 def _enqueued(queue: Queue, command: c.EnqueueImmediate, now: c.Now, rows: Ints, held: list[tuple[int, RowSet]]) -> e.Enqueued:
-    """Return the event that stores some of the messages as acquired."""
-    candidates = command.candidates if len(rows) == command.count else command.candidates.take(rows)
-    return e.Enqueued(
-        queue.name,
-        queue.next_sequence,
-        len(rows),
-        candidates.sizes,
-        now.wall,
-        candidates.attributes.journaled(),
-        None if len(rows) == command.count else rows,
-        tuple(e.Acquired(queue.name, holder, some) for holder, some in held),
-    )
+    payload_rows = None if len(rows) == command.count else rows
+    candidates = command.candidates if payload_rows is None else command.candidates.take(rows)
+    attributes = candidates.attributes.journaled()
+    acquired = tuple(e.Acquired(queue.name, holder, some) for holder, some in held)
+    first = queue.next_sequence
+    return e.Enqueued(queue.name, first, len(rows), candidates.sizes, now.wall, attributes, payload_rows, acquired)
 
 
 class _Assignment:
@@ -103,7 +93,8 @@ class _Assignment:
     def __init__(self, queue: Queue, attributes: Attributes, free: Ints) -> None:
         self._queue = queue
         self._free = free
-        self._levels = _levels(queue, attributes, len(free))
+        priority = np.zeros(len(free), np.int64) if attributes.priority is None else attributes.priority
+        self._levels: Ints = queue.level_of(priority)
         self._groups = attributes.group if queue.groups is not None else None
         self._owners = np.zeros(0, np.int64) if self._groups is None else self._look_up(self._groups)
         stopped = [level for level in range(queue.rules.levels) if barrier(queue, level) != NEVER]
@@ -163,9 +154,3 @@ class _Assignment:
             codes = self._groups.codes[rows]
             self._owners[codes[codes > 0]] = offer.holder
         return rows
-
-
-def _levels(queue: Queue, attributes: Attributes, count: int) -> Ints:
-    priority = np.zeros(count, np.int64) if attributes.priority is None else attributes.priority
-    levels: Ints = queue.level_of(priority)
-    return levels

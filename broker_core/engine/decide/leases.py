@@ -1,4 +1,4 @@
-"""Decisions about leases: see docs/protocols/flight.md, and `commands.leases` for the parts of a planner's request."""
+"""Decisions about leases, as docs/protocols/flight.md describes them."""
 
 from __future__ import annotations
 
@@ -29,21 +29,12 @@ from ..model.queue import Queue
 from ..model.search import Filter, Search, Unexpired, Without, find_all, in_turn
 from ..model.state import BrokerState
 from . import dead_letters
-from .decision import Basis, Decision, Holding, decides, need_queue
+from .decision import Basis, Decision, Holding, decides, need_lease, need_queue
 from .lifetimes import check_owner
 from .outcomes import settle_batch
 
 
-def need_lease(state: BrokerState, name: str) -> Lease:
-    """Return the lease of this name, or raise NotFound."""
-    lease = state.leases.get(name)
-    if lease is None:
-        raise errors.LeaseNotFound(f"there is no lease {name!r}: see `penstock lease list`")
-    return lease
-
-
 def check_epoch(lease: Lease, epoch: int) -> None:
-    """Raise Fenced unless `epoch` is the lease's: the planner or task is not the latest."""
     if epoch != lease.epoch:
         raise errors.Fenced(
             f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}), or an operator "
@@ -54,7 +45,7 @@ def check_epoch(lease: Lease, epoch: int) -> None:
 
 
 def check_run(lease: Lease, run: str | None) -> None:
-    """Raise Fenced if the lease belongs to another run. None: the request contains no run."""
+    """`run`: None if the request contains no run."""
     if run is not None and lease.run != run:
         raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
 
@@ -78,7 +69,6 @@ def _end(lease: Lease, batch: Batch, ended_as: BatchState, now: c.Now, *, exclud
 
 @decides(c.EnterLease)
 def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
-    """Take up a lease for a planner. Reply: its epoch, or None. Raises NotFound, LeaseInUse, Fenced, WrongOffset."""
     check_name("lease", command.lease)
     check_name("run", command.run)
     need_queue(state, command.queue)
@@ -122,8 +112,7 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
 
 
 def _check_head(state: BrokerState, command: c.EnterLease) -> None:
-    """Raise Fenced if another planner has taken up the first of this planner's leases. So all leases of a query are taken up
-    together, also leases that do not exist yet."""
+    """All leases of a query are taken up together, also leases that do not exist yet: the first one decides."""
     if command.head is None:
         return
     name, epoch = command.head
@@ -175,7 +164,6 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
 
 
 def _check_silent(lease: Lease, now: c.Now) -> None:
-    """Raise LeaseInUse if a planner renews the lease."""
     silent = None if lease.renewed is None else now.up - max(lease.renewed, now.resumed)
     if silent is None or silent > ALIVE:
         return
@@ -184,14 +172,13 @@ def _check_silent(lease: Lease, now: c.Now) -> None:
     raise errors.LeaseInUse(
         f"another query uses lease {lease.name!r} now ({query}renewed {silent / SECOND:.1f} s ago): give this one "
         f"another name by the option lease, or no name. If you have just stopped the other, or started the broker, "
-        f"wait {ALIVE // SECOND} s, or end its lease with `penstock lease delete {lease.name}` (`penstock lease release` first, "
-        "if it holds a batch)"
+        f"wait {ALIVE // SECOND} s, or end its lease with `penstock lease delete {lease.name}` (`penstock lease "
+        "release` first, if it holds a batch)"
     )
 
 
 @decides(c.FinishBatches)
 def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision[tuple[int | None, int, int]]:
-    """Settle the read batches up to `finished`, and return the unread ones. Raises DataLoss, WrongOffset."""
     lease = state.leases.get(command.lease)
     if lease is None:
         return Decision([], (None, 0, 0))
@@ -202,11 +189,7 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
             "reads the remembered batches again, and delivers at least once; exactly once if it writes to queues of this broker "
             "with format('amqp')"
         )
-    if command.finished > lease.last_number:
-        raise errors.WrongOffset(
-            f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
-            "the broker's data directory was restored from an older state. Start with a new checkpoint"
-        )
+    _check_number(lease, command.finished)
     basis, events = Basis(state, now), list[e.Event]()
     settled = unread = 0
     for batch in lease.batches.values():
@@ -228,14 +211,21 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
     return Decision([(event, None) for event in events], (lease.epoch, settled, unread))
 
 
+def _check_number(lease: Lease, number: int) -> None:
+    if number > lease.last_number:
+        raise errors.WrongOffset(
+            f"the checkpoint names batch {number} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
+            "the broker's data directory was restored from an older state. Start with a new checkpoint"
+        )
+
+
 def _pause(times: int) -> int:
-    """Return the microseconds that a query waits after this number of consecutive unread batches."""
+    """The microseconds that a query waits after this number of consecutive unread batches."""
     return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
 
 
 @decides(c.AcquireBatch)
 def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision[c.LeasedBatch]:
-    """Acquire the next batch, or return the current one. Raises NotFound, InUse, DataLoss, InvalidRequest, ResourceLimit."""
     queue = need_queue(state, command.queue)
     lease = state.leases.get(command.lease)
     if lease is not None:
@@ -285,7 +275,6 @@ def _leased(lease: Lease, number: int) -> c.LeasedBatch:
 
 @decides(c.MeasureBatch)
 def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision[tuple[int, int]]:
-    """Count messages and bytes of the batch that a lease holds; (0, 0) if it holds no batch of this number."""
     lease = state.leases.get(command.lease)
     batch = None if lease is None else lease.current
     if lease is None or batch is None or batch.number != command.batch:
@@ -299,14 +288,8 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
 
 @decides(c.PlanBatches)
 def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision[tuple[int, list[list[int]]]]:
-    """Split batches into parts for tasks. Reply: the lease's epoch, and the parts. Raises NotFound, WrongOffset, DataLoss,
-    ResourceLimit."""
     lease = need_lease(state, command.lease)
-    if command.batch > lease.last_number:
-        raise errors.WrongOffset(
-            f"the checkpoint names batch {command.batch} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
-            "the broker's data directory was restored from an older state. Start with a new checkpoint"
-        )
+    _check_number(lease, command.batch)
     first, remembered = max(command.after, 0) + 1, next(iter(lease.batches), lease.last_number + 1)
     if first < remembered and first <= command.batch:
         _readable(lease, first, command.fail_on_data_loss)  # if one forgotten batch reads as lost, all do
@@ -336,7 +319,7 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
 
 
 def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:
-    """Return the batch; None: it reads as empty."""
+    """None: the batch reads as empty."""
     batch = lease.batches.get(number)
     if batch is not None and batch.state is BatchState.VOID:
         return None
@@ -349,7 +332,6 @@ def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | Non
 
 @decides(c.ReadBatch)
 def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision[tuple[str, RowSet]]:
-    """Find the rows of a part, and note that its batch is read. Raises NotFound, Fenced, DataLoss."""
     lease = need_lease(state, command.lease)
     check_run(lease, command.run)
     check_epoch(lease, command.epoch)
@@ -365,7 +347,6 @@ def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision
 
 @decides(c.RenewLease)
 def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision[None]:
-    """Begin the timeout of a lease again. Raises NotFound, Fenced."""
     lease = need_lease(state, command.lease)
     check_run(lease, command.run)
     check_epoch(lease, command.epoch)
@@ -374,7 +355,6 @@ def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decisi
 
 @decides(c.ListLeases)
 def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision[list[dict[str, Any]]]:
-    """Describe all leases."""
     return Decision([], [_describe(state, lease, now) for lease in state.leases.values()])
 
 
@@ -405,7 +385,6 @@ def _need_batch(lease: Lease) -> Batch:
 
 @decides(c.ReleaseLease)
 def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision[int]:
-    """Settle or return the batch of a lease, for an operator. Raises NotFound, InvalidRequest if it holds none."""
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     decision = Decision([], batch.rows.count)
@@ -420,7 +399,6 @@ def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> De
 
 @decides(c.SettleRow)
 def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision[None]:
-    """Fence a lease, and end one message of its batch, for an operator. Raises NotFound, InvalidRequest."""
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     if command.outcome not in DISPOSITIONS:
@@ -440,7 +418,6 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
 
 @decides(c.DeleteLease)
 def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision[None]:
-    """Remove a lease. Raises NotFound, and LeaseInUse while it holds a batch."""
     lease = need_lease(state, command.lease)
     if lease.current is not None:
         raise errors.LeaseInUse(
@@ -451,7 +428,6 @@ def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Deci
 
 
 def overdue(basis: Basis) -> list[e.Event]:
-    """Return the ends of batches whose lease is not renewed."""
     now, events = basis.now, list[e.Event]()
     for lease in basis.state.leases.values():
         batch = lease.current

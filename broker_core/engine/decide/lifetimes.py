@@ -26,13 +26,11 @@ from .decision import Decision, decides, need_queue
 
 
 def departure(state: BrokerState, queue: Queue) -> e.QueueDeleted:
-    """Return the event that ends a queue. Its settled messages are still recorded."""
     departs = state.records and (queue.recordings.rows > 0 or queue.recordings.current is not None)
     return e.QueueDeleted(queue.name, departs)
 
 
 def what_ends(state: BrokerState, name: str) -> e.Event | None:
-    """Return the event that ends a queue or an exchange, if its lifetime is over."""
     links = state.links.get(name, {})
     queue, exchange = state.queues.get(name), state.exchanges.by_name.get(name)
     if queue is not None and _queue_is_over(state, queue, links):
@@ -65,7 +63,6 @@ def maker_of(links: Mapping[int, LifetimeLink]) -> LifetimeLink | None:
 
 
 def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
-    """Raise InUse if another connection than `owner` alone may receive from a queue or an exchange."""
     maker = maker_of(state.links.get(node, {}))
     if maker is not None and maker.owner not in (None, owner):
         kind = "queue" if node in state.queues else "exchange"
@@ -90,14 +87,12 @@ def gone_at_start(state: BrokerState, returning: Container[str]) -> list[e.Event
 
 @decides(c.EndNode)
 def end_node(state: BrokerState, command: c.EndNode, now: c.Now) -> Decision[bool]:
-    """End a queue or an exchange if its lifetime is over. Reply: whether it was."""
     event = what_ends(state, command.node)
     return Decision([] if event is None else [(event, None)], event is not None)
 
 
 @decides(c.OpenLink)
 def open_link(state: BrokerState, command: c.OpenLink, now: c.Now) -> Decision[int]:
-    """Add a link to a queue or an exchange. Reply: its number. Raises NotFound, InUse, ResourceLimit."""
     if command.node not in state.exchanges.by_name:
         need_queue(state, command.node)
     if command.receives:
@@ -110,6 +105,5 @@ def open_link(state: BrokerState, command: c.OpenLink, now: c.Now) -> Decision[i
 
 @decides(c.CloseLink)
 def close_link(state: BrokerState, command: c.CloseLink, now: c.Now) -> Decision[None]:
-    """Remove a link if it is known."""
     known = command.link in state.links.get(command.node, ())
     return Decision([(e.LinkGone(command.node, command.link), None)] if known else [], None)

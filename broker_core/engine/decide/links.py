@@ -6,7 +6,6 @@ queue of the same name does not know their holders.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,7 @@ from ... import errors
 from .. import commands as c
 from .. import events as e
 from ..columns.blocks import Block
-from ..columns.limits import (
-    MAX_ACQUIRE,
-    MAX_ANNOTATIONS,
-    MAX_EXCLUDED,
-    MAX_OVERLAY_BYTES,
-    MAX_OVERLAYS,
-    MAX_SUBSCRIPTIONS,
-    NEVER,
-)
+from ..columns.limits import MAX_ACQUIRE, MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAY_BYTES, MAX_OVERLAYS, MAX_SUBSCRIPTIONS, NEVER
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
@@ -38,7 +29,6 @@ from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:
-    """Return the holder's subscription to the queue, or raise NotFound."""
     subscription = queue.consumers.subscriptions.get(holder)
     if subscription is None:
         raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
@@ -47,7 +37,6 @@ def need_subscription(queue: Queue, holder: int) -> Subscription:
 
 @decides(c.Subscribe)
 def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[int]:
-    """Open a subscription. Reply: its holder number. Raises NotFound, InUse, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if len(queue.consumers.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
@@ -58,7 +47,6 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
 
 @decides(c.Acquire)
 def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Taken]:
-    """Acquire the next messages for a link, all of one level. Raises NotFound, InvalidRequest if `matching` is missing."""
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0 or not queue.consumers.may_take(command.holder):
@@ -119,14 +107,12 @@ def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | N
 
 
 def _lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:
-    """Return the lowest position that one of these links has reached at this level."""
     subscriptions = [queue.consumers.subscriptions[holder] for holder in holders if holder in queue.consumers.subscriptions]
     return min((queue.position_of(subscription, level) for subscription in subscriptions), default=queue.next_sequence)
 
 
 @decides(c.Browse)
 def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Browsed]:
-    """Find AVAILABLE messages from a position on, without acquiring them. Raises NotFound."""
     queue = need_queue(state, command.queue)
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
@@ -137,20 +123,18 @@ def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Brow
 
 @decides(c.Settle)
 def settle(state: BrokerState, command: c.Settle, now: c.Now) -> Decision[None]:
-    """End messages that a link holds. Raises NotFound, IllegalTransition."""
-    return Decision(end_delivery(Basis(state, now), command), None)
+    disposition = DeliveryEnd(command.outcome, error=command.error)
+    return Decision(end_delivery(Basis(state, now), command.queue, command.holder, command.rows, disposition), None)
 
 
 @decides(c.Release)
 def release(state: BrokerState, command: c.Release, now: c.Now) -> Decision[None]:
-    """Return messages that a link holds. Raises NotFound, IllegalTransition, ResourceLimit."""
-    return Decision(end_delivery(Basis(state, now), command), None)
+    disposition = DeliveryEnd(None, command.cause, None, command.exclude, command.annotations, command.retry)
+    return Decision(end_delivery(Basis(state, now), command.queue, command.holder, command.rows, disposition), None)
 
 
-def end_delivery(basis: Basis, command: c.Settle | c.Release) -> list[tuple[e.Event, Any]]:
-    """Settle or return messages that a link holds. Raises NotFound, IllegalTransition, ResourceLimit."""
-    queue, rows, holder = need_queue(basis.state, command.queue), command.rows, command.holder
-    disposition = command.disposition
+def end_delivery(basis: Basis, name: str, holder: int, rows: RowSet, disposition: DeliveryEnd) -> list[tuple[e.Event, Any]]:
+    queue = need_queue(basis.state, name)
     check_rows(queue, rows, Verb.SETTLE if disposition.cause is None else Verb.RETURN, holder)
     if not rows:
         return []
@@ -195,8 +179,6 @@ _ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # default outcomes of a source tha
 
 @decides(c.Unsubscribe)
 def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision[RowSet]:
-    """End a subscription, and the deliveries of the messages that it holds. Reply: these messages. Raises NotFound,
-    InvalidRequest."""
     if command.outcome is not None and command.outcome not in _ENDS:
         raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
     queue = need_queue(state, command.queue)
@@ -212,7 +194,10 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
         disposition = DeliveryEnd(command.outcome)
         events += dead_letters.end(basis, queue, rows, holding, disposition, Cause.REJECTED_BY_DEFAULT)
     else:
-        for cause, part in _by_cause(rows, command):
+        ahead = RowSet() if command.begun is None else rows.minus(command.begun)
+        for cause, part in ((command.cause, rows.minus(ahead)), (Cause.PREFETCHED, ahead)):
+            if not part:
+                continue
             events += dead_letters.end(basis, queue, part, holding, DeliveryEnd(cause=cause))
             back = back.plus(part.minus(dead_letters.last_attempts(queue, part, cause)))
     events += dead_letters.leave(basis, queue, command.holder, back)
@@ -220,14 +205,6 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
         decision.add(dead_letters.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))
     return decision
-
-
-def _by_cause(rows: RowSet, command: c.Unsubscribe) -> Iterator[tuple[Cause, RowSet]]:
-    """Yield the messages that an ended link returns, by cause."""
-    ahead = RowSet() if command.begun is None else rows.minus(command.begun)
-    for cause, part in ((command.cause, rows.minus(ahead)), (Cause.PREFETCHED, ahead)):
-        if part:
-            yield cause, part
 
 
 def _held_by(block: Block, holder: int) -> Any:

@@ -1,5 +1,5 @@
-"""Messages that an operator moves, copies or redrives. One command examines a limited range of a queue, and `Shifted.next`
-continues it."""
+"""Messages that an operator moves or copies to another queue, redrives, or discards. A command examines a limited range of a
+queue, and `Shifted.next` continues it."""
 
 from __future__ import annotations
 
@@ -27,25 +27,20 @@ from .decision import Decision, decides, need_queue
 
 @decides(c.Move)
 def move(state: BrokerState, command: c.Move, now: c.Now) -> Decision[c.Shifted]:
-    """Move waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
-    source, target = _two(state, command, "move")
-    rows, shifted = _to_shift(source, target, command, now)
-    event = e.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
+    rows, shifted = _to_shift(state, command, now, "move")
+    event = e.Moved(command.queue, rows, command.target, int(Outcome.MOVED), now.wall)
     return Decision([(event, None)] if rows else [], shifted)
 
 
 @decides(c.Copy)
 def copy(state: BrokerState, command: c.Copy, now: c.Now) -> Decision[c.Shifted]:
-    """Copy waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
-    source, target = _two(state, command, "copy")
-    rows, shifted = _to_shift(source, target, command, now)
-    event = e.Copied(source.name, rows, target.name, now.wall)
+    rows, shifted = _to_shift(state, command, now, "copy")
+    event = e.Copied(command.queue, rows, command.target, now.wall)
     return Decision([(event, None)] if rows else [], shifted)
 
 
 @decides(c.DiscardMessages)
 def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now) -> Decision[int]:
-    """Archive a range of messages as purged, also held ones, and fence their leases. Raises NotFound, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if not 0 <= command.first <= command.last < queue.next_sequence:
         raise errors.MessageNotFound(
@@ -57,9 +52,7 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
     named = RowSet.range(command.first, command.last + 1)
     named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
     waiting = queue.allowed(named, Verb.PURGE)
-    events: list[e.Event] = []
-    if waiting:
-        events.append(e.Purged(queue.name, waiting, now.wall, error=command.error))
+    events: list[e.Event] = [e.Purged(queue.name, waiting, now.wall, error=command.error)] if waiting else []
     leases = {lease.current.holder: lease for lease in state.leases.values() if lease.current and lease.queue == queue.name}
     held = queue.allowed(named, Verb.SETTLE)
     decision = Decision([], waiting.count + held.count)
@@ -76,13 +69,11 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
 
 
 def _holders(queue: Queue, rows: RowSet) -> list[int]:
-    holders: set[int] = set()
-    for number, part in rows.items():
-        holders.update(np.unique(queue.blocks[number].holder.get(part)).tolist())
-    return sorted(holders)
+    parts = [np.unique(queue.blocks[number].holder.get(part)).tolist() for number, part in rows.items()]
+    return sorted(set().union(*parts))
 
 
-def _two(state: BrokerState, command: c.Move | c.Copy, verb: str) -> tuple[Queue, Queue]:
+def _to_shift(state: BrokerState, command: c.Move | c.Copy, now: c.Now, verb: str) -> tuple[RowSet, c.Shifted]:
     source, target = need_queue(state, command.queue), need_queue(state, command.target)
     if source is target:
         raise errors.InvalidRequest(f"cannot {verb} messages of {source.name!r} into the same queue: name another target")
@@ -91,11 +82,6 @@ def _two(state: BrokerState, command: c.Move | c.Copy, verb: str) -> tuple[Queue
             f"queue {target.name!r} keeps the last value by {target.rules.key}, which was not read of the messages of "
             f"{source.name!r} when they arrived: send them again instead, or name a target of another type"
         )
-    return source, target
-
-
-def _to_shift(source: Queue, target: Queue, command: c.Move | c.Copy, now: c.Now) -> tuple[RowSet, c.Shifted]:
-    """Return the messages to move or copy, and the reply."""
     wall = now.wall // 1000
 
     def waiting(block: Block) -> Ints:
@@ -129,9 +115,8 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
 
 @decides(c.Redrive)
 def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Shifted]:
-    """Return dead letters to the queues that they came from, if these have capacity. Raises NotFound."""
     queue = need_queue(state, command.queue)
-    events: list[e.Event] = []
+    events: list[e.Redriven | e.Moved] = []
     coming: Coming = {}
     named = None if command.ranges is None else _sorted(command.ranges)
 
@@ -140,18 +125,16 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
         return rows if named is None else rows[_within(rows + block.base, *named)]
 
     dead_rows, more = _look(queue, command.first, command.last, command.messages, dead)
-    moved = 0
     here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.dropped))) for n, rows in dead_rows.items())
     if back := fitting(queue, queue, here, coming):
         events.append(e.Redriven(queue.name, back, now.wall))
-        moved += back.count
     for name, rows in _by_origin(queue, dead_rows.minus(here)).items():
         origin = state.queues.get(name)
         if origin is None or origin is queue:
             continue
         if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
             events.append(e.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
-            moved += going.count
+    moved = sum(event.rows.count for event in events)
     shifted = c.Shifted(moved, dead_rows.last + 1 if more and dead_rows else None, dead_rows.count - moved)
     return Decision([(event, None) for event in events], shifted)
 
@@ -164,7 +147,6 @@ def _sorted(ranges: tuple[int, ...]) -> tuple[Ints, Ints]:
 
 
 def _within(sequences: Ints, firsts: Ints, reach: Ints) -> npt.NDArray[np.bool_]:
-    """Return by sequence number whether it is in a range."""
     before = np.searchsorted(firsts, sequences, side="right")
     return sequences <= np.concatenate([[-1], reach])[before]
 
@@ -175,7 +157,6 @@ def _among(rows: Any, others: Ints) -> Ints:
 
 
 def _away_from_home(block: Block) -> Ints:
-    """Return AVAILABLE dead letters of other queues."""
     if block.origin.values is None:
         return np.zeros(0, np.int64)
     return np.flatnonzero((block.state[: block.filled] == AVAILABLE) & (block.origin.values[: block.filled] > 0))

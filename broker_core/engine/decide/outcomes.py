@@ -7,7 +7,7 @@ import numpy as np
 from ... import errors
 from .. import commands as c
 from .. import events as e
-from ..columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
+from ..columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES
 from ..columns.rowset import RowSet
 from ..columns.states import Verb
 from ..model.batch_outcomes import DISPOSITIONS, MALFORMED, RowsOutcome, cut, shortened
@@ -15,18 +15,15 @@ from ..model.lease import Batch, BatchState, Lease
 from ..model.stages import check_stage
 from ..model.state import BrokerState
 from . import dead_letters
-from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
-from .outcome_checks import need_batch_for_outcomes
-from .stages import check_not_ended, too_many_stages
+from .decision import Basis, Decision, Holding, check_rows, decides, need_batch_for_outcomes, need_queue
+from .stages import check_count, check_not_ended
 
 
 @decides(c.StageOutcomes)
 def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> Decision[None]:
-    """Add outcomes of a batch's messages to a stage. Raises NotFound, Fenced, DataLoss, InvalidRequest, ResourceLimit."""
     check_stage(command.stage)
     check_not_ended(state, command.stage)
-    if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
-        raise too_many_stages()
+    check_count(state, command.stage)
     batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch)
     known = state.stages.get(command.stage)
     waiting = sum(len(staged.outcomes) for staged in known.outcomes) if known is not None else 0
@@ -48,7 +45,6 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
 
 @decides(c.SetAside)
 def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
-    """Note messages of a batch that its reader cannot decode. Reply: how many are new. Raises NotFound, Fenced, DataLoss."""
     batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch, command.run)
     if batch.state is not BatchState.READ:  # it is read again after its end, which does not change its messages
         return Decision([], 0)

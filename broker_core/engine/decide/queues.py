@@ -1,4 +1,4 @@
-"""Decisions about queues."""
+"""Decisions about queues and messages that arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from .lifetimes import departure
 
 @decides(c.DeclareQueue)
 def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision[bool]:
-    """Add a queue; False if it exists. Raises AlreadyExists, InvalidRequest, ResourceLimit."""
     check_node_name("queue", command.queue)
     policy = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
@@ -50,7 +49,6 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
 
 
 def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
-    """Return the user who makes a queue or an exchange. Raises ResourceLimit if the user has too many."""
     if maker is None:
         return None
     if state.made[maker.user] >= maker.most:
@@ -67,7 +65,6 @@ def _shown(options: dict[str, Any]) -> str:
 
 @decides(c.DeleteQueue)
 def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision[int]:
-    """End a queue. Raises NotFound, InUse if messages are held, unless forced, or if a condition is not met."""
     queue = need_queue(state, command.queue)
     if command.if_empty and queue.live + queue.staged.messages:
         raise errors.InUse(
@@ -88,7 +85,6 @@ def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Deci
 
 @decides(c.AlterQueue)
 def alter_queue(state: BrokerState, command: c.AlterQueue, now: c.Now) -> Decision[bool]:
-    """Change options. Raises NotFound, InvalidRequest for an option that is fixed."""
     queue = need_queue(state, command.queue)
     check_names(command.options)
     options = checked(queue.kind, {**queue.options, **command.options})
@@ -110,26 +106,12 @@ def _check_alterable(queue: Queue, name: str) -> None:
 
 @decides(c.PauseQueue)
 def pause_queue(state: BrokerState, command: c.PauseQueue, now: c.Now) -> Decision[bool]:
-    """Pause a queue. Raises NotFound."""
-    return _set_paused(state, command.queue, True)
-
-
-@decides(c.ResumeQueue)
-def resume_queue(state: BrokerState, command: c.ResumeQueue, now: c.Now) -> Decision[bool]:
-    """Resume a paused queue. Raises NotFound."""
-    return _set_paused(state, command.queue, False)
-
-
-def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision[bool]:
-    queue = need_queue(state, name)
-    if queue.paused == paused:
-        return Decision([], False)
-    return Decision([(e.QueuePaused(queue.name, paused), None)], True)
+    changed = need_queue(state, command.queue).paused != command.paused
+    return Decision([(e.QueuePaused(command.queue, command.paused), None)] if changed else [], changed)
 
 
 @decides(c.Enqueue)
 def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.EnqueueReply]:
-    """Append the messages that the queue's limits admit, without duplicates. Raises NotFound, QueueFull with `whole`."""
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision([], c.EnqueueReply(queue.next_sequence))
@@ -151,14 +133,12 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.En
 
 @decides(c.Purge)
 def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
-    """Archive waiting messages, the oldest first. Reply: how many. Raises NotFound."""
     queue = need_queue(state, command.queue)
     rows = _waiting(queue, command.until, command.messages)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
 
 
 def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
-    """Return the first AVAILABLE and DELAYED messages before sequence number `until`."""
     parts: list[tuple[int, Ints]] = []
     for number in sorted(queue.blocks):
         block = queue.blocks[number]
@@ -174,7 +154,6 @@ def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
 
 @decides(c.Stat)
 def stat(state: BrokerState, command: c.Stat, now: c.Now) -> Decision[list[dict[str, Any]]]:
-    """Describe one queue, or all, with their counts. Raises NotFound."""
     queues = state.queues.values() if command.queue is None else [need_queue(state, command.queue)]
     leases: dict[str, list[str]] = {}
     for lease in state.leases.values():
@@ -212,19 +191,11 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
 
 @decides(c.PackBlock)
 def pack_block(state: BrokerState, command: c.PackBlock, now: c.Now) -> Decision[None]:
-    """Pack a full block without live messages. Nothing happens to any other block."""
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
     if queue is None or block is None or not block.full or block.live or queue.recordings.is_recording(block.number):
         return Decision([], None)
     times = block.runs.time.array()
-    outcomes = block.outcome.get(slice(0, block.filled))
-    event = e.BlockPacked(
-        command.queue,
-        command.number,
-        block.runs.high,
-        int(times.min()),
-        int(times.max()),
-        [outcomes] if isinstance(outcomes, int) else np.unique(outcomes).tolist(),
-    )
+    outcomes = np.unique(block.outcome.get(slice(0, block.filled))).tolist()
+    event = e.BlockPacked(command.queue, command.number, block.runs.high, int(times.min()), int(times.max()), outcomes)
     return Decision([(event, pack(block.persisted()))], None)

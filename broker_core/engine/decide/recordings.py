@@ -1,4 +1,4 @@
-"""Decisions about recordings: settled messages that are written to the archive."""
+"""Decisions about recordings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from .decision import Decision, decides
 
 @decides(c.BeginRecording)
 def begin_recording(state: BrokerState, command: c.BeginRecording, now: c.Now) -> Decision[Recording | None]:
-    """Begin the next recording of a queue, unless one has begun."""
     queue = state.by_id.get(command.queue_id)
     if queue is None:
         return Decision([], None)
@@ -25,7 +24,6 @@ def begin_recording(state: BrokerState, command: c.BeginRecording, now: c.Now) -
 
 @decides(c.EndRecording)
 def end_recording(state: BrokerState, command: c.EndRecording, now: c.Now) -> Decision[bool]:
-    """End the recording of this number, if it is the current one."""
     queue = state.by_id.get(command.queue_id)
     current = None if queue is None else queue.recordings.current
     if current is None or current.number != command.number:
@@ -35,5 +33,4 @@ def end_recording(state: BrokerState, command: c.EndRecording, now: c.Now) -> De
 
 @decides(c.ListBacklogs)
 def list_backlogs(state: BrokerState, command: c.ListBacklogs, now: c.Now) -> Decision[list[Backlog]]:
-    """Describe the rows that are to be recorded."""
     return Decision([], backlogs(state.by_id.values(), state.departed), waits=False)

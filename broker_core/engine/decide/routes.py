@@ -31,14 +31,10 @@ from .transactions import post
 
 @decides(c.Route)
 def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision[c.Sent]:
-    """Send messages to the queues to which an exchange leads, as one event. Raises Unroutable, and with `whole` for any
-    refusal."""
     need_exchange(state, command.exchange)
-    exchanges, queues = state.exchanges.by_name, state.queues
     try:
-        routing = route(
-            exchanges, queues, command.exchange, Sending(command.count, command.keys, command.examined, command.container)
-        )
+        sent = Sending(command.count, command.keys, command.examined, command.container)
+        routing = route(state.exchanges.by_name, state.queues, command.exchange, sent)
         sending = _Distribution(state, command, now)
         for part in routing.parts:
             sending.add(part)
@@ -83,7 +79,6 @@ class _Distribution:
     _waits: bool = False
 
     def add(self, part: RoutedPart) -> None:
-        """Add the messages of one part to its queues."""
         rows = None if isinstance(part.rows, slice) and part.rows == slice(0, self.command.count) else as_array(part.rows)
         count = row_count(part.rows)
         sizes = self.command.sizes if rows is None or isinstance(self.command.sizes, int) else self.command.sizes[rows]
@@ -105,7 +100,6 @@ class _Distribution:
             self._events.append(e.Routed(names, count, sizes, self.now.wall, taken, rows))
 
     def _add_to_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, attributes: Attributes) -> None:
-        """Add messages to one queue, by its own decision."""
         try:
             decision = self._alone(queue, count, sizes, attributes)
         except PenstockError as error:
@@ -132,7 +126,6 @@ class _Distribution:
     def _alone(
         self, queue: Queue, count: int, sizes: int | Ints, attributes: Attributes
     ) -> Decision[c.EnqueueReply] | Decision[None]:
-        """Decide as if the messages were sent to this queue alone."""
         if self.command.transaction is not None:
             posted = c.Post(self.command.transaction, queue.name, count, sizes, None, attributes)
             return post(self.state, posted, self.now)
@@ -145,7 +138,6 @@ class _Distribution:
         return enqueue(self.state, alone, self.now)
 
     def refused(self, parts: list[RoutedPart]) -> Rows:
-        """Return the messages that every one of their queues has refused."""
         if not self._refused:
             return NO_ROWS
         kept_out = dict(self._refused)
@@ -158,11 +150,9 @@ class _Distribution:
         return np.flatnonzero(placed & ~taken)
 
     def decision(self, reply: c.Sent) -> Decision[c.Sent]:
-        """Return the decision: one event with the payload, if a queue took messages."""
         decision = Decision([], reply, waits=self._waits or not self._events)
         if self._events:
             whole = self._events[0] if len(self._events) == 1 else e.Together(tuple(self._events))
-            decision.add(whole, self.command.payload)
-        for event in self._after:
-            decision.add(event)
+            decision.add(whole, payload=self.command.payload)
+        decision.add(*self._after)
         return decision

@@ -1,4 +1,4 @@
-"""Decisions about stages: messages and outcomes that wait for a publish."""
+"""Decisions about stages."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ from ..model.reads import SparkBatch, series_of
 from ..model.stages import attempt_name, check_stage, is_attempt, write_of
 from ..model.state import DISCARDED, BrokerState
 from ..model.transaction import is_transactional
-from .decision import Decision, decides, need_queue
-from .outcome_checks import check_outcomes
+from .decision import Decision, decides, need_batch_for_outcomes, need_queue
 
 
 @decides(c.StageMessages)
 def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
-    """Add messages to a stage. Raises NotFound, Fenced if the write has ended, QueueFull, ResourceLimit."""
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     return stage(state, command, now)
 
 
 def check_not_ended(state: BrokerState, stage: str) -> None:
-    """Raise Fenced for an attempt of a task whose write has ended: its messages would never be published or discarded."""
+    """Refuse an attempt of a task whose write has ended: its messages would never be published or discarded."""
     write = write_of(stage)
     if is_attempt(stage) and write in state.ended_writes:
         how = "discarded" if state.ended_writes[write] == DISCARDED else "published"
@@ -42,10 +40,8 @@ def check_not_ended(state: BrokerState, stage: str) -> None:
 
 
 def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
-    """Add messages to a stage of the sink or of a transaction. Raises NotFound, QueueFull, ResourceLimit."""
     queue = need_queue(state, command.queue)
-    if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
-        raise too_many_stages()
+    check_count(state, command.stage)
     if state.staged_bytes >= MAX_STAGED_BYTES:
         raise errors.ResourceLimit(
             f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit: end the jobs that left them "
@@ -59,18 +55,16 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[
     return Decision([(staged, command.payload)], None)
 
 
-def too_many_stages() -> errors.ResourceLimit:
-    """Return the error for a stage beyond MAX_STAGES."""
-    return errors.ResourceLimit(
-        f"{MAX_STAGES} stages wait for a publish, which is the limit, and a write has one for each task: end the jobs that left "
-        "them (`penstock stage list`, `penstock stage discard`), or write with fewer tasks (coalesce)"
-    )
+def check_count(state: BrokerState, stage: str) -> None:
+    if stage not in state.stages and len(state.stages) >= MAX_STAGES:
+        raise errors.ResourceLimit(
+            f"{MAX_STAGES} stages wait for a publish, which is the limit, and a write has one for each task: end the jobs that "
+            "left them (`penstock stage list`, `penstock stage discard`), or write with fewer tasks (coalesce)"
+        )
 
 
 @decides(c.Publish)
 def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
-    """Publish stages once for a key. Reply: the messages, and whether it is a repetition. Raises NotFound, Fenced, DataLoss,
-    ResourceLimit."""
     key = command.key
     if command.write is not None:
         check_name("write", command.write)
@@ -92,7 +86,6 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tupl
 
 
 def _check_elsewhere(command: c.Publish) -> None:
-    """Raise InvalidRequest for a text about other brokers without a key, and for one that is too long."""
     if command.elsewhere is not None and command.key is None:
         raise errors.InvalidRequest("field 'elsewhere' is stored with a publish key: name the key")
     if command.elsewhere is not None and len(command.elsewhere) > MAX_ELSEWHERE:
@@ -103,7 +96,6 @@ def _check_elsewhere(command: c.Publish) -> None:
 
 
 def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
-    """Raise ResourceLimit if there are too many keys for a new one."""
     way_out = "write under a known one, or without txnAppId; a key is forgotten a year after its last write"
     if maker is not None and state.publish_keys.count(maker.user) >= maker.most:
         raise errors.ResourceLimit(
@@ -147,7 +139,6 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
 
 @decides(c.IsPublished)
 def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[tuple[bool, str | None]]:
-    """Reply whether a publish with this key was done, with its `elsewhere`."""
     check_name("publish key", command.key.id)
     known = state.last_published(command.key, now.wall)
     published = known is not None and command.key.number <= known
@@ -177,29 +168,21 @@ def _check_stages(state: BrokerState, stages: list[str], write: str | None) -> N
 
 
 def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
-    """Publish existing stages, of the sink or of a transaction. Raises NotFound, Fenced, DataLoss."""
-    check_outcomes(state, command.stages)
+    for outcomes in (outcomes for stage in command.stages for outcomes in state.stages[stage].outcomes):
+        need_batch_for_outcomes(state, outcomes.lease, outcomes.batch, outcomes.epoch)
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:
         if part.exchange is None:
             need_queue(state, part.queue)
     sent = [[lease.name, batch.number] for lease, batch in _read_for(state, command)] if command.key is not None else []
-    event = e.Published(
-        command.stages if command.write is None else [],
-        command.key,
-        now.wall,
-        write=command.write,
-        attempts=None if command.write is None else np.array(command.attempts, np.int64),
-        sent=sent or None,
-        user=None if command.key is None or command.maker is None else command.maker.user,
-        elsewhere=command.elsewhere,
-    )
+    stages, attempts = (command.stages, None) if command.write is None else ([], np.array(command.attempts, np.int64))
+    user = None if command.key is None or command.maker is None else command.maker.user
+    event = e.Published(stages, command.key, now.wall, command.write, attempts, sent or None, user, command.elsewhere)
     return Decision([(event, None)], (sum(part.count for part in parts), False))
 
 
 @decides(c.Discard)
 def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]:
-    """Discard stages, or a write with all its attempts. A published write does not change. Reply: the number of stages."""
     if command.write is not None:
         check_name("write", command.write)
         if state.ended_writes.get(command.write, DISCARDED) != DISCARDED:
@@ -211,7 +194,6 @@ def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]
 
 @decides(c.ListStages)
 def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision[list[dict[str, Any]]]:
-    """Describe the writes that wait for a publish, except transactions."""
     return Decision([], [_describe(state, name, now) for name in state.writes if not is_transactional(name)])
 
 

@@ -30,12 +30,8 @@ from .lifetimes import gone_at_start
 
 @decides(c.Tick)
 def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
-    """End overdue batches and abandoned writes. Expire, release and unlock messages that are due."""
     decision, basis = Decision([], None), Basis(state, now)
-    for event in overdue(basis):
-        decision.add(event)
-    for event in _abandoned(state, now):
-        decision.add(event)
+    decision.add(*overdue(basis), *_abandoned(state, now))
     wall, up, clocks = now.wall // 1000, state.uptime(now.up), state.clocks
     # Expired messages are not urgent: they are archived in larger portions.
     expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
@@ -52,7 +48,7 @@ def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
 
 
 def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
-    """Yield the end of each write that was neither published nor extended for STAGE_AGE. Transactions have their own limit."""
+    """Writes that were neither published nor extended for STAGE_AGE. Transactions have their own limit."""
     if now.up - max(state.started, now.resumed) <= STAGE_GRACE:
         return
     for name, write in state.writes.items():
@@ -71,7 +67,7 @@ def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tu
 
 
 def _expire(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[Block], most: int) -> int:
-    """End expired messages. Return the number of dead letters, which is at most `most`: the next tick ends the others."""
+    """Return the number of dead letters, which is at most `most`: the next tick ends the others."""
     travel, count = queue.rules.expired == "deadLetter", 0
     wall = basis.now.wall // 1000
     parts = []
@@ -83,8 +79,7 @@ def _expire(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
         count += len(parts[-1][1])
     rows = first_of(RowSet.of(parts), most) if travel else RowSet.of(parts)
     if rows:
-        for event in dead_letters.expire(basis, queue, rows):
-            decision.add(event)
+        decision.add(*dead_letters.expire(basis, queue, rows))
     return rows.count if travel else 0
 
 
@@ -99,7 +94,6 @@ def _come_due(decision: Decision[None], queue: Queue, blocks: list[Block], now: 
 
 
 def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[Block]) -> None:
-    """Return messages that links hold beyond their lock, one event for each link."""
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:
         rows = block.unlocked(basis.state.uptime(basis.now.up))
@@ -114,24 +108,20 @@ def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
 
 @decides(c.StartBroker)
 def recovered(state: BrokerState, command: c.StartBroker, now: c.Now) -> Decision[dict[str, int]]:
-    """Begin after a restart: messages held by links return, transactions roll back, and nodes that only links kept alive end."""
+    """Messages held by links return, transactions roll back, and nodes that only links kept alive end."""
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():
         if not queue.counts[State.ACQUIRED]:
             continue
         blocks = (block for _, block in sorted(queue.blocks.items()) if block.counts[State.ACQUIRED])
-        rows = RowSet.of((block.number, _held_by_links(block)) for block in blocks)
-        if rows:
+        if rows := RowSet.of((block.number, _held_by_links(block)) for block in blocks):
             lost[queue.name] = rows
     decision = Decision([], {name: rows.count for name, rows in lost.items()})
     if lost:  # no attempt counts for this cause, so nothing follows from the return
         decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
-    left = [name for name in state.stages if is_transactional(name)]
-    if left:
+    if left := [name for name in state.stages if is_transactional(name)]:
         decision.add(e.Discarded(left))
-    decision.add(e.ClockStarted(now.up, command.nonce))
-    for event in gone_at_start(state, lost):
-        decision.add(event)
+    decision.add(e.ClockStarted(now.up, command.nonce), *gone_at_start(state, lost))
     return decision
 
 

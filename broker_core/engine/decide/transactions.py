@@ -34,7 +34,6 @@ Parts = list[tuple[e.Event, Any]]
 
 
 def need_transaction(state: BrokerState, number: int) -> Transaction:
-    """Return the open transaction of this number, or raise UnknownTransaction."""
     transaction = state.transactions.open.get(number)
     if transaction is None:
         raise errors.UnknownTransaction(f"there is no transaction {number}: it was never declared, or is discharged")
@@ -50,7 +49,6 @@ def _need_working(state: BrokerState, number: int) -> Transaction:
 
 @decides(c.BeginTransaction)
 def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.Now) -> Decision[int]:
-    """Open a transaction. Reply: its number. Raises ResourceLimit."""
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
     if state.transactions.of_user(command.user) >= MAX_USER_TRANSACTIONS:
@@ -63,8 +61,6 @@ def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.No
 
 @decides(c.Post)
 def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:
-    """Stage messages until the commit. Raises UnknownTransaction, NotFound, QueueFull, ResourceLimit, or the transaction's
-    failure."""
     transaction = _need_working(state, command.transaction)
     sizes = command.sizes
     size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
@@ -88,13 +84,11 @@ def _check_capacity(transaction: Transaction, messages: int, size: int) -> None:
 
 @decides(c.Retire)
 def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
-    """Note the outcome of held messages for the commit. Raises UnknownTransaction, TransactionRolledBack, or the errors of
-    `Settle` and `Release`."""
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
         return Decision([], None, waits=False)
     _check_capacity(transaction, rows.count, 0)
-    end_delivery(Basis(state, now), c.command_of(command.disposition, command.queue, command.holder, rows))  # a check: raises
+    end_delivery(Basis(state, now), command.queue, command.holder, rows, command.disposition)  # a check: raises
     for number, _ in state.transactions.having(command.holder, rows, beside=transaction.number):
         raise errors.TransactionRolledBack(
             f"transaction {number} has settled a message of {command.queue!r} that transaction {transaction.number} settles now: "
@@ -107,7 +101,6 @@ def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
 
 @decides(c.FailTransaction)
 def fail_transaction(state: BrokerState, command: c.FailTransaction, now: c.Now) -> Decision[None]:
-    """Mark a transaction as failed: it can only be rolled back. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     if transaction.failed is not None:
         return Decision([], None, waits=False)
@@ -117,7 +110,6 @@ def fail_transaction(state: BrokerState, command: c.FailTransaction, now: c.Now)
 
 @decides(c.DischargeTransaction)
 def discharge(state: BrokerState, command: c.DischargeTransaction, now: c.Now) -> Decision[errors.PenstockError | None]:
-    """Commit or roll back. Reply: None, or why the commit became a rollback. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     ended, why = e.TransactionEnded(transaction.number), transaction.failed
     if not command.fail and why is None:
@@ -137,7 +129,7 @@ def _commit(basis: Basis, transaction: Transaction) -> Parts:
             disposition = outcome.disposition
             if holder not in queue.consumers.subscriptions:
                 disposition = disposition._replace(exclude=False)  # the link has ended
-            parts += end_delivery(basis, c.command_of(disposition, outcomes.queue, holder, rows))
+            parts += end_delivery(basis, outcomes.queue, holder, rows, disposition)
     name = stage_of(transaction.number)
     if name in state.stages:
         parts += publish_stages(state, c.Publish([name]), basis.now).events
@@ -164,7 +156,7 @@ def _roll_back(basis: Basis, transaction: Transaction, cause: Cause = Cause.ROLL
 def _end_by_default(basis: Basis, queue: str, holder: int, rows: RowSet, default: DeliveryEnd) -> Parts:
     for disposition in (default._replace(exclude=False), ROLLED_BACK):
         try:
-            return end_delivery(basis, c.command_of(disposition, queue, holder, rows))
+            return end_delivery(basis, queue, holder, rows, disposition)
         except errors.ResourceLimit:
             continue  # too many annotations: return the messages without them
         except errors.PenstockError:
@@ -183,7 +175,6 @@ def _together(parts: Parts) -> Parts:
 
 @decides(c.TimeOutTransactions)
 def time_out_transactions(state: BrokerState, command: c.TimeOutTransactions, now: c.Now) -> Decision[None]:
-    """Roll back the transactions whose work takes longer than TRANSACTION_AGE."""
     basis, parts = Basis(state, now), Parts()
     for transaction in state.transactions.open.values():
         if transaction.began is None or now.up - transaction.began <= TRANSACTION_AGE:

@@ -1,4 +1,4 @@
-"""Events of the cleaner: payloads that were copied to the end of the log, and parts of the log that were removed."""
+"""Events of the cleaner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .event import Event
 
 @dataclass(frozen=True)
 class Relocated(Event, kind="relocated"):
-    """The payloads of messages were copied: the payload of this event replaces them. Nothing else changes."""
+    """A copy of the payloads of messages, as the payload of this event."""
 
     queue_id: int
     rows: RowSet  # empty: the payload belongs to packed blocks, which `Repacked` follows
-    payload_rows: Ints | None = None  # by message, its row in the payload; None: in order
+    payload_rows: Ints | None = None  # by message; None: in order
     also: tuple[Event, ...] | None = None  # a `Relocated` for each other queue whose messages have the same payload
 
     def apply(self, state: BrokerState, position: int) -> None:
@@ -35,7 +35,7 @@ class Relocated(Event, kind="relocated"):
 
 @dataclass(frozen=True)
 class Repacked(Event, kind="block.repacked"):
-    """The columns of a packed block were written again, because payloads of its rows were copied. They are the payload."""
+    """The new columns of a packed block, as the payload: payloads of its rows were copied."""
 
     queue_id: int
     number: int
@@ -50,7 +50,7 @@ class Repacked(Event, kind="block.repacked"):
 
 @dataclass(frozen=True)
 class StagedRelocated(Event, kind="staged.relocated"):
-    """The payload of staged messages was copied: this event's payload replaces that of the record at `position`."""
+    """A copy of the payload of staged messages, which replaces that of the record at `position`."""
 
     position: int
 
@@ -63,7 +63,7 @@ class StagedRelocated(Event, kind="staged.relocated"):
 
 @dataclass(frozen=True)
 class Dropped(Event, kind="dropped"):
-    """Parts of the log, each from begin to end, whose payloads can no longer be read. Their segments are removed next."""
+    """Parts of the log, each from begin to end, that can no longer be read. Their segments are removed next."""
 
     intervals: list[list[int]]
 

@@ -24,7 +24,7 @@ from .event import KINDS, Event
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
-# By kind: how its meta begins; for each field, its name, the beginning of its entry, and whether None is its default.
+# How the meta of a kind begins; for each field, its name, the beginning of its entry, and whether None is its default.
 _FORMS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
 
 
@@ -37,7 +37,6 @@ def _form_of(kind: type[Event]) -> tuple[str, tuple[tuple[str, str, bool], ...]]
 
 
 def encode(event: Event) -> bytes:
-    """Encode an event as the meta of a record. An optional field without a value is left out."""
     begin, entries = _form_of(type(event))
     parts = [begin]
     for name, prefix, is_optional in entries:
@@ -62,7 +61,6 @@ def encode(event: Event) -> bytes:
 
 
 def decode(meta: bytes) -> Event:
-    """Decode the meta of a record. Raises DamagedJournal for an unknown kind of event, and for an unknown field."""
     return _event(json.loads(meta))
 
 

@@ -16,10 +16,9 @@ KINDS: dict[str, type[Event]] = {}
 
 
 class Event:
-    """A decision of the engine. Each kind is a frozen dataclass, whose fields are stored in the journal.
+    """Each kind is a frozen dataclass, whose fields are stored in the journal.
 
-    A kind is declared as `class Acquired(Event, kind="acquired")`. With `journaled=False` it ends with the broker: its changes
-    concern links and transactions.
+    With `journaled=False` an event's changes end with the broker: they concern links and transactions.
     """
 
     kind: ClassVar[str]
@@ -32,23 +31,19 @@ class Event:
             KINDS[kind] = cls
 
     def apply(self, state: BrokerState, position: int) -> None:
-        """Change the state. `position` is the log position of the event, and so of its payload."""
+        """`position` is the log position of the event, and so of its payload."""
         raise NotImplementedError
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
-        """Return the queues in which a waiting consumer may find messages after the event, and deleted queues.
-
-        `state` is the state before the event.
-        """
+        """Queues in which a waiting consumer may find messages after the event, and deleted queues. `state`: before the event."""
         return ()
 
     def may_end(self, state: BrokerState) -> Iterable[str]:
-        """Return the queues and exchanges whose lifetime may be over after the event. `state` is the state before the event."""
+        """Queues and exchanges whose lifetime may be over after the event. `state`: before the event."""
         return ()
 
 
 def apply(state: BrokerState, event: Event, position: int) -> None:
-    """Change `state` by `event`. `position` is the event's log position."""
     if event.time is not None and event.time > state.time:
         state.go_on_to(event.time)
     event.apply(state, position)
@@ -56,7 +51,7 @@ def apply(state: BrokerState, event: Event, position: int) -> None:
 
 @dataclass(frozen=True)
 class Together(Event, kind="together"):
-    """Several events, decided on one state: all of them happened. None of them has a payload of its own."""
+    """Several events, decided on one state. They have no payloads of their own."""
 
     parts: tuple[Event, ...]
 

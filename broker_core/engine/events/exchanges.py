@@ -17,12 +17,12 @@ from .transitions import Arrival, append, runs_of
 
 @dataclass(frozen=True)
 class ExchangeDeclared(Event, kind="exchange.declared"):
-    """A new exchange, with the options that differ from their defaults."""
+    """A new exchange, with options that differ from their defaults."""
 
     exchange: str
     type: str
     options: dict[str, Any]
-    user: str | None = None  # as in `QueueDeclared`
+    user: str | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
         state.exchanges.add(Exchange(self.exchange, self.type, self.options, self.user))
@@ -31,7 +31,7 @@ class ExchangeDeclared(Event, kind="exchange.declared"):
 
 @dataclass(frozen=True)
 class ExchangeDeleted(Event, kind="exchange.deleted"):
-    """The end of an exchange and of its bindings."""
+    """The end of an exchange and its bindings."""
 
     exchange: str
 
@@ -43,7 +43,7 @@ class ExchangeDeleted(Event, kind="exchange.deleted"):
 
 @dataclass(frozen=True)
 class Bound(Event, kind="bound"):
-    """A new binding, and its number within the exchange."""
+    """A new binding. Its number is unique within the exchange."""
 
     exchange: str
     number: int
@@ -55,7 +55,7 @@ class Bound(Event, kind="bound"):
 
 @dataclass(frozen=True)
 class Unbound(Event, kind="unbound"):
-    """The end of bindings, named by their numbers."""
+    """The end of bindings."""
 
     exchange: str
     numbers: list[int]
@@ -76,7 +76,7 @@ class Routed(Event, kind="routed"):
     sizes: int | Ints
     time: int
     attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
-    payload_rows: Ints | None = None  # the rows of the payload that these messages are; None: all, in order
+    payload_rows: Ints | None = None  # None: all, in order
 
     def apply(self, state: BrokerState, position: int) -> None:
         runs = runs_of(self.count, self.payload_rows, position)

@@ -37,7 +37,7 @@ class LeaseBegun(Event, kind="lease.begun"):
 
 @dataclass(frozen=True)
 class LeaseTaken(Event, kind="lease.taken"):
-    """A lease that a planner took up. A new epoch ends exclusions and pauses."""
+    """A new epoch ends exclusions and pauses."""
 
     lease: str
     epoch: int
@@ -64,7 +64,7 @@ class BatchPlanned(Event, kind="batch.planned"):
 
 @dataclass(frozen=True)
 class BatchRead(Event, kind="batch.read"):
-    """A task begins to read a batch, so its sink may have the messages from now on."""
+    """A task begins to read a batch: its sink may have the messages."""
 
     lease: str
     batch: int
@@ -121,7 +121,7 @@ class BatchEnded(Event, kind="batch.ended"):
 
 @dataclass(frozen=True)
 class LeaseFinished(Event, kind="lease.finished"):
-    """The number of the last batch that a lease has finished."""
+    """The number of the last finished batch."""
 
     lease: str
     finished: int
@@ -132,7 +132,7 @@ class LeaseFinished(Event, kind="lease.finished"):
 
 @dataclass(frozen=True)
 class LeaseFenced(Event, kind="lease.fenced"):
-    """An operator changed the messages that a lease holds. Earlier planners are refused, and plan again."""
+    """An operator changed the messages that a lease holds. Earlier planners must plan again."""
 
     lease: str
     epoch: int

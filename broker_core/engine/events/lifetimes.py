@@ -1,4 +1,4 @@
-"""Events of the links that the lifetime of a queue or an exchange depends on. None is journaled: links end with the broker."""
+"""Events of the links that the lifetime of a queue or an exchange depends on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from ..model.exchange import LifetimeLink
 from ..model.state import NEXT_HOLDER, BrokerState
 from .event import Event
 
-UNTIL_EMPTY = ("empty", "unusedOrEmpty")  # lifetimes of a queue that may end with its last message
-UNTIL_UNUSED = ("unused", "unusedOrEmpty")  # with its last link or lease
+UNTIL_EMPTY = ("empty", "unusedOrEmpty")  # lifetimes that may end with the last message
+UNTIL_UNUSED = ("unused", "unusedOrEmpty")  # with the last link or lease
 
 
 def with_lifetime(state: BrokerState, queue: str, lifetimes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the name of the queue if it exists and has one of these lifetimes, as a tuple."""
     known = state.queues.get(queue)
     return (queue,) if known is not None and known.rules.lifetime in lifetimes else ()
+
+
+class EndsMessages:
+    """An event that may end the last message of its queue. If messages return, newer values may replace them."""
+
+    queue: str
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_EMPTY)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Events of acquired, settled and returned messages, and of the subscriptions of links."""
+"""Events of acquired, settled and returned messages, and of subscriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.consumers import Subscription
 from ..model.lease import Batch
 from ..model.state import NEXT_HOLDER, BrokerState
 from .event import Event
-from .lifetimes import UNTIL_EMPTY, UNTIL_UNUSED, with_lifetime
+from .lifetimes import UNTIL_UNUSED, EndsMessages, with_lifetime
 from .transitions import Ending, acquire, archive, give_back, let_go, take_out
 
 
@@ -37,7 +37,7 @@ class Acquired(Event, kind="acquired"):
 
 
 @dataclass(frozen=True)
-class Settled(Event, kind="settled"):
+class Settled(EndsMessages, Event, kind="settled"):
     """Messages ACQUIRED → ARCHIVED. With a lease: an operator ended these messages of its batch."""
 
     queue: str
@@ -48,7 +48,7 @@ class Settled(Event, kind="settled"):
     error: str | None = None
     lease: str | None = None
     reason: int | None = None  # MALFORMED: no reader could decode them
-    taker: str | None = None  # name of the lease, or of the link's user, that had the messages
+    taker: str | None = None  # as in `Ending`
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
@@ -60,12 +60,9 @@ class Settled(Event, kind="settled"):
     def wakes(self, state: BrokerState) -> Iterable[str]:
         return (self.queue,) if state.queues[self.queue].frees_others(self.holder) else ()
 
-    def may_end(self, state: BrokerState) -> Iterable[str]:
-        return with_lifetime(state, self.queue, UNTIL_EMPTY)
-
 
 @dataclass(frozen=True)
-class Returned(Event, kind="returned"):
+class Returned(EndsMessages, Event, kind="returned"):
     """Messages ACQUIRED → AVAILABLE, at their sequence numbers."""
 
     queue: str
@@ -89,13 +86,10 @@ class Returned(Event, kind="returned"):
     def wakes(self, state: BrokerState) -> Iterable[str]:
         return (self.queue,)
 
-    def may_end(self, state: BrokerState) -> Iterable[str]:
-        return with_lifetime(state, self.queue, UNTIL_EMPTY)  # a newer value may replace the last message when it returns
-
 
 @dataclass(frozen=True)
 class HoldersLost(Event, kind="holders.lost"):
-    """Messages that return after a restart, because the links that held them have ended."""
+    """Messages of links that ended with the broker's last run."""
 
     rows: dict[str, RowSet]
     cause: int
@@ -133,7 +127,7 @@ class Subscribed(Event, kind="subscribed", journaled=False):
 
 @dataclass(frozen=True)
 class Looked(Event, kind="looked", journaled=False):
-    """Progress of a subscription's search, for each level: its position, and the epoch of the return log."""
+    """Progress of a subscription's search, by level: its position, and the epoch of the return log."""
 
     queue: str
     holder: int

@@ -14,12 +14,12 @@ from ..model.search import keeps_order
 from ..model.state import BrokerState
 from ..model.transfer import Cargo, load, unload
 from .event import Event
-from .lifetimes import UNTIL_EMPTY, with_lifetime
+from .lifetimes import EndsMessages
 from .transitions import Ending, archive, let_go, replace_values, settle_in, take_out
 
 
 @dataclass(frozen=True)
-class Moved(Event, kind="moved"):
+class Moved(EndsMessages, Event, kind="moved"):
     """Messages ARCHIVED in their queue, and AVAILABLE or DELAYED at the tail of the target, in order, with the same payloads.
 
     With a reason they are dead letters. Without a target, dead letters stay here, because no queue could take them.
@@ -35,7 +35,7 @@ class Moved(Event, kind="moved"):
     lease: str | None = None  # an operator ended these messages of its batch
     error: str | None = None  # of the consumer that rejected them
     redriven: bool = False  # dead letters that return to their queue
-    taker: str | None = None  # of dead letters, as in `Settled`; also if they have just returned
+    taker: str | None = None  # of dead letters, as in `Ending`
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
@@ -65,13 +65,10 @@ class Moved(Event, kind="moved"):
         frees = queue.frees_others(self.holder) or keeps_order(queue)
         return [name for name in (self.target, self.queue if frees else None) if name is not None]
 
-    def may_end(self, state: BrokerState) -> Iterable[str]:
-        return with_lifetime(state, self.queue, UNTIL_EMPTY)
-
 
 @dataclass(frozen=True)
 class Copied(Event, kind="copied"):
-    """Copies of messages, AVAILABLE or DELAYED at the tail of the target, with the same payloads."""
+    """Copies at the tail of the target, AVAILABLE or DELAYED, with the same payloads."""
 
     queue: str
     rows: RowSet

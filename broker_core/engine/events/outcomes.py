@@ -1,4 +1,4 @@
-"""Events of outcomes of single messages of a batch, before the batch is settled."""
+"""Events of outcomes of single messages of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of queues, and of messages that arrive."""
+"""Events of queues and of messages that arrive."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..model.recordings import NOT_WANTED
 from ..model.search import keeps_order
 from ..model.state import BrokerState
 from .event import Event
-from .lifetimes import UNTIL_EMPTY, with_lifetime
+from .lifetimes import EndsMessages
 from .links import Acquired
 from .transitions import Arrival, Ending, append, archive, runs_of
 
 
 @dataclass(frozen=True)
 class QueueDeclared(Event, kind="queue.declared"):
-    """A new queue, with the options that differ from their defaults."""
+    """A new queue, with options that differ from their defaults."""
 
     queue: str
     type: str
@@ -35,7 +35,7 @@ class QueueDeclared(Event, kind="queue.declared"):
 
 @dataclass(frozen=True)
 class QueueDeleted(Event, kind="queue.deleted"):
-    """The end of a queue with its messages and bindings."""
+    """The end of a queue, its messages and its bindings."""
 
     queue: str
     departs: bool = False  # True: its settled messages are still recorded
@@ -52,7 +52,7 @@ class QueueDeleted(Event, kind="queue.deleted"):
 
 @dataclass(frozen=True)
 class QueueAltered(Event, kind="queue.altered"):
-    """New values of the options named; None: the default."""
+    """New values of options; None: the default."""
 
     queue: str
     options: dict[str, Any]
@@ -75,7 +75,7 @@ class QueuePaused(Event, kind="queue.paused"):
         queue = state.queues[self.queue]
         queue.changes += 1
         queue.paused = self.paused
-        if not self.paused:  # consumers that searched during the pause found nothing: they begin again
+        if not self.paused:  # consumers that searched during the pause begin again
             for log in queue.returns:
                 log.add(0)
 
@@ -93,8 +93,8 @@ class Enqueued(Event, kind="enqueued"):
     sizes: int | Ints
     time: int  # microseconds since 1970
     attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
-    payload_rows: Ints | None = None  # the rows of the payload that these messages are; None: all, in order
-    acquired: tuple[Acquired, ...] | None = None  # *immediate* messages: links acquire them as they arrive
+    payload_rows: Ints | None = None  # None: all, in order
+    acquired: tuple[Acquired, ...] | None = None  # of *immediate* messages
 
     def apply(self, state: BrokerState, position: int) -> None:
         runs = runs_of(self.count, self.payload_rows, position)
@@ -107,7 +107,7 @@ class Enqueued(Event, kind="enqueued"):
 
 
 @dataclass(frozen=True)
-class Purged(Event, kind="purged"):
+class Purged(EndsMessages, Event, kind="purged"):
     """Messages AVAILABLE or DELAYED → ARCHIVED, by an operator."""
 
     queue: str
@@ -122,9 +122,6 @@ class Purged(Event, kind="purged"):
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
         return (self.queue,) if keeps_order(state.queues[self.queue]) else ()
-
-    def may_end(self, state: BrokerState) -> Iterable[str]:
-        return with_lifetime(state, self.queue, UNTIL_EMPTY)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Events of recordings: settled messages that are written to the archive (see `model.recordings`)."""
+"""Events of recordings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecordingBegun(Event, kind="recording.begun"):
 
 @dataclass(frozen=True)
 class RecordingEnded(Event, kind="recording.ended"):
-    """The rows of a recording are in the queue's table, from this version of the table on."""
+    """The rows are in the queue's table, from this version of the table on."""
 
     queue_id: int
     number: int

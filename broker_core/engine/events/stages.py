@@ -20,7 +20,7 @@ from .transitions import Arrival, append, runs_of
 
 @dataclass(frozen=True)
 class Staged(Event, kind="staged"):
-    """Messages with a payload that wait in a stage for its publish."""
+    """Messages that wait in a stage for its publish."""
 
     stage: str
     queue: str
@@ -28,7 +28,7 @@ class Staged(Event, kind="staged"):
     sizes: int | Ints
     time: int
     attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
-    payload_rows: Ints | None = None  # as in `Enqueued`
+    payload_rows: Ints | None = None
     exchange: str | None = None  # that routed them; if their queue is deleted before the publish, they go with it
 
     def apply(self, state: BrokerState, position: int) -> None:
@@ -41,10 +41,7 @@ class Staged(Event, kind="staged"):
 
 @dataclass(frozen=True)
 class Published(Event, kind="published"):
-    """All messages of these stages, in this order, appended to their queues.
-
-    A write names its stages by `attempts`; its other stages are discarded.
-    """
+    """Stages whose messages join their queues. A write names its stages by `attempts`; its other stages are discarded."""
 
     stages: list[str]
     key: PublishKey | None
@@ -57,7 +54,6 @@ class Published(Event, kind="published"):
 
     @property
     def names(self) -> list[str]:
-        """The stages, in order."""
         if self.write is None or self.attempts is None:
             return self.stages
         return [attempt_name(self.write, attempt) for attempt in self.attempts.tolist()]
@@ -104,7 +100,7 @@ class Discarded(Event, kind="discarded"):
 
 @dataclass(frozen=True)
 class ReadDropped(Event, kind="read.dropped"):
-    """A batch was read for a write that only repeats an earlier one, and that has not sent the batch."""
+    """A batch was read for a write that only repeats an earlier one, without this batch."""
 
     lease: str
     batch: int

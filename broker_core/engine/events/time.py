@@ -1,4 +1,4 @@
-"""Events of time, and of the start of the broker."""
+"""Events of time and of the start of the broker."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..columns.states import Outcome, Verb
 from ..model.search import keeps_order
 from ..model.state import BrokerState
 from .event import Event
-from .lifetimes import UNTIL_EMPTY, with_lifetime
+from .lifetimes import EndsMessages
 from .transitions import Ending, archive, replace_values
 
 
 @dataclass(frozen=True)
-class Expired(Event, kind="expired"):
-    """Messages AVAILABLE or DELAYED → ARCHIVED, because they have expired."""
+class Expired(EndsMessages, Event, kind="expired"):
+    """Messages AVAILABLE or DELAYED → ARCHIVED."""
 
     queue: str
     rows: RowSet
@@ -30,9 +30,6 @@ class Expired(Event, kind="expired"):
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
         return (self.queue,) if keeps_order(state.queues[self.queue]) else ()
-
-    def may_end(self, state: BrokerState) -> Iterable[str]:
-        return with_lifetime(state, self.queue, UNTIL_EMPTY)
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,8 @@ class Delayed(Event, kind="delayed"):
 
 
 @dataclass(frozen=True)
-class CameDue(Event, kind="came.due"):
-    """Messages DELAYED → AVAILABLE, at their sequence numbers, because their delay is over."""
+class CameDue(EndsMessages, Event, kind="came.due"):
+    """Messages DELAYED → AVAILABLE, at their sequence numbers."""
 
     queue: str
     rows: RowSet
@@ -71,9 +68,6 @@ class CameDue(Event, kind="came.due"):
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
         return (self.queue,)
-
-    def may_end(self, state: BrokerState) -> Iterable[str]:
-        return with_lifetime(state, self.queue, UNTIL_EMPTY)  # a newer value may replace the last message
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ class Locked(Event, kind="locked", journaled=False):
 
 @dataclass(frozen=True)
 class TimePassed(Event, kind="time.passed", journaled=False):
-    """The times up to which everything that was due is done. `due` and `expiry`: milliseconds since 1970; `lock`: of uptime."""
+    """Times up to which everything that was due is done. `due` and `expiry`: milliseconds since 1970; `lock`: of uptime."""
 
     due: int
     expiry: int
@@ -119,7 +113,7 @@ class TimePassed(Event, kind="time.passed", journaled=False):
 
 @dataclass(frozen=True)
 class ClockStarted(Event, kind="clock.started", journaled=False):
-    """A start of the broker: leases, groups and totals count its uptime from here."""
+    """Leases, groups and totals count uptime from here."""
 
     up: int
     nonce: str = ""

@@ -13,7 +13,7 @@ from .event import Event
 
 @dataclass(frozen=True)
 class TransactionBegun(Event, kind="transaction.begun", journaled=False):
-    """A new transaction of a connection."""
+    """A new transaction of a connection, `owner`."""
 
     transaction: int
     owner: int
@@ -25,7 +25,7 @@ class TransactionBegun(Event, kind="transaction.begun", journaled=False):
 
 @dataclass(frozen=True)
 class Posted(Event, kind="transaction.posted", journaled=False):
-    """The size of messages posted in a transaction. A `Staged` holds the messages."""
+    """The size of posted messages. A `Staged` contains them."""
 
     transaction: int
     count: int
@@ -58,7 +58,7 @@ class Retired(Event, kind="transaction.retired", journaled=False):
 
 @dataclass(frozen=True)
 class TransactionFailed(Event, kind="transaction.failed", journaled=False):
-    """The failure of a transaction, which can only be rolled back. `undone`: its work is forgotten."""
+    """The transaction can only be rolled back. `undone`: its work is forgotten."""
 
     transaction: int
     why: PenstockError

@@ -35,7 +35,7 @@ class Arrival(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """End of messages: their outcome, and the details that the archive records."""
+    """End of messages, as the archive records it."""
 
     outcome: int
     time: int  # microseconds since 1970
@@ -43,9 +43,8 @@ class Ending(NamedTuple):
     taker: str | None = None  # name of the lease, or of the link's user, that had the messages
 
 
-# Rows change their state in these three functions. Exceptions: a delay that ends, and dead letters that are redriven.
+# Rows change their state in these three functions, except for delays that end and dead letters that are redriven.
 def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None = None) -> None:
-    """Make rows ACQUIRED by `holder`, and count them for its subscription."""
     subscription = queue.consumers.subscriptions.get(holder)
     taker = subscription or lease
     chose = taker is not None and bool(taker.selector is not None or taker.excluded)
@@ -60,7 +59,6 @@ def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None = None)
 
 
 def archive(state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, ending: Ending) -> None:
-    """Make rows ARCHIVED by a verb that leads there, and store their ending."""
     code = queue.takers.code(ending.taker) if rows else 0
     for number, part in rows.items():
         block = queue.blocks[number]
@@ -96,8 +94,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
 
 
 def append(state: BrokerState, queue: Queue, arrival: Arrival, acquired: Sequence[tuple[int, RowSet]] = ()) -> None:
-    """Append messages to a queue, without duplicates of earlier ones. `acquired` names the links that acquire some of them as
-    they arrive."""
+    """Append messages without duplicates of earlier ones. `acquired`: holders of links that acquire some as they arrive."""
     first, attributes = queue.next_sequence, arrival.attributes
     if attributes.ids is not None and queue.rules.duplicate_window:
         wall = arrival.time // 1000
@@ -114,7 +111,7 @@ def append(state: BrokerState, queue: Queue, arrival: Arrival, acquired: Sequenc
 
 
 def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
-    """Archive the messages that the messages from sequence number `first` on replace by their key, or push out of a ring."""
+    """Archive the messages that those from sequence number `first` on replace by their key, or push out of a ring."""
     if queue.rules.key:
         replace_values(state, queue, arrived(queue, first), time)
     if queue.rules.overflow == "ring":
@@ -122,7 +119,7 @@ def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
 
 
 def replace_values(state: BrokerState, queue: Queue, rows: RowSet, time: int) -> None:
-    """Archive the values of a last-value queue that `rows`, which are no longer delayed, replace."""
+    """Archive the values that `rows`, which are no longer delayed, replace."""
     older = queue.allowed(replaced(queue, rows), Verb.REPLACE)
     archive(state, queue, older, Verb.REPLACE, Ending(Outcome.REPLACED, time))
 
@@ -140,7 +137,7 @@ def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
 
 
 def runs_of(count: int, payload_rows: Ints | None, position: int) -> list[Run]:
-    """Return `count` messages of one payload as runs of consecutive rows. `payload_rows`: ascending; None: all rows."""
+    """Return messages of one payload as runs of consecutive rows. `payload_rows`: ascending; None: all rows."""
     if payload_rows is None:
         return [Run(count, position, 0)]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(payload_rows) != 1) + 1])
