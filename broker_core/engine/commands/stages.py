@@ -42,7 +42,7 @@ class Publish(Command[tuple[int, bool]]):
 
 @dataclass(frozen=True)
 class IsPublished(Command[tuple[bool, str | None]]):
-    """Whether a publish with this key was done, and its `elsewhere`."""
+    """A look at a publish key. Reply: whether a publish with it was done, and its `elsewhere`."""
 
     key: PublishKey
 
