@@ -115,7 +115,7 @@ class _Application:
 
     async def openapi(self, request: Request) -> Response:
         if self._openapi is None:
-            self._openapi = (await self._ask(request, "openapi", user=None)).body
+            self._openapi = self._accepted(await self._ask(request, "openapi", user=None)).body
         return replies.json(self._openapi)
 
     # --- sessions
