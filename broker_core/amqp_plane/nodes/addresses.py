@@ -16,17 +16,7 @@ from ...amqp.types import Described, Value
 from ...security.rights import Right
 from ..conditions import Refusal, forbidden
 from ..connections.peer import Peer
-from ..links.termini import (
-    DynamicSource,
-    DynamicTarget,
-    DynamicTopicSource,
-    ExchangeTarget,
-    KnownSubscription,
-    SourceTerminus,
-    SubscriptionSource,
-    TargetTerminus,
-    exchange_route,
-)
+from ..links import termini
 from ..loop.requests import ExchangeRoute
 from . import subscriptions
 from .dynamic import lifetime_of
@@ -78,7 +68,7 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
     return Refusal(Condition.NOT_FOUND, f"there is no {kind} {name!r:.80}: declare it with `penstock {kind} declare`")
 
 
-def target_of(peer: Peer, target: object) -> TargetTerminus | None:
+def target_of(peer: Peer, target: object) -> termini.TargetTerminus | None:
     """Return the target of a sender's attach; None for the anonymous terminus."""
     if isinstance(target, Described):
         text = f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
@@ -87,37 +77,37 @@ def target_of(peer: Peer, target: object) -> TargetTerminus | None:
         raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
     if target.dynamic:
         is_topic = bool(TOPICS.intersection(target.capabilities))
-        return DynamicTarget(peer, _lifetime(target), is_topic=is_topic, owned=_is_owned(target))
+        return termini.DynamicTarget(peer, _lifetime(target), is_topic=is_topic, owned=_is_owned(target))
     if target.address is None:
         return None
     node = find(peer, target.address, Right.SEND, target.capabilities)
     if node.is_exchange:
-        return ExchangeTarget(peer, node.name, node.key)
-    return TargetTerminus(peer, node.name, node.name)
+        return termini.ExchangeTarget(peer, node.name, node.key)
+    return termini.TargetTerminus(peer, node.name, node.name)
 
 
 def route_to(peer: Peer, address: str | None) -> str | ExchangeRoute:
     node = find(peer, address, Right.SEND)
-    return exchange_route(peer, node.name, node.key) if node.is_exchange else node.name
+    return termini.exchange_route(peer, node.name, node.key) if node.is_exchange else node.name
 
 
-def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
+def source_of(peer: Peer, attach: Attach) -> termini.SourceTerminus:
     source = attach.source
     if source is None:
-        return KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))
+        return termini.KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))
     if isinstance(source, Described):
         raise Refusal(Condition.NOT_IMPLEMENTED, f"a source is amqp:source:list, not {source.descriptor!r:.80}")
     filters = filters_of(source)
     if source.dynamic:
         if TOPICS.intersection(source.capabilities):
-            return DynamicTopicSource(peer, _lifetime(source), filters, owned=_is_owned(source))
-        return DynamicSource(peer, _lifetime(source), filters.of_queue(), owned=_is_owned(source))
+            return termini.DynamicTopicSource(peer, _lifetime(source), filters, owned=_is_owned(source))
+        return termini.DynamicSource(peer, _lifetime(source), filters.of_queue(), owned=_is_owned(source))
     browse = source.distribution_mode == "copy"
     node = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
     if node.is_exchange:
         subscription = subscriptions.of_link(peer, attach.name, source, node.name, node.key, filters)
-        return SubscriptionSource(peer, subscription, filters)
-    return SourceTerminus(peer, node.name, node.name, filters.of_queue(), browse=browse)
+        return termini.SubscriptionSource(peer, subscription, filters)
+    return termini.SourceTerminus(peer, node.name, node.name, filters.of_queue(), browse=browse)
 
 
 def _is_owned(terminus: Source | Target) -> bool:

@@ -26,7 +26,6 @@ from ...engine.columns.limits import MAX_NAME
 from ...engine.columns.states import ACQUIRED
 from ...engine.model.bindings import Binding
 from ...engine.model.queue import Queue
-from ...errors import PenstockError, StorageError
 from ...security.rights import Right
 from ...service.turn import Turn
 from ..conditions import Refusal, forbidden
@@ -64,13 +63,10 @@ class LinkSubscription:
             turn.execute(binding)  # first: a failed binding changes nothing
             turn.execute(c.DeleteQueue(self.queue))
         turn.execute(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
-        try:
-            turn.execute(binding)
-        except StorageError:
-            raise
-        except PenstockError:
+        error = turn.carry_out(binding).error
+        if error is not None:
             turn.execute(c.DeleteQueue(self.queue))
-            raise
+            raise error
 
     @property
     def _options(self) -> dict[str, Any]:

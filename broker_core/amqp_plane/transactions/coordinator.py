@@ -10,20 +10,9 @@ from collections.abc import Iterable
 from functools import partial
 
 from ... import errors
-from ...amqp import (
-    Condition,
-    Coordinator,
-    Declare,
-    Declared,
-    DecodeError,
-    Discharge,
-    FieldError,
-    Receiver,
-    Source,
-    TransactionalState,
-)
+from ...amqp import Condition, DecodeError, FieldError, Receiver, TransactionalState
 from ...amqp.deliveries import Delivery
-from ...amqp.performatives import Error
+from ...amqp.performatives import Coordinator, Declare, Declared, Discharge, Error, Source
 from ...amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
 from ...engine import commands as c
 from ...engine.columns.states import Cause
