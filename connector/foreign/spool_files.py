@@ -14,8 +14,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ class SpoolFiles:
         self.url, self.local = url, is_local(url)
         scheme = re.match(r"([A-Za-z][\w+.-]+):/", url)
         self._scheme = None if scheme is None else scheme[1]
-        self._made: tuple[Any, str] | None = None
+        self._made: tuple[Any, str] | None = None  # a cached_property has a lock, which cannot travel to workers by value
 
     def __reduce__(self) -> tuple[type[SpoolFiles], tuple[str]]:
         return SpoolFiles, (self.url,)
@@ -74,7 +74,8 @@ class SpoolFiles:
     def prepare(self) -> None:
         root = self._place[1]
         if self.local:
-            self._try("made", lambda: _make_all(root))
+            with self._errors("made"):
+                _make_all(root)
 
     def names(self, under: str = "", *, deep: bool = False) -> list[str]:
         """Return the names of all files, with `deep` also in subfolders."""
@@ -82,7 +83,8 @@ class SpoolFiles:
 
         file_system, root = self._place
         selector = fs.FileSelector(f"{root}/{under}".rstrip("/"), allow_not_found=True, recursive=deep)
-        infos = self._try("listed", lambda: file_system.get_file_info(selector))
+        with self._errors("listed"):
+            infos = file_system.get_file_info(selector)
         return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == fs.FileType.File]
 
     def read(self, name: str) -> bytes | None:
@@ -90,24 +92,22 @@ class SpoolFiles:
         file = self.open(name)
         if file is None:
             return None
-        with file:
-            return bytes(self._try("read", file.read))
+        with file, self._errors("read"):
+            return bytes(file.read())
 
     def size(self, name: str) -> int:
         """Return 0 for a missing file."""
         file_system, root = self._place
-        return int(self._try("read", lambda: file_system.get_file_info(f"{root}/{name}")).size or 0)
+        with self._errors("read"):
+            return int(file_system.get_file_info(f"{root}/{name}").size or 0)
 
     def open(self, name: str) -> Any:
         """Open a file to read in any order, mapped if possible; None if it is missing."""
         file_system, root = self._place
         path = f"{root}/{name}"
-        try:
+        with self._errors("read"), suppress(FileNotFoundError):
             return pa.memory_map(path) if self.local and os.path.getsize(path) else file_system.open_input_file(path)
-        except FileNotFoundError:
-            return None
-        except (OSError, pa.ArrowException) as error:
-            raise self._wrong("read", error) from error
+        return None
 
     def put(self, name: str, write: Callable[[Any], object], *, new: bool = False) -> None:
         """Let `write` write into an open file. When this returns, the file is durable under its name.
@@ -115,7 +115,8 @@ class SpoolFiles:
         With `new`, raise Exists if the name is taken. A local disk with hard links decides this in one step; object stores are
         asked before.
         """
-        self._try("written", lambda: (self._put_local if self.local else self._put_whole)(name, write, new))
+        with self._errors("written"):
+            (self._put_local if self.local else self._put_whole)(name, write, new)
 
     def _put_local(self, name: str, write: Callable[[Any], object], new: bool = False) -> None:
         path = f"{self._place[1]}/{name}"
@@ -182,31 +183,27 @@ class SpoolFiles:
 
     def delete(self, name: str) -> None:
         file_system, root = self._place
+        with self._errors("deleted from"), suppress(FileNotFoundError):
+            file_system.delete_file(f"{root}/{name}")
 
-        def gone() -> None:
-            with suppress(FileNotFoundError):
-                file_system.delete_file(f"{root}/{name}")
-
-        self._try("deleted from", gone)
-
-    def _try(self, verb: str, call: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _errors(self, verb: str) -> Iterator[None]:
         try:
-            return call()
+            yield
         except (OSError, pa.ArrowException) as error:
-            raise self._wrong(verb, error) from error
-
-    def _wrong(self, verb: str, error: Exception) -> StorageError | DiskFull | NotAllowed:
-        number = getattr(error, "errno", None)
-        if number in _FULL:
-            return DiskFull(
-                f"the spool {self.url} is full: make room there, and start the query again; the broker still has the other"
-                " messages"
-            )
-        if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return NotAllowed(f"the spool {self.url} cannot be {verb} by this user ({error}): give Spark's user the right to it")
-        return StorageError(
-            f"the spool {self.url} cannot be {verb}: {error}. Is it there, and can driver and executors reach it?"
-        )
+            number = getattr(error, "errno", None)
+            if number in _FULL:
+                raise DiskFull(
+                    f"the spool {self.url} is full: make room there, and start the query again; the broker still has the other"
+                    " messages"
+                ) from error
+            if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise NotAllowed(
+                    f"the spool {self.url} cannot be {verb} by this user ({error}): give Spark's user the right to it"
+                ) from error
+            raise StorageError(
+                f"the spool {self.url} cannot be {verb}: {error}. Is it there, and can driver and executors reach it?"
+            ) from error
 
 
 def _make_all(path: str) -> None:

@@ -71,9 +71,8 @@ class ConnectionPool:
         with self._lock:
             self._idle.append(idle)
             gone = self._outdated()
-            excess = max(0, len(self._idle) - self._most)
-            gone += self._idle[:excess]
-            del self._idle[:excess]
+            while len(self._idle) > self._most:
+                gone.append(self._idle.pop(0))
         _close(gone)
 
     def _outdated(self) -> list[_Idle]:
