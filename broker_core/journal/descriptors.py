@@ -1,8 +1,4 @@
-"""File descriptors in reserve. The journal must continue even if the process has none left.
-
-If an open fails for lack of descriptors, one of the reserve is closed first. A descriptor that is no longer needed goes back into
-the reserve.
-"""
+"""File descriptors in reserve. The journal must continue even if the process has none left."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class Descriptors:
                 self._reserve.append(os.dup(self.directory))
 
     def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
-        """Return the result of `open_it`, with descriptors from the reserve if needed; `leave` of them stay there. Raises its
+        """If the process has no descriptor left, close one of the reserve and try again; `leave` of them stay there. Raises its
         OSError."""
         while True:
             try:
@@ -53,11 +49,10 @@ class Descriptors:
                 return result
 
     def open(self, name: str, flags: int, leave: int = 0) -> int:
-        """Open a file of the directory; a new one gets mode 0600. `leave` as for `opened`."""
+        """A new file gets mode 0600. `leave` as for `opened`."""
         return self.opened(lambda: os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=self.directory), leave)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor, or return it to the reserve."""
         if self._closed or len(self._reserve) >= RESERVED:
             os.close(fd)
             return
@@ -65,7 +60,6 @@ class Descriptors:
         self._reserve.append(fd)
 
     def close_all(self) -> None:
-        """Close the directory and the reserve."""
         if self._closed:
             return
         self._closed = True

@@ -79,58 +79,51 @@ class AppendFile(Protocol):
         """Return when everything appended is on the disk. After an OSError its content is unknown."""
 
     def close(self) -> None:
-        """Close the file, and cut off zeros that were written ahead."""
+        """Cut off zeros that were written ahead."""
 
 
 class ReadFile(Protocol):
     """A file open for reading. It stays readable after its name is removed. Safe for several threads."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes at `offset`; fewer only at the file's end. A bad page is an OSError, not a signal."""
+        """Return fewer than `length` bytes only at the file's end. A bad page is an OSError, not a signal."""
 
-    def size(self) -> int:
-        """Return the file's size, bytes."""
+    def size(self) -> int: ...
 
     def map(self) -> pa.Buffer:
         """Map the current file, without a copy. The buffer keeps the mapping."""
 
-    def identity(self) -> FileIdentity:
-        """Return the file's identity, for another process of this host that opens the same path."""
+    def identity(self) -> FileIdentity: ...
 
 
 class NoteFile(Protocol):
     """A few bytes that are overwritten in place and never synced. After a power cut, any mixture of them may remain."""
 
-    def write(self, data: bytes) -> None:
-        """Overwrite the bytes."""
+    def write(self, data: bytes) -> None: ...
 
-    def close(self) -> None:
-        """Close the file."""
+    def close(self) -> None: ...
 
 
 class Disk(Protocol):
     """One data directory, held by one process. Names are plain file names in it."""
 
-    def names(self) -> list[str]:
-        """Return the names of all files."""
+    def names(self) -> list[str]: ...
 
     def create(self, name: str, *, optional: bool = False) -> AppendFile:
-        """Create an empty file, or replace one of that name. `optional`: the caller can do without it if the disk is full."""
+        """Replace a file of that name. `optional`: the caller can do without it if the disk is full."""
 
-    def open(self, name: str) -> ReadFile:
-        """Open a file for reading."""
+    def open(self, name: str) -> ReadFile: ...
 
     def create_note(self, name: str) -> NoteFile:
-        """Create an empty note, or replace one of that name. Other holders of the replaced file keep it."""
+        """Replace a note of that name. Other holders of the replaced file keep it."""
 
     def size(self, name: str) -> int:
         """Return the size of a file, bytes, without opening it."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file. Replace an existing one."""
+        """Replace an existing file."""
 
-    def unlink(self, name: str) -> None:
-        """Remove a file's name."""
+    def unlink(self, name: str) -> None: ...
 
     def sync_directory(self) -> None:
         """Return when all names are on the disk."""
@@ -153,12 +146,11 @@ class Disk(Protocol):
     def monotonic_s(self) -> float:
         """Return seconds since an arbitrary moment, to measure calls and to schedule syncs."""
 
-    def close(self) -> None:
-        """Release the directory."""
+    def close(self) -> None: ...
 
 
 def write_file(disk: Disk, name: str, pieces: Iterable[Buffer], *, optional: bool = False) -> None:
-    """Write a whole file. Under its name it is complete or absent, even after a power cut. `optional`: see `Disk.create`."""
+    """Write a whole file. Under its name it is complete or absent, even after a power cut. `optional`: as for `Disk.create`."""
     file = disk.create(name + TEMPORARY, optional=optional)
     try:
         for piece in pieces:
@@ -175,7 +167,7 @@ def write_file(disk: Disk, name: str, pieces: Iterable[Buffer], *, optional: boo
 
 
 def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
-    """Yield the bytes [start, stop) of a file, in pieces of at most `COPY_BYTES`; ends early if the file does."""
+    """End early if the file does."""
     while start < stop:
         piece = file.read(start, min(COPY_BYTES, stop - start))
         if not piece:
@@ -321,66 +313,51 @@ class LocalDisk:
             raise
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
         return sorted(self._descriptors.opened(lambda: os.listdir(self._descriptors.directory)))
 
     def create(self, name: str, *, optional: bool = False) -> AppendFile:
-        """Create an empty file, or replace one of that name. `optional`: it leaves half of the reserve."""
         return _LocalAppend(self._descriptors, self._reserve, name, optional)
 
     def open(self, name: str) -> ReadFile:
-        """Open a file for reading."""
         return _LocalRead(self._descriptors, name, self.path(name))
 
     def create_note(self, name: str) -> NoteFile:
-        """Create an empty note, or replace one of that name."""
         file = _LocalNote(self._descriptors, self._reserve, name + TEMPORARY)
         self.rename(name + TEMPORARY, name)
         return file
 
     def size(self, name: str) -> int:
-        """Return the size of a file, bytes."""
         return os.stat(name, dir_fd=self._descriptors.directory).st_size
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file. Replace an existing one."""
         directory = self._descriptors.directory
         self._reserve.helped(lambda: os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory))
 
     def unlink(self, name: str) -> None:
-        """Remove a file's name."""
         os.unlink(name, dir_fd=self._descriptors.directory)
 
     def sync_directory(self) -> None:
-        """Return when all names are on the disk."""
         os.fsync(self._descriptors.directory)
 
     def free_bytes(self) -> int:
-        """Return the free space of the disk and the reserve, bytes."""
         return free_bytes(self._descriptors.directory) + self._reserve.held
 
     def fill_reserve(self, nbytes: int) -> None:
-        """Make the reserve `nbytes` large, if the disk has room for twice that."""
         self._reserve.fill(nbytes)
 
     def has_reserve(self) -> bool:
-        """Return True if the reserve is whole."""
         return self._reserve.is_whole
 
     def path(self, name: str) -> str:
-        """Return the absolute path of a file."""
         return str(self._root / name)
 
     def now_ns(self) -> int:
-        """Return the wall clock, nanoseconds since 1970."""
         return time.time_ns()
 
     def monotonic_s(self) -> float:
-        """Return the monotonic clock, seconds."""
         return time.monotonic()
 
     def close(self) -> None:
-        """Release the lock of the directory, and all descriptors."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -405,7 +382,7 @@ def _unusable(directory: Path, error: OSError) -> str:
 
 
 def _make_directory(path: Path) -> None:
-    """Create it with mode 0700. Its name is on the disk afterwards: a power cut must not take the whole journal."""
+    """Its name is on the disk afterwards: a power cut must not take the whole journal."""
     try:
         make_folders(path, 0o700)
     except OSError as error:

@@ -1,7 +1,6 @@
 """Holds of readers that still use positions from before a drop of segments. The files stay until the readers release them.
 
-All readers between two drops share one object, so a hold costs nothing. When the last reader has released it, the files that were
-dropped after its creation may be unlinked; those of earlier drops come first.
+All readers between two drops share one object, so a hold costs nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ class Holds:
         self._waiting: deque[tuple[weakref.ref[Hold], Sequence[Segment]]] = deque()
 
     def hold(self) -> Hold:
-        """Return an object for a reader to keep."""
         return self._current
 
     def dropped(self, segments: Sequence[Segment]) -> None:
-        """Note dropped segments. Readers with an earlier hold may still read them."""
+        """Readers with an earlier hold may still read the segments."""
         self._waiting.append((weakref.ref(self._current), segments))
         self._current = Hold()
 

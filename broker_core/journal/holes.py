@@ -1,7 +1,4 @@
-"""Holes: parts of the log whose segments were dropped, as half-open intervals of LSNs, sorted, with content between any two.
-
-The manifest names them. Recovery accepts exactly these holes.
-"""
+"""Holes: parts of the log whose segments were dropped, sorted, with content between any two. Recovery accepts exactly these."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ Holes = tuple[Hole, ...]
 
 
 def merged(holes: Iterable[tuple[int, int]]) -> Holes:
-    """Return these intervals in order. Intervals that touch or overlap become one; empty ones are left out."""
+    """Intervals that touch or overlap become one; empty ones are left out."""
     holes_in_order: list[Hole] = []
     for begin, end in sorted(holes):
         if begin >= end:
@@ -34,6 +31,5 @@ def merged(holes: Iterable[tuple[int, int]]) -> Holes:
 
 
 def covers(holes: Holes, position: int) -> bool:
-    """Return True if the byte of that LSN is in a hole."""
     index = bisect_right(holes, position, key=lambda hole: hole.begin) - 1
     return index >= 0 and position < holes[index].end

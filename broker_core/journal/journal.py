@@ -1,4 +1,4 @@
-"""The journal: an append-only log of records, group commit, snapshots, recovery. `__init__` describes the modules."""
+"""The journal: an append-only log of records, group commit, snapshots, recovery."""
 
 from __future__ import annotations
 
@@ -85,16 +85,15 @@ class Journal(Writer):
 
     @property
     def lineage(self) -> Lineage:
-        """The lineage of the directory."""
         return self._lineage
 
     def adopt(self, numbers: Mapping[str, int]) -> None:
-        """Note, at the first start after a restore, the last number of each numbered subject. StorageError."""
+        """Note, at the first start after a restore, the last number of each numbered subject."""
         if self._lineage.parent is not None:
             self._change(self._lineage.adopted(numbers))
 
     def disown(self, subject: str, number: int) -> None:
-        """Note that `number`, the last `subject` of the former lineage, means something else here. StorageError."""
+        """Note that `number`, the last `subject` of the former lineage, means something else here."""
         self._change(self._lineage.disowned(subject, number))
 
     def _change(self, lineage_: Lineage) -> None:
@@ -109,8 +108,8 @@ class Journal(Writer):
     def log_bytes(self, position: int, limit: int) -> list[tuple[str, int, bytes]]:
         """Return bytes of the log from `position` on, at most `limit` and below `stored`: segment, offset in its file, bytes.
 
-        A segment's header comes with its first byte of the log. Raises DataLoss if the segment was dropped, DamagedJournal if the
-        file is shorter than before.
+        A segment's header comes with its first byte of the log. Raises DataLoss if the segment was dropped, DamagedJournal if
+        the file is shorter than before.
         """
         pieces, stop = list[tuple[str, int, bytes]](), self.stored
         while limit > 0 and position < stop:
@@ -127,7 +126,6 @@ class Journal(Writer):
         return pieces
 
     def segment_names(self) -> list[str]:
-        """Return the names of all segments, oldest first."""
         return [segment.name for segment in self._chain.all]
 
     def replay(self, position: int) -> Iterator[Record]:
@@ -147,8 +145,8 @@ class Journal(Writer):
         """Return the payload of the record at `position`, mapped and 8-byte aligned. Waits until it is written. It stays valid.
 
         Raises DamagedJournal, with file and offset, if it does not match its checksum (checked at the first read). Raises
-        DataLoss if the segment was dropped and no reader of the position holds it (`hold`), InvalidRequest if `position` is past
-        the end.
+        DataLoss if the segment was dropped and no reader of the position holds it (`hold`), InvalidRequest if `position` is
+        past the end.
         """
         if position >= self.written:
             self._check_position(position)
@@ -168,8 +166,7 @@ class Journal(Writer):
     def hold(self) -> Hold:
         """Return an object to keep while positions that are known now are used.
 
-        While it exists, segments that are dropped from now on stay on the disk, and `payload` and `locate` find their records. It
-        costs nothing.
+        While it exists, segments that are dropped from now on stay on the disk, and `payload` and `locate` find their records.
         """
         return self._holds.hold()
 
@@ -180,7 +177,8 @@ class Journal(Writer):
     # ---- snapshots and segments
 
     def write_snapshot(self, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
-        """Write the state at `position`, by one thread at a time. The snapshot counts when this returns. The two latest are kept.
+        """Write the state at `position`, by one thread at a time. The snapshot counts when this returns. The two latest are
+        kept.
 
         First waits until the log is synced up to there, in every fsync mode. Raises ResourceLimit if the disk is full: the
         earlier snapshots still count, and the journal continues. Raises StorageError if the disk fails: then the journal has
@@ -207,7 +205,7 @@ class Journal(Writer):
         return sorted({*current, *self._holds.since(hold)}, key=lambda segment: (segment.base, segment.end))
 
     def _infos(self, listed: Callable[[], Sequence[Segment]]) -> list[SegmentInfo]:
-        """Return reports of the listed segments, without segments that another thread drops and unlinks meanwhile."""
+        """Leave out segments that another thread drops and unlinks meanwhile."""
         infos = []
         for segment in listed():
             try:
@@ -273,11 +271,9 @@ class Journal(Writer):
         return StorageError(f"{subject} could not be written: {error}")
 
     def free_bytes(self) -> int:
-        """Return the number of bytes that can still be written: the free space of the disk, and the reserve."""
         return self._disk.free_bytes()
 
     def fill_reserve(self, nbytes: int) -> None:
-        """Hold this many bytes of the disk in reserve for the log, if there is space. Raises nothing."""
         self._disk.fill_reserve(nbytes)
 
     @property
@@ -301,7 +297,6 @@ class Journal(Writer):
 
 
 def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:
-    """Return the id of the data directory. Its first opening creates one."""
     names = disk.names()
     if ID_FILE in names:
         text = disk.open(ID_FILE).read(0, ID_BYTES + 2).decode(errors="replace").strip()

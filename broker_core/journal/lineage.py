@@ -62,7 +62,6 @@ class Lineage:
 
 
 def read(disk: Disk, broker_id: str) -> Lineage:
-    """Return the lineage of a directory. DamagedJournal when the file cannot be read."""
     if NAME not in disk.names():
         return Lineage(broker_id)
     try:
@@ -82,6 +81,5 @@ def _history(pairs: Sequence[Sequence[str | int]]) -> History:
 
 
 def write(disk: Disk, lineage: Lineage) -> None:
-    """Replace the file."""
     fields = {"version": VERSION, "name": lineage.name, "parent": lineage.parent, "history": lineage.history}
     write_file(disk, NAME, [json.dumps(fields).encode() + b"\n"])

@@ -16,7 +16,7 @@ LOOKED_AT_S = 0.1  # a process that only looks at the lock holds it for an insta
 
 
 def holder(directory: Path) -> str | None:
-    """Return the process that has locked a data directory, or None. Raises OSError if the lock cannot be read."""
+    """Return the process that has locked a data directory. Raises OSError if the lock cannot be read."""
     try:
         fd = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def _holder(lock: int) -> str:
 
 
 def _take(lock: int) -> None:
-    """Take the lock, or raise the error of `flock`. A process that only looks at the lock (`holder`) holds it for an instant."""
+    """Raises the error of `flock`. A process that only looks at the lock (`holder`) holds it for an instant."""
     until = time.monotonic() + LOOKED_AT_S
     while True:
         try:

@@ -70,7 +70,7 @@ class ManifestContent(NamedTuple):
 def write(
     disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int, holes: Holes, product: str | None = __version__
 ) -> None:
-    """Replace the manifest. A repair keeps the `product` that wrote the repaired files."""
+    """A repair keeps the `product` that wrote the repaired files."""
     listed = [[segment.name, segment.checksum] for segment in segments]
     content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed, "holes": holes, "product": product}
     line = json.dumps(content, ensure_ascii=False).encode()
@@ -78,7 +78,7 @@ def write(
 
 
 def read(disk: Disk, broker_id: str | None = None) -> ManifestContent | None:
-    """Return the manifest, None if the file is missing. DamagedJournal if it is damaged, or belongs to another broker."""
+    """Return None if the file is missing. DamagedJournal if it is damaged, or belongs to another broker."""
     if NAME not in disk.names():
         return None
     line, _, checksum = disk.open(NAME).read(0, BYTES_MAX).rstrip(b"\n").rpartition(b"\n")
@@ -100,7 +100,6 @@ def writer(product: str | None) -> str:
 
 
 def note_is_good(disk: Disk) -> bool:
-    """Return True if `synced` matches its checksum."""
     data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size + 1)
     return len(data) == _SYNCED.size + _CRC.size and _CRC.unpack_from(data, _SYNCED.size)[0] == crc32(data[: _SYNCED.size])
 
@@ -117,7 +116,7 @@ def _synced(disk: Disk, known: set[int]) -> int:
 
 
 def check(disk: Disk, content: ManifestContent | None, headers: Sequence[Segment], snapshot: bool) -> None:
-    """Refuse a directory with a missing segment, by its name. `found`: all segments. `snapshot`: one exists."""
+    """Refuse a directory with a missing segment, by its name."""
     if content is None:
         if not headers and not snapshot:
             raise DamagedJournal(
@@ -148,14 +147,14 @@ class Manifest:
     """Keeper of both files while a journal runs. For any thread; only the writer calls `note`."""
 
     def __init__(self, disk: Disk, broker_id: str, segments: Callable[[], Sequence[Segment]], holes: Holes) -> None:
-        """Keep the files up to date. `segments` returns the current segments. `holes`: the former drops."""
+        """`segments` returns the current segments."""
         self._disk, self._broker_id, self._segments = disk, broker_id, segments
         self._lock = Lock()
         self.holes = holes  # segments that begin in them are not listed any more, and are being removed
         self._file: NoteFile | None = None
 
     def write(self, synced: int) -> None:
-        """List the current segments. OSError if it cannot be written: the former manifest still counts."""
+        """OSError if the manifest cannot be written: the former one still counts."""
         with self._lock:
             self._write(synced)
 
@@ -184,7 +183,6 @@ class Manifest:
             pass
 
     def close(self) -> None:
-        """Close the note."""
         if self._file is not None:
             self._file.close()
             self._file = None

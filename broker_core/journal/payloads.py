@@ -49,7 +49,6 @@ class Payloads:
         self._old: dict[int, _Extent] = {}  # derived: checked before those
 
     def get(self, position: int) -> pa.Buffer:
-        """Return the payload of the written record at `position`. Errors as of `Journal.payload`."""
         segment, extent = self._find(position)
         try:
             return self._chain.mapped(segment, extent.offset, extent.length)
@@ -61,7 +60,6 @@ class Payloads:
             raise StorageError(f"the segment {segment.name} cannot be mapped: {error}") from error
 
     def locate(self, position: int) -> Located:
-        """Return the location of that payload. Errors as of `get`."""
         segment, extent = self._find(position)
         if segment.identity is None:
             segment.identity = self._chain.file(segment).identity()

@@ -1,8 +1,8 @@
-"""A group while it is filled. Records get their positions immediately; the group gets its header when the writer takes it.
+"""A group of records while it is filled. Records get their positions immediately; the group gets its header when the writer
+takes it.
 
-Small records are kept in the form of the file, one bytes object each, and joined when they are written. A payload above
-`INLINE_BYTES` is kept by reference, and the writer computes its checksum (`zlib.crc32` lets other threads run). So an append,
-which happens under the broker's lock, neither copies nor reads it.
+A payload above `INLINE_BYTES` is kept by reference, and the writer computes its checksum (`zlib.crc32` lets other threads run).
+So an append, which happens under the broker's lock, neither copies nor reads it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class RecordGroup:
         return self.end + END_BYTES
 
     def append(self, meta: bytes, payload: Sequence[Buffer]) -> int:
-        """Add a record and return its position."""
         position = self.end
         seed = (position ^ self._form.record_seed) & MASK
         if payload:
@@ -103,7 +102,6 @@ class RecordGroup:
 
 
 def record_bytes(meta_bytes: int, payload_bytes: int) -> int:
-    """Return the size of a record in the log, bytes. InvalidRequest if its meta is longer than the format allows."""
     if meta_bytes > META_MAX:
         raise InvalidRequest(f"the meta of a record has {meta_bytes} bytes; at most {META_MAX} are possible")
     return RECORD_BYTES + padded(meta_bytes) + padded(payload_bytes)

@@ -86,7 +86,6 @@ class GroupHeader(NamedTuple):
 
 
 def padded(length: int) -> int:
-    """Return `length` rounded up to a multiple of 8."""
     return (length + 7) & ~7
 
 
@@ -101,7 +100,6 @@ class Format(NamedTuple):
 
     @classmethod
     def of(cls, version: int, secret: bytes) -> Format:
-        """Derive magic and seeds."""
         group_seed, record_seed = int.from_bytes(secret[4:8], "little"), int.from_bytes(secret[8:], "little")
         return cls(version, secret, GROUP_MAGIC + secret[:4], group_seed, record_seed)
 
@@ -118,7 +116,7 @@ def pack_group(form: Format, header: GroupHeader) -> tuple[bytes, bytes]:
 
 
 def unpack_group(data: bytes, index: int, form: Format, lsn: int) -> GroupHeader | None:
-    """Return the group header at `index` of `data`; None if it is not a valid one of position `lsn`."""
+    """Return None if the header at `index` is not a valid one of position `lsn`."""
     if len(data) - index < GROUP_BYTES:
         return None
     magic, checksum, records, own, length, synced = GROUP.unpack_from(data, index)
@@ -155,7 +153,7 @@ class RecordHeader(NamedTuple):
 
 
 def unpack_record(data: bytes, index: int) -> RecordHeader | None:
-    """Return the record header at `index`; None if it does not look like one. `record_is_good` checks its checksum."""
+    """Return None if this does not look like a header. `record_is_good` checks its checksum."""
     if len(data) - index < RECORD_BYTES:
         return None
     _, magic, flags, meta_bytes, payload_crc, payload_bytes = RECORD.unpack_from(data, index)
@@ -163,7 +161,7 @@ def unpack_record(data: bytes, index: int) -> RecordHeader | None:
 
 
 def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
-    """Return True if header and meta of the record at `index` match their checksum. `seed`: `Format.seed` of its position."""
+    """Return True if header and meta match their checksum. `seed`: `Format.seed` of the record's position."""
     stop = index + RECORD_BYTES + meta_bytes
     if stop > len(data):
         return False

@@ -89,7 +89,7 @@ class Recovered(NamedTuple):
 
 
 def recover(disk: Disk, broker_id: str) -> Recovered:
-    """Repair the directory (see above). DamagedJournal or StorageError if that would lose something confirmed."""
+    """DamagedJournal or StorageError if a repair would lose something confirmed."""
     disk.sync_directory()
     for name in disk.names():
         if name.endswith(TEMPORARY):
@@ -125,7 +125,7 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
 def _write_manifest(
     disk: Disk, broker_id: str, listed: manifest.ManifestContent | None, segments: list[Segment], holes: Holes
 ) -> None:
-    """Write the manifest with these segments, all of which are on the disk, if that changes it."""
+    """All of `segments` are on the disk. Writes nothing if the manifest would not change."""
     synced = segments[-1].end if segments else 0
     product = None if listed is None else listed.product
     if listed != ({segment.name: segment.checksum for segment in segments}, synced, holes, product):

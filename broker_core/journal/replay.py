@@ -26,7 +26,6 @@ from .segments import Segment
 
 
 def replay_segment(file: ReadFile, path: str, segment: Segment, position: int, stop: int) -> Iterator[Record]:
-    """Yield the records of [segment.base, stop) from `position` on. DamagedJournal with file and offset."""
     window = FileWindow(file)
     lsn = segment.base
     while lsn < stop:

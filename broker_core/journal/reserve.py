@@ -40,7 +40,6 @@ class Reserve:
         self._usable = True
 
     def open(self, directory: int) -> None:
-        """Begin with the existing reserve of the directory that is open as this descriptor."""
         self._directory = directory
         with contextlib.suppress(FileNotFoundError):
             self._open(0)
@@ -52,7 +51,6 @@ class Reserve:
 
     @property
     def held(self) -> int:
-        """Bytes in reserve."""
         return self._held
 
     @property
@@ -103,8 +101,7 @@ class Reserve:
             return True
 
     def helped(self, attempt: Callable[[], _T], *, optional: bool = False) -> _T:
-        """Return the result of `attempt`, which is repeated with pieces of the reserve while the disk is full. Raises its
-        OSError."""
+        """Repeat `attempt` with pieces of the reserve while the disk is full. Raises its OSError."""
         while True:
             try:
                 return attempt()
@@ -113,7 +110,7 @@ class Reserve:
                     raise
 
     def close(self) -> None:
-        """Close the file; the blocks stay in reserve."""
+        """The blocks stay in reserve."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -137,7 +134,6 @@ def _write_zeros(fd: int, start: int, stop: int) -> None:
 
 
 def free_bytes(directory: int) -> int:
-    """Return the free space of the disk of an open directory, bytes."""
     status = os.fstatvfs(directory)
     return status.f_bavail * status.f_frsize
 

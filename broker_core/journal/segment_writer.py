@@ -42,15 +42,13 @@ class SegmentWriter:
 
     @property
     def is_open(self) -> bool:
-        """True once a segment has begun."""
         return self._file is not None
 
     def has_room(self, position: int, segment_bytes: int) -> bool:
-        """Return True if a group at `position` goes into the current segment."""
         return self._segment is not None and position - self._segment.base <= segment_bytes
 
     def begin(self, base: int) -> None:
-        """Begin a segment. Everything before it must be synced, so that only a log's last segment can end in a torn tail."""
+        """Everything before the segment must be synced, so that only a log's last segment can end in a torn tail."""
         if self._file is not None:
             self._file.close()
         disk, chain, manifest, broker_id, form, generation = self._files
@@ -61,7 +59,7 @@ class SegmentWriter:
         self._shortages.outlast(lambda: manifest.write(base))
 
     def write(self, group: RecordGroup, synced: int, *, preallocates: bool, may_wait: bool) -> None:
-        """Write a group. `synced`: LSN below which the log is on the disk. Raises NoSpaceHere unless the thread `may_wait`."""
+        """`synced`: LSN below which the log is on the disk. Raises NoSpaceHere unless the thread `may_wait`."""
         assert self._file is not None
         assert self._segment is not None
         if preallocates and group.after - group.start <= SMALL_BYTES:
@@ -80,17 +78,14 @@ class SegmentWriter:
             self._shortages.outlast(lambda: file.append(data))
 
     def start_sync(self) -> None:
-        """Let the disk begin with the written bytes."""
         assert self._file is not None
         self._file.start_sync()
 
     def sync(self) -> None:
-        """Return when everything written is on the disk."""
         assert self._file is not None
         self._file.sync()
 
     def note_synced(self, position: int) -> None:
-        """Note that the log is on the disk up to this LSN."""
         assert self._segment is not None
         self._files.manifest.note(self._segment, position)
 

@@ -71,7 +71,6 @@ class Segment:
     identity: FileIdentity | None = None  # derived, once known
 
     def offset(self, position: int) -> int:
-        """Return the offset in the file of the byte of that LSN."""
         return position - self.base + HEADER_BYTES
 
 
@@ -84,7 +83,6 @@ def out_of_files(operation: str, error: OSError) -> ResourceLimit:
 
 
 def name_of(base: int, generation: int) -> str:
-    """Return the file name of a segment."""
     return f"{base:020d}-{generation:08d}{SUFFIX}"
 
 
@@ -99,7 +97,6 @@ class SegmentHeader(NamedTuple):
     created_ns: int
 
     def pack(self) -> bytes:
-        """Return the bytes of the header."""
         owner, form = self.broker_id.encode(), self.form
         fields = (HEADER_BYTES, self.base, self.born, self.created_ns, self.generation, len(owner), owner, form.secret)
         head = _HEADER.pack(MAGIC, form.version, *fields)
@@ -107,7 +104,7 @@ class SegmentHeader(NamedTuple):
 
 
 def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
-    """Return the segment of that name. `end` is the LSN after which only zeros follow. DamagedJournal if the header is bad."""
+    """`end` of the segment is the LSN after which only zeros follow. DamagedJournal if the header is bad."""
     path, file = disk.path(name), disk.open(name)
     data = file.read(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
@@ -124,7 +121,6 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
 
 
 def checksum_in(header: bytes) -> int:
-    """Return the checksum in a header."""
     return int(_CRC.unpack_from(header, HEADER_BYTES - _CRC.size)[0])
 
 
@@ -175,11 +171,9 @@ class SegmentChain:
 
     @property
     def all(self) -> tuple[Segment, ...]:
-        """The segments, oldest first."""
         return self._all[0]
 
     def add(self, segment: Segment) -> None:
-        """Append a segment."""
         with self._lock:
             self._set((*self.all, segment), self._all[2])
 
@@ -190,7 +184,6 @@ class SegmentChain:
             self._set(tuple(s for s in segments if s not in dropped), (*retired, *dropped))
 
     def forget(self, dropped: Sequence[Segment]) -> None:
-        """Find these retired segments no longer."""
         with self._lock:
             segments, _, retired = self._all
             self._set(segments, tuple(s for s in retired if s not in dropped))
@@ -222,7 +215,7 @@ class SegmentChain:
         return file
 
     def _retry_with_files_closed(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of `attempt`; at a shortage of descriptors, close all cached files and try again."""
+        """Repeat `attempt` once at a shortage of descriptors, after closing all cached files."""
         try:
             return attempt()
         except OSError as error:
@@ -241,6 +234,5 @@ class SegmentChain:
         return whole.slice(offset, length)
 
     def info(self, segment: Segment) -> SegmentInfo:
-        """Return the report of a segment."""
         size = self._disk.size(segment.name)
         return SegmentInfo(segment.base, segment.end, self._disk.path(segment.name), size, segment.created_ns)

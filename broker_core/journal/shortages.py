@@ -31,7 +31,7 @@ class Shortages:
         self._giving_up = True
 
     def outlast(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of `attempt`, which changes nothing if it raises. Repeat it during a shortage. Raises its OSError.
+        """Repeat `attempt`, which changes nothing if it raises, during a shortage. Raises its OSError.
 
         Nothing is written into the log meanwhile, and nothing is lost: waiting calls continue to wait, and senders are refused.
         """

@@ -57,7 +57,7 @@ def names_of(disk: Disk) -> list[str]:
 
 
 def write(disk: Disk, broker_id: str, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
-    """Write a snapshot. It counts when this returns. The log must be synced up to `position`. Removes all but the last two."""
+    """Write a snapshot. It counts when this returns. The log must be synced up to `position`."""
     same = [name for name in names_of(disk) if name.startswith(f"{position:020d}-")]
     number = int(same[0][21:29]) + 1 if same else 0
     views = [memoryview(array).cast("B") if memoryview(array).nbytes else memoryview(b"") for array in arrays]
@@ -88,7 +88,7 @@ def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str,
 
 
 def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
-    """Return the snapshot of that name, None if it is damaged. Checksums read the file, because a bad page must be an error."""
+    """Return None if the snapshot is damaged. Checksums read the file, because a bad page must be an error."""
     file = disk.open(name)
     try:
         head = file.read(0, _HEAD.size)
@@ -123,7 +123,7 @@ def _aligned(length: int) -> int:
 
 
 def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
-    """Return offset and name of the first fault in a snapshot's file, or None. Reads the whole file. StorageError as of
+    """Return offset and name of the first fault in a snapshot's file. Reads the whole file. StorageError as of
     `check_version`."""
     file = disk.open(name)
     size, head = file.size(), file.read(0, _HEAD.size)

@@ -52,7 +52,7 @@ class _BadGroup(NamedTuple):
 
 
 def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
-    """Read the last segment. `known`: LSN below which other files prove that the log was on the disk.
+    """`known`: LSN below which other files prove that the log was on the disk.
 
     Raises DamagedJournal if a bad group was confirmed, or could have been and is not torn.
     """
@@ -81,7 +81,7 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
 
 
 def first_fault(file: ReadFile, segment: Segment, stop: int) -> tuple[int, str] | None:
-    """Return offset and name of the first wrong byte below the LSN `stop`, or None. Reads everything, including payloads.
+    """Return offset and name of the first wrong byte below the LSN `stop`. Reads everything, including payloads.
 
     A start ignores bytes without a meaning: zeros between records, and the checksum in the end mark. This function checks them.
     """
@@ -151,7 +151,7 @@ def _highest_synced_after(file: ReadFile, segment: Segment, lsn: int, file_end: 
 
 
 def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _BadGroup | None:
-    """Check a group with a good header. Return its fault in a record's header and meta, a payload, or the end mark."""
+    """Return the fault of a group with a good header: in a record's header and meta, a payload, or the end mark."""
 
     def bad(low: int, high: int, part: str) -> _BadGroup:
         return _BadGroup(group.lsn, group.end, low, high, part)

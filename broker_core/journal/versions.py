@@ -10,7 +10,7 @@ from ..errors import StorageError
 
 
 def check_version(path: str, version: int, newest: int, remark: str = "") -> None:
-    """Check that this program reads a file of this version. Raises StorageError; `remark` ends its text."""
+    """Raises StorageError; `remark` ends its text."""
     if not 1 <= version <= newest:
         readable = "1" if newest == 1 else f"1 to {newest}"
         raise StorageError(

@@ -34,7 +34,6 @@ class JournalView:
         self._payloads = Payloads(self._disk, SegmentChain(self._disk, chain))
 
     def payload(self, position: int) -> pa.Buffer:
-        """Return the payload of the record at `position`, verified. Raises as `Journal.payload`."""
         return self._payloads.get(position)
 
     def holds(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -45,5 +44,4 @@ class JournalView:
         return np.asarray((at >= 0) & (positions < self._ends[np.maximum(at, 0)]))
 
     def close(self) -> None:
-        """Close the files."""
         self._disk.close()

@@ -113,13 +113,13 @@ class Writer:
     def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
         """Append a record, by one thread at a time. Never waits for the disk. StorageError when the journal failed.
 
-        `payload`: the buffers of the record's payload, in order. Large ones are not copied, and must not change afterwards.
+        Large buffers of `payload` are not copied, and must not change afterwards.
 
         Without `hurry` the record is written together with the next one that hurries, or when a caller waits for it. The caller
         ensures that one of these happens.
 
-        `more`: this record and the following ones share one group, until a record without `more` or `complete`. After a crash the
-        log has all of them, or no part of them. An incomplete group is not written, so its caller must not wait for it.
+        `more`: this record and the following ones share one group, until a record without `more` or `complete`. After a crash
+        the log has all of them, or no part of them. An incomplete group is not written, so its caller must not wait for it.
         """
         with self._lock:
             if self.failure is not None or self._stopping:
@@ -139,7 +139,7 @@ class Writer:
         return Appended(position, end)
 
     def complete(self, *, hurry: bool) -> None:
-        """End the group of the records appended with `more`. `hurry` as for `append`."""
+        """End the group of the records appended with `more`."""
         with self._lock:
             self._more_to_come = False
             if hurry:
@@ -287,7 +287,7 @@ class Writer:
 
     @property
     def stored(self) -> int:
-        """LSN below which this disk has everything, as far as `fsync` promises; `durable`, unless a copy is required."""
+        """LSN below which this disk has everything, as far as `fsync` promises."""
         return self.synced if self._options.fsync == "always" else self.written
 
     def require_copy(self, copied: int, why: Callable[[], str]) -> None:
@@ -337,7 +337,7 @@ class Writer:
     # ---- the thread
 
     def start(self) -> None:
-        """Start the writer's thread. Before, appends stay in memory."""
+        """Before this, appends stay in memory."""
         assert self._thread is None
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
         self._thread.start()

@@ -1,7 +1,7 @@
 """Attributes: the values that a queue needs from its messages, as columns of numbers.
 
-They are read from the payloads before a command reaches the engine. A column exists only if a message differs from the default.
-Attributes are journaled with the arrival of the messages, so recovery reads no payload.
+They are read from the payloads before a command reaches the engine, and journaled with the arrival of the messages, so recovery
+reads no payload. A column exists only if a message differs from the default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class Coded:
     codes: Ints
 
     def take(self, rows: Any) -> Coded:
-        """Select rows. All names are kept."""
         return Coded(self.names, self.codes[rows])
 
     def used(self) -> Ints:
@@ -48,7 +47,6 @@ class Attributes:
         return any(value is not None for value in self.__dict__.values())
 
     def take(self, rows: Any) -> Attributes:
-        """Select rows: a slice, or row numbers."""
         taken: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -78,7 +76,6 @@ class Attributes:
 
     @classmethod
     def of_journal(cls, stored: dict[str, Any] | None) -> Attributes:
-        """Read the form of events."""
         if stored is None:
             return NO_ATTRIBUTES
         values = dict(stored)

@@ -104,20 +104,18 @@ class Block(Columns):
 
     @property
     def full(self) -> bool:
-        """True if every row is in use."""
         return self.filled == BLOCK_ROWS
 
     @property
     def live(self) -> int:
-        """Number of rows that are not archived."""
         return self.filled - self.counts[ARCHIVED]
 
     def fill(
         self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES
     ) -> Ints | None:
-        """Add `count` rows, whose payloads lie in `runs`. They are AVAILABLE, or DELAYED if they are not due at `time`.
+        """Add rows, whose payloads lie in `runs`. Returns which of them are not due at `time` and so DELAYED; None: no row.
 
-        Returns which rows are DELAYED; None: no row. The codes of `attributes` are those of the queue's dictionaries.
+        The codes of `attributes` are those of the queue's dictionaries.
         """
         start, stop = self.filled, self.filled + count
         if stop > len(self.state):
@@ -148,7 +146,7 @@ class Block(Columns):
         return delayed
 
     def _take_in(self, rows: slice, attributes: Attributes, time: int) -> Ints | None:
-        """Store attributes. Returns which rows are not due yet; None: no row."""
+        """Returns which rows are not due yet; None: no row."""
         capacity, base, now = len(self.state), self.base_ms, time // 1000
         for name in ("priority", "closes"):
             if (values := getattr(attributes, name)) is not None:
@@ -172,11 +170,9 @@ class Block(Columns):
         return self.runs.time[0] // 1000
 
     def expired(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
-        """Return by row whether it has expired at `now`, milliseconds since 1970."""
         return self._passed(self.expiry, rows, now)
 
     def is_due(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
-        """Return by row whether it may be delivered at `now`, milliseconds since 1970."""
         return self._passed(self.due, rows, now)
 
     def _passed(self, column: RowColumn, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
@@ -194,12 +190,12 @@ class Block(Columns):
         return np.where(values > 0, values.astype(np.int64) - 1 + self.base_ms, 0)
 
     def delay_until(self, rows: Rows, time: int) -> None:
-        """Set when rows are due: `time`, in milliseconds since 1970."""
+        """`time`: milliseconds since 1970."""
         self.due.set(rows, max(time - self.base_ms, 0) + 1, len(self.state))
         self.next_due = min(self.next_due, time)
 
     def lock_until(self, rows: Rows, time: int) -> None:
-        """Lock rows until `time`, in milliseconds of uptime."""
+        """`time`: milliseconds of uptime."""
         self.lock.set(rows, time + 1, len(self.state))
         self.next_lock = min(self.next_lock, time)
 
@@ -211,8 +207,7 @@ class Block(Columns):
         return np.flatnonzero((self.state[: self.filled] == ACQUIRED) & (values > 0) & (values <= now + 1))
 
     def look_ahead(self, now: int = 0) -> None:
-        """Find when the next row expires, the next row is due, and the next lock ends. A row that has expired at `now`,
-        milliseconds since 1970, is never due: `expired` messages are archived later."""
+        """Find the next times. A row that has expired at `now`, milliseconds since 1970, is never due: it is archived later."""
         state = self.state[: self.filled]
         self.next_expiry = self.next_due = self.next_lock = NEVER
         if self.expiry.values is not None:
@@ -229,7 +224,6 @@ class Block(Columns):
         return int(waiting.min()) - 1 if len(waiting) else NEVER
 
     def move(self, rows: Rows, count: int, source: int, target: int) -> None:
-        """Change the state of rows. All of them are in `source`."""
         self.state[rows] = target
         self.counts[source] -= count
         self.counts[target] += count
@@ -241,14 +235,12 @@ class Block(Columns):
             self._raise_low()
 
     def archive(self, rows: Rows, outcome: int, time: int, taker: int = 0) -> None:
-        """Store the outcome, the time and the taker of rows that end."""
         capacity = len(self.state)
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
         self.taker.set(rows, taker, capacity)
 
     def note_errors(self, errors: Mapping[int, str]) -> None:
-        """Store errors by row."""
         once = self.texts.setdefault
         self.errors.update({row: once(text, text) for row, text in errors.items()})
         if len(self.texts) > 2 * len(self.errors) + _FIRST_ROWS:  # texts of rows that have another error now
@@ -271,7 +263,7 @@ class Block(Columns):
         return None if end - begin == BLOCK_ROWS else order[begin:end]
 
     def _raise_low(self) -> None:
-        """Move `low` past rows that are not AVAILABLE. Each row is passed once, so the total cost is small."""
+        """Each row is passed once, so the total cost is small."""
         if not self.counts[AVAILABLE]:
             self.low = self.filled
             return
@@ -284,7 +276,6 @@ class Block(Columns):
             self.low += len(window)
 
     def locations(self, rows: Rows) -> Locations:
-        """Return where the payloads of the rows lie in the journal."""
         if not row_count(rows):
             empty = np.zeros(0, np.int64)
             return Locations(empty, empty, empty, empty, empty)
@@ -321,23 +312,20 @@ class Block(Columns):
         return np.concatenate([[0], begins, [len(rows)]]), of[np.concatenate([[0], begins])]
 
     def _location(self, rows: slice, run: int) -> Locations:
-        """Return where rows of one run lie. This is always the case for a single message."""
+        """Locate rows of one run. This is always the case for a single message."""
         runs = self.runs
         payload_row = rows.start - runs.row[run] + runs.skip[run]
         numbers = (rows.start, rows.stop - rows.start, runs.position[run] << 3, payload_row, runs.time[run])
         return Locations(*np.array(numbers, np.int64).reshape(5, 1))
 
     def positions(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the log position of the record with the payload of each row."""
+        """Return the log position of each row's record."""
         return positions_of(self.runs, as_array(rows))
 
     def relocate(self, rows: Rows, position: int | Ints, taken: Ints) -> None:
-        """Set the payloads of rows: `taken` is by row the row of the record at `position`, which is one position or one for
-        each row."""
         self.runs = relocated(self.runs, self.filled, as_array(rows), position, taken)
 
     def lowest_live_position(self) -> int | None:
-        """Return the log position of the oldest payload of a row that is not archived."""
         live = np.flatnonzero(self.state[: self.filled] != ARCHIVED)
         return int(self.positions(live).min()) if len(live) else None
 
@@ -347,19 +335,17 @@ class Block(Columns):
         return np.flatnonzero(archived if isinstance(recorded, int) else archived & (recorded == 0))
 
     def waiting(self) -> Ints:
-        """Return the rows that are AVAILABLE or DELAYED."""
         if not self.counts[AVAILABLE] and not self.counts[DELAYED]:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.state[: self.filled] <= State.AVAILABLE)
 
     def rows_between(self, first: int, last: int) -> slice:
-        """Return the rows with sequence numbers from `first` to `last`, both included."""
+        """`first` and `last` are sequence numbers, both included."""
         start = min(max(0, first - self.base), self.filled)
         return slice(start, max(start, min(self.filled, last - self.base + 1)))
 
     # The persisted form, in snapshots and packed blocks. To change it, see `packing`.
     def persisted(self) -> dict[str, Any]:
-        """Copy all columns, for a snapshot or a packed block."""
         columns: dict[str, Any] = {"number": self.number, "filled": self.filled, "state": self.state[: self.filled].copy()}
         for name in COLUMNS:
             values = getattr(self, name).values
@@ -379,7 +365,6 @@ class Block(Columns):
 
     @classmethod
     def restored(cls, columns: dict[str, Any]) -> Block:
-        """Make a block from the columns that `persisted` returned."""
         block = cls(columns["number"])
         block.filled = columns["filled"]
         block.state = columns["state"].copy()

@@ -1,8 +1,4 @@
-"""Names that rows store as codes.
-
-`Dictionary` is for message groups and keys: a name is kept while a live row has it. `Names` is for takers: a name is kept
-forever, because settled rows that have left memory still refer to it.
-"""
+"""Names that rows store as codes."""
 
 from __future__ import annotations
 
@@ -20,7 +16,8 @@ _COUNTED_ROWS, _COUNTED_CODES = 64, 4
 
 
 class Dictionary:
-    """Names and their codes, from 1 on; 0: no name. A code whose last row has ended is reused for the next new name."""
+    """Names of message groups or keys, and their codes, from 1 on; 0: no name. When the last live row with a name ends, its
+    code is reused."""
 
     __slots__ = ("_codes", "_free", "_hashes", "_live", "_names")
 
@@ -46,20 +43,16 @@ class Dictionary:
         return self._names[1:]
 
     def name(self, code: int) -> str | None:
-        """Return the name of a code; None: it was forgotten."""
         return self._names[code]
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """Iterate over names and their codes."""
         return iter(self._codes.items())
 
     def get(self, name: str) -> int:
-        """Return the code of a name; 0: no row has it."""
         return self._codes.get(name, 0)
 
     def codes_of(self, coded: Coded) -> Ints:
-        """Return the codes of the rows' names. A new name gets a code only if a row has it, because the end of its last row
-        frees the code."""
+        """A new name gets a code only if a row has it, because the end of its last row frees the code."""
         if len(coded.codes) == 1:
             code = int(coded.codes[0])
             return np.array([self._code(coded.names[code - 1]) if code else 0])
@@ -93,24 +86,20 @@ class Dictionary:
         return hashes
 
     def came(self, codes: Ints) -> None:
-        """Count live rows that have these codes."""
         np.add.at(self._live, codes, 1)
 
     def went(self, codes: Ints) -> Ints:
-        """Count settled rows off these codes. Returns the codes that no live row has; the caller calls `forget` if it needs
-        them no longer."""
+        """Count settled rows off. Returns the codes that no live row has; the caller may `forget` them."""
         np.subtract.at(self._live, codes, 1)
         mine = distinct(codes)
         gone: Ints = mine[(self._live[mine] <= 0) & (mine > 0)]
         return gone
 
     def live(self, codes: Ints) -> Ints:
-        """Count the live messages of each code."""
         counts: Ints = self._live[codes]
         return counts
 
     def forget(self, codes: Ints) -> None:
-        """Forget the names of these codes, which become free."""
         for code in codes.tolist():
             name = self._names[code]
             if name is not None:
@@ -120,7 +109,8 @@ class Dictionary:
 
 
 class Names:
-    """Names and their codes, from 1 on; 0: no name. A code keeps its name forever. After `most` names a new name gets no code."""
+    """Names of takers, and their codes, from 1 on; 0: no name. A code keeps its name forever, because settled rows that have
+    left memory refer to it. After `most` names a new name gets no code."""
 
     __slots__ = ("_codes", "_most", "names")
 
@@ -130,7 +120,6 @@ class Names:
         self._codes = {name: code for code, name in enumerate(self.names, 1)}
 
     def code(self, name: str | None) -> int:
-        """Return the code of a name, and add the name if it is new; 0 for None."""
         if not name:
             return 0
         code = self._codes.get(name)

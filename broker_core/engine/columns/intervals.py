@@ -16,7 +16,7 @@ class Intervals:
     __slots__ = ("_edges",)
 
     def __init__(self, intervals: Iterable[Sequence[int]] = ()) -> None:
-        """Join intervals (begin, end), which may overlap and be in any order. Empty ones are left out."""
+        """The intervals (begin, end) may overlap and be in any order."""
         edges: list[int] = []
         for begin, end in sorted((begin, end) for begin, end in intervals if begin < end):
             if edges and begin <= edges[-1]:
@@ -27,7 +27,7 @@ class Intervals:
 
     @classmethod
     def apart(cls, intervals: Iterable[Sequence[int]]) -> Intervals:
-        """Make intervals that are disjoint and in order. Intervals that touch are not joined, so that `index` distinguishes
+        """Make intervals that are disjoint and in order. If they touch, they are not joined, so that `index` distinguishes
         them."""
         intervals_apart = cls()
         intervals_apart._edges = np.array([edge for begin, end in intervals for edge in (begin, end)], np.int64)
@@ -43,7 +43,6 @@ class Intervals:
         return hash(self._edges.tobytes())
 
     def contains(self, positions: Ints) -> npt.NDArray[np.bool_]:
-        """Return which of the positions lie in an interval."""
         inside: npt.NDArray[np.bool_] = np.searchsorted(self._edges, positions, side="right") & 1 == 1
         return inside
 
@@ -69,11 +68,9 @@ class Intervals:
         return bool(first == last and first & 1)
 
     def plus(self, intervals: Iterable[Sequence[int]]) -> Intervals:
-        """Return the union with other intervals."""
         return Intervals([*self.pairs(), *intervals])
 
     def pairs(self) -> list[list[int]]:
-        """Return the persisted form: pairs (begin, end), in order."""
         pairs: list[list[int]] = self._edges.reshape(-1, 2).tolist()
         return pairs
 

@@ -1,8 +1,7 @@
 """Overlays: annotations that *modified* or a dead-lettering added to messages after they arrived.
 
-Most messages have none. An entry is an encoded AMQP map, which the engine does not decode. The plane that sends the message
-merges its entries in order; the later entry wins. An equal entry replaces the earlier one, so a client that repeats it uses no
-more space.
+An entry is an encoded AMQP map, which the engine does not decode. The plane that sends the message merges its entries in order;
+the later entry wins.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ class Overlays:
         return bool(self._rows)
 
     def get(self, row: int) -> tuple[bytes, ...]:
-        """Return the entries of a row."""
         return self._rows.get(row, ())
 
     def most(self, rows: Rows, entry: bytes) -> int:
@@ -39,7 +37,7 @@ class Overlays:
         return 1 + max((len(self.get(row)) - (entry in self.get(row)) for row in _numbers(rows)), default=0)
 
     def add(self, rows: Rows, entry: bytes) -> int:
-        """Append `entry` to the rows. Returns by how much `bytes` grew."""
+        """An equal entry is replaced, so a client that repeats it uses no more space. Returns by how much `bytes` grew."""
         before = self.bytes
         for row in _numbers(rows):
             known = self._rows.get(row, ())
@@ -59,14 +57,13 @@ class Overlays:
         return {i: list(self._rows[row]) for i, row in enumerate(_numbers(rows)) if row in self._rows}
 
     def persisted(self) -> dict[str, Any]:
-        """Return the form of snapshots: each distinct entry once, and the numbers of each row's entries, in order."""
+        """Return each distinct entry once, and the numbers of each row's entries, in order."""
         texts: dict[bytes, int] = {}
         rows = {str(row): [texts.setdefault(entry, len(texts)) for entry in entries] for row, entries in self._rows.items()}
         return {"entries": [base64.b64encode(entry).decode() for entry in texts], "rows": rows}
 
     @classmethod
     def restored(cls, data: dict[str, Any]) -> Overlays:
-        """Read the form of snapshots."""
         overlays = cls()
         entries = [base64.b64decode(text) for text in data["entries"]]
         for row, numbers in data["rows"].items():

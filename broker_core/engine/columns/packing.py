@@ -22,7 +22,6 @@ _LENGTH = struct.Struct("<I")
 
 
 def pack(values: dict[str, Any]) -> bytes:
-    """Pack numbers and arrays into bytes."""
     numbers = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
     arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
     header = json.dumps({"v": VERSION, "n": numbers, "a": [[k, a.dtype.str, len(a)] for k, a in arrays.items()]}).encode()
@@ -35,7 +34,7 @@ def pack(values: dict[str, Any]) -> bytes:
 
 
 def unpack(data: Any) -> dict[str, Any]:
-    """Unpack the bytes that `pack` returned. The arrays are views of `data`."""
+    """The arrays are views of `data`."""
     view = memoryview(data)
     (length,) = _LENGTH.unpack_from(view)
     header = json.loads(bytes(view[_LENGTH.size : _LENGTH.size + length]))

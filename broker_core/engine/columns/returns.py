@@ -22,7 +22,6 @@ class ReturnLog:
         self._sequences: list[int] = []
 
     def add(self, sequence: int) -> None:
-        """Add the return of a message."""
         self.epoch += 1
         while self._sequences and self._sequences[-1] >= sequence:
             self._sequences.pop()
@@ -33,6 +32,5 @@ class ReturnLog:
             del self._epochs[0], self._sequences[1]  # the lower one at the later epoch
 
     def lowest_since(self, epoch: int) -> int | None:
-        """Return the lowest sequence number that returned after `epoch`."""
         at = bisect_right(self._epochs, epoch)
         return self._sequences[at] if at < len(self._sequences) else None

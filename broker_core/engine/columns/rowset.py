@@ -1,9 +1,7 @@
 """Row sets: the messages of one queue that an event, a reply or a batch contains.
 
-Each block of 64 Ki sequence numbers has ranges or a bitmap: the smaller form. Holes, selectors and priorities would produce
-many ranges, and whole blocks would waste a bitmap. A bitmap covers the rows from its first to its last, so the size of a
-thousand scattered rows does not depend on their place in the block. Scattered rows that are held stay numbers (`Listed`),
-because the code that works with them needs numbers. The short form is used for the journal and for sets that are remembered.
+Each block of 64 Ki sequence numbers has ranges or a bitmap, whichever is smaller. A bitmap covers the rows from its first to
+its last. Scattered rows that are held stay numbers (`Listed`), because the code that works with them needs numbers.
 """
 
 from __future__ import annotations
@@ -34,10 +32,9 @@ class Bitmap(NamedTuple):
 
 
 class Listed:
-    """Rows as numbers, and their short form once it was needed.
+    """Rows that are held now, as numbers, and their short form once it was needed.
 
-    A few rows take no more than the largest bitmap, and are stored as they came. More are stored in two bytes each. This is for
-    rows that are held now, each by one holder; sets that are remembered longer are `packed`.
+    A few rows take no more than the largest bitmap, and are stored as they came. More are stored in two bytes each.
     """
 
     __slots__ = ("_packed", "_rows")
@@ -53,11 +50,9 @@ class Listed:
         return int(self._rows[index])
 
     def rows(self) -> Ints:
-        """Return the row numbers, ascending."""
         return self._rows.astype(np.int64, copy=False)
 
     def packed(self) -> Ranges | Bitmap:
-        """Return the short form: ranges or a bitmap."""
         if self._packed is None:
             self._packed = _compress(self._rows)
         return self._packed
@@ -69,7 +64,6 @@ _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def _part(rows: Rows) -> Part:
-    """Choose the form of rows, at least one, in a row set."""
     if isinstance(rows, slice):
         return rows
     if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
@@ -141,7 +135,7 @@ class RowSet:
 
     @classmethod
     def of_sequences(cls, sequences: npt.NDArray[np.int64]) -> RowSet:
-        """Make a set of sequence numbers in strictly ascending order."""
+        """`sequences` ascend strictly."""
         if len(sequences) < 2:
             return cls.single(int(sequences[0])) if len(sequences) else cls()
         numbers = sequences >> BLOCK_BITS
@@ -153,7 +147,6 @@ class RowSet:
 
     @classmethod
     def range(cls, first: int, stop: int) -> RowSet:
-        """Make a set of all sequence numbers from `first` up to, not including, `stop`."""
         parts: list[tuple[int, Rows]] = []
         while first < stop:
             block, row = first >> BLOCK_BITS, first & (BLOCK_ROWS - 1)
@@ -164,7 +157,6 @@ class RowSet:
 
     @classmethod
     def single(cls, sequence: int) -> RowSet:
-        """Make a set of one message."""
         row = sequence & (BLOCK_ROWS - 1)
         return cls({sequence >> BLOCK_BITS: slice(row, row + 1)})
 
@@ -188,22 +180,18 @@ class RowSet:
         return f"RowSet({self.count} rows in blocks {sorted(self._parts)})"
 
     def items(self) -> Iterator[tuple[int, Rows]]:
-        """Iterate over blocks in ascending order, with the rows of each."""
         for block in sorted(self._parts):
             yield block, _expand(self._parts[block])
 
     @property
     def blocks(self) -> list[int]:
-        """Return the numbers of the blocks that contain rows, ascending."""
         return sorted(self._parts)
 
     def rows(self, block: int) -> Rows | None:
-        """Return the rows of a block; None: no rows."""
         part = self._parts.get(block)
         return None if part is None else _expand(part)
 
     def sequences(self) -> npt.NDArray[np.int64]:
-        """Return all members as int64: for tests and small sets."""
         parts = [as_array(rows) + (block << BLOCK_BITS) for block, rows in self.items()]
         return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
@@ -235,7 +223,6 @@ class RowSet:
         return RowSet(parts)
 
     def minus(self, excluded: RowSet) -> RowSet:
-        """Return the rows that are not in `excluded`."""
         parts: list[tuple[int, Rows]] = []
         for block, rows in self.items():
             gone = excluded.rows(block)
@@ -243,7 +230,6 @@ class RowSet:
         return RowSet.of(parts)
 
     def plus(self, added: RowSet) -> RowSet:
-        """Return the rows that are in either set."""
         parts = dict(self._parts)
         for block, rows in added.items():
             mine = self.rows(block)
@@ -284,7 +270,6 @@ class RowSet:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RowSet:
-        """Read the form that `to_json` writes."""
         parts: dict[int, Part] = {}
         for block, part in data.items():
             if isinstance(part, str):
@@ -316,17 +301,15 @@ def _text(part: Part) -> str:
 
 
 def as_array(rows: Rows) -> Ints:
-    """Return rows as numbers."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
 def row_count(rows: Rows) -> int:
-    """Count rows: a slice, or numbers."""
     return max(0, rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
 
 
 def clip(rows: Rows, start: int, stop: int) -> Rows:
-    """Return the rows from `start` up to, not including, `stop`."""
+    """`stop` is not included."""
     if isinstance(rows, slice):
         return slice(max(rows.start, start), max(max(rows.start, start), min(rows.stop, stop)))
     low, high = np.searchsorted(rows, [start, stop])
@@ -334,7 +317,6 @@ def clip(rows: Rows, start: int, stop: int) -> Rows:
 
 
 def exclude(rows: Rows, gone: Rows) -> Rows:
-    """Return the rows without those of `gone`."""
     others = as_array(clip(gone, *_span(rows)))
     if not len(others):
         return rows
@@ -352,5 +334,4 @@ def _span(rows: Rows) -> tuple[int, int]:
 
 
 def head(rows: Rows, count: int) -> Rows:
-    """Return the first `count` rows."""
     return slice(rows.start, min(rows.stop, rows.start + count)) if isinstance(rows, slice) else rows[:count]

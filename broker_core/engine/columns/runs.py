@@ -30,11 +30,9 @@ class Runs:
 
     @classmethod
     def empty(cls) -> Runs:
-        """Make a table without runs."""
         return cls(Series(), Series(), Series(), Series())
 
     def append(self, row: int, position: int, skip: int, time: int) -> None:
-        """Add a run: its first row in the block, its record, its first row in the record's payload, and its time of arrival."""
         self.row.append(row)
         self.low, self.high = min(self.low, position), max(self.high, position)
         self.position.append(position >> 3)
@@ -42,13 +40,11 @@ class Runs:
         self.time.append(time)
 
     def trim(self) -> None:
-        """Free the memory beyond the last run."""
         for series in (self.row, self.position, self.skip, self.time):
             series.trim()
 
 
 def positions_of(runs: Runs, rows: Ints) -> npt.NDArray[np.int64]:
-    """Return the log position of the record with the payload of each row of the block."""
     return runs.position.take(runs.row.runs_of(rows)) << 3
 
 
@@ -108,7 +104,6 @@ class Locations(NamedTuple):
         return np.repeat(self.position, self.rows)
 
     def payload_rows(self) -> npt.NDArray[np.int64]:
-        """Return the row of each message in its record."""
         if self.scattered is not None:
             return self.scattered
         ends = np.cumsum(self.rows)
@@ -116,7 +111,7 @@ class Locations(NamedTuple):
         return numbers
 
     def extents(self) -> Iterator[Extent]:
-        """Yield the rows record by record, in order. No extent has a row of its record twice, or two times of arrival."""
+        """No extent has a row of its record twice, or two times of arrival."""
         if not len(self.row):
             return
         ends = np.cumsum(self.rows)
@@ -134,7 +129,6 @@ class Locations(NamedTuple):
             yield Extent(position, time, slice(start, stop), first if neighbours else None)
 
     def runs(self) -> list[Run]:
-        """Return the rows as runs, which can be appended to another block."""
         if self.scattered is None:
             return list(map(Run, self.rows.tolist(), self.position.tolist(), self.payload_row.tolist()))
         rows, entry = self.scattered, np.repeat(np.arange(len(self.rows)), self.rows)

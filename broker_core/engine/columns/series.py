@@ -27,7 +27,7 @@ _SIGNED_RANGE = {np.dtype(dtype): (int(np.iinfo(dtype).min), int(np.iinfo(dtype)
 
 
 def narrowed(values: Ints) -> Ints:
-    """Return the same numbers, which are not negative, in the narrowest type."""
+    """`values` are not negative."""
     top = int(values.max(initial=0))
     return values.astype(next(d for d in _UNSIGNED if top <= _UNSIGNED_MAX[np.dtype(d)]), copy=False)
 
@@ -50,7 +50,6 @@ class Series:
 
     @classmethod
     def of(cls, values: npt.NDArray[np.int64]) -> Series:
-        """Make a series of these numbers."""
         if not len(values):
             return cls()
         deltas = values - values[0]
@@ -60,7 +59,6 @@ class Series:
         return self._length
 
     def append(self, value: int) -> None:
-        """Add a number."""
         if self._length == 0:
             self._base = value
         delta = value - self._base
@@ -89,13 +87,11 @@ class Series:
         return (np.arange(self._length) * self._step).astype(_dtype_for(last, last))
 
     def array(self) -> npt.NDArray[np.int64]:
-        """Return all numbers."""
         if self._step is not None:
             return np.arange(self._length) * self._step + self._base
         return self._deltas().astype(np.int64) + self._base
 
     def take(self, indices: Ints) -> npt.NDArray[np.int64]:
-        """Return the numbers at these indexes."""
         if self._step is not None:
             return indices.astype(np.int64) * self._step + self._base
         return self._values[indices].astype(np.int64) + self._base
@@ -128,7 +124,6 @@ class Series:
             self._values = self._deltas().copy()
 
     def persisted(self) -> tuple[int, Ints]:
-        """Return the form of snapshots: base and differences."""
         return self._base, self._deltas().copy()
 
 
@@ -141,25 +136,21 @@ class RowColumn:
         self.values = values
 
     def set(self, rows: Rows, value: int, capacity: int) -> None:
-        """Set rows to a value."""
         if self.values is None and value == 0:
             return
         self._room(value, capacity)[rows] = value
 
     def put(self, rows: Rows, values: Ints, capacity: int) -> None:
-        """Set each row to its value."""
         top = int(values.max(initial=0))
         if self.values is not None or top:
             self._room(top, capacity)[rows] = values
 
     def increment(self, rows: Rows, capacity: int) -> None:
-        """Add 1 to each row."""
         values = self._room(1, capacity)
         top = int(values[rows].max(initial=0))
         self._room(top + 1, capacity)[rows] += 1
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` rows."""
         if self.values is not None:
             self._room(0, capacity)
 
@@ -189,7 +180,7 @@ class Sizes:
         self._column = RowColumn(values)
 
     def fill(self, start: int, sizes: int | Ints, stop: int, capacity: int) -> None:
-        """Set the sizes of the rows from `start` to `stop`: one for all rows, or one for each."""
+        """`sizes`: one for all rows, or one for each."""
         if isinstance(sizes, int) and (start == 0 or sizes == self.uniform):
             self.uniform = sizes
             return
@@ -205,11 +196,9 @@ class Sizes:
         return self.uniform if self.uniform is not None else self._column.get(rows)
 
     def total(self, rows: Rows, count: int) -> int:
-        """Return the sum of the sizes of `count` rows."""
         sizes = self.get(rows)
         return sizes * count if isinstance(sizes, int) else int(sizes.sum(dtype=np.int64))
 
     def persisted(self, filled: int) -> Ints | int:
-        """Return the form of snapshots for the first `filled` rows."""
         sizes = self.get(slice(0, filled))
         return sizes if isinstance(sizes, int) else sizes.copy()

@@ -1,7 +1,7 @@
 """Timetables: blocks by the time at which the first of their rows expires, falls due, or loses its lock.
 
-A timetable is a heap of lower bounds. A row that was settled before its time leaves its entry, which is checked once. So a tick
-costs in proportion to the due rows, not to the waiting messages.
+A row that was settled before its time leaves its entry, which is checked once. So a tick costs in proportion to the due rows,
+not to the waiting messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Timetable:
         return len(self._heap)
 
     def note(self, time: int, queue: str, block: int) -> None:
-        """Add the time at which a row of this block is due."""
         heapq.heappush(self._heap, Entry(time, queue, block))
         if len(self._heap) > self._most:
             self._tidy()
@@ -69,7 +68,6 @@ class Timetable:
                 yield entry.queue, entry.block
 
     def passed(self, now: int) -> set[tuple[str, int]]:
-        """Remove the entries up to `now`. Returns (queue, block) of each."""
         gone = set()
         while self._heap and self._heap[0].time <= now:
             entry = heapq.heappop(self._heap)

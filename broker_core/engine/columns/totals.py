@@ -33,12 +33,10 @@ class Totals:
         self._ended = [0] * OUTCOME_CODES
 
     def begin(self, next_sequence: int, live: int, ended: Sequence[int]) -> None:
-        """Begin at 0, at the start of the broker."""
         self.delivered = self.redelivered = self.redriven = self.unlocked = 0
         self._next_sequence, self._live, self._ended = next_sequence, live, list(ended)
 
     def acquired(self, block: Block, rows: Rows) -> None:
-        """Count a delivery of each row."""
         self.delivered += row_count(rows)
         if block.returned.values is not None:
             self.redelivered += int(np.count_nonzero(block.returned.values[rows]))

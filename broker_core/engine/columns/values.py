@@ -14,7 +14,6 @@ _SIMPLE = (str, int, bool, list)
 
 
 def to_json(value: Any) -> Any:
-    """Return the form that `from_json` reads. JSON's own types do not change."""
     if isinstance(value, _SIMPLE):
         return value
     if isinstance(value, RowSet):
@@ -30,7 +29,6 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Read the form that `to_json` returned."""
     if not isinstance(value, dict):
         return value
     if "rows" in value:

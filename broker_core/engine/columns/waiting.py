@@ -39,7 +39,6 @@ class Waiting:
         self._low = 0  # no block before this one has AVAILABLE messages
 
     def add(self, number: int, change: int) -> None:
-        """Change the count of a block."""
         if number >= len(self._counts):
             grown = np.zeros(max(number + 1, 2 * len(self._counts)), np.int32)
             grown[: len(self._counts)] = self._counts
@@ -51,7 +50,6 @@ class Waiting:
 
     @property
     def first(self) -> int | None:
-        """Number of the first block with AVAILABLE messages."""
         counts = self._counts
         while self._low < len(counts) and not counts[self._low]:
             step = int((counts[self._low :] > 0).argmax())
@@ -59,7 +57,6 @@ class Waiting:
         return self._low if self._low < len(counts) else None
 
     def blocks(self, first: int) -> Iterator[int]:
-        """Return the numbers of the blocks from `first` on that have AVAILABLE messages."""
         lowest, counts = self.first, self._counts
         if lowest is None:
             return

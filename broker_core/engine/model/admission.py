@@ -33,7 +33,6 @@ class Candidates(NamedTuple):
     attributes: Attributes
 
     def take(self, rows: Ints) -> Candidates:
-        """Select messages by their indexes."""
         sizes = self.sizes if isinstance(self.sizes, int) else self.sizes[rows]
         return Candidates(len(rows), sizes, self.attributes.take(rows))
 
@@ -121,13 +120,11 @@ def must_wait(queue: Queue, messages: int, size: int) -> bool:
 
 
 def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
-    """Return by message whether it did not arrive before."""
     age = queue.rules.duplicate_time
     return queue.remembered.fresh(ids, max(0, now - age) if age else 0)  # a clock may be set to 1970
 
 
 def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull) -> errors.QueueFull:
-    """Return the error for `count` messages that do not fit."""
     rules = queue.rules
     limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
     names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
@@ -139,8 +136,7 @@ def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFu
 
 
 def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
-    """Return by message whether there is capacity for it. `stays`: 1 if the message uses capacity that the next ones cannot
-    have.
+    """`stays`: 1 if the message uses capacity that the next ones cannot have.
 
     A message that would not fit alone takes no capacity from the others.
     """
@@ -159,15 +155,13 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
 
 def _stays(queue: Queue, attributes: Attributes, rows: Ints, now: int) -> Ints:
-    """Return by message 1 if it uses capacity that the next ones cannot have, else 0. In a ring, only messages that are not due
-    do."""
+    """In a ring, the next messages can drop all messages that are due."""
     if queue.rules.overflow != "ring":
         return np.ones(len(rows), np.int64)
     return np.zeros(len(rows), np.int64) if attributes.due is None else (attributes.due[rows] > now).astype(np.int64)
 
 
 def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
-    """Return by message whether its group or key is known, or there is capacity for one more."""
     fits = np.ones(len(rows), np.bool_)
     if attributes.group is not None:
         fits &= _known(attributes.group, queue.group_names, {}, MAX_GROUPS)[rows]

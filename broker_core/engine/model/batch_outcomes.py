@@ -1,5 +1,4 @@
-"""Outcomes of single messages of a lease's batch (`operation=settle`). They are given while the batch is read, and applied when
-it is settled.
+"""Outcomes of single messages of a lease's batch (`operation=settle`), applied when the batch is settled.
 
 A write stages its outcomes, and its commit publishes all of them together, like messages. The last outcome of a message counts.
 A message without an outcome is accepted with the batch.
@@ -43,16 +42,13 @@ class RowsOutcome:
 
     @property
     def disposition(self) -> DeliveryEnd:
-        """The disposition, with the error text."""
         return DISPOSITIONS[self.outcome]._replace(error=self.error)
 
     def to_json(self) -> list[Any]:
-        """Return the form of events and snapshots."""
         return [self.outcome, self.error, self.rows.to_json()]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> RowsOutcome:
-        """Read the form of events and snapshots."""
         outcome, error, rows = data
         return cls(outcome, error, RowSet.from_json(rows))
 
@@ -67,12 +63,10 @@ class StagedOutcomes:
     outcomes: list[RowsOutcome]
 
     def to_json(self) -> list[Any]:
-        """Return the form of snapshots."""
         return [self.lease, self.batch, self.epoch, [outcome.to_json() for outcome in self.outcomes]]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> StagedOutcomes:
-        """Read the form of snapshots."""
         lease, batch, epoch, outcomes = data
         return cls(lease, batch, epoch, [RowsOutcome.from_json(outcome) for outcome in outcomes])
 
@@ -90,7 +84,7 @@ class BatchOutcomes:
         return len(self._entries)
 
     def add(self, newer: Sequence[RowsOutcome]) -> None:
-        """Add outcomes, which replace earlier ones of the same messages. Error texts beyond `MAX_OUTCOMES` are not stored."""
+        """Newer outcomes replace earlier ones of the same messages. Error texts beyond `MAX_OUTCOMES` are not stored."""
         entries = [*self._entries, *newer]
         kinds = dict.fromkeys((entry.outcome, entry.error) for entry in entries)
         codes = {kind: code for code, kind in enumerate(kinds)}
@@ -127,5 +121,4 @@ def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:
 
 
 def shortened(error: str | None) -> str | None:
-    """Cut an error text to `MAX_ERROR_TEXT` characters."""
     return None if error is None else error[:MAX_ERROR_TEXT]

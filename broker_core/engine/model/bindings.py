@@ -25,7 +25,6 @@ class Binding:
 
     @property
     def looks_inside(self) -> bool:
-        """True if the binding depends on the content of a message."""
         return self.selector is not None or bool(self.arguments)
 
     @property
@@ -35,7 +34,6 @@ class Binding:
         return self.queue, self.key, arguments, self.selector, self.no_local
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of events and snapshots: the fields that are not the default."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
@@ -52,14 +50,11 @@ NOWHERE = Targets((), ())
 class Matcher(Protocol):
     """Numbered keys or patterns, and the search for matches of a key."""
 
-    def add(self, key: str, number: int) -> None:
-        """Add a binding by its number."""
+    def add(self, key: str, number: int) -> None: ...
 
-    def remove(self, key: str, number: int) -> None:
-        """Remove a binding."""
+    def remove(self, key: str, number: int) -> None: ...
 
-    def match(self, key: str) -> Iterable[int]:
-        """Return the numbers of the bindings that match this key."""
+    def match(self, key: str) -> Iterable[int]: ...
 
 
 class _All:

@@ -53,7 +53,6 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
 
 
 def first_of(rows: RowSet, count: int) -> RowSet:
-    """Return the first `count` rows, in the order of their sequence numbers."""
     if rows.count <= count:
         return rows
     parts: list[tuple[int, Rows]] = []

@@ -50,7 +50,6 @@ class Consumers:
 
     @property
     def holders(self) -> set[int]:
-        """All consumers: links, and batches of leases."""
         return {*self.subscriptions, *self._batches}
 
     def refused_by_all(self, blocks: dict[int, Block]) -> RowSet:
@@ -59,7 +58,6 @@ class Consumers:
         return refused_by(sets, None, blocks) if sets else RowSet()
 
     def check_link(self, exclusive: bool) -> None:
-        """Raise InUse unless another link may consume the queue."""
         if self._exclusive:
             raise InUse(f"queue {self._queue!r} has an exclusive consumer: no other link may consume it before that one ends")
         if (exclusive or self.rule == "exclusive") and (self.subscriptions or self._batches):
@@ -69,7 +67,6 @@ class Consumers:
             )
 
     def check_lease(self) -> None:
-        """Raise InUse unless a lease without a batch may acquire one."""
         alone = self.rule == "exclusive"
         if self._exclusive or (alone and self.subscriptions):
             raise InUse(f"queue {self._queue!r} has an exclusive consumer, a link: a lease may acquire when that has ended")
@@ -77,18 +74,17 @@ class Consumers:
             raise InUse(f"queue {self._queue!r} takes one consumer at a time, and another lease holds a batch of it")
 
     def may_take(self, holder: int) -> bool:
-        """Return True if this link, or (0) a lease without a batch, may take messages. Otherwise it finds the queue empty."""
+        """`holder`: a link, or 0 for a lease without a batch. If it may not take messages, it finds the queue empty."""
         return self.active is None or self.active == holder
 
     def subscribe(self, subscription: Subscription, exclusive: bool) -> None:
-        """Add a link."""
         self.subscriptions[subscription.holder] = subscription
         if exclusive:  # the option can be altered, so `check_link` reads it for each link
             self._exclusive = subscription.holder
         self.reconsider()
 
     def unsubscribe(self, holder: int) -> None:
-        """Remove a link. The messages that it still counts as held are those of its open transactions."""
+        """The messages that the link still counts as held are those of its open transactions."""
         held = sum(self.subscriptions.pop(holder).held.values())
         if self._exclusive == holder:
             self._exclusive = 0
@@ -103,12 +99,10 @@ class Consumers:
             self.reconsider()
 
     def begin_batch(self, holder: int) -> None:
-        """Add a batch of a lease."""
         self._batches.add(holder)
         self.reconsider()
 
     def end_batch(self, holder: int) -> None:
-        """Remove a batch of a lease."""
         self._batches.discard(holder)
         self.reconsider()
 

@@ -27,7 +27,7 @@ class Retry(NamedTuple):
     gives_way: bool = False  # the queue's own delay, if it has one, comes first
 
     def at(self, now: int) -> int:
-        """Return the time in milliseconds since 1970. `now` is the time of the return."""
+        """`now`: milliseconds since 1970 of the return."""
         return now + self.after if self.time is None else self.time
 
 
@@ -60,17 +60,14 @@ def is_failure(queue: Queue, cause: Cause) -> bool:
 
 
 def counts_towards_limit(queue: Queue, cause: Cause) -> bool:
-    """Return True if the cause counts towards the queue's limit of attempts."""
     return is_failure(queue, cause) and cause not in UNLIMITED
 
 
 def failures(queue: Queue, block: Block, rows: Rows) -> Ints | int:
-    """Return by row the number of failed attempts."""
     return _less(block.attempts.get(rows), 0 if queue.rules.default_outcome_counts else block.defaulted.get(rows))
 
 
 def attempts_towards_limit(queue: Queue, block: Block, rows: Rows) -> Ints | int:
-    """Return by row the number of failed attempts that count towards the queue's limit."""
     return _less(failures(queue, block, rows), block.leased.get(rows))
 
 
@@ -105,5 +102,4 @@ def _delay(rules: Rules, before: int) -> int:
 
 
 def longest_delay(rules: Rules) -> int:
-    """Return the longest wait for a retry, in milliseconds."""
     return rules.max_retry_delay or MAX_MILLISECONDS

@@ -18,8 +18,7 @@ _AHEAD = 1 << 14
 
 
 class DuplicateWindow:
-    """Digests and the arrival time of their messages, oldest first. An id costs a Python object; the window's limit bounds
-    them."""
+    """Digests and the arrival time of their messages, oldest first. An id costs a Python object."""
 
     __slots__ = ("_oldest", "_times")
 
@@ -46,7 +45,7 @@ class DuplicateWindow:
             yield not known
 
     def remember(self, ids: Ints, time: int, most: int) -> None:
-        """Add fresh ids that arrived at `time`. At most `most` ids are remembered."""
+        """The ids are fresh. At most `most` ids are remembered."""
         times = self._times
         for digest in ids.tolist():
             if digest != _NO_ID:
@@ -60,6 +59,5 @@ class DuplicateWindow:
                 del times[digest]
 
     def persisted(self) -> dict[str, Any]:
-        """Return the form of snapshots: ids and times."""
         times, count = self._times, len(self._times)
         return {"ids": np.fromiter(times, f"S{ID_BYTES}", count), "times": np.fromiter(times.values(), np.int64, count)}

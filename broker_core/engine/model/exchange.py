@@ -1,7 +1,7 @@
 """Exchanges: the rules by which a message finds its queues.
 
-An exchange stores no messages. A message is appended once to each queue whose bindings match it. The default exchange is the
-names of queues, and not part of this module.
+An exchange stores no messages. A message is appended once to each queue whose bindings match it. The default exchange consists
+of the names of queues, and is not part of this module.
 """
 
 from __future__ import annotations
@@ -44,21 +44,17 @@ class Exchange:
 
     @property
     def lifetime(self) -> str:
-        """Value of the option `lifetime`."""
         return str(self.options.get("lifetime", "permanent"))
 
     @property
     def by_key(self) -> bool:
-        """True if the exchange uses routing keys."""
         return self.kind in ("direct", "topic")
 
     @property
     def minds_senders(self) -> bool:
-        """True if a binding depends on the sender of a message."""
         return self._no_local > 0
 
     def bind(self, binding: Binding, number: int) -> None:
-        """Add a binding under a number."""
         self.bindings[number] = binding
         self._no_local += binding.no_local is not None
         self.next_number = max(self.next_number, number + 1)
@@ -67,7 +63,6 @@ class Exchange:
         self._known = {}
 
     def unbind(self, numbers: Collection[int]) -> None:
-        """Remove bindings by their numbers."""
         for number in numbers:
             binding = self.bindings.pop(number)
             self._no_local -= binding.no_local is not None
@@ -76,16 +71,14 @@ class Exchange:
         self._known = {}
 
     def number_of(self, binding: Binding) -> int | None:
-        """Return the number of an equal binding, if there is one."""
         return self._numbers.get(binding.identity)
 
     def numbers_of(self, queue: str, key: str | None) -> list[int]:
-        """Return the numbers of the bindings of a queue, with this key or with any."""
+        """Return the numbers of the bindings of a queue, with this key; None: with any."""
         bindings = self.bindings.items()
         return [number for number, binding in bindings if binding.queue == queue and (key is None or binding.key == key)]
 
     def targets(self, key: str) -> Targets:
-        """Return the targets of a routing key."""
         if not self.by_key:
             key = ""
         elif len(key) > MAX_KEY:  # longer than any binding; not even `#` matches, which bounds the cost of a key
@@ -104,7 +97,6 @@ class Exchange:
         return Targets(tuple(plain), tuple(n for n, b in matched if b.queue not in plain))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of snapshots."""
         bindings = [[number, binding.to_json()] for number, binding in self.bindings.items()]
         user = {} if self.user is None else {"user": self.user}
         fields = {"name": self.name, "type": self.kind, "options": self.options, **user}
@@ -112,7 +104,6 @@ class Exchange:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Exchange:
-        """Read the form of snapshots."""
         exchange = cls(data["name"], data["type"], data["options"], data.get("user"))
         for number, binding in data["bindings"]:
             exchange.bind(Binding(**binding), number)
@@ -148,27 +139,23 @@ class Exchanges:
         self._bound: dict[str, dict[str, int]] = {}  # queue → exchange → number of bindings
 
     def add(self, exchange: Exchange) -> None:
-        """Add an exchange with its bindings."""
         self.by_name[exchange.name] = exchange
         self._changed(exchange)
         for binding in exchange.bindings.values():
             self._count(exchange.name, binding.queue, 1)
 
     def delete(self, name: str) -> None:
-        """Remove an exchange with its bindings."""
         exchange = self.by_name.pop(name)
         for binding in exchange.bindings.values():
             self._count(name, binding.queue, -1)
 
     def bind(self, name: str, binding: Binding, number: int) -> None:
-        """Bind a queue or an exchange to an exchange."""
         exchange = self.by_name[name]
         exchange.bind(binding, number)
         self._changed(exchange)
         self._count(name, binding.queue, 1)
 
     def unbind(self, name: str, numbers: Collection[int]) -> None:
-        """Remove bindings of an exchange by their numbers."""
         exchange = self.by_name[name]
         for number in numbers:
             self._count(name, exchange.bindings[number].queue, -1)
@@ -176,11 +163,9 @@ class Exchanges:
         self._changed(exchange)
 
     def leading_to(self, queue: str) -> Collection[str]:
-        """Return the exchanges with a binding to the queue."""
         return self._bound.get(queue, {}).keys()
 
     def forget_queue(self, queue: str) -> None:
-        """Remove the bindings of a deleted queue."""
         for name in list(self.leading_to(queue)):
             self.unbind(name, self.by_name[name].numbers_of(queue, None))
 
@@ -197,12 +182,10 @@ class Exchanges:
             del self._bound[queue]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the form of snapshots."""
         return [exchange.to_json() for exchange in self.by_name.values()]
 
     @classmethod
     def from_json(cls, data: Iterable[dict[str, Any]]) -> Exchanges:
-        """Read the form of snapshots."""
         exchanges = cls()
         for exchange in data:
             exchanges.add(Exchange.from_json(exchange))

@@ -28,15 +28,13 @@ class Exclusions:
         return self.count > 0
 
     def rows(self, block: int) -> Ints | None:
-        """Return the excluded rows of a block; None: no rows."""
         return self._blocks.get(block)
 
     def items(self) -> Iterator[tuple[int, Ints]]:
-        """Iterate over blocks and their rows."""
         return iter(self._blocks.items())
 
     def add(self, rows: RowSet) -> None:
-        """Add rows. The link held them, so the set contains none of them."""
+        """The link held the rows, so the set contains none of them."""
         for number, part in rows.items():
             new, known = as_array(part), self._blocks.get(number)
             self._blocks[number] = new if known is None else np.insert(known, np.searchsorted(known, new), new)

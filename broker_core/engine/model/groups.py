@@ -111,7 +111,6 @@ class Groups:
         self.names.forget(codes[(self.names.live(codes) <= 0) & (self._holder[codes] == 0)])
 
     def held_by(self, holder: int) -> list[str]:
-        """Return the names of a holder's groups."""
         return [name for code in np.flatnonzero(self._holder == holder).tolist() if (name := self.names.name(code)) is not None]
 
     def by_holder(self) -> dict[int, list[str]]:
@@ -150,7 +149,6 @@ def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int)
 
 
 def not_held(queue: str) -> Fenced:
-    """Return the error for a task that would select its groups from a batch that is no longer held."""
     return Fenced(
         f"messages of {queue!r} that this task should read were settled or given back after it was planned (`penstock lease "
         "release`, or the query continued without it). Their message groups are no longer known, so nothing "
@@ -165,11 +163,9 @@ class FreeGroup(NamedTuple):
     holder: int
 
     def concerns(self, block: Block) -> bool:
-        """Return True if a message of the block has a group."""
         return block.group.values is not None
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep the rows whose group no other consumer holds."""
         numbers = as_array(rows)
         codes = block.group.get(numbers)
         assert not isinstance(codes, int)

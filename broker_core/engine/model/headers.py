@@ -27,7 +27,6 @@ Arguments = Mapping[str, Any]
 
 
 def check(arguments: Arguments) -> None:
-    """Raise InvalidRequest unless a headers exchange understands these arguments."""
     mode = arguments.get(X_MATCH, MODES[0])
     if mode not in MODES:
         raise InvalidRequest(f"argument {X_MATCH!r}: {mode!r:.80} is not one of {', '.join(MODES)}")
@@ -39,7 +38,6 @@ def check(arguments: Arguments) -> None:
 
 
 def terms(arguments: Arguments) -> list[Term]:
-    """Return the terms that a binding requires."""
     with_x = str(arguments.get(X_MATCH, "")).endswith("-with-x")
     names = [name for name in arguments if name != X_MATCH and (with_x or not name.startswith("x-"))]
     return [(name, _text(arguments[name])) for name in names]
@@ -69,8 +67,7 @@ def _digits(value: float) -> str:
 
 
 def matching(bindings: Iterable[tuple[int, Arguments]], having: Mapping[Term, Ints], count: int) -> dict[int, Ints]:
-    """Return by number of a binding the indexes of the messages that it matches, ascending, out of `count` messages. Bindings
-    without a match are left out.
+    """Return by number of a binding the ascending indexes of the messages that it matches, out of `count` messages.
 
     `having`: by term, the ascending indexes of messages that have this header, or this header and value.
     """

@@ -18,11 +18,7 @@ from .queue import Queue
 
 def replaced(queue: Queue, rows: RowSet) -> RowSet:
     """Note messages of a last-value queue that became AVAILABLE, or that links acquired as they arrived. Returns the messages
-    that they replace: of each key all but the last arrival.
-
-    The replaced messages may include some that a consumer holds; these are archived when they return. A delayed message neither
-    replaces nor is replaced before it is due.
-    """
+    that they replace. Some of these may be held by a consumer, and are archived when they return."""
     codes, sequences = _keyed(queue, rows)
     if not len(codes):
         return RowSet()

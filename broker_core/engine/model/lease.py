@@ -42,7 +42,6 @@ class Batch:
     reads: Reads = field(default_factory=Reads)  # while it holds messages
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of snapshots."""
         return {
             "number": self.number,
             "holder": self.holder,
@@ -55,17 +54,13 @@ class Batch:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
-        """Read the form of snapshots."""
         outcomes = BatchOutcomes([RowsOutcome.from_json(outcome) for outcome in data["outcomes"]])
         rows, state, reads = RowSet.from_json(data["rows"]), BatchState(data["state"]), Reads.from_json(data["reads"])
         return cls(data["number"], data["holder"], rows, state, outcomes, data["sign"], reads)
 
 
 def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:
-    """Return the sign of a batch that is acquired now; None without a nonce.
-
-    The sign distinguishes batches of one number in copies of a data directory: each start of a broker has its own nonce.
-    """
+    """The sign distinguishes batches of one number in copies of a data directory: each start of a broker has its own nonce."""
     if not nonce:
         return None
     signed_text = json.dumps([nonce, lease, run, number, rows.first, rows.last, rows.count, wall])
@@ -94,7 +89,7 @@ class Lease:
 
     @property
     def current(self) -> Batch | None:
-        """The batch that holds messages, if there is one."""
+        """The batch that holds messages."""
         batch = next(reversed(self.batches.values()), None)
         return batch if batch is not None and batch.state in HOLDING else None
 
@@ -105,23 +100,19 @@ class Lease:
         return self.planned or self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
 
     def sign_of(self, number: int) -> str | None:
-        """Return the sign of a batch; None: not remembered."""
         batch = self.batches.get(number)
         return None if batch is None else batch.sign
 
     @property
     def last_number(self) -> int:
-        """Number of the newest batch."""
         return max(self.finished, next(reversed(self.batches), 0))
 
     def remember(self, batch: Batch) -> None:
-        """Add a batch, and forget the oldest beyond `REMEMBERED_BATCHES`."""
         self.batches[batch.number] = batch
         while len(self.batches) > REMEMBERED_BATCHES:
             del self.batches[next(iter(self.batches))]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of snapshots."""
         return {
             "name": self.name,
             "queue": self.queue,
@@ -137,7 +128,6 @@ class Lease:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Lease:
-        """Read the form of snapshots."""
         batches = [Batch.from_json(batch) for batch in data["batches"]]
         fields = {name: data[name] for name in ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned")}
         excluded = RowSet.from_json(data["excluded"])

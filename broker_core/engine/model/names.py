@@ -10,25 +10,23 @@ NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in 
 
 
 def is_name(name: object) -> bool:
-    """Return True if a name is readable: no control characters, no marks of text direction (U+202E), nothing invisible. Names
-    of users and permissions follow the same rule."""
+    """A name is readable: no control characters, no marks of text direction (U+202E), nothing invisible. Names of users and
+    permissions follow the same rule."""
     return isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
 
 
 def is_node_name(name: object) -> bool:
-    """Return True if a queue or an exchange may have the name, so that an address can contain it."""
+    """Return True if an address can contain the name of a queue or an exchange."""
     return is_name(name) and "/" not in str(name)
 
 
 def check_name(subject: str, name: str) -> None:
-    """Raise InvalidRequest for a name that is empty, not printable, or longer than MAX_NAME. `subject` is the thing with this
-    name."""
+    """`subject` is the thing with this name."""
     if not is_name(name):
         raise InvalidRequest(f"{subject}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
 
 
 def check_node_name(subject: str, name: str) -> None:
-    """Raise InvalidRequest for a name that no queue or exchange can have."""
     check_name(subject, name)
     if not is_node_name(name):
         advice = notations.advice(name)

@@ -51,8 +51,8 @@ def option(
     on_arrival: bool,
     type: str | None = None,
 ) -> Any:
-    """Declare an option as a field of `Rules`. Its public name, the check of its values, `queue stat`, `queue alter`, policies
-    and `--help` follow from the declaration, and so does `Rules.unrestricted`.
+    """Declare an option as a field of `Rules`. Its public name, the check of its values, `queue stat`, `queue alter`, policies,
+    `--help` and `Rules.unrestricted` follow from the declaration.
 
     tests/engine/test_queue_options.py checks this for each option, and tests/tools/test_queues.py checks docs/queues.md.
     """
@@ -264,7 +264,6 @@ class Rules:
 
     @cached_property
     def wants(self) -> Wants:
-        """Values of messages that these rules need on arrival."""
         return Wants(self.groups != "none", self.key, self.duplicate_window > 0)
 
     @cached_property
@@ -280,7 +279,6 @@ OPTIONS: dict[str, QueueOption] = {name: _BY_FIELD[field_name] for name, field_n
 
 
 def described() -> str:
-    """Return the descriptions of all options for `--help`."""
     lines = []
     for name, entry in OPTIONS.items():
         values = entry.allowed
@@ -314,7 +312,7 @@ def checked(type_: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(name: str, option: QueueOption, value: Any) -> Any:
-    """Parse a value, which may be text from a command line."""
+    """`value` may be text from a command line."""
     if value is None:
         return option.default
     if isinstance(option.allowed, range):
@@ -334,7 +332,7 @@ def _value(name: str, option: QueueOption, value: Any) -> Any:
 
 
 def check_names(options: Mapping[str, Any]) -> None:
-    """Raise InvalidRequest if an option names a queue that cannot exist. A declaration calls it; `checked` also reads the
+    """Raise InvalidRequest if an option names a queue that cannot exist. Only a declaration calls it; `checked` also reads the
     journal."""
     for name, value in options.items():
         if name in OPTIONS and OPTIONS[name].allowed == QUEUE_NAME and value is not None and not is_node_name(value):
@@ -342,7 +340,6 @@ def check_names(options: Mapping[str, Any]) -> None:
 
 
 def rules(type_: str, options: Mapping[str, Any]) -> Rules:
-    """Return the rules of a queue of this type with these checked options."""
     values = {_SNAKE[name]: options.get(name, option.default) for name, option in OPTIONS.items()}
     if type_ != "priority":
         values["levels"] = 1
@@ -352,8 +349,7 @@ def rules(type_: str, options: Mapping[str, Any]) -> Rules:
 
 
 def level_of_priority(levels: int) -> npt.NDArray[np.uint8]:
-    """Return by stored priority the level, 0 the lowest: the mapping of AMQP 0-10. A stored priority is the priority plus one;
-    0: not set.
+    """Return by stored priority (the priority plus one; 0: not set) the level, 0 the lowest, as in AMQP 0-10.
 
     The priorities up to 5 - ceil(N/2) are the lowest of N levels. Those from 4 + floor(N/2) on are the highest. Each priority
     in between has its own level.

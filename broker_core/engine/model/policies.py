@@ -27,16 +27,13 @@ class Policy:
 
     @property
     def makes(self) -> str:
-        """The type of the node that a first use makes."""
         return self.type or options.TYPES[0]
 
     @property
     def of_exchanges(self) -> bool:
-        """True if the policy makes exchanges."""
         return self.makes in exchange_options.TYPES
 
     def check(self) -> None:
-        """Raise InvalidRequest unless type and options are known."""
         known = (*options.TYPES, *exchange_options.TYPES)
         if self.makes not in known:
             raise InvalidRequest(f"type {self.makes!r:.80} is not known; known are {', '.join(known)}")
@@ -44,7 +41,6 @@ class Policy:
         (exchange_options if self.of_exchanges else options).checked(self.makes, self.options)
 
     def is_for(self, kind: str) -> bool:
-        """Return True if the policy is for queues or exchanges of this type."""
         return kind == self.type or (self.type is None and kind in options.TYPES)
 
 
@@ -55,16 +51,13 @@ class Policies:
         self._policies = tuple(policies)
 
     def of(self, name: str) -> Policy | None:
-        """Return the first policy whose pattern matches a name; None: none matches."""
         return next((policy for policy in self._policies if matches(policy.pattern, name)), None)
 
     def options_of(self, name: str, kind: str) -> Mapping[str, Any]:
-        """Return the default options of a queue or an exchange of this name and type."""
         policy = self.of(name)
         return policy.options if policy is not None and policy.is_for(kind) else {}
 
     def maker_of(self, name: str) -> Policy | None:
-        """Return the policy by which the first use of this name makes a node."""
         policy = self.of(name)
         return policy if policy is not None and policy.create else None
 

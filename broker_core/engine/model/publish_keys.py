@@ -52,11 +52,9 @@ class PublishKeys:
         return known.elsewhere if known is not None and known.number == key.number else None
 
     def count(self, user: str) -> int:
-        """Count the keys of a user."""
         return self._counts[user]
 
     def note(self, key: PublishKey, time: int, user: str, elsewhere: str | None = None) -> None:
-        """Note a publish at this time, and forget old keys."""
         self._drop((key.kind, key.id))
         time -= self.skipped
         self._known[key.kind, key.id] = Known(key.number, time, user, elsewhere)
@@ -72,12 +70,11 @@ class PublishKeys:
                 del self._counts[known.user]
 
     def to_json(self) -> list[list[Any]]:
-        """Return the form of snapshots, without `skipped`."""
+        """`skipped` is not included."""
         return [[*name, *known] for name, known in self._known.items()]
 
     @classmethod
     def from_json(cls, data: Iterable[list[Any]], skipped: int) -> PublishKeys:
-        """Read the form of snapshots."""
         keys = cls()
         keys.skipped = skipped
         for kind, name, *fields in data:

@@ -69,12 +69,10 @@ class PackedBlock:
     not_wanted: int = 0  # rows that the archive does not store
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of snapshots."""
         return {**vars(self), "unrecorded": self.unrecorded.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> PackedBlock:
-        """Read the form of snapshots."""
         return cls(**{**data, "unrecorded": RowSet.from_json(data["unrecorded"])})
 
 
@@ -87,7 +85,6 @@ class StagedContent:
     keys: Counter[str] = field(default_factory=Counter)  # of a last-value queue: by key, the number of parts that contain it
 
     def add(self, messages: int, size: int, keys: Iterable[str], sign: int) -> None:
-        """Count a part of a stage that was added (1) or removed (-1)."""
         self.messages += sign * messages
         self.bytes += sign * size
         for key in keys:
@@ -149,16 +146,13 @@ class Queue:
 
     @property
     def archived(self) -> int:
-        """Number of archived messages, in memory and packed."""
         return self.counts[ARCHIVED] + self.packed_rows
 
     @property
     def live(self) -> int:
-        """Number of messages that are not archived."""
         return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
 
     def alter(self, options: dict[str, Any]) -> None:
-        """Set options. None: the default."""
         self.changes += 1
         self.options = checked(self.kind, {**self.options, **options})
         self.rules = rules(self.kind, self.options)
@@ -170,7 +164,6 @@ class Queue:
         return self.groups is not None or self.consumers.outlasts(holder)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
-        """Add the messages of `runs`, in order, at the next sequence numbers."""
         self.changes += 1
         count = sum(run.rows for run in runs)
         attributes = attributes if attributes is NO_ATTRIBUTES else self._coded(attributes)
@@ -203,7 +196,7 @@ class Queue:
         return None if self.rules.groups == "none" else Groups(self.group_names, self.rules.groups == "sticky")
 
     def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None], newest: Sequence[int]) -> None:
-        """Restore the names of codes, and the newest value of each key, before the first block is adopted."""
+        """Must run before the first block is adopted."""
         self.group_names, self.keys = Dictionary(groups), Dictionary(keys)
         self._newest = np.array([0, *newest], np.int64)
         self.groups = self._make_groups()
@@ -216,7 +209,6 @@ class Queue:
         return self._newest
 
     def note_times(self, block: Block) -> None:
-        """Add the times at which rows of the block are due to the timetables."""
         for clock, next_time, noted in (
             (self._clocks.due, block.next_due, "noted_due"),
             (self._clocks.expiry, block.next_expiry, "noted_expiry"),
@@ -247,7 +239,7 @@ class Queue:
         block.level[rows] = self.level_of(block.priority.get(rows))
 
     def level_of(self, priority: Ints | int) -> npt.NDArray[np.uint8]:
-        """Return the levels of messages by their priorities in `Attributes`."""
+        """`priority`: as in `Attributes`."""
         levels: npt.NDArray[np.uint8] = self._level_of[priority]
         return levels
 
@@ -268,7 +260,7 @@ class Queue:
                 self._step(block, some, len(some), step)
 
     def illegal(self, verb: Verb, states: npt.NDArray[np.uint8]) -> IllegalTransition:
-        """Return the error for rows of which at least one has a state that does not allow `verb`."""
+        """`states`: of at least one of them, the table does not allow `verb`."""
         names = ", ".join(State(state).name for state in np.unique(states)) or "nothing"
         return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {names}")
 
@@ -314,7 +306,7 @@ class Queue:
                 log.add(first)
 
     def acquired(self, block: Block, rows: Rows, holder: int, *, chose: bool) -> None:
-        """Set the holder of rows. `chose`: it may have passed over earlier rows of the same groups."""
+        """`chose`: the holder may have passed over earlier rows of the same groups."""
         block.holder.set(rows, holder, len(block.state))
         if self.groups is not None:
             chose = chose or len(self.waiting) > 1
@@ -326,7 +318,7 @@ class Queue:
         return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
 
     def unsubscribe(self, holder: int) -> None:
-        """Remove a link that holds no more messages, except those of its open transactions."""
+        """The link holds no more messages, except those of its open transactions."""
         self.changes += 1
         self.consumers.unsubscribe(holder)
         if self.groups is not None:
@@ -347,7 +339,6 @@ class Queue:
             self.keys.forget(gone)
 
     def held_by(self, holder: int, rows: RowSet) -> RowSet:
-        """Keep the rows that this holder has acquired."""
         parts = []
         for number, part in rows.items():
             block = self.blocks.get(number)
@@ -447,20 +438,20 @@ class Queue:
         del self.blocks[block.number]
 
     def position_of(self, subscription: Subscription, level: int = 0) -> int:
-        """Return where a subscription continues: its own position, or an earlier one to which a message has returned since."""
+        """Return the subscription's own position, or an earlier one to which a message has returned since."""
         lowest = self.returns[level].lowest_since(subscription.epochs[level])
         position = subscription.positions[level]
         return position if lowest is None else min(position, lowest)
 
     def blocks_with_available(self, level: int | None, first: int) -> Iterator[int]:
-        """Yield the numbers of the blocks from `first` on that have AVAILABLE messages of one level; None: of any level."""
+        """`level`: None for any level."""
         if level is None and len(self.waiting) > 1:
             numbers = heapq.merge(*(waiting.blocks(first) for waiting in self.waiting))
             return (number for number, _ in itertools.groupby(numbers))
         return self.waiting[level or 0].blocks(first)
 
     def _count_available(self, block: Block, rows: Rows, change: int) -> None:
-        """Change the count of AVAILABLE rows by `change`, the number of rows, which is negative if they no longer are."""
+        """`change`: the number of rows, negative if they are no longer AVAILABLE."""
         if not change:
             return
         if block.level is None:
@@ -476,7 +467,6 @@ class Queue:
 
 
 def _first_runs(runs: deque[Run], count: int) -> list[Run]:
-    """Remove the first `count` rows from the runs."""
     first_runs = []
     while count:
         run = runs.popleft()

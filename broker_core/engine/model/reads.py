@@ -31,26 +31,23 @@ class Reads:
 
     @property
     def queries(self) -> list[str]:
-        """Ids of the Spark queries that have read it."""
         return sorted({read.query for read in self.by})
 
     def knows(self, reader: SparkBatch | None) -> bool:
-        """Return True if `note` would change nothing for this reader."""
+        """Return True if `note` would change nothing."""
         return self.unknown or reader in self.by
 
     def note(self, reader: SparkBatch | None) -> None:
-        """Note the micro-batch that it is read for; None: unknown."""
+        """`reader`: None for an unknown micro-batch."""
         if reader is None or (reader not in self.by and len(self.by) >= MAX_READS):
             self.unknown = True
         elif reader not in self.by:
             self.by.append(reader)
 
     def note_sent(self, series: str) -> None:
-        """Note that a series of writes has sent the rows."""
         self._add(self.sent, series)
 
     def note_dropped(self, series: str) -> None:
-        """Note that a series of writes has dropped the rows, as a repetition."""
         self._add(self.dropped, series)
 
     def _add(self, names: list[str], series: str) -> None:
@@ -65,12 +62,10 @@ class Reads:
         return not self.unknown and any(series not in self.sent for series in self.dropped)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of snapshots."""
         return {"by": [list(read) for read in self.by], "sent": self.sent, "dropped": self.dropped, "unknown": self.unknown}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Reads:
-        """Read the form of snapshots."""
         return cls([SparkBatch(*read) for read in data["by"]], data["sent"], data["dropped"], data["unknown"])
 
 

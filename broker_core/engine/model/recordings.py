@@ -66,7 +66,7 @@ class QueueRecordings:
         self.since = NEVER  # microseconds since 1970: no row outside the current recording was settled before
 
     def settled(self, block: Block, rows: Rows, time: int, *, wanted: bool) -> None:
-        """Note rows that were settled at `time`, microseconds since 1970."""
+        """`time`: microseconds since 1970."""
         if not wanted:
             block.recorded.set(rows, NOT_WANTED, len(block.state))
             return
@@ -93,7 +93,6 @@ class QueueRecordings:
         self.bytes -= block.sizes.total(rows, count)
 
     def adopt(self, block: Block) -> None:
-        """Count the rows of a restored block."""
         rows = block.unrecorded_rows()
         if block.unrecorded:
             self.rows += len(rows)
@@ -101,18 +100,15 @@ class QueueRecordings:
             self.since = min(self.since, _settled_since(block, rows))
 
     def adopt_packed(self, entry: PackedBlock) -> None:
-        """Count the rows of a packed block."""
         if entry.unrecorded:
             self.rows += entry.unrecorded.count
             self.bytes += entry.unrecorded_bytes
             self.since = min(self.since, entry.first_time)
 
     def next(self, queue: Queue, rows: RowSet) -> Recording:
-        """Return the next recording, with these rows."""
         return Recording(self.finished + 1, rows, _bytes(queue, rows), self.since)
 
     def begin(self, queue: Queue, rows: RowSet) -> None:
-        """Begin the next recording, with these rows."""
         self.current = self.next(queue, rows)
         if rows.count == self.rows:
             self.since = NEVER
@@ -143,7 +139,6 @@ class QueueRecordings:
         self.bytes -= entry.unrecorded_bytes
 
     def is_recording(self, block: int) -> bool:
-        """Return True if the current recording has rows of this block."""
         return self.current is not None and self.current.rows.rows(block) is not None
 
     @property
@@ -175,7 +170,6 @@ class QueueRecordings:
         return (self.rows, self.bytes) == (rows, size) and (waiting == 0 or self.since < NEVER)
 
     def to_json(self) -> list[Any]:
-        """Return the form of snapshots."""
         current = self.current
         return [
             self.finished,
@@ -184,7 +178,6 @@ class QueueRecordings:
         ]
 
     def restore(self, data: list[Any]) -> None:
-        """Read the form of snapshots."""
         self.finished, self.version, current = data
         if current is not None:
             number, rows, size, since = current

@@ -1,8 +1,8 @@
 """Retention: which payloads are still needed, and which messages still have theirs.
 
-Live messages, and settled messages that are not recorded yet, need their payload. So do dead letters that stayed here, because a
-redrive returns them. Without an archive, other settled messages need it too, so that they can be read. `Keeping` limits the last
-two kinds by age. Full blocks without live rows stay in memory for dead letters that may be redriven.
+Live messages, and settled messages that are not recorded yet, need their payload. So do dead letters that stayed here, because
+a redrive returns them. Without an archive, other settled messages need it too, so that they can be read. `Keeping` limits the
+last two kinds by age.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Keeping(NamedTuple):
 
 
 def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDArray[np.bool_]:
-    """Return by row of a block in memory whether its payload is needed. `departed`: the queue was deleted, with its live
-    messages."""
+    """`departed`: the queue was deleted, with its live messages."""
     rows = slice(0, block.filled)
     is_needed: npt.NDArray[np.bool_] = (block.state[rows] != ARCHIVED) & (not departed)
     if block.live == block.filled:
@@ -82,7 +81,6 @@ class Finished:
         self._kept: dict[tuple[str, int], Block] = {}
 
     def add(self, queue: str, block: Block, dropped: Intervals) -> None:
-        """Note a full block without a live row."""
         if not len(stayed(block, dropped)):
             self.leaving.append((queue, block.number))
             return

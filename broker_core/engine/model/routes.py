@@ -25,10 +25,7 @@ NO_ROWS = slice(0, 0)
 @dataclass(frozen=True)
 class Examined:
     """The content of a batch for the bindings of an exchange at `version`: by number of a binding, the messages that it
-    matches.
-
-    A missing binding matches none.
-    """
+    matches. A missing binding matches none."""
 
     version: int
     rows: Mapping[int, Rows]
@@ -74,7 +71,6 @@ class Plan(NamedTuple):
 
 
 def plan(exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue], name: str, keys: str | Coded) -> Plan:
-    """Return the plan for messages with these keys, sent to exchange `name`."""
     rules: dict[Asks, Rules] = {}
     for exchange in chain(exchanges, name):
         for targets in {exchange.targets(key) for key in _distinct(keys)}:
@@ -112,7 +108,7 @@ class Sending(NamedTuple):
 
 
 def route(exchanges: Mapping[str, Exchange], queues: Mapping[str, object], name: str, sending: Sending) -> RoutingResult:
-    """Route messages that are sent to exchange `name`. Raises Stale if `sending.examined` is not sufficient for a binding."""
+    """Raises Stale if `sending.examined` is not sufficient for a binding."""
     routing = _Routing(sending)
     rows: Rows = slice(0, sending.messages)
     last: Exchange | None = None
@@ -159,7 +155,7 @@ class _Routing:
         return [RoutedPart(tuple(queues), _whole(_union(several), self._count)) for queues, several in together.values()]
 
     def through(self, exchange: Exchange, rows: Rows) -> Rows:
-        """Route messages by one exchange. Returns the messages that no binding matches."""
+        """Return the messages that no binding matches."""
         placed = np.zeros(self._count, np.bool_)
         for targets, mine in self._by_targets(exchange, rows):
             if targets.queues:
@@ -209,7 +205,6 @@ def _both(first: Rows, second: Rows, count: int) -> Rows:
 
 
 def _whole(rows: Rows, count: int) -> Rows:
-    """Return a slice if the rows are all messages."""
     return slice(0, count) if row_count(rows) == count else rows
 
 

@@ -48,7 +48,7 @@ class Filter(Protocol):
         ...
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep the admitted rows. All rows are AVAILABLE, and in ascending order."""
+        """All rows are AVAILABLE, and in ascending order."""
         ...
 
 
@@ -58,11 +58,9 @@ class Unexpired(NamedTuple):
     now: int  # milliseconds since 1970
 
     def concerns(self, block: Block) -> bool:
-        """Return True if a row of the block has expired."""
         return block.next_expiry <= self.now
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep the rows that have not expired."""
         numbers = as_array(rows)
         return numbers[~block.expired(numbers, self.now)]
 
@@ -73,11 +71,9 @@ class Without(NamedTuple):
     rows: RowSet | Exclusions
 
     def concerns(self, block: Block) -> bool:
-        """Return True if rows of this block are excluded."""
         return self.rows.rows(block.number) is not None
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep the rows that are not excluded."""
         gone = self.rows.rows(block.number)
         return rows if gone is None else exclude(rows, gone)
 
@@ -143,7 +139,7 @@ def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -
 
 
 def find_all(queue: Queue, search: Search) -> Found:
-    """Find the next eligible messages of the whole queue, higher levels first, for a lease."""
+    """Search the whole queue, higher levels first, for a lease."""
     running = _RunningSearch(queue, search)
     for level in reversed(range(queue.rules.levels)):
         running.through(level, 0)
@@ -277,7 +273,6 @@ def _merged(parts: list[tuple[int, Rows]]) -> list[tuple[int, Rows]]:
 
 
 def _first_retries(queue: Queue) -> FirstRetries:
-    """Return the first messages that wait for their retry. They are searched again after a change."""
     if queue.first_retries is None:
         queue.first_retries = _find_first_retries(queue)
     return queue.first_retries
@@ -317,7 +312,6 @@ def _one_at_a_time(queue: Queue) -> bool:
 
 
 def keeps_order(queue: Queue) -> bool:
-    """Return True if messages may wait behind a DELAYED message of the queue."""
     return bool(queue.counts[DELAYED]) and (queue.groups is not None or _one_at_a_time(queue))
 
 
@@ -336,11 +330,9 @@ class InTurn(NamedTuple):
     lowest: Ints
 
     def concerns(self, block: Block) -> bool:
-        """Return True if the block may contain later messages of such a group."""
         return block.group.values is not None and block.base + block.filled > int(self.lowest.min())
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Keep rows without an earlier message of their group that waits."""
         numbers = as_array(rows)
         codes = block.group.get(numbers)
         at = np.minimum(np.searchsorted(self.groups, codes), len(self.groups) - 1)
@@ -350,7 +342,6 @@ class InTurn(NamedTuple):
 
 
 def in_turn(queue: Queue) -> list[InTurn]:
-    """Return the filter of a queue with groups in which messages wait for their retry."""
     if queue.groups is None or not queue.counts[DELAYED]:
         return []
     lowest = _first_retries(queue)

@@ -15,17 +15,15 @@ _ATTEMPT = "\0"  # between write and attempt; not allowed in names
 
 
 def attempt_name(write: str, attempt: int) -> str:
-    """Name the stage of one attempt of a write."""
     return f"{write}{_ATTEMPT}{attempt}"
 
 
 def write_of(stage: str) -> str:
-    """Return the write of a stage. A transaction's stage is a write of its own."""
+    """A transaction's stage is a write of its own."""
     return stage if is_transactional(stage) else stage.partition(_ATTEMPT)[0]
 
 
 def is_attempt(stage: str) -> bool:
-    """Return True if the stage belongs to an attempt of a task."""
     return _ATTEMPT in stage and not is_transactional(stage)
 
 

@@ -61,18 +61,15 @@ class StagedPart:
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of its messages."""
         return self.sizes * self.count if isinstance(self.sizes, int) else int(self.sizes.sum(dtype="int64"))
 
     def to_json(self) -> list[Any]:
-        """Return the form of snapshots."""
         sizes = self.sizes if isinstance(self.sizes, int) else self.sizes.tolist()
         attributes, payload_rows = to_json(self.attributes.journaled()), to_json(self.payload_rows)
         return [self.queue, self.position, self.count, sizes, attributes, payload_rows, self.exchange]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> StagedPart:
-        """Read the form of snapshots."""
         queue, position, count, sizes, attributes, payload_rows, exchange = data
         sizes = sizes if isinstance(sizes, int) else np.array(sizes)
         attributes = Attributes.of_journal(from_json(attributes))
@@ -134,7 +131,7 @@ class BrokerState:
         return known is not None and number in known.blocks
 
     def go_on_to(self, time: int) -> None:
-        """Advance the time. A step of the wall clock does not age the publish keys."""
+        """A step of the wall clock does not age the publish keys."""
         if self.time:
             self.publish_keys.skipped += max(0, time - self.time - CLOCK_STEP)
         self.time = time
@@ -148,7 +145,6 @@ class BrokerState:
         return (up - self.started) // 1000
 
     def begin_stage(self, name: str, time: int) -> StageParts:
-        """Return the stage of this name, which is added if necessary."""
         write = self.writes.setdefault(write_of(name), Write(time))
         write.time = time
         stage = self.stages.get(name)
@@ -159,7 +155,6 @@ class BrokerState:
         return stage
 
     def end_stages(self, names: Iterable[str]) -> None:
-        """Remove stages, and the capacity that they use."""
         for name in names:
             for part in self.stages.pop(name).parts:
                 self.count_staged(part, -1)
@@ -169,19 +164,16 @@ class BrokerState:
                 del self.writes[write_of(name)]
 
     def stages_of(self, write: str) -> list[str]:
-        """Return the names of the stages of a write."""
         known = self.writes.get(write)
         return [] if known is None else list(known.stages)
 
     def end_write(self, write: str, published: int) -> None:
-        """Remember the end of a write."""
         self.ended_writes.pop(write, None)
         self.ended_writes[write] = published
         while len(self.ended_writes) > MAX_ENDED_WRITES:
             del self.ended_writes[next(iter(self.ended_writes))]
 
     def note_read(self, lease: Lease, batch: Batch, reader: SparkBatch | None) -> None:
-        """Note that a batch is read for a micro-batch of Spark; None: unknown."""
         batch.reads.note(reader)
         if reader is not None:
             self.readers.setdefault(reader.query, {})[lease.name] = batch.number
@@ -196,7 +188,6 @@ class BrokerState:
                 self.readers.pop(reader.query, None)
 
     def delete_lease(self, name: str) -> None:
-        """Remove a lease."""
         self._forget_lease(self.leases.pop(name))
 
     def _forget_lease(self, lease: Lease) -> None:
@@ -225,7 +216,6 @@ class BrokerState:
             _count_among(queue, part, sign)
 
     def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
-        """Make a queue."""
         queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
         self.give_id(queue)
         self.count_made(user, 1)
@@ -236,12 +226,10 @@ class BrokerState:
         return queue
 
     def lifetime_of(self, node: str) -> str:
-        """Return the lifetime of a queue or an exchange."""
         queue, exchange = self.queues.get(node), self.exchanges.by_name.get(node)
         return queue.rules.lifetime if queue is not None else exchange.lifetime if exchange is not None else "permanent"
 
     def give_id(self, queue: Queue, number: int | None = None) -> None:
-        """Give a queue its id, or the next one."""
         self.by_id.pop(queue.id, None)
         queue.id = self.next_queue_id if number is None else number
         self.next_queue_id = max(self.next_queue_id, queue.id + 1)
@@ -259,7 +247,7 @@ class BrokerState:
             del self.departed[queue.id], self.by_id[queue.id]
 
     def delete_queue(self, name: str, *, departs: bool) -> None:
-        """Remove a queue. Stages keep their messages for a queue of this name, except for messages of its bindings."""
+        """Stages keep their messages for a queue of this name, except for messages of its bindings."""
         queue = self.queues[name]
         for stage in self.stages.values() if queue.staged.messages else ():
             for part in stage.parts:
@@ -281,14 +269,13 @@ class BrokerState:
         self.finished.remove(name)
 
     def count_made(self, user: str | None, change: int) -> None:
-        """Change the number of nodes that a user's links have made."""
         if user is not None:
             self.made[user] += change
             if not self.made[user]:
                 del self.made[user]
 
     def lowest_live_position(self) -> int | None:
-        """Return the log position of the oldest payload of a live message, or None."""
+        """Return the log position of the oldest payload of a live message."""
         positions = [p.position for stage in self.stages.values() for p in stage.parts]
         for queue in self.queues.values():
             for block in queue.blocks.values():
@@ -347,7 +334,7 @@ class BrokerState:
         }, blocks
 
     def _restore_queue(self, queue: Queue, fields: dict[str, Any], arrays: Iterator[Any]) -> None:
-        """Fill a queue from its entry in a snapshot. Its packed blocks are the next of `arrays`."""
+        """The packed blocks of the queue are the next of `arrays`."""
         self.give_id(queue, fields["id"])
         queue.next_sequence, queue.packed_rows, queue.paused = fields["next"], fields["packedRows"], fields["paused"]
         queue.unread, queue.malformed, queue.ended = fields["unread"], fields["malformed"], fields["ended"]
@@ -369,7 +356,7 @@ class BrokerState:
     def restore(
         cls, meta: bytes, arrays: Sequence[Any], policies: Policies = NO_POLICIES, *, records: bool = False
     ) -> BrokerState:
-        """Restore the state from a snapshot: its description, and the packed blocks in the same order."""
+        """`meta`: the description; `arrays`: the packed blocks in the same order."""
         data = json.loads(meta)
         if data["v"] != SNAPSHOT_VERSION:
             raise DamagedJournal(
@@ -409,7 +396,6 @@ class BrokerState:
 
 
 def _described(queue: Queue) -> dict[str, Any]:
-    """Describe a queue for a snapshot, without its blocks."""
     remembered = {"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}
     return {
         "name": queue.name,
@@ -443,7 +429,6 @@ def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
 
 
 def packed_columns(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
-    """Pack the columns of blocks."""
     return [pack(columns) for columns in blocks]
 
 

@@ -12,7 +12,7 @@ ONE, ANY = "*", "#"
 
 
 def words_of(key: str) -> list[str]:
-    """Split a key or a pattern into words. The empty key has no words; `a..b` has an empty word in the middle."""
+    """The empty key has no words; `a..b` has an empty word in the middle."""
     return key.split(".") if key else []
 
 
@@ -32,14 +32,12 @@ class Trie:
         self._root = _Node("")
 
     def add(self, pattern: str, number: int) -> None:
-        """Add a pattern under a number."""
         node = self._root
         for word in words_of(pattern):
             node = node.children.setdefault(word, _Node(word))
         node.here[number] = None
 
     def remove(self, pattern: str, number: int) -> None:
-        """Remove a pattern."""
         way, words = [self._root], words_of(pattern)
         for word in words:
             way.append(way[-1].children[word])
@@ -50,7 +48,6 @@ class Trie:
             del parent.children[word]
 
     def match(self, key: str) -> Iterator[int]:
-        """Return the numbers of the patterns that match."""
         nodes = _with_none([self._root])
         for word in words_of(key):
             nodes = _with_none(_after(nodes, word))
@@ -59,7 +56,6 @@ class Trie:
 
 
 def _after(nodes: Iterable[_Node], word: str) -> Iterator[_Node]:
-    """Return the nodes after one more word."""
     for node in nodes:
         if node.stays:
             yield node

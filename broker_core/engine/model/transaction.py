@@ -29,12 +29,10 @@ COMPACT = 4096  # rows in a list of outcomes from which on replaced outcomes are
 
 
 def stage_of(number: int) -> str:
-    """Name the stage of a transaction."""
     return f"{STAGE}{number}"
 
 
 def is_transactional(stage: str) -> bool:
-    """Return True if the stage belongs to a transaction."""
     return stage.startswith(STAGE)
 
 
@@ -63,7 +61,7 @@ class ProvisionalOutcomes:
         self._latest: tuple[Ints, Ints] | None = None  # see `latest`; None: changed
 
     def set(self, rows: RowSet, outcome: ProvisionalOutcome | None) -> None:
-        """Set the outcome of rows; None removes it."""
+        """`outcome`: None removes it."""
         self._first, self._last = min(self._first, rows.first), max(self._last, rows.last)
         self._latest = None
         self._rows.append(rows.sequences())
@@ -82,7 +80,6 @@ class ProvisionalOutcomes:
 
     @property
     def rows(self) -> RowSet:
-        """Rows that have an outcome."""
         return RowSet.of_sequences(self.latest()[0])
 
     def may_have(self, first: int, last: int) -> bool:
@@ -91,7 +88,7 @@ class ProvisionalOutcomes:
         return self._first <= last and first <= self._last
 
     def has_any(self, sequences: Ints) -> bool:
-        """Return True if one of these rows, ascending, has an outcome."""
+        """`sequences` ascend."""
         mine, has_outcome = self.latest()[0], False
         if len(mine):
             at = np.minimum(np.searchsorted(mine, sequences), len(mine) - 1)
@@ -157,15 +154,12 @@ class Transactions:
         self._holders: dict[int, set[int]] = {}  # by holder, the transactions with outcomes for its messages
 
     def of_owner(self, owner: int) -> int:
-        """Count the open transactions of a connection."""
         return self._owners[owner]
 
     def of_user(self, user: str | None) -> int:
-        """Count the open transactions of a user, on all connections."""
         return self._users[user]
 
     def begin(self, number: int, owner: int, user: str | None) -> None:
-        """Open a transaction."""
         self.open[number] = Transaction(number, owner, user)
         self.next = number + 1
         self._owners[owner] += 1
@@ -212,7 +206,6 @@ class Transactions:
         return RowSet.of_sequences(np.unique(np.concatenate(sequences))) if sequences else RowSet()
 
     def forget_work(self, number: int) -> None:
-        """Remove a transaction's outcomes and counts."""
         transaction = self.open[number]
         for holder in transaction.outcomes:
             numbers = self._holders[holder]
@@ -222,7 +215,6 @@ class Transactions:
         transaction.outcomes, transaction.bytes, transaction.posted, transaction.began = {}, 0, 0, None
 
     def end(self, number: int) -> None:
-        """Forget a transaction."""
         self.forget_work(number)
         ended = self.open.pop(number)
         _count_down(self._owners, ended.owner)

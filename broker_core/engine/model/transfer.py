@@ -54,12 +54,11 @@ class Cargo:
         )
 
     def revived(self) -> Cargo:
-        """Return the messages as if they had never been dead letters."""
         return replace(self, origin=None, came_from=None, reason=None, errors={})
 
 
 def load(queue: Queue, rows: RowSet) -> Cargo:
-    """Read messages that are not ARCHIVED from their queue."""
+    """`rows` are not ARCHIVED."""
     runs: list[Run] = []
     sizes: list[int | Ints] = []
     overlays: dict[int, list[bytes]] = {}
@@ -97,7 +96,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
 
 
 def unload(queue: Queue, cargo: Cargo, time: int) -> None:
-    """Append the messages to this queue. Its `messageTtl` applies to them."""
+    """The queue's `messageTtl` applies to the messages."""
     first, attributes = queue.next_sequence, cargo.attributes
     if ttl := queue.rules.message_ttl:
         latest = time // 1000 + ttl
@@ -151,7 +150,6 @@ def _delays(queue: Queue, rows: RowSet) -> Ints | None:
 
 
 def keys_of(queue: Queue, rows: RowSet) -> Coded | None:
-    """Return the keys of the messages; None: no message has one."""
     return _coded(queue, rows, "key", queue.keys)
 
 
