@@ -25,23 +25,7 @@ An error after an append fails the journal, and the broker stops.
 from .disk import Disk, LocalDisk
 from .holds import Hold
 from .journal import Journal
-from .payloads import Located
-from .records import Record
-from .recovery import Repair
 from .segments import SegmentInfo
-from .snapshots import Snapshot
-from .writer import Appended, JournalOptions
+from .writer import JournalOptions
 
-__all__ = [
-    "Appended",
-    "Disk",
-    "Hold",
-    "Journal",
-    "JournalOptions",
-    "LocalDisk",
-    "Located",
-    "Record",
-    "Repair",
-    "SegmentInfo",
-    "Snapshot",
-]
+__all__ = ["Disk", "Hold", "Journal", "JournalOptions", "LocalDisk", "SegmentInfo"]

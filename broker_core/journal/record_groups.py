@@ -12,18 +12,7 @@ from zlib import crc32
 
 from ..errors import InvalidRequest
 from .disk import Buffer
-from .records import (
-    END_BYTES,
-    GROUP_BYTES,
-    MASK,
-    META_MAX,
-    RECORD_BYTES,
-    Format,
-    GroupHeader,
-    pack_group,
-    pack_record,
-    padded,
-)
+from .records import END_BYTES, GROUP_BYTES, MASK, META_MAX, RECORD_BYTES, Format, GroupHeader, pack_group, pack_record, padded
 
 INLINE_BYTES = 1 << 14  # a payload up to this size is copied in some 2 µs, less than the cost of a reference
 

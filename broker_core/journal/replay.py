@@ -11,17 +11,7 @@ from zlib import crc32
 
 from ..errors import DamagedJournal
 from .disk import ReadFile
-from .records import (
-    END_BYTES,
-    GROUP_BYTES,
-    MASK,
-    RECORD,
-    RECORD_BYTES,
-    RECORD_MAGIC,
-    FileWindow,
-    Record,
-    unpack_group,
-)
+from .records import END_BYTES, GROUP_BYTES, MASK, RECORD, RECORD_BYTES, RECORD_MAGIC, FileWindow, Record, unpack_group
 from .segments import Segment
 
 

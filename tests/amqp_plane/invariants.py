@@ -19,8 +19,8 @@ from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.model.admission import capacity_left
 from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import conserved
 
+from ..engine.conservation import conserved
 from .harness import Stage
 from .library_client import PATIENCE_S
 

@@ -14,11 +14,11 @@ from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp_plane.loop.batch import LARGE_COMMIT
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.commands import AlterQueue
-from penstock.broker_core.engine.model.state import conserved
 from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.security import Access
 
+from ..engine.conservation import conserved
 from ..journal.lying_disk import LyingDisk
 from ..security.helpers import user, write
 from ..service.helpers import enqueue

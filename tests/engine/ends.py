@@ -10,8 +10,8 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 
 DLQ = {"deadLetterQueue": "dead"}

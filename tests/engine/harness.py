@@ -13,8 +13,10 @@ from penstock.broker_core.engine.columns.runs import NOWHERE
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.retention import Keeping
-from penstock.broker_core.engine.model.state import conserved, packed_columns
+from penstock.broker_core.engine.model.state import packed_columns
 from penstock.broker_core.service.queue_counts import CountTable, QueueCounts
+
+from .conservation import conserved
 
 SECOND = 1_000_000
 COUNTED = 1000  # the columns of queues up to this size are counted after every command

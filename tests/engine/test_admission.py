@@ -9,8 +9,8 @@ from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.states import Outcome
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import START, Engine
 
 

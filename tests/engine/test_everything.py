@@ -34,8 +34,8 @@ from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.retention import Keeping
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import SECOND, START, Engine
 from .laws import Watch, column, picture
 

@@ -15,8 +15,8 @@ from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Coded
 from penstock.broker_core.engine.columns.rowset import as_array
 from penstock.broker_core.engine.model.routes import Examined, plan
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 from .test_routes import by_expression
 

@@ -14,8 +14,9 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.stages import attempt_name
-from penstock.broker_core.engine.model.state import BrokerState, conserved
+from penstock.broker_core.engine.model.state import BrokerState
 
+from .conservation import conserved
 from .harness import Engine
 
 QUEUES = ("p", "q")

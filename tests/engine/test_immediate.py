@@ -14,8 +14,8 @@ from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attrib
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 from .laws import picture
 

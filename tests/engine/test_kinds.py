@@ -19,8 +19,8 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, DeliveryEnd
 from penstock.broker_core.engine.model.options import level_of_priority, rules
 from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 
 NAMES = ("a", "b", "c")

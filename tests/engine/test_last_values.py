@@ -14,8 +14,8 @@ from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.limits import EXPIRY_PERIOD
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 
 DELAY_S = 100

@@ -18,8 +18,8 @@ from penstock.broker_core.engine.columns.states import Cause, Verb
 from penstock.broker_core.engine.model.options import level_of_priority
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.search import Search, find
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 
 NOT_SAID = -1

@@ -21,9 +21,9 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.exclusions import Exclusions
-from penstock.broker_core.engine.model.state import conserved
 from penstock.broker_core.reading.slices import names_of, slice_of
 
+from .conservation import conserved
 from .harness import Engine
 
 

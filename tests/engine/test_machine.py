@@ -17,8 +17,8 @@ from penstock.broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCL
 from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import OUTCOME_CODES, RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 
 COUNTS = st.one_of(st.integers(1, 5), st.sampled_from([1000, 40_000, 70_000]))

@@ -14,6 +14,7 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.model import retention
 
+from .conservation import lowest_live_position
 from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import Engine
 
@@ -275,16 +276,16 @@ def test_a_purge_is_bounded_and_ends_where_it_is_told() -> None:
 def test_a_payload_lives_as_long_as_any_queue_refers_to_it() -> None:
     """Q20 Q24: retention counts references; an archived message counts by its highest one."""
     engine = make(1)
-    oldest = engine.state.lowest_live_position()
+    oldest = lowest_live_position(engine.state)
     engine.run(c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED))
     engine.run(c.Enqueue("dead", 1, 1))
-    assert engine.state.lowest_live_position() == oldest
+    assert lowest_live_position(engine.state) == oldest
     engine.retain(engine.log[-1][1])
     assert not engine.state.dropped  # the dead letter needs the payload
     engine.run(c.DeleteQueue("q"))
-    assert engine.recovered().state.lowest_live_position() == oldest
+    assert lowest_live_position(engine.recovered().state) == oldest
     engine.run(c.Settle("dead", taken(engine, 1, "dead"), RowSet.single(0)))
-    following = engine.state.lowest_live_position()
+    following = lowest_live_position(engine.state)
     engine.retain(following or 0)
     assert engine.state.dropped.pairs() == [[0, following]]
     assert (following or 0) > (oldest or 0)

@@ -17,8 +17,9 @@ from penstock.broker_core.engine.columns.runs import NOWHERE
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.model.recordings import NOT_WANTED, Recording
 from penstock.broker_core.engine.model.retention import Keeping
-from penstock.broker_core.engine.model.state import BrokerState, conserved
+from penstock.broker_core.engine.model.state import BrokerState
 
+from .conservation import conserved, recordings_conserved
 from .ends import queue, survives
 from .harness import SECOND, START, Engine
 
@@ -339,7 +340,7 @@ class History:
             for each in self.engine.state.queues.values():
                 assert conserved(each)
             for each in self.engine.state.departed.values():
-                assert each.recordings.conserved(each)
+                assert recordings_conserved(each)
             recorded = sum(each.recordings.rows for each in self.engine.state.by_id.values())
             assert sum(self.settled.values()) == sum(self.table.values()) + recorded
         while self.engine.run(c.ListBacklogs()):

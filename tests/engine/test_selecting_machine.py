@@ -18,8 +18,8 @@ from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, State
 from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 
 COUNTS = st.one_of(st.integers(1, 6), st.sampled_from([1000, 40_000, 70_000]))

@@ -24,8 +24,8 @@ from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, TR
 from penstock.broker_core.engine.decide.decision import check_rows
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import conserved, counted
 
+from .conservation import conserved, counted
 from .harness import Engine
 
 ENGINE = Path(penstock.broker_core.engine.__file__).parent

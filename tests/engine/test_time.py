@@ -13,8 +13,8 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.columns.timetable import LEAST, Timetable
 from penstock.broker_core.engine.decide import time as decide_time
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import START, Engine
 
 NOW = START // 1000  # milliseconds

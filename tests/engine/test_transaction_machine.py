@@ -19,8 +19,8 @@ from penstock.broker_core.engine.columns.limits import TRANSACTION_AGE
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
 from penstock.broker_core.engine.model.dispositions import DeliveryEnd
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import SECOND, Engine
 
 QUEUES = ("a", "b")

@@ -19,8 +19,8 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.model.batch_outcomes import DISPOSITIONS
-from penstock.broker_core.engine.model.state import conserved
 
+from .conservation import conserved
 from .harness import Engine
 
 FILES = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))

@@ -12,10 +12,11 @@ from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.model.state import BrokerState, conserved
+from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.errors import PenstockError, StorageError
 from penstock.broker_core.service.broker import BrokerService
 
+from ..engine.conservation import conserved
 from ..journal.lying_disk import LyingDisk
 from .helpers import (
     MIB,

@@ -19,6 +19,7 @@ from penstock.broker_core.reading.batches import BatchRequest, record_batches
 from penstock.broker_core.service import reloading
 from penstock.broker_core.service.broker import BrokerService
 
+from ..engine.conservation import lowest_live_position
 from ..journal.lying_disk import LyingDisk
 from .helpers import (
     MIB,
@@ -94,7 +95,7 @@ def test_by_age_the_oldest_segments_without_unsettled_messages_go_and_no_others(
         clock.advance(58)  # the first segments ended more than a minute ago
         assert retain(service) > 0
         first = kept(service)
-        live = service.state.lowest_live_position()
+        live = lowest_live_position(service.state)
         assert live is not None
         assert 0 < first <= live
         remaining = everything(service, "q")

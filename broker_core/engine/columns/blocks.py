@@ -325,10 +325,6 @@ class Block(Columns):
     def relocate(self, rows: Rows, position: int | Ints, taken: Ints) -> None:
         self.runs = relocated(self.runs, self.filled, as_array(rows), position, taken)
 
-    def lowest_live_position(self) -> int | None:
-        live = np.flatnonzero(self.state[: self.filled] != ARCHIVED)
-        return int(self.positions(live).min()) if len(live) else None
-
     def unrecorded_rows(self) -> Ints:
         """Return the archived rows that are wanted in the archive and not stored there yet."""
         recorded, archived = self.recorded.get(slice(0, self.filled)), self.state[: self.filled] == ARCHIVED

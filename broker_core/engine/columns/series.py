@@ -14,12 +14,8 @@ _SIGNED = (np.int8, np.int16, np.int32, np.int64)
 _UNSIGNED = (np.uint8, np.uint16, np.uint32, np.uint64)
 
 
-def _dtype_for(low: int, high: int) -> type[np.signedinteger[Any]]:
-    for dtype in _SIGNED:
-        info = np.iinfo(dtype)
-        if info.min <= low and high <= info.max:
-            return dtype
-    raise OverflowError(f"{low}..{high} does not fit 64 bits")
+def _signed_type(low: int, high: int) -> np.dtype[Any]:
+    return np.min_scalar_type(min(low, -high - 1))  # of a negative number, so it is signed
 
 
 _UNSIGNED_MAX = {np.dtype(dtype): int(np.iinfo(dtype).max) for dtype in _UNSIGNED}
@@ -28,8 +24,7 @@ _SIGNED_RANGE = {np.dtype(dtype): (int(np.iinfo(dtype).min), int(np.iinfo(dtype)
 
 def narrowed(values: Ints) -> Ints:
     """`values` are not negative."""
-    top = int(values.max(initial=0))
-    return values.astype(next(d for d in _UNSIGNED if top <= _UNSIGNED_MAX[np.dtype(d)]), copy=False)
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))), copy=False)
 
 
 class Series:
@@ -53,7 +48,7 @@ class Series:
         if not len(values):
             return cls()
         deltas = values - values[0]
-        return cls(int(values[0]), deltas.astype(_dtype_for(int(deltas.min()), int(deltas.max()))))
+        return cls(int(values[0]), deltas.astype(_signed_type(int(deltas.min()), int(deltas.max()))))
 
     def __len__(self) -> int:
         return self._length
@@ -73,7 +68,7 @@ class Series:
         values = self._values
         low, high = _SIGNED_RANGE[values.dtype]
         if not low <= delta <= high:
-            values = values.astype(_dtype_for(delta, delta))
+            values = values.astype(_signed_type(delta, delta))
         if self._length == len(values):
             values = np.concatenate([values, np.zeros(max(4, len(values) // 2), values.dtype)])
         values[self._length] = delta
@@ -84,7 +79,7 @@ class Series:
         if self._step is None:
             return self._values[: self._length]
         last = self._step * max(0, self._length - 1)
-        return (np.arange(self._length) * self._step).astype(_dtype_for(last, last))
+        return (np.arange(self._length) * self._step).astype(_signed_type(last, last))
 
     def array(self) -> npt.NDArray[np.int64]:
         if self._step is not None:
@@ -165,7 +160,7 @@ class RowColumn:
         if len(values) < capacity:
             values = np.concatenate([values, np.zeros(capacity - len(values), values.dtype)])
         if value > _UNSIGNED_MAX[values.dtype]:
-            values = values.astype(next(d for d in _UNSIGNED if value <= _UNSIGNED_MAX[np.dtype(d)]))
+            values = values.astype(np.min_scalar_type(value))
         self.values = values
         return values
 

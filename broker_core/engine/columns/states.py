@@ -170,6 +170,5 @@ STEPS: dict[Verb, tuple[Step, ...]] = {
     )
     for verb in Verb
 }
-LEGAL = {
-    verb: bytes(step.source for step in steps) for verb, steps in STEPS.items()
-}  # by verb, the states from which it is allowed
+#: By verb, the states from which it is allowed.
+LEGAL = {verb: bytes(step.source for step in steps) for verb, steps in STEPS.items()}

@@ -49,9 +49,9 @@ def _need_working(state: BrokerState, number: int) -> Transaction:
 
 @decides(c.BeginTransaction)
 def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.Now) -> Decision[int]:
-    if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
+    if state.transactions.by_owner[command.owner] >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
-    if state.transactions.of_user(command.user) >= MAX_USER_TRANSACTIONS:
+    if state.transactions.by_user[command.user] >= MAX_USER_TRANSACTIONS:
         raise errors.ResourceLimit(f"one user has at most {MAX_USER_TRANSACTIONS} transactions open: discharge some")
     if len(state.transactions.open) >= MAX_TRANSACTIONS:
         raise errors.ResourceLimit(f"{MAX_TRANSACTIONS} transactions are open, which is the broker's limit: discharge some")

@@ -78,7 +78,7 @@ class Published(Event, kind="published"):
         if self.key is not None:
             state.publish_keys.note(self.key, self.time, self.user or "", self.elsewhere)
             for lease, number in self.sent or ():
-                state.leases[lease].batches[number].reads.note_sent(series_of(self.key.kind, self.key.id))
+                state.leases[lease].batches[number].reads.note_write(series_of(self.key.kind, self.key.id), sent=True)
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
         return {part.queue: None for name in self.names for part in state.stages[name].parts}
@@ -107,4 +107,4 @@ class ReadDropped(Event, kind="read.dropped"):
     series: str  # see `reads.series_of`
 
     def apply(self, state: BrokerState, position: int) -> None:
-        state.leases[self.lease].batches[self.batch].reads.note_dropped(self.series)
+        state.leases[self.lease].batches[self.batch].reads.note_write(self.series, sent=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,15 +33,13 @@ class DuplicateWindow:
     def fresh(self, ids: Ints, since: int) -> npt.NDArray[np.bool_]:
         """Return by message whether its id is new: not remembered since `since` (milliseconds), and not that of an earlier
         message."""
-        return np.fromiter(self._fresh(ids, since), np.bool_, len(ids))
-
-    def _fresh(self, ids: Ints, since: int) -> Iterator[bool]:
         seen: set[bytes] = set()
-        for digest in ids.tolist():
-            known = digest in seen or self._times.get(digest, -1) >= since
+        are_new = np.ones(len(ids), np.bool_)
+        for index, digest in enumerate(ids.tolist()):
             if digest != _NO_ID:
+                are_new[index] = digest not in seen and self._times.get(digest, -1) < since
                 seen.add(digest)
-            yield not known
+        return are_new
 
     def remember(self, ids: Ints, time: int, most: int) -> None:
         """The ids are fresh. At most `most` ids are remembered."""

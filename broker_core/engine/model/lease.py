@@ -26,6 +26,7 @@ class BatchState(str, Enum):
     LOST = "lost"  # returned after a read (leaseTimeout, operator): its messages may be delivered again
 
 
+_PERSISTED = ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned")  # fields of a lease
 HOLDING = (BatchState.ACQUIRED, BatchState.READ)
 
 
@@ -42,15 +43,9 @@ class Batch:
     reads: Reads = field(default_factory=Reads)  # while it holds messages
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "holder": self.holder,
-            "rows": self.rows.to_json(),
-            "state": self.state.value,
-            "outcomes": [outcome.to_json() for outcome in self.outcomes],
-            "sign": self.sign,
-            "reads": self.reads.to_json(),
-        }
+        outcomes = [outcome.to_json() for outcome in self.outcomes]
+        rows, reads = self.rows.to_json(), self.reads.to_json()
+        return {**vars(self), "rows": rows, "state": self.state.value, "outcomes": outcomes, "reads": reads}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
@@ -113,22 +108,13 @@ class Lease:
             del self.batches[next(iter(self.batches))]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "queue": self.queue,
-            "run": self.run,
-            "epoch": self.epoch,
-            "finished": self.finished,
-            "timeout": self.timeout,
-            "selector": self.selector,
-            "batches": [batch.to_json() for batch in self.batches.values()],
-            "excluded": self.excluded.to_json(),
-            "planned": self.planned,
-        }
+        fields = {name: getattr(self, name) for name in _PERSISTED}
+        batches = [batch.to_json() for batch in self.batches.values()]
+        return {**fields, "batches": batches, "excluded": self.excluded.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Lease:
         batches = [Batch.from_json(batch) for batch in data["batches"]]
-        fields = {name: data[name] for name in ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned")}
+        fields = {name: data[name] for name in _PERSISTED}
         excluded = RowSet.from_json(data["excluded"])
         return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded)

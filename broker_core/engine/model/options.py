@@ -47,8 +47,8 @@ def option(
     allowed: tuple[str, ...] | range | str,
     help: str,
     *,
-    alterable: bool,
-    on_arrival: bool,
+    alterable: bool = True,
+    on_arrival: bool = False,
     type: str | None = None,
 ) -> Any:
     """Declare an option as a field of `Rules`. Its public name, the check of its values, `queue stat`, `queue alter`, policies,
@@ -79,120 +79,43 @@ class Rules:
         "all",
         ("all", "header"),
         "Messages that must be on disk before their sender receives *accepted*: all, or the durable ones.",
-        alterable=True,
-        on_arrival=False,
     )
-    message_ttl: int = option(
-        0,
-        _TIME,
-        "Longest time to live in milliseconds, also for messages without a ttl; 0: no limit.",
-        alterable=True,
-        on_arrival=False,
-    )
-    expired: str = option(
-        "archive",
-        ("archive", "deadLetter"),
-        "Destination of expired messages.",
-        alterable=True,
-        on_arrival=False,
-    )
+    message_ttl: int = option(0, _TIME, "Longest time to live in milliseconds, also for messages without a ttl; 0: no limit.")
+    expired: str = option("archive", ("archive", "deadLetter"), "Destination of expired messages.")
     rejected: str = option(
         "deadLetter",
         ("deadLetter", "archive", "return"),
         "Destination of rejected messages; deadLetter without a dead-letter queue is archive.",
-        alterable=True,
-        on_arrival=False,
     )
     lost_counts: bool = option(
-        True,
-        _NO_YES,
-        "Count a delivery whose link was lost as an attempt, if its client had begun to work on the message.",
-        alterable=True,
-        on_arrival=False,
+        True, _NO_YES, "Count a delivery whose link was lost as an attempt, if its client had begun to work on the message."
     )
-    refused_by_all: str = option(
-        "keep",
-        ("keep", "deadLetter"),
-        "Destination of messages that every link has refused.",
-        alterable=True,
-        on_arrival=False,
-    )
+    refused_by_all: str = option("keep", ("keep", "deadLetter"), "Destination of messages that every link has refused.")
     default_outcome_counts: bool = option(
-        False,
-        _NO_YES,
-        "Count a delivery that the source's default outcome ended, at the end of its link, as an attempt.",
-        alterable=True,
-        on_arrival=False,
+        False, _NO_YES, "Count a delivery that the source's default outcome ended, at the end of its link, as an attempt."
     )
-    max_attempts: int = option(
-        DEFAULT_ATTEMPTS,
-        range(1_000_000),
-        "Most attempts for a message; 0: no limit.",
-        alterable=True,
-        on_arrival=False,
-    )
-    retry_delay: int = option(
-        0,
-        _TIME,
-        "Milliseconds that a message waits after a failed attempt; 0: none.",
-        alterable=True,
-        on_arrival=False,
-    )
+    max_attempts: int = option(DEFAULT_ATTEMPTS, range(1_000_000), "Most attempts for a message; 0: no limit.")
+    retry_delay: int = option(0, _TIME, "Milliseconds that a message waits after a failed attempt; 0: none.")
     retry_backoff: int = option(
-        1,
-        range(1, MAX_BACKOFF + 1),
-        "Factor by which retryDelay grows with each further failed attempt.",
-        alterable=True,
-        on_arrival=False,
+        1, range(1, MAX_BACKOFF + 1), "Factor by which retryDelay grows with each further failed attempt."
     )
     max_retry_delay: int = option(
-        0,
-        _TIME,
-        "Longest wait for a retry in milliseconds, also one that a consumer asks for; 0: no limit.",
-        alterable=True,
-        on_arrival=False,
+        0, _TIME, "Longest wait for a retry in milliseconds, also one that a consumer asks for; 0: no limit."
     )
-    dead_letter_queue: str | None = option(
-        None,
-        QUEUE_NAME,
-        "Queue for dead letters; without one they are archived.",
-        alterable=True,
-        on_arrival=False,
-    )
-    lock_timeout: int = option(
-        0,
-        _TIME,
-        "Milliseconds that a link may hold a message unsettled; 0: no limit.",
-        alterable=True,
-        on_arrival=False,
-    )
-    lock_counts: bool = option(
-        True,
-        _NO_YES,
-        "Count a delivery that lockTimeout ended as an attempt.",
-        alterable=True,
-        on_arrival=False,
-    )
+    dead_letter_queue: str | None = option(None, QUEUE_NAME, "Queue for dead letters; without one they are archived.")
+    lock_timeout: int = option(0, _TIME, "Milliseconds that a link may hold a message unsettled; 0: no limit.")
+    lock_counts: bool = option(True, _NO_YES, "Count a delivery that lockTimeout ended as an attempt.")
     max_messages: int = option(
         0,
         range(1 << 48),
         "Most messages in the queue: available, delayed, acquired and staged ones; 0: no limit.",
-        alterable=True,
         on_arrival=True,
     )
-    max_bytes: int = option(
-        0,
-        range(1 << 56),
-        "Most bytes of bodies and properties in the queue; 0: no limit.",
-        alterable=True,
-        on_arrival=True,
-    )
+    max_bytes: int = option(0, range(1 << 56), "Most bytes of bodies and properties in the queue; 0: no limit.", on_arrival=True)
     overflow: str = option(
         "block",
         ("block", "reject", "ring"),
         "A full queue lets senders wait (block), refuses messages (reject), or drops the oldest ones (ring).",
-        alterable=True,
-        on_arrival=False,  # no effect without a limit
     )
     groups: str = option(
         "none",
@@ -205,8 +128,6 @@ class Rules:
         "all",
         ("all", "exclusive", "single"),
         "Consumers that get messages: all, one while others are refused (exclusive), one while others wait (single).",
-        alterable=True,
-        on_arrival=False,
     )
     duplicate_window: int = option(
         0,
@@ -215,36 +136,20 @@ class Rules:
         alterable=False,
         on_arrival=True,
     )
-    duplicate_time: int = option(
-        0,
-        _TIME,
-        "Milliseconds for which a message id is remembered; 0: while it is in the window.",
-        alterable=True,
-        on_arrival=False,  # no effect without a window
-    )
+    duplicate_time: int = option(0, _TIME, "Milliseconds for which a message id is remembered; 0: while it is in the window.")
     archive: bool = option(
         None,
         _NO_YES,
         "Record settled messages in the queue's table (docs/operate.md). Default: true, but false with a lifetime other "
         "than permanent.",
-        alterable=True,
-        on_arrival=False,
     )
     lifetime: str = option(
         "permanent",
         ("permanent", "link", "unused", "empty", "unusedOrEmpty"),
         "End of the queue: never (permanent), with the link that made it, or without links, messages, or both.",
         alterable=False,
-        on_arrival=False,
     )
-    levels: int = option(
-        PRIORITIES,
-        range(1, PRIORITIES + 1),
-        "Number of priority levels.",
-        alterable=False,
-        on_arrival=False,
-        type="priority",
-    )
+    levels: int = option(PRIORITIES, range(1, PRIORITIES + 1), "Number of priority levels.", alterable=False, type="priority")
     key: str | None = option(
         None,
         "groupId, subject, messageId, correlationId or properties.NAME",
@@ -254,12 +159,7 @@ class Rules:
         type="lastvalue",
     )
     max_keys: int = option(
-        100_000,
-        range(1, MAX_KEYS + 1),
-        "Most keys of the queue; a message with one more is refused.",
-        alterable=True,
-        on_arrival=False,  # no effect without a key
-        type="lastvalue",
+        100_000, range(1, MAX_KEYS + 1), "Most keys of the queue; a message with one more is refused.", type="lastvalue"
     )
 
     @cached_property

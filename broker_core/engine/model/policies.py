@@ -40,9 +40,6 @@ class Policy:
         options.check_names(self.options)
         (exchange_options if self.of_exchanges else options).checked(self.makes, self.options)
 
-    def is_for(self, kind: str) -> bool:
-        return kind == self.type or (self.type is None and kind in options.TYPES)
-
 
 class Policies:
     """The policies of a broker, in order."""
@@ -55,7 +52,8 @@ class Policies:
 
     def options_of(self, name: str, kind: str) -> Mapping[str, Any]:
         policy = self.of(name)
-        return policy.options if policy is not None and policy.is_for(kind) else {}
+        applies = policy is not None and (kind == policy.type or (policy.type is None and kind in options.TYPES))
+        return policy.options if policy is not None and applies else {}
 
     def maker_of(self, name: str) -> Policy | None:
         policy = self.of(name)

@@ -21,18 +21,7 @@ from ..columns.returns import ReturnLog
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
 from ..columns.runs import Run
 from ..columns.series import Ints, Rows
-from ..columns.states import (
-    ACQUIRED,
-    ARCHIVED,
-    AVAILABLE,
-    DELAYED,
-    LEGAL,
-    OUTCOME_CODES,
-    STEPS,
-    State,
-    Step,
-    Verb,
-)
+from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, LEGAL, OUTCOME_CODES, STEPS, State, Step, Verb
 from ..columns.timetable import Timetable
 from ..columns.totals import Totals
 from ..columns.waiting import FirstRetries, Waiting

@@ -44,13 +44,8 @@ class Reads:
         elif reader not in self.by:
             self.by.append(reader)
 
-    def note_sent(self, series: str) -> None:
-        self._add(self.sent, series)
-
-    def note_dropped(self, series: str) -> None:
-        self._add(self.dropped, series)
-
-    def _add(self, names: list[str], series: str) -> None:
+    def note_write(self, series: str, *, sent: bool) -> None:
+        names = self.sent if sent else self.dropped
         if series not in names:
             names.append(series)
         if len(names) > MAX_READS:

@@ -153,22 +153,6 @@ class QueueRecordings:
             return NEVER
         return self.since if self.current is None or not self.current.rows else min(self.since, self.current.since)
 
-    def conserved(self, queue: Queue) -> bool:
-        """Return True if all counts are right, and the current recording contains only settled rows that are not recorded."""
-        rows = size = 0
-        for block in queue.blocks.values():
-            unrecorded = block.unrecorded_rows()
-            if block.unrecorded != len(unrecorded):
-                return False
-            mine = None if self.current is None else self.current.rows.rows(block.number)
-            if mine is not None and not np.isin(as_array(mine), unrecorded).all():
-                return False
-            rows, size = rows + len(unrecorded), size + block.sizes.total(unrecorded, len(unrecorded))
-        for entry in queue.packed.values():
-            rows, size = rows + entry.unrecorded.count, size + entry.unrecorded_bytes
-        waiting = rows - (0 if self.current is None else self.current.rows.count)
-        return (self.rows, self.bytes) == (rows, size) and (waiting == 0 or self.since < NEVER)
-
     def to_json(self) -> list[Any]:
         current = self.current
         return [
@@ -215,27 +199,15 @@ def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
 
 def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]:
     """Describe each queue that has something to record. `departed` contains the ids of deleted queues."""
-    descriptions = []
-    for queue in queues:
-        recordings = queue.recordings
-        current = recordings.current
-        if recordings.rows or current is not None:
-            in_recording = (0, 0) if current is None else (current.rows.count, current.bytes)
-            waiting = (recordings.rows - in_recording[0], recordings.bytes - in_recording[1], recordings.since)
-            number = None if current is None else current.number
-            descriptions.append(
-                Backlog(
-                    queue.id,
-                    queue.name,
-                    recordings.rows,
-                    recordings.bytes,
-                    recordings.oldest,
-                    *waiting,
-                    number,
-                    queue.id in departed,
-                )
-            )
-    return descriptions
+    unrecorded = (queue for queue in queues if queue.recordings.rows or queue.recordings.current is not None)
+    return [_backlog(queue, queue.recordings, departed=queue.id in departed) for queue in unrecorded]
+
+
+def _backlog(queue: Queue, recordings: QueueRecordings, *, departed: bool) -> Backlog:
+    rows, size, current = recordings.rows, recordings.bytes, recordings.current
+    begun, begun_rows, begun_bytes = (None, 0, 0) if current is None else (current.number, current.rows.count, current.bytes)
+    waiting = (rows - begun_rows, size - begun_bytes, recordings.since)
+    return Backlog(queue.id, queue.name, rows, size, recordings.oldest, *waiting, begun, departed)
 
 
 def _bytes(queue: Queue, rows: RowSet) -> int:

@@ -173,13 +173,9 @@ class _RunningSearch:
         if not self.done:
             for number in self._queue.blocks_with_available(level, first >> BLOCK_BITS):
                 self._look(level, self._queue.blocks[number], first)
-                if self.done or self._stops_in(number):
+                if self.done or (self._until is not None and self._until < (number + 1) << BLOCK_BITS):
                     break
         return self
-
-    def _stops_in(self, number: int) -> bool:
-        until = self._until
-        return until is not None and until < (number + 1) << BLOCK_BITS
 
     def _look(self, level: int | None, block: Block, first: int) -> None:
         search = self._search
@@ -204,14 +200,7 @@ class _RunningSearch:
         if self._left <= 0 or taken < count:
             self.done, self._unknown = True, None
 
-    def _eligible(
-        self,
-        block: Block,
-        level: int | None,
-        start: int,
-        stop: int,
-        matches: npt.NDArray[np.bool_] | None,
-    ) -> Rows:
+    def _eligible(self, block: Block, level: int | None, start: int, stop: int, matches: npt.NDArray[np.bool_] | None) -> Rows:
         """Return the first eligible rows of the level, from `start` up to `stop`: at most as many as are left to find."""
         limit, filters = self._left, [row_filter for row_filter in self._search.filters if row_filter.concerns(block)]
         start, stop = max(start, block.low), min(stop, block.filled)

@@ -18,9 +18,7 @@ from ..columns.dictionary import Names
 from ..columns.intervals import NOTHING, Intervals
 from ..columns.limits import CLOCK_STEP, MAX_ENDED_WRITES, MAX_TAKERS
 from ..columns.packing import pack, unpack
-from ..columns.rowset import row_count
 from ..columns.series import Ints
-from ..columns.states import State
 from ..columns.timetable import Timetable
 from ..columns.values import from_json, to_json
 from .batch_outcomes import StagedOutcomes
@@ -274,16 +272,6 @@ class BrokerState:
             if not self.made[user]:
                 del self.made[user]
 
-    def lowest_live_position(self) -> int | None:
-        """Return the log position of the oldest payload of a live message."""
-        positions = [p.position for stage in self.stages.values() for p in stage.parts]
-        for queue in self.queues.values():
-            for block in queue.blocks.values():
-                lowest = block.lowest_live_position()
-                if lowest is not None:
-                    positions.append(lowest)
-        return min(positions, default=None)
-
     def drop(self, intervals: Sequence[Sequence[int]]) -> None:
         """Note that payloads in these parts of the log were dropped. Packed blocks that are no longer readable are removed."""
         self.dropped = self.dropped.plus(intervals)
@@ -430,18 +418,3 @@ def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
 
 def packed_columns(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
     return [pack(columns) for columns in blocks]
-
-
-def counted(queue: Queue) -> bool:
-    """Return True if delayed + available + acquired + archived = enqueued, in the counts and in the columns."""
-    for block in queue.blocks.values():
-        for state in State:
-            if block.counts[state] != row_count((block.state[: block.filled] == state).nonzero()[0]):
-                return False
-    return sum(queue.counts) + queue.packed_rows == queue.next_sequence
-
-
-def conserved(queue: Queue) -> bool:
-    """Return True if the messages by state, the totals, and the rows to be recorded are all accounted for."""
-    totals = queue.totals.conserved(queue.next_sequence, queue.live, queue.ended)
-    return counted(queue) and totals and queue.recordings.conserved(queue)

@@ -149,21 +149,15 @@ class Transactions:
     def __init__(self) -> None:
         self.open: dict[int, Transaction] = {}
         self.next = 1
-        self._owners: Counter[int] = Counter()  # number of transactions by owner
-        self._users: Counter[str | None] = Counter()
+        self.by_owner: Counter[int] = Counter()  # number of open transactions by connection
+        self.by_user: Counter[str | None] = Counter()
         self._holders: dict[int, set[int]] = {}  # by holder, the transactions with outcomes for its messages
-
-    def of_owner(self, owner: int) -> int:
-        return self._owners[owner]
-
-    def of_user(self, user: str | None) -> int:
-        return self._users[user]
 
     def begin(self, number: int, owner: int, user: str | None) -> None:
         self.open[number] = Transaction(number, owner, user)
         self.next = number + 1
-        self._owners[owner] += 1
-        self._users[user] += 1
+        self.by_owner[owner] += 1
+        self.by_user[user] += 1
 
     def retire(self, number: int, queue: str, holder: int, user: str | None, rows: RowSet, outcome: ProvisionalOutcome) -> None:
         """Set the outcome of messages that `holder`, a link of `user`, holds."""
@@ -217,8 +211,8 @@ class Transactions:
     def end(self, number: int) -> None:
         self.forget_work(number)
         ended = self.open.pop(number)
-        _count_down(self._owners, ended.owner)
-        _count_down(self._users, ended.user)
+        _count_down(self.by_owner, ended.owner)
+        _count_down(self.by_user, ended.user)
 
 
 def _count_down(counts: Counter[Any], key: Any) -> None:

@@ -7,6 +7,7 @@ stay behind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..columns.attributes import Attributes, Coded
 from ..columns.dictionary import Dictionary
 from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.runs import Run
-from ..columns.series import Ints
+from ..columns.series import Ints, Rows
 from ..columns.states import DELAYED, Reason, State
 from .queue import Queue
 
@@ -120,23 +121,22 @@ def unload(queue: Queue, cargo: Cargo, time: int) -> None:
 
 def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
     """Return a column of the rows, in order; None: every row has 0."""
-    parts = []
-    for number, part in rows.items():
-        values: Any = getattr(queue.blocks[number], name).get(part)
-        parts.append(np.zeros(row_count(part), np.uint8) if isinstance(values, int) else values)
-    values_of_rows: Ints = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-    return values_of_rows if values_of_rows.any() else None
+    return _joined(rows, lambda number, part: getattr(queue.blocks[number], name).get(part), np.uint8)
 
 
 def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
     """Return `expiry` or `due` in milliseconds since 1970, 0: not set."""
+    blocks = queue.blocks
+    return _joined(rows, lambda number, part: blocks[number].times(getattr(blocks[number], name), part), np.int64)
+
+
+def _joined(rows: RowSet, values_of: Callable[[int, Rows], Ints | int | None], zero: type[np.integer[Any]]) -> Ints | None:
+    """Join the values of each block's rows. A block without an array has zeros; None: no row has another value."""
     parts = []
     for number, part in rows.items():
-        block = queue.blocks[number]
-        times = block.times(getattr(block, name), part)
-        parts.append(np.zeros(row_count(part), np.int64) if times is None else times)
-    times_of_rows: Ints = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-    return times_of_rows if times_of_rows.any() else None
+        values = values_of(number, part)
+        parts.append(values if isinstance(values, np.ndarray) else np.zeros(row_count(part), zero))
+    return np.concatenate(parts) if any(part.any() for part in parts) else None
 
 
 def _delays(queue: Queue, rows: RowSet) -> Ints | None:
