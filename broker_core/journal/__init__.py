@@ -1,6 +1,6 @@
 """The append-only log of everything durable: group commit, snapshots, recovery. It stores bytes, and has no notion of queues.
 
-journal            `Journal`: the whole of it; begin here
+journal            `Journal`: begin here
 recovery           the part of the log that counts after a crash. Read it before you change the order or content of writes
 writer             the thread that writes and syncs
 record_groups      a group of records that is being filled
@@ -12,9 +12,8 @@ manifest, holes    the segments that must exist, the dropped ones, and the known
 holds              readers that keep dropped segments on the disk for a while
 snapshots          the whole state at one position
 replay, tail       the log in order; the last segment, which a crash can tear
-payloads           bytes of a record, mapped, and checked at the first read
-view               payloads of a journal that another process writes
-disk, locks        all I/O: `Disk`, and the local directory; the process that holds it
+payloads, view     bytes of a record; those of a journal that another process writes
+disk, locks        all I/O; the process that holds the directory
 reserve            space on the disk for writes that must not fail when it is full
 descriptors        file descriptors in reserve
 shortages          waits of the writer for either

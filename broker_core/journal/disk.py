@@ -1,18 +1,14 @@
-"""All I/O of the journal: the interface to a disk (`Disk`), and its implementation by a local directory (`LocalDisk`).
+"""All I/O of the journal, behind the interface `Disk`, so that tests can lose unsynced bytes, fill the disk, or fail a sync.
 
-The other modules reach files only through `Disk`. Tests can therefore use a disk that loses unsynced bytes, is full, or fails to
-sync. The journal expects the following of a disk at a power cut:
+The journal expects the following of a disk at a power cut:
 
 - Bytes that were appended and not synced: any of their pages may be missing and read as zeros, or the file may end before them.
 - Zeros that were written ahead may still be there after all appended bytes.
 - A created, renamed or unlinked file may be back in its former state until `sync_directory`, each name on its own.
 - Synced bytes and synced names stay.
 
-A process may run out of file descriptors. `LocalDisk` holds some in reserve (descriptors.py). If a file still cannot be opened,
-the OSError `is_shortage`: it is temporary, and neither damage nor a failure of the disk.
-
-The disk may be full. `LocalDisk` holds space in reserve for its writes (reserve.py). Without reserve, a write raises an OSError
-that `is_full`. It leaves the file unchanged, and can be repeated.
+An OSError that `is_shortage` is temporary: the process has no file descriptor left, not even in reserve. A write that finds the
+disk full, without reserve, raises an OSError that `is_full`. It leaves the file unchanged, and can be repeated.
 """
 
 from __future__ import annotations

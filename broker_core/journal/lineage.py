@@ -1,10 +1,8 @@
-"""The lineage of a data directory: its id, or a new id if it was restored from a copy or backup, which may be older than its
-original.
+"""The lineage of a data directory: its id, or a new id if it was restored from a copy, which may be older than its original.
 
 Numbers that a state gives, and that are known elsewhere, belong to a lineage: a restored state gives the same numbers again, to
-other things. Numbers that the copy contains belong to the former lineages, and mean the same in both directories. A recording
-that had begun and not ended may differ between the two. A broker that finds such a difference disowns the number, and gives it
-again. The file `lineage`:
+other things. A recording that had begun and not ended may differ between the two. A broker that finds such a difference disowns
+the number, and gives it again. The file `lineage`:
 
     {"version": 1, "name": lineage, "parent": the former one | null, "history": {subject: [[former lineage, its last number] …]}}
 

@@ -1,7 +1,6 @@
-"""The list of segments that must exist, and the known length of the log, so that a missing file is noticed.
+"""The list of segments that must exist, and the known length of the log.
 
-Unneeded segments are dropped anywhere in the log but at its end. A start therefore cannot tell from the files alone which are
-missing. Two files next to the segments help:
+Segments are dropped anywhere in the log but at its end, so the files alone do not show which are missing.
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
 
@@ -10,7 +9,7 @@ missing. Two files next to the segments help:
 
     synced     magic 8s | version u32 | crc32 of the segment's header u32 | synced LSN u64 | crc32 of all before u32     28 bytes
 
-The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):
+The manifest is replaced as a whole:
 
 - before a new directory gets its `id`, without segments: a directory with an `id` has a manifest;
 - when a segment has begun, before its first write: every segment with content is listed;
@@ -18,15 +17,13 @@ The manifest is replaced as a whole (temporary name, sync, rename, sync of the d
 - when a start has repaired the directory, before it unlinks the replaced files;
 - when the journal is closed in order, with its end.
 
-At a start every listed segment must exist, with its original header. A file of the same name from another lineage has another
-secret. A segment that is not listed was begun just before a crash, and counts like any other. If it begins in a hole, it was
-dropped and is unlinked now. Any other gap between two segments, or before the first, is a loss.
+At a start every listed segment must exist, with its original header: a file of the same name from another lineage has another
+secret. A segment that is not listed was begun just before a crash, and counts like any other, unless it begins in a hole: then it
+was dropped and is unlinked now. Any other gap between two segments, or before the first, is a loss.
 
 `synced` is overwritten in place after each sync, and never synced itself, which takes microseconds. It is never ahead of the
-disk. After kill -9 it is exact. After a power cut it may be an earlier one, torn, or missing; a torn one is ignored. It counts
-only for a segment that the manifest lists. In a backup made with hard links, it may belong to a later segment.
-
-The log must reach up to the position in these two files, and up to the last snapshot (recovery.py).
+disk, and exact after kill -9. After a power cut it may be an earlier one, torn (then it is ignored), or missing. It counts only
+for a segment that the manifest lists, because in a backup made with hard links it may belong to a later segment.
 
 To change the format: raise `VERSION`, and keep reading the former ones. Field `product` may be missing.
 """

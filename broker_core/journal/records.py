@@ -13,11 +13,7 @@ that was confirmed. The log is a chain of groups, without a byte between them:
 
 Little-endian. A group's `length` counts everything from its magic to its end mark. `synced` is the position below which the log
 was known to be on the disk when the group was written. Its checksum covers records..synced. A record's checksum covers
-magic..payload length and the meta. The payload has its own checksum, since it is read separately, later, and not at all during a
-replay. All checksums are zlib.crc32.
-
-The secret
-----------
+magic..payload length and the meta. The payload has its own, since it is not read during a replay. All are zlib.crc32.
 
 Recovery looks for groups after a torn write, by their magic, and trusts their `synced` (tail.py). Payloads are in the same file,
 and every sender can write payloads. So each start of a broker draws a secret of 12 random bytes. The secret is in the headers of
@@ -27,16 +23,13 @@ the segments that it writes (segments.py), mode 0600, and nowhere else:
     4 bytes   seed of a group's checksum
     4 bytes   xor the position: seed of a record's checksum, and of its payload's
 
-CRC-32 is not a message authentication code: one valid group is enough to compute others. But no client sees one. Only payloads
-leave the broker, never headers or checksums, and only a recovery shows that a forgery is valid. So a forger has to guess 64 bits,
-once for each 40 bytes of payload: a chance of 2^-41 for a whole segment of them.
+One valid group is enough to compute others, but no client sees one: only payloads leave the broker. So a forger has to guess 64
+bits, once for each 40 bytes of payload: a chance of 2^-41 for a whole segment of them.
 
-The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad. That includes the
-bytes of a copied directory that another broker has used: two copies write with different secrets. A recovered tail, which is a
-copy, keeps version and secret of its original.
+The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad, including those
+of a copied directory that another broker has used. A recovered tail, which is a copy, keeps version and secret of its original.
 
-The end mark ends in a byte that is not zero. So if a file ends in zeros inside a group, that group was not completely written. It
-is not a payload that ends in zeros.
+The end mark ends in a byte that is not zero. So if a file ends in zeros inside a group, that group was not completely written.
 
 To change the format: raise `segments.VERSION`. Keep the old structs here under their version, and let `Format` carry the
 differences to the readers below. Never write an old version, except for the copy of a tail. `flags` (0 today) is for a record

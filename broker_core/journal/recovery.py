@@ -1,8 +1,5 @@
 """Recovery: the part of the log that counts when a journal is opened. Read this before you change the order of writes.
 
-State after a crash
--------------------
-
 The log is a chain of segments, each a chain of groups. Before a new segment gets its name, everything before it is synced, so
 only the *last* segment can end badly. In it there is a position S, *known synced*: the highest of
 
@@ -12,14 +9,9 @@ only the *last* segment can end badly. In it there is a position S, *known synce
 - the position in `manifest` and `synced` (manifest.py), which are written only after a sync.
 
 S is a lower bound: the last confirmed group cannot contain its own sync. So some of the groups from S on may have been confirmed,
-and some may be missing. Pages that a power cut lost read as zeros, or the file ends before them. After a kill -9 or a failed
-fsync, everything reads back well, and may still be only in memory.
+and some may be missing. After a kill -9 or a failed fsync, everything reads back well, and may still be only in memory.
 
-Zeros may follow the last group: they are preallocated, and `close` removes them (disk.py). A group's end mark does not end in a
-zero, so the end of a file here means the end before such zeros.
-
-Rules
------
+Preallocated zeros may follow the last group. The end of a file here means the end before such zeros.
 
 1. Below S bad bytes are damage: `DamagedJournal`, with file and offset. Nothing is cut, nothing skipped.
 2. From S on groups are read one by one, including payloads, up to the first bad one, at P. If P has a *torn write*, the log is
@@ -31,18 +23,16 @@ Rules
    flipped bit in a payload of the last group that also has a sector of zeros of its own. It is cut, kept in a file and reported.
 4. [S, P) is copied into a new segment of base S and a higher generation, synced, before anything in it is used. LSNs do not
    change by that. Truncating in place would leave pages that may not be on the disk. (fdatasync succeeds for pages that the
-   kernel has discarded, after a failed fdatasync or in another process.) The old file stays unchanged; its content from S on is
-   superseded. If only empty groups follow S (a journal closed in order ends in one) there is nothing to copy.
+   kernel has discarded, after a failed fdatasync or in another process.) The old file stays unchanged. If only empty
+   groups follow S (a journal closed in order ends in one) there is nothing to copy.
 5. The cut tail, [P, end of file), is first copied to `<P>-<generation>.cut`, synced, and reported as `Journal.repaired`.
 6. Nothing is ever appended to an old file: the first append begins a new segment. So no fsync of an old file has to be trusted.
 7. Names are synced first. The process before may have been killed between its rename and its sync of the directory, and a name
    seen here must still exist after the next power cut.
-8. The manifest is written, if it would change, when the directory is repaired, and before replaced segments are unlinked: all
-   files in the old manifest exist until then.
+8. The manifest is written before replaced segments are unlinked: all files in the old manifest exist until then.
 9. Dropped segments leave holes, and the manifest names them (manifest.py). A gap that differs from them by one byte is damage. A
    segment that begins in a hole is garbage: its drop counts since the manifest named it. A snapshot may be used only if every
-   hole is below its position, since the log must exist from there on. The latest snapshot fulfils this when a hole is made. The
-   one before may fulfil it, and is used or refused accordingly if the latest is damaged.
+   hole is below its position, since the log must exist from there on. The latest fulfils this; the one before may not.
 
 Every step can be interrupted and is then repeated from the start. A file counts from its rename on.
 """

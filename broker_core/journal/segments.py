@@ -8,10 +8,7 @@ The name is `<base>-<generation>.seg`, both decimal. A file gets its name only w
 tail: the log up to `born`) are on the disk. So a named file with a bad header is damaged, and everything below `born` is synced.
 
 A segment ends where the next one begins. More bytes may follow in its file: preallocated zeros, or a tail that recovery has
-copied into the next segment, with a higher generation. Of two segments with one base, the higher generation replaced the other,
-which is garbage.
-
-Each start draws a new secret (records.py).
+copied into the next segment. Of two segments with one base, the higher generation replaced the other, which is garbage.
 
 To change the format: see records.py. `VERSION` is the version of everything in the file.
 """

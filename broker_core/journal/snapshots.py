@@ -9,10 +9,9 @@
 
 Little-endian. The name is `<position>-<number>.snap`, both decimal; the number distinguishes snapshots of one position.
 
-A snapshot is written only when the log is synced up to its position, in every fsync mode. It gets its name only when its bytes
-are synced. So its existence proves that the log was on the disk up to there, and recovery checks that: a log that ends before it
-is damaged. The two latest are kept. If the latest is damaged, the one before is used, as long as the log still reaches back to
-it.
+A snapshot is written only when the log is synced up to its position, in every fsync mode. So its existence proves that the log
+was on the disk up to there: a log that ends before it is damaged. If the latest snapshot is damaged, the one before is used, as
+long as the log still reaches back to it.
 
 To change the format: raise `VERSION`, and keep reading the former ones.
 """

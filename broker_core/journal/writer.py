@@ -1,7 +1,4 @@
-"""The writer thread: it takes the records that have accumulated, writes them, syncs once and notifies. Meanwhile the next group
-fills.
-
-`Group.seal` gives the persisted bytes. At any time the positions are in this order:
+"""The writer thread: it takes the records that have accumulated, writes them, syncs once and notifies.
 
     synced <= durable <= written <= end + END_BYTES        (without a copy; with one, durable may be lower)
 
@@ -9,14 +6,12 @@ fills.
 the lower of `stored` and the position that the copy has. `end` is the position after the last record. Once its group is written,
 `written` is the position after that group's end mark.
 
-With fsync=always a sync follows every write. With interval it follows when `interval_s` has passed since the last one. In all
-modes a sync happens before a new segment begins, when `sync` is called, and at the close. So at most the last segment has
-unsynced bytes.
+In every fsync mode a sync happens before a new segment begins, when `sync` is called, and at the close. So at most the last
+segment has unsynced bytes.
 
 After a failed write or sync the content of the disk is unknown. A repeated fsync may wrongly succeed, because the kernel drops
-the failed pages. So the first failure is final: the writer keeps it, every current and later call raises it, and nothing is
-written any more, not even at the close. A write that finds the disk full, or no file descriptor, is not a failure: the file is
-unchanged, and the thread repeats the write until there is space. No caller has received a reply for these records.
+the failed pages. So the first failure is final: every current and later call raises it, and nothing is written any more. A full
+disk, or a lack of file descriptors, is not a failure: the file is unchanged, and the thread repeats the write.
 """
 
 from __future__ import annotations

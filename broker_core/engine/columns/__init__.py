@@ -3,16 +3,13 @@
 states                    the states of a message, and the table of transitions
 blocks, runs              64 Ki rows of one queue; places of their payloads in the journal
 intervals                 parts of the journal
-rowset                    sets of messages: ranges or a bitmap for each block
+rowset                    sets of messages
 series, packing, values   compact columns; their persisted form; JSON values
 attributes, dictionary    the values that a queue needs from messages; names that rows store as codes
 overlays                  annotations that were added after a message arrived
 waiting, returns          where AVAILABLE messages wait; how far back a return moves a consumer
-totals                    counts of a queue since the broker started
-timetable                 when something is due
+totals, timetable         counts since the start of the broker; when something is due
 limits                    every limit of the engine, with unit and reason
 
-The state, the delivery count, the holder and the outcome of a message are columns of `blocks`. Holders are numbers: even numbers
-are batches of leases, which are persisted. Odd numbers are links, which end with the broker. A column is allocated when a message
-needs it.
+Holders are numbers: even numbers are batches of leases, which are persisted. Odd numbers are links, which end with the broker.
 """

@@ -12,11 +12,6 @@ stages, publish_keys, transaction       writes before their publish; their keys;
 transfer, dispositions                  messages that change their queue; how a delivery ends, and when the next one begins
 recordings                              settled messages that are written to the archive
 
-After a restart the broker still has queues with the columns of their blocks, exchanges, bindings, and durable subscriptions
-(queues named `sub:…`). It also has recordings, remembered message ids, last values, leases with their batches, stages and publish
-keys.
-
-It derives at its start: the holders of groups, the AVAILABLE messages of each block, and the times at which something is due.
-
-It loses: open transactions, which are rolled back, and deliveries to links, which the command `Recovered` returns.
+After a restart the broker derives the holders of groups, the AVAILABLE messages of each block, and the times at which something
+is due. It loses open transactions, which are rolled back, and deliveries to links, which the command `Recovered` returns.
 """

@@ -1,8 +1,8 @@
 """Reads of a leased batch: the micro-batches of Spark that it was read for, and whether their rows were sent.
 
-Spark passes rows to a sink before the sink can ask whether it has sent them already. So the broker remembers the query and the
-micro-batch for which a batch was read. A publish marks the batch as sent. A publish that only repeats an earlier one marks the
-batch as dropped, if the rows that were read for it were never sent. The batch then returns, instead of being settled.
+Spark passes rows to a sink before the sink can ask whether it has sent them already. So a publish marks the batch as sent. A
+publish that only repeats an earlier one marks the batch as dropped, if the rows that were read for it were never sent. The batch
+then returns, instead of being settled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Recordings: settled messages that are written to the archive, which is a table for each queue.
 
-A *recording* is a set of settled rows of one queue that is added to its table in one commit. The recordings of a queue are
-numbered 1, 2, 3 … and follow one another. A row is *recorded* when its recording has ended. The column `recorded` of a block
-contains the number of the recording. Rows that are settled while the queue's option `archive` is false are NOT_WANTED there.
+The recordings of a queue are numbered 1, 2, 3 … and follow one another. The column `recorded` of a block contains the number of
+the recording plus one. Rows that are settled while the queue's option `archive` is false are NOT_WANTED there.
 """
 
 from __future__ import annotations

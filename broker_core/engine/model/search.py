@@ -1,8 +1,7 @@
 """Search: the next messages of a queue that a consumer may take, from a sequence number on.
 
-A message is eligible if it is AVAILABLE and every filter admits it. It has not expired, the selector matches, this link has not
-refused it, and its group is free or belongs to the consumer. A priority queue is searched level by level, the highest first. A
-link has a position for each level.
+A message is eligible if it is AVAILABLE and every filter admits it. A priority queue is searched level by level, the highest
+first. A link has a position for each level.
 
 A message that waits for its retry is DELAYED, and keeps others waiting if the queue has to keep its order:
 

@@ -1,8 +1,7 @@
 """Open transactions (part 4 of AMQP 1.0). They end with the broker.
 
-Posted messages are in a stage: journaled, unseen, without sequence numbers. Outcomes of messages that links hold are
-provisional until the commit. They are stored by holder, and the last outcome of a message counts. The messages stay ACQUIRED by
-their link until the commit, and after a rollback.
+Posted messages are in a stage: journaled, unseen, without sequence numbers. Outcomes are provisional until the commit, and the
+last one of a message counts. The messages stay ACQUIRED by their link until the commit, and after a rollback.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Transfer of messages from one queue to another.
-
-A payload is stored once: the runs of both queues refer to the same journal records. A message keeps its size, priority, expiry,
-group, key, remaining delay and added annotations. A dead letter also keeps its reason and origin. Its delivery count and holder
-stay behind.
-"""
+"""Transfer of messages from one queue to another. A payload is stored once: both queues refer to the same journal records."""
 
 from __future__ import annotations
 
