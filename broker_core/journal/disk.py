@@ -34,9 +34,8 @@ from .reserve import Reserve, free_bytes, is_full
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 COPY_BYTES = 1 << 20  # files are copied and checked in pieces of this size, which fit the cache
-PREALLOCATE_BYTES = (
-    128 << 10
-)  # zeros written at a time: some hundred small groups, and a sync still takes well under a millisecond
+#: Zeros written at a time: some hundred small groups, and a sync still takes well under a millisecond.
+PREALLOCATE_BYTES = 128 << 10
 TEMPORARY = ".tmp"  # suffix of unfinished files; recovery removes them
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 
@@ -266,9 +265,8 @@ class _LocalRead:
 
     def _map(self) -> pa.Buffer:
         path = f"/proc/self/fd/{self._fd}"
-        with pa.memory_map(
-            path if os.path.exists(path) else self._path
-        ) as file:  # the buffer keeps the mapping, but not the file
+        path = path if os.path.exists(path) else self._path
+        with pa.memory_map(path) as file:  # the buffer keeps the mapping, but not the file
             if not os.path.samestat(os.fstat(file.fileno()), os.fstat(self._fd)):
                 raise OSError(errno.ESTALE, f"{self._path} is another file now: the data directory was moved or replaced")
             return file.read_buffer()
@@ -294,7 +292,9 @@ class LocalDisk:
         try:
             self._open()
         except OSError as error:
-            raise StorageError(_unusable(self._root, error)) from error
+            remedy = "; the account that the broker runs as must own it" * (error.errno in (errno.EACCES, errno.EPERM))
+            text = f"the data directory {self._root} cannot be used: {error.strerror or error}{remedy}"
+            raise StorageError(text) from error
 
     def _open(self) -> None:
         _make_directory(self._root)
@@ -368,13 +368,6 @@ class OthersDirectory(LocalDisk):
         self._root = Path(path).absolute()
         self._descriptors = Descriptors(self._root)
         self._reserve, self._lock = Reserve(), -1
-
-
-def _unusable(directory: Path, error: OSError) -> str:
-    text = f"the data directory {directory} cannot be used: {error.strerror or error}"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        text += "; the account that the broker runs as must own it"
-    return text
 
 
 def _make_directory(path: Path) -> None:

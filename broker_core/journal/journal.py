@@ -26,19 +26,12 @@ from .writer import JournalOptions, Writer
 ID_FILE = "id"
 
 
-def _new_id() -> str:
-    return uuid.uuid4().hex
-
-
-def _new_secret() -> bytes:
-    return os.urandom(SECRET_BYTES)
-
-
 class Journal(Writer):
     """A log in one data directory; see `open`. Methods may be called from any thread, unless they say otherwise.
 
-    `snapshot`: the latest one. `repaired`: the tail that recovery cut. `written_by`: the version of Penstock that wrote the
-    directory before this start, as the end of a text.
+    `snapshot`: the latest one at the start. `snapshot_position`: LSN of the last durable one; segments below it may be dropped.
+    `repaired`: the tail that recovery cut. `written_by`: the version of Penstock that wrote the directory before, as the end of a
+    text.
     """
 
     def __init__(
@@ -47,12 +40,12 @@ class Journal(Writer):
         """Use `open` instead."""
         super().__init__(files, recovered.end, options, on_failure)
         self._disk, self._chain, self._manifest = files.disk, files.chain, files.manifest
-        self._lineage = lineage.read(self._disk, self.broker_id)
+        self.lineage = lineage.read(self._disk, self.broker_id)
         self.snapshot, self.repaired = recovered.snapshot, recovered.repaired
         self.written_by = manifest.writer(recovered.product)
         self._payloads = Payloads(self._disk, self._chain)
         self._holds = Holds()
-        self._snapshot_position = recovered.snapshot.position if recovered.snapshot else 0  # of the last durable one
+        self.snapshot_position = recovered.snapshot.position if recovered.snapshot else 0
         self._is_closed = False
 
     @classmethod
@@ -62,7 +55,7 @@ class Journal(Writer):
         options: JournalOptions | None = None,
         *,
         on_failure: Callable[[Exception], None] | None = None,
-        new_id: Callable[[], str] = _new_id,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> Journal:
         """Open the journal on `disk`, which the journal then owns, and repair it after a crash.
 
@@ -80,28 +73,24 @@ class Journal(Writer):
             raise StorageError(f"the journal cannot be opened: {error}{remedy}") from error
         chain = SegmentChain(disk, recovered.segments)
         listed = Manifest(disk, broker_id, lambda: chain.all, recovered.holes)
-        form = Format.of(segments.VERSION, _new_secret())
+        form = Format.of(segments.VERSION, os.urandom(SECRET_BYTES))
         return cls(LogFiles(disk, chain, listed, broker_id, form, recovered.generation), recovered, options, on_failure)
-
-    @property
-    def lineage(self) -> Lineage:
-        return self._lineage
 
     def adopt(self, numbers: Mapping[str, int]) -> None:
         """Note, at the first start after a restore, the last number of each numbered subject."""
-        if self._lineage.parent is not None:
-            self._change(self._lineage.adopted(numbers))
+        if self.lineage.parent is not None:
+            self._change(self.lineage.adopted(numbers))
 
     def disown(self, subject: str, number: int) -> None:
         """Note that `number`, the last `subject` of the former lineage, means something else here."""
-        self._change(self._lineage.disowned(subject, number))
+        self._change(self.lineage.disowned(subject, number))
 
     def _change(self, lineage_: Lineage) -> None:
         try:
             lineage.write(self._disk, lineage_)
         except OSError as error:
             raise self._write_error("the lineage", error) from error
-        self._lineage = lineage_
+        self.lineage = lineage_
 
     # ---- reading
 
@@ -193,7 +182,7 @@ class Journal(Writer):
             snapshots.write(self._disk, self.broker_id, position, meta, arrays)
         except OSError as error:
             raise self._write_error(f"the snapshot at {position}", error) from error
-        self._snapshot_position = max(self._snapshot_position, position)
+        self.snapshot_position = max(self.snapshot_position, position)
 
     def segments(self, hold: Hold | None = None) -> list[SegmentInfo]:
         """Return the segments of the log, oldest first, without dropped ones. With a hold, include the dropped ones that it
@@ -215,11 +204,6 @@ class Journal(Writer):
                     raise
         return infos
 
-    @property
-    def snapshot_position(self) -> int:
-        """LSN of the last durable snapshot, 0 without one. Segments below it may be dropped."""
-        return self._snapshot_position
-
     def drop(self, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
         """Drop these segments, anywhere in the log, if they are below the last durable snapshot. Return the dropped ones.
 
@@ -228,7 +212,7 @@ class Journal(Writer):
         full, and then drops nothing; StorageError as of `write_snapshot`.
         """
         wanted, every = {(segment.base, segment.end) for segment in segments}, self._chain.all
-        gone = {s.base for s in every[:-1] if (s.base, s.end) in wanted and s.base < s.end <= self._snapshot_position}
+        gone = {s.base for s in every[:-1] if (s.base, s.end) in wanted and s.base < s.end <= self.snapshot_position}
         dropped = [s for s in every[:-1] if s.base in gone]  # including empty ones of the same base
         if not dropped:
             return []

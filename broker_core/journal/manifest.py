@@ -97,8 +97,11 @@ def writer(product: str | None) -> str:
 
 
 def note_is_good(disk: Disk) -> bool:
-    data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size + 1)
-    return len(data) == _SYNCED.size + _CRC.size and _CRC.unpack_from(data, _SYNCED.size)[0] == crc32(data[: _SYNCED.size])
+    return _is_good(disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size + 1))
+
+
+def _is_good(note: bytes) -> bool:
+    return len(note) == _SYNCED.size + _CRC.size and _CRC.unpack_from(note, _SYNCED.size)[0] == crc32(note[: _SYNCED.size])
 
 
 def _synced(disk: Disk, known: set[int]) -> int:
@@ -106,7 +109,7 @@ def _synced(disk: Disk, known: set[int]) -> int:
     if SYNCED_NAME not in disk.names():
         return 0
     data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size)
-    if len(data) < _SYNCED.size + _CRC.size or _CRC.unpack_from(data, _SYNCED.size)[0] != crc32(data[: _SYNCED.size]):
+    if not _is_good(data):
         return 0
     magic, version, segment, position = _SYNCED.unpack_from(data)
     return int(position) if magic == SYNCED_MAGIC and version == SYNCED_VERSION and segment in known else 0

@@ -70,13 +70,10 @@ class Payloads:
         extent = self._young.get(position) or self._old.get(position)
         if extent is None:
             extent = self._check(segment, position)
-            self._remember(position, extent)
+            if len(self._young) >= REMEMBERED:
+                self._old, self._young = self._young, {}
+            self._young[position] = extent
         return segment, extent
-
-    def _remember(self, position: int, extent: _Extent) -> None:
-        if len(self._young) >= REMEMBERED:
-            self._old, self._young = self._young, {}
-        self._young[position] = extent
 
     def _check(self, segment: Segment, position: int) -> _Extent:
         path, offset = self._disk.path(segment.name), segment.offset(position)

@@ -113,8 +113,7 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
     if name != name_of(base, generation):
         raise DamagedJournal(f"{path}, offset 16: the file's name must be {name_of(base, generation)}; it was renamed by hand")
     end = base + _content_end(file) - HEADER_BYTES
-    form = Format.of(version, secret)
-    return Segment(name, base, born, generation, created_ns, end, form, checksum_in(data))
+    return Segment(name, base, born, generation, created_ns, end, Format.of(version, secret), checksum_in(data))
 
 
 def checksum_in(header: bytes) -> int:

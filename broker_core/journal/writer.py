@@ -360,7 +360,11 @@ class Writer:
         try:
             while (groups := self._take()) is not None:
                 self._write_and_sync(groups)
-            self._end_log()
+            if self._output.is_open:
+                if self.written != self.synced:
+                    self._sync()
+                    self._publish()
+                self._output.close(self.written, self.synced)
         except Exception as error:
             self.fail(error)
 
@@ -441,23 +445,12 @@ class Writer:
         if durable == before and self._copied is not None:
             return
         for callback in self._listeners:
-            self._notify(callback, durable)
-
-    def _notify(self, callback: Callable[[int], None], durable: int) -> None:
-        try:
-            callback(durable)
-        except Exception:  # its loop may be closed; the log does not depend on its listeners
-            _log.exception("a listener of the journal failed, and will not be called again")
-            with self._lock:
-                self._listeners = [listener for listener in self._listeners if listener is not callback]
-
-    def _end_log(self) -> None:
-        if not self._output.is_open:
-            return
-        if self.written != self.synced:
-            self._sync()
-            self._publish()
-        self._output.close(self.written, self.synced)
+            try:
+                callback(durable)
+            except Exception:  # its loop may be closed; the log does not depend on its listeners
+                _log.exception("a listener of the journal failed, and will not be called again")
+                with self._lock:
+                    self._listeners = [listener for listener in self._listeners if listener is not callback]
 
     def fail(self, error: BaseException) -> None:
         """Stop permanently, because of `error`: a failed write or sync, or a difference between the log and the owner's state.

@@ -7,7 +7,7 @@ reads no payload. A column exists only if a message differs from the default.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,8 @@ class Attributes:
         return any(value is not None for value in self.__dict__.values())
 
     def take(self, rows: Any) -> Attributes:
-        taken: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                taken[field.name] = value.take(rows) if isinstance(value, Coded) else value[rows]
-        return Attributes(**taken)
+        present: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
+        return Attributes(**{k: v.take(rows) if isinstance(v, Coded) else v[rows] for k, v in present.items()})
 
     def journaled(self) -> dict[str, Any] | None:
         """Return the form of events; None if every message has the defaults."""

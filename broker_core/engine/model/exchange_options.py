@@ -25,23 +25,23 @@ def checked(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name not in OPTIONS:
             raise InvalidRequest(f"option {name!r:.80} is not known of exchanges; known are {', '.join(OPTIONS)}")
-        allowed = OPTIONS[name]
         if value is None:
             continue
+        allowed = OPTIONS[name]
         if allowed is not None and value not in allowed:
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not one of {', '.join(allowed)}")
         if allowed is None and not is_node_name(value):
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not the name of a queue or an exchange, {NODE_NAME}")
         values[name] = value
-    default = "alternate" if "alternate" in values else "refuse"
-    if values.get("unroutable", default) == "alternate" and "alternate" not in values:
+    has_alternate = "alternate" in values
+    default = "alternate" if has_alternate else "refuse"
+    unroutable = values.get("unroutable", default)
+    if unroutable == "alternate" and not has_alternate:
         raise InvalidRequest(
             "option 'unroutable': 'alternate' needs the option 'alternate', the name of the queue or exchange that "
             "gets such messages"
         )
-    if values.get("unroutable", default) != "alternate" and "alternate" in values:
-        raise InvalidRequest(
-            f"option 'unroutable': {values['unroutable']!r} leaves nothing for the alternate; leave one of them out"
-        )
+    if unroutable != "alternate" and has_alternate:
+        raise InvalidRequest(f"option 'unroutable': {unroutable!r} leaves nothing for the alternate; leave one of them out")
     defaults = {"unroutable": default, "lifetime": "permanent"}
     return {name: value for name, value in values.items() if value != defaults.get(name)}

@@ -372,17 +372,14 @@ class Queue:
         self.bytes += block.sizes.total(live, len(live))
         self._keep_names(block, live)
         if self.groups is not None:
-            self._adopt_groups(self.groups, block)
+            held = np.flatnonzero(block.state[: block.filled] == ACQUIRED)
+            holders = np.broadcast_to(block.holder.get(held), len(held))
+            for holder in np.unique(holders).tolist():
+                self.groups.acquired(block, held[holders == holder], holder, self._first_available())
         if block.stayed.values is not None:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
             self.stayed += len(stayed)
             self._keep_names(block, stayed)
-
-    def _adopt_groups(self, groups: Groups, block: Block) -> None:
-        held = np.flatnonzero(block.state[: block.filled] == ACQUIRED)
-        holders = np.broadcast_to(block.holder.get(held), len(held))
-        for holder in np.unique(holders).tolist():
-            groups.acquired(block, held[holders == holder], holder, self._first_available())
 
     def _keep_names(self, block: Block, rows: Rows) -> None:
         for column, dictionary in ((block.group, self.group_names), (block.key, self.keys)):

@@ -233,12 +233,6 @@ class BrokerState:
         self.next_queue_id = max(self.next_queue_id, queue.id + 1)
         self.by_id[queue.id] = queue
 
-    def depart(self, queue: Queue) -> None:
-        """Keep the rows of a deleted queue that are to be recorded."""
-        queue.blocks = {number: block for number, block in queue.blocks.items() if block.unrecorded}
-        queue.packed = {number: entry for number, entry in queue.packed.items() if entry.unrecorded}
-        self.departed[queue.id] = queue
-
     def forget_departed(self, queue: Queue) -> None:
         """Forget a deleted queue if it has nothing to record."""
         if queue.id in self.departed and not queue.recordings.rows and queue.recordings.current is None:
@@ -253,8 +247,10 @@ class BrokerState:
                     self.count_staged(part, -1)
             stage.parts = [part for part in stage.parts if part.queue != name or part.exchange is None]
         del self.queues[name]
-        if departs:
-            self.depart(queue)
+        if departs:  # with the rows that are to be recorded
+            queue.blocks = {number: block for number, block in queue.blocks.items() if block.unrecorded}
+            queue.packed = {number: entry for number, entry in queue.packed.items() if entry.unrecorded}
+            self.departed[queue.id] = queue
         else:
             del self.by_id[queue.id]
         self.count_made(queue.user, -1)
