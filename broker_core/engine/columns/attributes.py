@@ -48,7 +48,8 @@ class Attributes:
 
     def take(self, rows: Any) -> Attributes:
         present: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
-        return Attributes(**{k: v.take(rows) if isinstance(v, Coded) else v[rows] for k, v in present.items()})
+        taken: dict[str, Any] = {k: v.take(rows) if isinstance(v, Coded) else v[rows] for k, v in present.items()}
+        return Attributes(**taken)
 
     def journaled(self) -> dict[str, Any] | None:
         """Return the form of events; None if every message has the defaults."""
