@@ -82,7 +82,7 @@ class Journal(Writer):
             self._change(self.lineage.adopted(numbers))
 
     def disown(self, subject: str, number: int) -> None:
-        """Note that `number`, the last `subject` of the former lineage, means something else here."""
+        """`number`, the last `subject` of the former lineage, means something else here."""
         self._change(self.lineage.disowned(subject, number))
 
     def _change(self, lineage_: Lineage) -> None:
@@ -95,7 +95,7 @@ class Journal(Writer):
     # ---- reading
 
     def log_bytes(self, position: int, limit: int) -> list[tuple[str, int, bytes]]:
-        """Return bytes of the log from `position` on, at most `limit` and below `stored`: segment, offset in its file, bytes.
+        """Return segment, offset in its file, and bytes of the log from `position` on, at most `limit` and below `stored`.
 
         A segment's header comes with its first byte of the log. Raises DataLoss if the segment was dropped, DamagedJournal if
         the file is shorter than before.
@@ -118,10 +118,10 @@ class Journal(Writer):
         return [segment.name for segment in self._chain.all]
 
     def replay(self, position: int) -> Iterator[Record]:
-        """Yield the written records from `position` on, which need not be the start of a record. Payloads are not read.
+        """Yield the written records from `position` on, which need not be the start of a record.
 
-        Records in dropped segments are missing. All records from the snapshot's position on exist. Raises DamagedJournal, with
-        file and offset, at the first record that does not match its checksum.
+        Records in dropped segments are missing. All records from the snapshot's position on exist. Raises DamagedJournal at the
+        first record that does not match its checksum.
         """
         stop = self.written
         for segment in self._chain.all:
@@ -133,9 +133,8 @@ class Journal(Writer):
     def payload(self, position: int) -> pa.Buffer:
         """Return the payload of the record at `position`, mapped and 8-byte aligned. Waits until it is written. It stays valid.
 
-        Raises DamagedJournal, with file and offset, if it does not match its checksum (checked at the first read). Raises
-        DataLoss if the segment was dropped and no reader of the position holds it (`hold`), InvalidRequest if `position` is
-        past the end.
+        The checksum is checked at the first read. Raises DataLoss if the segment was dropped and no reader of the position
+        holds it (`hold`).
         """
         if position >= self.written:
             self._check_position(position)
@@ -143,10 +142,8 @@ class Journal(Writer):
         return self._payloads.get(position)
 
     def locate(self, position: int) -> Located:
-        """Return the verified location of that payload, for a process of this host that maps it itself.
-
-        Waits until it is durable; otherwise like `payload`.
-        """
+        """Locate that payload for a process of this host that maps it itself. Waits until it is durable; otherwise like
+        `payload`."""
         if position >= self.durable:
             self._check_position(position)
             self.wait(position + 1)
@@ -155,7 +152,7 @@ class Journal(Writer):
     def hold(self) -> Hold:
         """Return an object to keep while positions that are known now are used.
 
-        While it exists, segments that are dropped from now on stay on the disk, and `payload` and `locate` find their records.
+        While it exists, `payload` and `locate` find the records of segments that are dropped from now on.
         """
         return self._holds.hold()
 
@@ -166,8 +163,7 @@ class Journal(Writer):
     # ---- snapshots and segments
 
     def write_snapshot(self, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
-        """Write the state at `position`, by one thread at a time. The snapshot counts when this returns. The two latest are
-        kept.
+        """Write the state at `position`, by one thread at a time. The snapshot counts when this returns.
 
         First waits until the log is synced up to there, in every fsync mode. Raises ResourceLimit if the disk is full: the
         earlier snapshots still count, and the journal continues. Raises StorageError if the disk fails: then the journal has
@@ -185,8 +181,7 @@ class Journal(Writer):
         self.snapshot_position = max(self.snapshot_position, position)
 
     def segments(self, hold: Hold | None = None) -> list[SegmentInfo]:
-        """Return the segments of the log, oldest first, without dropped ones. With a hold, include the dropped ones that it
-        keeps."""
+        """With a hold, include the dropped segments that it keeps."""
         return self._infos(lambda: self._chain.all if hold is None else self._readable(hold))
 
     def _readable(self, hold: Hold) -> list[Segment]:
@@ -207,9 +202,8 @@ class Journal(Writer):
     def drop(self, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
         """Drop these segments, anywhere in the log, if they are below the last durable snapshot. Return the dropped ones.
 
-        Only readers with a `hold` may still need them. Their files are unlinked now, or by a later `unlink_dropped`. The last
-        segment always stays. By one thread at a time. Buffers from `payload` stay valid. Raises ResourceLimit if the disk is
-        full, and then drops nothing; StorageError as of `write_snapshot`.
+        The last segment always stays. By one thread at a time. Files that readers hold are unlinked by a later
+        `unlink_dropped`. Raises ResourceLimit if the disk is full, and then drops nothing; StorageError as of `write_snapshot`.
         """
         wanted, every = {(segment.base, segment.end) for segment in segments}, self._chain.all
         gone = {s.base for s in every[:-1] if (s.base, s.end) in wanted and s.base < s.end <= self.snapshot_position}
@@ -231,8 +225,7 @@ class Journal(Writer):
         return self._infos(lambda: self._holds.segments)
 
     def unlink_dropped(self) -> int:
-        """Unlink the dropped segments that no reader holds any more; return how many. By the thread that drops. StorageError as
-        of `write_snapshot`."""
+        """Unlink the dropped segments that no reader holds any more; return how many. By the thread that drops."""
         free = self._holds.released()
         self._chain.forget(free)
         try:
@@ -246,7 +239,7 @@ class Journal(Writer):
         return len(free)
 
     def _write_error(self, subject: str, error: OSError) -> ResourceLimit | StorageError:
-        """Return the error for a file that could not be written. A full disk is not a failure; otherwise the journal fails."""
+        """A full disk is not a failure; otherwise the journal fails."""
         if is_full(error):
             return DiskFull(f"the disk is full, {subject} was given up: {error}")
         if is_shortage(error):
@@ -266,9 +259,9 @@ class Journal(Writer):
         return self._shortages.of_space or not self._disk.has_reserve()
 
     def close(self) -> None:
-        """Write and sync all appended records (none, if never started), stop the thread, release the lock of the directory.
+        """Write and sync all appended records (none, if never started).
 
-        StorageError if the journal failed, now or before; the lock is released anyway. A second call does nothing.
+        StorageError if the journal failed, now or before; the lock of the directory is released anyway.
         """
         if self._is_closed:
             return

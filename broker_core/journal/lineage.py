@@ -49,7 +49,7 @@ class Lineage:
         return Lineage(name, self.parent or self.name, self.history)
 
     def adopted(self, numbers: Mapping[str, int]) -> Lineage:
-        """Return the lineage after the first start. All numbers up to these belong to the former lineages."""
+        """Return the lineage after the first start. Numbers up to these belong to the former lineages."""
         before = Lineage(self.parent or self.name, None, self.history)
         return Lineage(self.name, None, {subject: before.until(subject, number) for subject, number in numbers.items()})
 

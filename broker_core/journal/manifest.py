@@ -59,9 +59,9 @@ class ManifestContent(NamedTuple):
     """Content of a manifest, with the position in `synced` if that is higher."""
 
     segments: dict[str, int]  # name -> checksum of the header
-    synced: int  # LSN
+    synced: int
     holes: Holes
-    product: str | None = None  # version of Penstock that wrote it
+    product: str | None = None
 
 
 def write(
@@ -92,7 +92,7 @@ def read(disk: Disk, broker_id: str | None = None) -> ManifestContent | None:
 
 
 def writer(product: str | None) -> str:
-    """Return the version of Penstock that wrote a directory, in brackets for the end of a text; nothing if it is unknown."""
+    """Return the end of a text; nothing if the version is unknown."""
     return "" if product is None else f" (the directory was last written by Penstock {product}; this is {__version__})"
 
 
@@ -105,7 +105,7 @@ def _is_good(note: bytes) -> bool:
 
 
 def _synced(disk: Disk, known: set[int]) -> int:
-    """Return the position in `synced` if it belongs to one of these segments; 0 otherwise."""
+    """Return 0 if the note does not belong to one of these segments."""
     if SYNCED_NAME not in disk.names():
         return 0
     data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size)
@@ -173,7 +173,7 @@ class Manifest:
         write(self._disk, self._broker_id, listed, synced, self.holes)
 
     def note(self, segment: Segment, synced: int) -> None:
-        """Note that the log is on the disk up to `synced`; `segment` is its last one. If that fails, an older note stays."""
+        """`segment` is the last one. If that fails, an older note stays."""
         data = _SYNCED.pack(SYNCED_MAGIC, SYNCED_VERSION, segment.checksum, synced)
         try:
             if self._file is None:

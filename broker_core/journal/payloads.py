@@ -33,9 +33,9 @@ class Located(NamedTuple):
     to another file.
     """
 
-    path: str  # absolute
+    path: str
     offset: int
-    length: int  # bytes
+    length: int
     device: int
     inode: int
 

@@ -63,8 +63,8 @@ _record_tail = struct.Struct("<HHIIQ")
 class Record(NamedTuple):
     """A record, as `Journal.replay` yields it."""
 
-    position: int  # LSN, bytes
-    end: int  # LSN after the record, bytes
+    position: int
+    end: int
     meta: bytes
     payload_bytes: int
 
@@ -87,7 +87,7 @@ class Format(NamedTuple):
 
     version: int
     secret: bytes
-    magic: bytes  # of a group, 8 bytes
+    magic: bytes
     group_seed: int
     record_seed: int  # xor the position
 
@@ -182,7 +182,7 @@ class FileWindow:
         self._file = file
         self._step = self.SMALLEST
         self.data = b""
-        self.start = 0  # offset in the file of data[0]
+        self.start = 0
 
     def at(self, offset: int, length: int) -> int:
         """Read the file's bytes [offset, offset + length) into `data`. Return the index of the first byte; -1 if the file ends

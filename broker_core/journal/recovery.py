@@ -57,11 +57,11 @@ from .tail import Tail, read_tail
 class Repair:
     """Report of a recovery that cut a tail or skipped a damaged snapshot; the operator should see it."""
 
-    path: str | None  # the segment whose tail was cut, absolute
-    position: int  # LSN from which on it was cut
+    path: str | None
+    position: int
     offset: int  # the same in the file, bytes
-    bytes: int  # of the cut tail
-    kept_aside: str | None  # the file that now holds it, absolute
+    bytes: int
+    kept_aside: str | None
     reason: str
     bad_snapshots: tuple[str, ...] = ()  # damaged snapshot files; an older one, or the whole log, was used instead
 
@@ -71,11 +71,11 @@ class Recovered(NamedTuple):
 
     segments: list[Segment]
     end: int  # everything below is on the disk
-    generation: int  # of the next segments
+    generation: int
     snapshot: Snapshot | None
     repaired: Repair | None
     holes: Holes
-    product: str | None  # the version of Penstock that wrote the log
+    product: str | None
 
 
 def recover(disk: Disk, broker_id: str) -> Recovered:
@@ -123,7 +123,7 @@ def _write_manifest(
 
 
 def _chain(disk: Disk, headers: list[Segment], holes: Holes) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments that count, in order, each ending where the next, or a hole, begins; and the garbage."""
+    """Return the segments that count, each ending where the next, or a hole, begins; and the garbage."""
     headers = sorted(headers, key=lambda s: (s.base, s.generation))
     chain: list[Segment] = []
     garbage = [segment for segment in headers if covers(holes, segment.base)]
@@ -159,7 +159,7 @@ def _check_order(disk: Disk, before: Segment, after: Segment, holes: Holes) -> N
 
 
 def _check_reach(disk: Disk, segments: list[Segment], holes: Holes, snapshot: Snapshot | None, bad: tuple[str, ...]) -> None:
-    """Check that only a hole is missing before the first segment, and nothing from the snapshot's position on."""
+    """Only a hole may be missing before the first segment, and nothing from the snapshot's position on."""
     needed = snapshot.position if snapshot else 0
     if not segments and needed == 0 and not bad:
         return

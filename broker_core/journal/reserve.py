@@ -55,7 +55,7 @@ class Reserve:
 
     @property
     def is_whole(self) -> bool:
-        """True if the reserve has the size of the last `fill`. Until then the disk is full."""
+        """Until the reserve has the size of the last `fill`, the disk is full."""
         return self._held >= self._wanted
 
     def fill(self, nbytes: int) -> None:
@@ -89,10 +89,7 @@ class Reserve:
         self._held = nbytes
 
     def draw(self, *, optional: bool = False) -> bool:
-        """Give a piece back to the disk, for a write that follows immediately. Return False if the reserve is used up.
-
-        `optional`: the caller can do without the write.
-        """
+        """Give a piece back to the disk, for a write that follows immediately. Return False if the reserve is used up."""
         with self._lock:
             leave = self._wanted // OPTIONAL_SHARE if optional else 0
             if self._held <= leave or _has_no_inodes(self._directory):  # blocks do not help

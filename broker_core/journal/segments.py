@@ -45,9 +45,9 @@ _T = TypeVar("_T")
 class SegmentInfo(NamedTuple):
     """A segment, as `Journal.segments` reports it."""
 
-    base: int  # LSN of its first byte
-    end: int  # LSN after its last byte
-    path: str  # absolute
+    base: int
+    end: int
+    path: str
     bytes: int  # size of the file, preallocated zeros included
     first_time_ns: int  # when it was begun, nanoseconds since 1970
 
@@ -62,17 +62,16 @@ class Segment:
     generation: int
     created_ns: int
     end: int
-    form: Format = field(repr=False)  # with its secret
-    checksum: int  # of its header
-    map: pa.Buffer | None = field(default=None, repr=False)  # derived: the mapping of the file
-    identity: FileIdentity | None = None  # derived, once known
+    form: Format = field(repr=False)
+    checksum: int
+    map: pa.Buffer | None = field(default=None, repr=False)
+    identity: FileIdentity | None = None
 
     def offset(self, position: int) -> int:
         return position - self.base + HEADER_BYTES
 
 
 def out_of_files(operation: str, error: OSError) -> ResourceLimit:
-    """Return the error for a shortage of descriptors or memory (`disk.is_shortage`)."""
     return ResourceLimit(
         f"{operation}: {error}. The broker has too many files and connections open: try again later, or raise its limit of open "
         "files (ulimit -n, or LimitNOFILE of the service)"
@@ -187,7 +186,7 @@ class SegmentChain:
                 self._files.pop(segment.name, None)
 
     def find(self, position: int) -> Segment:
-        """Return the segment that holds the LSN. DataLoss if it was dropped, InvalidRequest past the end."""
+        """DataLoss if the segment was dropped, InvalidRequest past the end."""
         segments, bases, retired = self._all
         index = bisect_right(bases, position) - 1
         if index >= 0 and position < segments[index].end:
@@ -200,7 +199,7 @@ class SegmentChain:
         raise DataLoss(f"position {position} is no longer in the journal: its segment was dropped")
 
     def file(self, segment: Segment) -> ReadFile:
-        """Return the segment opened for reading. The handle stays valid when the segment is dropped."""
+        """The handle stays valid when the segment is dropped."""
         file = self._files.get(segment.name)
         if file is None:
             file = self._retry_with_files_closed(lambda: self._disk.open(segment.name))
@@ -211,7 +210,6 @@ class SegmentChain:
         return file
 
     def _retry_with_files_closed(self, attempt: Callable[[], _T]) -> _T:
-        """Repeat `attempt` once at a shortage of descriptors, after closing all cached files."""
         try:
             return attempt()
         except OSError as error:
@@ -222,7 +220,6 @@ class SegmentChain:
         return attempt()
 
     def mapped(self, segment: Segment, offset: int, length: int) -> pa.Buffer:
-        """Return the bytes [offset, offset + length) of the segment's file, mapped. They must have been written."""
         whole = segment.map
         if whole is None or whole.size < offset + length:
             whole = self._retry_with_files_closed(self.file(segment).map)

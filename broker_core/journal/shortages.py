@@ -24,7 +24,7 @@ class Shortages:
     def __init__(self, monotonic: Callable[[], float], failed: Callable[[], bool]) -> None:
         self._monotonic, self._failed = monotonic, failed
         self._giving_up = False
-        self.of_space = False  # the disk is full now
+        self.of_space = False
 
     def give_up(self) -> None:
         """Allow at most `LAST_ATTEMPTS` more, because the broker stops."""

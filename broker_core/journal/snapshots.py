@@ -45,7 +45,7 @@ _CRC = struct.Struct("<II")
 class Snapshot(NamedTuple):
     """State at `position`, where replay continues. The arrays are mapped, not copied, each 64-byte aligned in the file."""
 
-    position: int  # LSN
+    position: int
     meta: bytes
     arrays: list[pa.Buffer]
 
@@ -56,7 +56,7 @@ def names_of(disk: Disk) -> list[str]:
 
 
 def write(disk: Disk, broker_id: str, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
-    """Write a snapshot. It counts when this returns. The log must be synced up to `position`."""
+    """The snapshot counts when this returns. The log must be synced up to `position`."""
     same = [name for name in names_of(disk) if name.startswith(f"{position:020d}-")]
     number = int(same[0][21:29]) + 1 if same else 0
     views = [memoryview(array).cast("B") if memoryview(array).nbytes else memoryview(b"") for array in arrays]
@@ -76,7 +76,6 @@ def _pieces(broker_id: str, position: int, meta: bytes, arrays: list[memoryview]
 
 
 def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str, ...]]:
-    """Return the latest good snapshot, and the paths of later damaged ones."""
     bad: list[str] = []
     for name in names_of(disk):
         snapshot = _load(disk, name, broker_id)

@@ -81,7 +81,7 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
 
 
 def first_fault(file: ReadFile, segment: Segment, stop: int) -> tuple[int, str] | None:
-    """Return offset and name of the first wrong byte below the LSN `stop`. Reads everything, including payloads.
+    """Return offset and name of the first wrong byte below the LSN `stop`.
 
     A start ignores bytes without a meaning: zeros between records, and the checksum in the end mark. This function checks them.
     """
@@ -151,8 +151,6 @@ def _highest_synced_after(file: ReadFile, segment: Segment, lsn: int, file_end: 
 
 
 def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _BadGroup | None:
-    """Return the fault of a group with a good header: in a record's header and meta, a payload, or the end mark."""
-
     def bad(low: int, high: int, part: str) -> _BadGroup:
         return _BadGroup(group.lsn, group.end, low, high, part)
 
@@ -177,7 +175,7 @@ def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _BadGroup |
 
 
 def _torn(file: ReadFile, segment: Segment, bad: _BadGroup, file_end: int) -> bool:
-    """Return True if bytes are missing where the group is bad (rule 3 of recovery.py)."""
+    """Check rule 3 of recovery.py."""
     if bad.high > file_end or (bad.end is not None and bad.end > file_end):
         return True
     start, stop = segment.offset(bad.lsn), segment.offset(file_end)

@@ -56,7 +56,7 @@ class JournalOptions:
     fsync: Fsync = "always"  # durable means synced; interval, never: durable means written
     interval_s: float = 0.1  # with "interval": at most this long between two syncs. "never" syncs when a segment is full
     segment_bytes: int = 256 << 20  # a group that would begin after these goes into a new segment
-    buffer_bytes: int = 64 << 20  # limit of `reserve` for bytes that are appended and not yet durable
+    buffer_bytes: int = 64 << 20
 
 
 class Writer:
@@ -79,8 +79,8 @@ class Writer:
         self._on_sync: Callable[[float], None] | None = None
 
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)  # the writer waits here
-        self._done = threading.Condition(self._lock)  # all others
+        self._work = threading.Condition(self._lock)
+        self._done = threading.Condition(self._lock)
         self._idle = False  # the thread waits and has to be woken
         self._taken_over = False  # another thread writes in place of the writer's
         self._stopping = False
@@ -88,10 +88,10 @@ class Writer:
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
 
-        self._open: RecordGroup | None = None  # being filled
+        self._open: RecordGroup | None = None
         self._more_to_come = False  # the open group is not complete: more records must be in it
         self._full: deque[RecordGroup] = deque()  # complete, to be written before the open one
-        self._next = end  # start of the next group
+        self._next = end
         self._hurried = 0  # a caller waits for everything below this position
         self._sync_wanted = 0
         self.end = self.written = self.synced = self.durable = end
@@ -106,15 +106,14 @@ class Writer:
     # ---- appending
 
     def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
-        """Append a record, by one thread at a time. Never waits for the disk. StorageError when the journal failed.
-
-        Large buffers of `payload` are not copied, and must not change afterwards.
+        """Append a record, by one thread at a time. Never waits for the disk. Large buffers of `payload` are not copied, and
+        must not change afterwards.
 
         Without `hurry` the record is written together with the next one that hurries, or when a caller waits for it. The caller
         ensures that one of these happens.
 
         `more`: this record and the following ones share one group, until a record without `more` or `complete`. After a crash
-        the log has all of them, or no part of them. An incomplete group is not written, so its caller must not wait for it.
+        the log has all of them, or no part of them. The caller must not wait for an incomplete group, which is not written.
         """
         with self._lock:
             if self.failure is not None or self._stopping:
@@ -164,11 +163,10 @@ class Writer:
     def write_here(self, meanwhile: Callable[[], object]) -> bool:
         """Write and sync the appended records from this thread, if that is quick.
 
-        True: the records are durable or the journal has failed, and the listeners were called. False: nothing has changed; use
-        `hurry` or `wait`.
+        True: the records are durable or the journal has failed, and the listeners were called. False: nothing has changed.
 
         `meanwhile` is called once the records are written, if there is a sync to wait for. It has some 100 µs, and must not
-        raise. Its results must not leave before this call has returned and `durable` covers them.
+        raise. Its results must not leave before `durable` covers them.
         """
         group = self._take_over()
         if group is None:
@@ -186,7 +184,7 @@ class Writer:
         return True
 
     def _take_over(self) -> RecordGroup | None:
-        """Take over the thread's work and return the one group to write, if that is quick."""
+        """Return the one group to write, if that is quick."""
         with self._lock:
             group = self._open
             if group is None or self._more_to_come or self._full or not self._idle or not self._is_quick(group):
@@ -213,7 +211,6 @@ class Writer:
     # ---- capacity of the buffer
 
     def has_capacity(self, nbytes: int) -> bool:
-        """Return True if `reserve` would return immediately. StorageError when the journal failed."""
         if self.failure is not None:
             raise self._refusal()
         return self._fits(nbytes)
@@ -225,8 +222,7 @@ class Writer:
     def reserve(self, nbytes: int, timeout_s: float) -> None:
         """Wait until `nbytes` more fit in the buffer of bytes that are not durable yet.
 
-        They are not set aside: several callers may exceed the limit, each once. Raises ResourceLimit after `timeout_s` seconds;
-        StorageError when the journal failed.
+        They are not set aside: several callers may exceed the limit, each once. Raises ResourceLimit after `timeout_s` seconds.
         """
         if self.has_capacity(nbytes):
             return
@@ -246,7 +242,6 @@ class Writer:
     # ---- waiting
 
     def wait(self, end: int, timeout_s: float | None = None) -> None:
-        """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""
         if self.durable >= end:
             return
         with self._lock:
@@ -254,13 +249,12 @@ class Writer:
             self._wait_for_copy(lambda: self.durable >= end, timeout_s, lambda: _timeout(end, timeout_s))
 
     def _wait_written(self, position: int) -> None:
-        """Wait until the record at `position` can be read from its file."""
         with self._lock:
             self._hurry(position + 1)
             self._wait(lambda: self.written > position, None, lambda: _timeout(position, None))
 
     def sync(self, end: int) -> None:
-        """Wait until everything below `end` is on the disk, in every fsync mode. StorageError when the journal failed."""
+        """Wait until everything below `end` is on the disk, in every fsync mode."""
         with self._lock:
             if self.synced >= end:
                 return
@@ -338,11 +332,10 @@ class Writer:
         self._thread.start()
 
     def give_up_waiting(self) -> None:
-        """Fail if the log waits for space or descriptors much longer, since the broker stops. This ends all waits for the log."""
+        """Fail if the log waits for space or descriptors much longer. This ends all waits for the log."""
         self._shortages.give_up()
 
     def _stop(self) -> None:
-        """Write and sync everything, and end the thread. StorageError when that failed, now or earlier."""
         self.give_up_waiting()
         with self._lock:
             self._stopping = True
@@ -378,7 +371,7 @@ class Writer:
         self._publish()
 
     def _take(self) -> list[RecordGroup] | None:
-        """Return the groups to write next, at most `GROUP_LIMIT` and one record; [] if only a sync is due, None at the end."""
+        """Return the groups to write next; [] if only a sync is due, None at the end."""
         with self._lock:
             while self._taken_over or not self._due():
                 self._idle = not self._taken_over
@@ -401,7 +394,6 @@ class Writer:
         return bool(self._full) or (self._open is not None and not self._more_to_come and self._hurried > self._open.start)
 
     def _time_to_sync(self) -> float | None:
-        """Return the seconds until the next sync is due; None if none is."""
         if self._options.fsync != "interval" or self.written == self.synced:
             return None
         return max(0.0, self._synced_at + self._options.interval_s - self._monotonic_s())
@@ -453,10 +445,10 @@ class Writer:
                     self._listeners = [listener for listener in self._listeners if listener is not callback]
 
     def fail(self, error: BaseException) -> None:
-        """Stop permanently, because of `error`: a failed write or sync, or a difference between the log and the owner's state.
+        """Stop permanently: a write or sync failed, or the log and the owner's state differ.
 
         Unwritten records are discarded. Every call that waits or comes later raises a StorageError that names `error`.
-        `on_failure` is called once, by this thread. A second failure changes nothing. May be called under a lock of the caller.
+        `on_failure` is called once, by this thread. May be called under a lock of the caller.
         """
         with self._lock:
             if self.failure is not None:

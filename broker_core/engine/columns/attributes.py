@@ -40,7 +40,7 @@ class Attributes:
     due: Ints | None = None  # milliseconds since 1970; 0: immediately
     group: Coded | None = None
     closes: Ints | None = None  # 1: the last of its group (group-sequence -1)
-    key: Coded | None = None  # of a last-value queue
+    key: Coded | None = None
     ids: Ints | None = None  # dtype S16: digests of typed message ids; zeros: no id
 
     def __bool__(self) -> bool:

@@ -176,6 +176,7 @@ class Block(Columns):
         return self._passed(self.due, rows, now)
 
     def _passed(self, column: RowColumn, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        """`now`: milliseconds since 1970."""
         values = column.get(rows)
         if isinstance(values, int):
             return np.zeros(row_count(rows), np.bool_)
@@ -183,7 +184,7 @@ class Block(Columns):
         return passed
 
     def times(self, column: RowColumn, rows: Rows) -> npt.NDArray[np.int64] | None:
-        """Return `expiry` or `due` of the rows in milliseconds since 1970, 0: not set. None: no row ever had one."""
+        """In milliseconds since 1970, 0: not set. None: no row ever had a time."""
         values = column.get(rows)
         if isinstance(values, int):
             return None
@@ -200,14 +201,14 @@ class Block(Columns):
         self.next_lock = min(self.next_lock, time)
 
     def unlocked(self, now: int) -> Ints:
-        """Return the ACQUIRED rows whose locks have ended at `now`, milliseconds of uptime."""
+        """`now`: milliseconds of uptime."""
         values = self.lock.get(slice(0, self.filled))
         if isinstance(values, int):
             return np.zeros(0, np.int64)
         return np.flatnonzero((self.state[: self.filled] == ACQUIRED) & (values > 0) & (values <= now + 1))
 
     def look_ahead(self, now: int = 0) -> None:
-        """Find the next times. A row that has expired at `now`, milliseconds since 1970, is never due: it is archived later."""
+        """A row that has expired at `now`, milliseconds since 1970, is never due: it is archived later."""
         state = self.state[: self.filled]
         self.next_expiry = self.next_due = self.next_lock = NEVER
         if self.expiry.values is not None:
@@ -299,7 +300,7 @@ class Block(Columns):
 
     def _by_run(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the runs that contain some of the rows, and the index among the rows at which each run begins, with the end of
-        the last one. If there are fewer runs than rows, the runs are searched, otherwise the rows."""
+        the last one. The smaller side is searched."""
         first, last = self.runs.row.run_of(int(rows[0])), self.runs.row.run_of(int(rows[-1]))
         if last - first < len(rows):
             run = np.arange(first, last + 1)
@@ -326,7 +327,6 @@ class Block(Columns):
         self.runs = relocated(self.runs, self.filled, as_array(rows), position, taken)
 
     def unrecorded_rows(self) -> Ints:
-        """Return the archived rows that are wanted in the archive and not stored there yet."""
         recorded, archived = self.recorded.get(slice(0, self.filled)), self.state[: self.filled] == ARCHIVED
         return np.flatnonzero(archived if isinstance(recorded, int) else archived & (recorded == 0))
 

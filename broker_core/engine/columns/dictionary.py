@@ -39,7 +39,7 @@ class Dictionary:
         return len(self._names)
 
     def persisted(self) -> list[str | None]:
-        """Return the names by code; None: a free code. The counts follow from the rows."""
+        """None: a free code. The counts follow from the rows."""
         return self._names[1:]
 
     def name(self, code: int) -> str | None:
@@ -80,8 +80,7 @@ class Dictionary:
         return code
 
     def hashes(self, codes: Ints) -> Ints:
-        """Return hashes of the names, which are the same after a restart; codes are not. A forgotten name has an arbitrary
-        hash."""
+        """Unlike codes, hashes are the same after a restart. A forgotten name has an arbitrary hash."""
         hashes: Ints = self._hashes[np.minimum(codes, len(self._hashes) - 1)]
         return hashes
 

@@ -27,8 +27,7 @@ class Intervals:
 
     @classmethod
     def apart(cls, intervals: Iterable[Sequence[int]]) -> Intervals:
-        """Make intervals that are disjoint and in order. If they touch, they are not joined, so that `index` distinguishes
-        them."""
+        """Make intervals that are disjoint and in order. If they touch, `index` distinguishes them."""
         intervals_apart = cls()
         intervals_apart._edges = np.array([edge for begin, end in intervals for edge in (begin, end)], np.int64)
         return intervals_apart
@@ -47,23 +46,23 @@ class Intervals:
         return inside
 
     def index(self, positions: Ints) -> npt.NDArray[np.int64]:
-        """Return by position the number of its interval; -1: in no interval."""
+        """-1: in no interval."""
         at = np.searchsorted(self._edges, positions, side="right")
         numbers: npt.NDArray[np.int64] = np.where(at & 1 == 1, at >> 1, -1)
         return numbers
 
     def meets(self, low: int, high: int) -> bool:
-        """Return True if an interval has a position from `low` to `high`, both included."""
+        """`high` is included."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return bool(first != last or first & 1)
 
     def overlapping(self, low: int, high: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the intervals that have a position from `low` to `high`, both included."""
+        """`high` is included."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return np.arange(first >> 1, (last + 1) >> 1)
 
     def covers(self, low: int, high: int) -> bool:
-        """Return True if one interval contains all positions from `low` to `high`, both included."""
+        """Return True if one interval contains all positions up to `high`, included."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return bool(first == last and first & 1)
 

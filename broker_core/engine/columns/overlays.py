@@ -31,7 +31,7 @@ class Overlays:
         return self._rows.get(row, ())
 
     def most(self, rows: Rows, entry: bytes) -> int:
-        """Return the largest number of entries that one of the rows would have with `entry`."""
+        """Return the largest number of entries of a row after `entry` is added."""
         if not self._rows:
             return 1
         return 1 + max((len(self.get(row)) - (entry in self.get(row)) for row in _numbers(rows)), default=0)
@@ -57,7 +57,6 @@ class Overlays:
         return {i: list(self._rows[row]) for i, row in enumerate(_numbers(rows)) if row in self._rows}
 
     def persisted(self) -> dict[str, Any]:
-        """Return each distinct entry once, and the numbers of each row's entries, in order."""
         texts: dict[bytes, int] = {}
         rows = {str(row): [texts.setdefault(entry, len(texts)) for entry in entries] for row, entries in self._rows.items()}
         return {"entries": [base64.b64encode(entry).decode() for entry in texts], "rows": rows}

@@ -27,8 +27,8 @@ Ints = npt.NDArray[Any]
 class Bitmap(NamedTuple):
     """Rows of a block as bits."""
 
-    start: int  # the row of the first bit
-    bits: npt.NDArray[np.uint8]  # packed, one bit a row
+    start: int
+    bits: npt.NDArray[np.uint8]
 
 
 class Listed:
@@ -209,7 +209,7 @@ class RowSet:
         return (block << BLOCK_BITS) + _at(part, _count(part) - 1)
 
     def between(self, first: int, last: int) -> RowSet:
-        """Return the members from `first` to `last`, both included. Only the blocks at the edges are examined."""
+        """`last` is included. Only the blocks at the edges are examined."""
         parts: dict[int, Part] = {}
         for block in sorted(self._parts):
             base = block << BLOCK_BITS
@@ -239,7 +239,7 @@ class RowSet:
     def split(self, parts: int) -> list[tuple[int, int, int]]:
         """Cut the set into at most `parts` ranges of equal count, in order: (first, last, count) each.
 
-        The same set and number always give the same ranges, so a batch that is planned twice has the same tasks.
+        The result is always the same, so a batch that is planned twice has the same tasks.
         """
         if not self.count:
             return []
@@ -256,7 +256,6 @@ class RowSet:
         return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)]
 
     def packed(self) -> RowSet:
-        """Return the set in its short form, for sets that are remembered."""
         return RowSet({block: part.packed() if isinstance(part, Listed) else part for block, part in self._parts.items()})
 
     def to_json(self) -> dict[str, Any]:
@@ -264,7 +263,7 @@ class RowSet:
         return {str(block): _json(part) for block, part in self._parts.items()}
 
     def to_text(self) -> str:
-        """Return `to_json` as text. The general encoder is slow for long bitmaps, and for the single range of most commands."""
+        """The general encoder is slow for long bitmaps, and for the single range of most commands."""
         parts = (f'"{block}":{_text(part)}' for block, part in self._parts.items())
         return f"{{{','.join(parts)}}}"
 

@@ -19,7 +19,7 @@ class Runs:
     __slots__ = ("high", "low", "position", "row", "skip", "time")
 
     def __init__(self, row: Series, position: Series, skip: Series, time: Series) -> None:
-        self.row = row  # first row of the run in this block
+        self.row = row
         self.position = position  # log position of the record, in units of 8 bytes, to which records are aligned
         self.skip = skip  # the first row's number in the record's payload
         self.time = time  # microseconds since 1970 at which the messages arrived
@@ -52,7 +52,7 @@ def relocated(runs: Runs, filled: int, rows: Ints, position: int | Ints, taken: 
     """Return the run table of a block with `filled` rows after the payloads of `rows`, ascending, were copied.
 
     `taken` is by row its row in the record at `position`, which is one position or one for each row. Times of arrival do not
-    change. Rows that are consecutive in a record and arrived together become one run.
+    change.
     """
     numbers = np.arange(filled)
     run = runs.row.runs_of(numbers)
@@ -68,14 +68,14 @@ class Run(NamedTuple):
     """Consecutive rows of a journal record that are consecutive in a block."""
 
     rows: int
-    position: int  # log position of the record
+    position: int
     skip: int  # the first row's number in its payload
 
 
 class Extent(NamedTuple):
     """Rows of `Locations` in one record, in the record's order, each once, with one time of arrival."""
 
-    position: int  # log position of the record
+    position: int
     time: int  # microseconds since 1970
     indexes: slice  # of the rows among all rows of the locations
     first: int | None  # first row in the record, if the rows are consecutive; None: see `Locations.payload_rows`
@@ -84,11 +84,11 @@ class Extent(NamedTuple):
 class Locations(NamedTuple):
     """Locations of a block's rows in the journal: parallel arrays, with an entry for each run that contains some of the rows."""
 
-    row: npt.NDArray[np.int64]  # the first row in the block
-    rows: npt.NDArray[np.int64]  # number of rows
-    position: npt.NDArray[np.int64]  # log position of the record
-    payload_row: npt.NDArray[np.int64]  # the first row in the record
-    time: npt.NDArray[np.int64]  # microseconds since 1970 at which they arrived
+    row: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int64]
+    payload_row: npt.NDArray[np.int64]
+    time: npt.NDArray[np.int64]
     scattered: npt.NDArray[np.int64] | None = None  # by row, its row in the record; None: the rows of each entry are consecutive
 
     @classmethod

@@ -92,7 +92,7 @@ class Series:
         return self._values[indices].astype(np.int64) + self._base
 
     def runs_of(self, numbers: Ints | int) -> Any:
-        """Return by number the index of the last entry that is not above it. For an ascending series."""
+        """For an ascending series: return by number the index of the last entry that is not above it."""
         if self._step is not None:
             if not self._step:
                 return np.zeros_like(numbers)
@@ -103,7 +103,7 @@ class Series:
         return np.searchsorted(values, wanted, side="right") - 1
 
     def run_of(self, number: int) -> int:
-        """Return `runs_of` for one number, which is nearly always in the last run, or in a series that ascends evenly."""
+        """The number is nearly always in the last run, or in a series that ascends evenly."""
         if self._length and number >= self[-1]:
             return self._length - 1
         return int(self.runs_of(number))
@@ -150,7 +150,7 @@ class RowColumn:
             self._room(0, capacity)
 
     def get(self, rows: Rows) -> Ints | int:
-        """Return the values of the rows, or the number 0 if no row ever had another value."""
+        """Return the number 0 if no row ever had another value."""
         return 0 if self.values is None else self.values[rows]
 
     def _room(self, value: int, capacity: int) -> Ints:
@@ -187,7 +187,7 @@ class Sizes:
             self._column.values[start:stop] = sizes
 
     def get(self, rows: Rows) -> Ints | int:
-        """Return the size of each row, or one number if all rows have the same size."""
+        """Return one number if all rows have the same size."""
         return self.uniform if self.uniform is not None else self._column.get(rows)
 
     def total(self, rows: Rows, count: int) -> int:

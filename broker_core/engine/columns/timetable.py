@@ -54,7 +54,7 @@ class Timetable:
         self._most = max(LEAST, 2 * len(self._heap))
 
     def due(self, now: int) -> Iterator[tuple[str, int]]:
-        """Return (queue, block) of each entry up to `now`, each once. The entries stay until `passed`."""
+        """Return each (queue, block) once. The entries stay until `passed`."""
         seen = set()
         waiting = [0] if self._heap else []
         while waiting:  # the entries up to now are connected at the top of the heap

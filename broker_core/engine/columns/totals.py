@@ -26,10 +26,10 @@ class Totals:
 
     def __init__(self) -> None:
         self.delivered = 0  # each delivery to a link or in a batch of a lease
-        self.redelivered = 0  # deliveries after the first one of a message
-        self.unlocked = 0  # returned by a link's lock timeout
+        self.redelivered = 0
+        self.unlocked = 0
         self.redriven = 0  # dead letters that had stayed here and are AVAILABLE again
-        self._next_sequence = self._live = 0  # at the start of the broker
+        self._next_sequence = self._live = 0
         self._ended = [0] * OUTCOME_CODES
 
     def begin(self, next_sequence: int, live: int, ended: Sequence[int]) -> None:
@@ -42,7 +42,7 @@ class Totals:
             self.redelivered += int(np.count_nonzero(block.returned.values[rows]))
 
     def row(self, next_sequence: int, ended: Sequence[int]) -> list[int]:
-        """Return the totals, in the order of `TOTALS`. `ended`: the ended messages of the queue, by outcome."""
+        """`ended`: the ended messages of the queue, by outcome. The result is in the order of `TOTALS`."""
         ended = [now - before for now, before in zip(ended, self._ended, strict=True)]
         return [
             next_sequence - self._next_sequence,

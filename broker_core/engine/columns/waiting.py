@@ -15,14 +15,14 @@ class FirstRetries(NamedTuple):
     """Lowest sequence numbers of the messages of a queue that wait for their retry."""
 
     levels: list[int]  # by level; NEVER: no message waits
-    groups: Ints  # codes of groups with waiting messages, ascending
+    groups: Ints
     of_groups: Ints  # the lowest number of each
 
 
 class RetriesOfBlock(NamedTuple):
     """Lowest sequence numbers of the messages of one block that wait for their retry."""
 
-    levels: Ints  # levels with waiting messages, ascending
+    levels: Ints
     of_levels: Ints  # the lowest number of each
     groups: Ints
     of_groups: Ints
@@ -35,7 +35,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.total = 0
-        self._counts: npt.NDArray[np.int32] = np.zeros(4, np.int32)  # by block number
+        self._counts: npt.NDArray[np.int32] = np.zeros(4, np.int32)
         self._low = 0  # no block before this one has AVAILABLE messages
 
     def add(self, number: int, change: int) -> None:

@@ -86,11 +86,8 @@ def admit_stage(queue: Queue, candidates: Candidates) -> None:
 
 
 def capacity_left(queue: Queue, usual: int = 0) -> int | None:
-    """Return the number of messages for which a queue with overflow *block* has capacity; None: no limit.
-
-    A limit of bytes is divided by the mean size of the queue's messages, and rounded up. `usual` is the mean for an empty
-    queue; if it is 0, the result is 1.
-    """
+    """None: no limit. A limit of bytes is divided by the mean size of the queue's messages, and rounded up. `usual` is the mean
+    for an empty queue; if it is 0, the result is 1."""
     rules = queue.rules
     if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
         return None
@@ -105,14 +102,13 @@ def capacity_left(queue: Queue, usual: int = 0) -> int | None:
 
 
 def may_wait(queue: Queue, messages: int, size: int) -> bool:
-    """Return True if the queue blocks, and could ever hold messages of this number and total size."""
+    """Return True if the queue blocks, and could ever hold so many messages and bytes."""
     rules = queue.rules
     fits = messages <= (rules.max_messages or messages) and size <= (rules.max_bytes or size)
     return rules.overflow == "block" and fits
 
 
 def must_wait(queue: Queue, messages: int, size: int) -> bool:
-    """Return True if messages of this number and total size have to wait now."""
     rules = queue.rules
     full = rules.max_messages and queue.live + queue.staged.messages + messages > rules.max_messages
     full = full or (rules.max_bytes and queue.bytes + queue.staged.bytes + size > rules.max_bytes)
@@ -171,12 +167,11 @@ def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
 
 
 def within_keys(queue: Queue, keys: Coded) -> Ints:
-    """Return by message whether a last-value queue has its key, or has capacity for one more."""
     return _known(keys, queue.keys, queue.staged.keys, queue.rules.max_keys)
 
 
 def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: int) -> Ints:
-    """Return by message whether its name is known, or is among the first new names for which there is capacity."""
+    """Return by message whether its name is known, or there is capacity for it as a new one."""
     allowed = np.ones(len(coded.names) + 1, np.bool_)
     if len(dictionary) + len(staged) + len(coded.names) > most:
         names = [(code, coded.names[code - 1]) for code in coded.used().tolist()]

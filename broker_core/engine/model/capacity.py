@@ -17,15 +17,14 @@ Coming = dict[str, tuple[int, int]]
 
 
 def accepts(queue: Queue, source: str) -> bool:
-    """Return True if dead letters of queue `source` may arrive here. A last-value queue takes none, because it would replace
-    them."""
+    """A last-value queue takes no dead letters, because it would replace them."""
     if queue.name == source or queue.kind == "lastvalue":
         return False
     return source in queue.origins or len(queue.origins) < MAX_ORIGINS
 
 
 def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
-    """Return the first rows for which a queue has capacity. A full ring has none: it drops nothing for them.
+    """Return the first rows for which a queue has capacity. A full ring drops nothing for them.
 
     Rows that are larger than the queue's limit are left out, and so are rows that would exceed `maxKeys`. If the queue has
     limits, the rows are added to `coming`.
@@ -81,7 +80,6 @@ def _within(source: Queue, rows: RowSet, max_bytes: int) -> RowSet:
 
 
 def _within_keys(queue: Queue, source: Queue, rows: RowSet) -> RowSet:
-    """Keep the rows without a key, and with a key that the queue has or has capacity for."""
     keys = keys_of(source, rows)
     return rows if keys is None else RowSet.of_sequences(rows.sequences()[within_keys(queue, keys)])
 

@@ -29,9 +29,9 @@ class Subscription:
     holder: int
     positions: list[int]
     epochs: list[int]
-    priority: int = 0  # among consumers
+    priority: int = 0
     selector: str | None = None
-    user: str | None = None  # of the link
+    user: str | None = None
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there: the end of the link searches only these
     excluded: Exclusions = field(default_factory=Exclusions)
 
@@ -40,12 +40,12 @@ class Consumers:
     """The consumers of one queue. `rule` is the queue's option `consumers`."""
 
     def __init__(self, queue: str, rule: str) -> None:
-        self.subscriptions: dict[int, Subscription] = {}  # by holder
+        self.subscriptions: dict[int, Subscription] = {}
         self.active: int | None = 0 if rule == "single" else None  # the holder that may take messages; 0: none; None: all may
         self.rule = rule
         self._queue = queue
-        self._batches: set[int] = set()  # holders: batches of leases that hold messages
-        self._exclusive = 0  # the link that alone may consume
+        self._batches: set[int] = set()
+        self._exclusive = 0
         self._outlasting = 0  # messages that the active link, which has ended, holds by open transactions
 
     @property
@@ -93,7 +93,6 @@ class Consumers:
         self.reconsider()
 
     def let_go(self, holder: int, messages: int) -> None:
-        """Reduce the messages that a lease, or a link that has ended, holds."""
         if self.outlasts(holder):
             self._outlasting -= messages
             self.reconsider()
@@ -107,11 +106,10 @@ class Consumers:
         self.reconsider()
 
     def outlasts(self, holder: int) -> bool:
-        """Return True if this link has ended, and is still active by its open transactions."""
+        """Return True if the link has ended, and is active by its open transactions."""
         return self._outlasting > 0 and self.active == holder
 
     def reconsider(self) -> None:
-        """Find the active consumer, after a change of the consumers or of the option."""
         if self.rule != "single":
             self.active, self._outlasting = None, 0
         elif not self._outlasting and self.active not in self.subscriptions and self.active not in self._batches:

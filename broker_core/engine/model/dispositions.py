@@ -39,7 +39,7 @@ class DeliveryEnd(NamedTuple):
     error: str | None = None
     exclude: bool = False  # undeliverable here: not offered to this link again
     annotations: bytes | None = None
-    retry: Retry | None = None  # None: by the queue's options
+    retry: Retry | None = None
 
 
 ROLLED_BACK = DeliveryEnd(cause=Cause.ROLLBACK)
@@ -48,13 +48,13 @@ _GROWS = MAX_MILLISECONDS.bit_length()  # a delay that doubles so often is longe
 
 
 def counts_attempt(queue: Queue, cause: Cause) -> bool:
-    """Return True if the cause raises the delivery count, by the table and the queue's options."""
+    """Return True if the cause raises the delivery count."""
     rule = COUNTS_BY_RULE.get(cause)
     return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(queue.rules, rule))
 
 
 def is_failure(queue: Queue, cause: Cause) -> bool:
-    """Return True if the cause is a failed attempt, after which the message waits for its retry."""
+    """Return True if the message waits for its retry."""
     rule = LIMITED_BY_RULE.get(cause)
     return counts_attempt(queue, cause) and (rule is None or bool(getattr(queue.rules, rule)))
 
@@ -76,9 +76,9 @@ def _less(counts: Ints | int, some: Ints | int) -> Ints | int:
 
 
 def retry_times(queue: Queue, rows: RowSet, now: int) -> Iterator[tuple[int, RowSet]]:
-    """Yield each time at which ACQUIRED messages that return after a failed attempt may be tried again, with its messages.
+    """Yield each time, in milliseconds since 1970, at which some ACQUIRED messages may be tried again after they return.
 
-    Times are milliseconds since 1970. Messages that need not wait are left out.
+    Messages that need not wait are left out.
     """
     parts: dict[int, list[tuple[int, Rows]]] = {}
     for number, part in rows.items():
@@ -96,7 +96,7 @@ def retry_times(queue: Queue, rows: RowSet, now: int) -> Iterator[tuple[int, Row
 
 
 def _delay(rules: Rules, before: int) -> int:
-    """Return the milliseconds that a message waits that had failed `before` times before."""
+    """`before`: number of earlier failures."""
     grown: int = rules.retry_delay * rules.retry_backoff ** min(before, _GROWS)
     return min(grown, longest_delay(rules))
 

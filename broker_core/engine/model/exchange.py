@@ -20,15 +20,15 @@ class Exchange:
         # persisted
         self.name = name
         self.kind = kind
-        self.options = options  # options that differ from their defaults
+        self.options = options
         self.user = user  # owner of the link that made it; None: it was declared by name
         self.bindings: dict[int, Binding] = {}
         self.next_number = 0
         # derived
         self.version = 0  # of the bindings; unique among all exchanges until the broker ends
         self._matcher = MATCHERS[kind]()
-        self._no_local = 0  # number of bindings with `no_local`
-        self._numbers: dict[tuple[Any, ...], int] = {}  # by `Binding.identity`
+        self._no_local = 0
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self._known: dict[str, Targets] = {}
 
     @property
@@ -74,7 +74,7 @@ class Exchange:
         return self._numbers.get(binding.identity)
 
     def numbers_of(self, queue: str, key: str | None) -> list[int]:
-        """Return the numbers of the bindings of a queue, with this key; None: with any."""
+        """`key`: None for any."""
         bindings = self.bindings.items()
         return [number for number, binding in bindings if binding.queue == queue and (key is None or binding.key == key)]
 
@@ -135,7 +135,7 @@ class Exchanges:
     def __init__(self) -> None:
         self.by_name: dict[str, Exchange] = {}  # persisted
         # derived
-        self._changes = 0  # of bindings
+        self._changes = 0
         self._bound: dict[str, dict[str, int]] = {}  # queue → exchange → number of bindings
 
     def add(self, exchange: Exchange) -> None:

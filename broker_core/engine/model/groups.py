@@ -45,7 +45,7 @@ class Groups:
         return holders
 
     def acquired(self, block: Block, rows: Rows, holder: int, behind: int = NEVER) -> None:
-        """Count rows for a holder. It may have passed over earlier rows of their groups, from sequence number `behind` on."""
+        """`behind`: the holder may have passed over rows of the same groups from this sequence number on."""
         codes = block.group.get(rows)
         if isinstance(codes, int):
             return
@@ -92,7 +92,6 @@ class Groups:
         return self._release(mine[~held])
 
     def restarted(self) -> None:
-        """Free the sticky groups of links that ended with the broker, and their names."""
         self._grow()
         self._release(np.flatnonzero((self._holder != 0) & (self._held <= 0)))
         self.forget(np.arange(1, self.names.size))
@@ -114,7 +113,7 @@ class Groups:
         return [name for code in np.flatnonzero(self._holder == holder).tolist() if (name := self.names.name(code)) is not None]
 
     def by_holder(self) -> dict[int, list[str]]:
-        """Return the names of the first groups of each holder. Of very many groups, only the first are examined."""
+        """Of very many groups, only the first are examined."""
         held = np.flatnonzero(self._holder)[:LOOKED_AT_GROUPS]
         held = held[np.argsort(self._holder[held], kind="stable")]
         holders, starts = np.unique(self._holder[held], return_index=True)

@@ -90,7 +90,7 @@ def matching(bindings: Iterable[tuple[int, Arguments]], having: Mapping[Term, In
 
 
 def _hits(present: list[tuple[Ints, Ints]], first: int, stop: int, bindings: int) -> Ints:
-    """Count by message from `first` to `stop`, and by binding, how many of its terms the message has."""
+    """Count by message and binding how many of its terms the message has."""
     counts = np.zeros((stop - first, bindings), np.int32)
     for rows, indexes in present:
         begin, end = np.searchsorted(rows, (first, stop))

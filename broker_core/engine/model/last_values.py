@@ -32,7 +32,6 @@ def replaced(queue: Queue, rows: RowSet) -> RowSet:
 
 
 def arrived(queue: Queue, first: int) -> RowSet:
-    """Return the messages from sequence number `first` on that are not DELAYED."""
     rows = RowSet.range(first, queue.next_sequence)
     if not queue.counts[DELAYED]:
         return rows
@@ -41,7 +40,6 @@ def arrived(queue: Queue, first: int) -> RowSet:
 
 
 def surplus(queue: Queue) -> RowSet:
-    """Return the oldest AVAILABLE messages of a ring that exceed its limits."""
     rules = queue.rules
     messages = queue.live + queue.staged.messages - rules.max_messages if rules.max_messages else 0
     size = queue.bytes + queue.staged.bytes - rules.max_bytes if rules.max_bytes else 0
@@ -61,7 +59,6 @@ def surplus(queue: Queue) -> RowSet:
 
 
 def _keyed(queue: Queue, rows: RowSet) -> tuple[Ints, Ints]:
-    """Return codes and sequence numbers of the rows that have a key."""
     codes, sequences = [], []
     for number, part in rows.items():
         block = queue.blocks[number]

@@ -38,9 +38,9 @@ class Batch:
     holder: int
     rows: RowSet
     state: BatchState = BatchState.ACQUIRED
-    outcomes: BatchOutcomes = field(default_factory=BatchOutcomes)  # of single messages, applied when the batch is settled
-    sign: str | None = None  # see `signed`
-    reads: Reads = field(default_factory=Reads)  # while it holds messages
+    outcomes: BatchOutcomes = field(default_factory=BatchOutcomes)
+    sign: str | None = None
+    reads: Reads = field(default_factory=Reads)
 
     def to_json(self) -> dict[str, Any]:
         outcomes = [outcome.to_json() for outcome in self.outcomes]
@@ -73,7 +73,7 @@ class Lease:
     epoch: int = 1  # raised by each planner that takes up the lease; requests of earlier planners are refused
     finished: int = 0  # Spark has finished every batch up to this number
     timeout: int | None = None  # microseconds without renewal after which a READ batch returns
-    selector: str | None = None  # canonical text
+    selector: str | None = None
     batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
     excluded: RowSet = field(default_factory=RowSet)  # messages that this epoch does not take again, by `exclude`
     planned: bool = False  # tasks of a batch of this run were planned, so Spark has written its offset

@@ -16,7 +16,6 @@ def is_name(name: object) -> bool:
 
 
 def is_node_name(name: object) -> bool:
-    """Return True if an address can contain the name of a queue or an exchange."""
     return is_name(name) and "/" not in str(name)
 
 

@@ -36,9 +36,9 @@ class QueueOption(NamedTuple):
 
     default: Any
     allowed: tuple[str, ...] | range | str  # values, the range of a number, or a description
-    alterable: bool  # an existing queue can change it
+    alterable: bool
     on_arrival: bool  # another value than the default may refuse or drop arriving messages
-    help: str  # one sentence for `--help`
+    help: str
     type: str | None  # type of queue that it belongs to; None: any
 
 

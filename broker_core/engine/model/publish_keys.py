@@ -42,7 +42,7 @@ class PublishKeys:
         return len(self._known)
 
     def last(self, key: PublishKey, now: int) -> int | None:
-        """Return the highest number published under the key; None: it is not known, or forgotten at the time `now`."""
+        """None: the key is not known, or forgotten at the time `now`."""
         known = self._known.get((key.kind, key.id))
         return None if known is None or known.time < now - self.skipped - PUBLISH_KEY_AGE else known.number
 

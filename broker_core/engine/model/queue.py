@@ -46,16 +46,16 @@ class PackedBlock:
 
     number: int
     position: int  # log position of the record whose payload is the packed columns
-    highest_payload: int  # log position of the newest payload of its rows
+    highest_payload: int
     first_time: int  # microseconds since 1970 of the first arrival
     last_time: int
-    outcomes: list[int]  # the outcomes that occur
-    lowest_payload: int  # log position of the oldest payload of its rows
-    unrecorded: RowSet = field(default_factory=RowSet)  # rows that are not in the archive yet
-    unrecorded_bytes: int = 0  # stored bytes of these rows
+    outcomes: list[int]
+    lowest_payload: int
+    unrecorded: RowSet = field(default_factory=RowSet)
+    unrecorded_bytes: int = 0
     recorded: int = 0  # number plus one of the recording that stored the rows that were unrecorded when the block was packed
     recorded_before: int = 0  # highest number of a recording, plus one, that had stored rows when the block was packed
-    not_wanted: int = 0  # rows that the archive does not store
+    not_wanted: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "unrecorded": self.unrecorded.to_json()}
@@ -92,26 +92,26 @@ class Queue:
         self.id = 0  # unique in the data directory, also among deleted queues
         self.name = name
         self.kind = kind
-        self.options = options  # options that differ from their defaults
+        self.options = options
         self.user = user  # whose link made the queue; None: it was declared by name
         self.paused = False
         # Persisted: the messages
         self.next_sequence = 0
         self.blocks: dict[int, Block] = {}
         self.packed: dict[int, PackedBlock] = {}
-        self.packed_rows = 0  # archived messages of packed blocks
+        self.packed_rows = 0
         self.recordings = QueueRecordings()
         self.remembered = DuplicateWindow()
         # Persisted: names that rows store as codes
         self.group_names = Dictionary()
         self.keys = Dictionary()
-        self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # see `newest`
-        self.origins: list[str] = []  # queues that the dead letters come from
+        self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self.origins: list[str] = []
         self.takers = Names(MAX_TAKERS)  # leases and users of links that had messages when these ended
         # Persisted: counts
         self.ended = [0] * OUTCOME_CODES  # messages by outcome, those of packed blocks included
         self.unread = 0  # messages that returned because a finished batch was never read
-        self.malformed = 0  # messages that no reader could decode
+        self.malformed = 0
 
         # Derived from the options
         self.rules = rules(kind, options)
@@ -149,7 +149,7 @@ class Queue:
         self.consumers.reconsider()
 
     def frees_others(self, holder: int) -> bool:
-        """Return True if other consumers may take more when messages of this holder end: by a group, or as the active one."""
+        """Return True if other consumers may take more when messages of this holder end."""
         return self.groups is not None or self.consumers.outlasts(holder)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
@@ -249,7 +249,6 @@ class Queue:
                 self._step(block, some, len(some), step)
 
     def illegal(self, verb: Verb, states: npt.NDArray[np.uint8]) -> IllegalTransition:
-        """`states`: of at least one of them, the table does not allow `verb`."""
         names = ", ".join(State(state).name for state in np.unique(states)) or "nothing"
         return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {names}")
 
@@ -265,7 +264,6 @@ class Queue:
         return RowSet.of(parts)
 
     def _step(self, block: Block, rows: Rows, count: int, step: Step) -> None:
-        """Change rows that are all in the step's source, and every count that depends on their state."""
         self.changes += 1
         source, target = step.source, step.target
         block.move(rows, count, source, target)
@@ -357,7 +355,6 @@ class Queue:
             self.returns[level].add(sequence)
 
     def adopt(self, block: Block) -> None:
-        """Add a restored block, and derive the counts and indexes from it."""
         self.blocks[block.number] = block
         for state in State:
             self.counts[state] += block.counts[state]
@@ -424,7 +421,7 @@ class Queue:
         del self.blocks[block.number]
 
     def position_of(self, subscription: Subscription, level: int = 0) -> int:
-        """Return the subscription's own position, or an earlier one to which a message has returned since."""
+        """Return an earlier position if a message has returned there since."""
         lowest = self.returns[level].lowest_since(subscription.epochs[level])
         position = subscription.positions[level]
         return position if lowest is None else min(position, lowest)

@@ -25,7 +25,7 @@ class Reads:
     """The reads of one batch."""
 
     by: list[SparkBatch] = field(default_factory=list)
-    sent: list[str] = field(default_factory=list)  # series of writes: see `series_of`
+    sent: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     unknown: bool = False  # it was read for an unknown micro-batch, or there were too many
 
@@ -65,5 +65,4 @@ class Reads:
 
 
 def series_of(kind: str, name: str) -> str:
-    """Return the name of the series of writes that a publish key numbers."""
     return f"{kind} {name}"

@@ -32,7 +32,7 @@ class Recording:
 
     number: int
     rows: RowSet
-    bytes: int  # stored bytes of these rows
+    bytes: int
     since: int  # microseconds since 1970: none of the rows was settled before
 
 
@@ -40,15 +40,15 @@ class Backlog(NamedTuple):
     """Rows of a queue that are to be recorded."""
 
     queue_id: int
-    queue: str  # name
+    queue: str
     rows: int
-    bytes: int  # stored
+    bytes: int
     since: int  # microseconds since 1970: none of the rows was settled before
-    waiting_rows: int  # rows that are in no recording yet
+    waiting_rows: int
     waiting_bytes: int
     waiting_since: int  # as `since`; NEVER: no rows
     current: int | None  # number of the recording that has begun
-    departed: bool  # True: the queue was deleted
+    departed: bool
 
 
 class QueueRecordings:
@@ -56,12 +56,12 @@ class QueueRecordings:
 
     def __init__(self) -> None:
         # persisted
-        self.finished = 0  # number of the last recording that has ended
+        self.finished = 0
         self.version = NO_TABLE  # of the table after that recording
         self.current: Recording | None = None
         # derived
-        self.rows = 0  # rows to be recorded
-        self.bytes = 0  # stored bytes of these rows
+        self.rows = 0
+        self.bytes = 0
         self.since = NEVER  # microseconds since 1970: no row outside the current recording was settled before
 
     def settled(self, block: Block, rows: Rows, time: int, *, wanted: bool) -> None:
@@ -133,7 +133,6 @@ class QueueRecordings:
             self.since = NEVER
 
     def lost(self, entry: PackedBlock) -> None:
-        """Forget the rows of a packed block whose payloads were dropped."""
         self.rows -= entry.unrecorded.count
         self.bytes -= entry.unrecorded_bytes
 
@@ -142,7 +141,7 @@ class QueueRecordings:
 
     @property
     def last(self) -> int:
-        """Number of the last recording that has begun; 0: no recording has."""
+        """0: no recording has begun."""
         return self.finished if self.current is None else self.current.number
 
     @property
@@ -173,8 +172,8 @@ def _settled_since(block: Block, rows: Any) -> int:
 
 
 def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
-    """Select the rows of the next recording, in order: about so many rows and stored bytes, of at most `MOST_BLOCKS` blocks. A
-    packed block is selected whole."""
+    """Select rows in order: about so many rows and stored bytes, of at most `MOST_BLOCKS` blocks. A packed block is selected
+    whole."""
     parts: list[tuple[int, Rows]] = []
     for number in sorted({*queue.blocks, *queue.packed}):
         if most_rows <= 0 or most_bytes <= 0 or len(parts) >= MOST_BLOCKS:
@@ -197,7 +196,7 @@ def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
 
 
 def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]:
-    """Describe each queue that has something to record. `departed` contains the ids of deleted queues."""
+    """`departed`: the ids of deleted queues."""
     unrecorded = (queue for queue in queues if queue.recordings.rows or queue.recordings.current is not None)
     return [_backlog(queue, queue.recordings, departed=queue.id in departed) for queue in unrecorded]
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Keeping(NamedTuple):
     """Log positions from which on the payloads of ended messages are kept."""
 
-    stayed: int = 0  # of dead letters that stayed here
-    settled: int = 0  # of other settled messages
+    stayed: int = 0
+    settled: int = 0
     unrecorded: bool = False  # True: there is an archive, and payloads of unrecorded messages are kept at any position
 
 
@@ -46,8 +46,7 @@ def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDA
 
 
 def needed_span(entry: PackedBlock, keeping: Keeping) -> tuple[int, int] | None:
-    """Return the lowest and the highest log position, both included, of the payloads that a packed block needs; None: it needs
-    none. Its own record is needed too."""
+    """Return the lowest and the highest log position, both included, of the needed payloads of a packed block."""
     if keeping.unrecorded and entry.unrecorded:
         return entry.lowest_payload, entry.highest_payload
     if entry.highest_payload < keeping.settled:
@@ -65,7 +64,6 @@ def with_payloads(block: Block, rows: Rows, dropped: Intervals) -> Rows:
 
 
 def stayed(block: Block, dropped: Intervals) -> Ints:
-    """Return the dead letters that stayed in their queue, ARCHIVED, and whose payloads still exist."""
     if block.stayed.values is None:
         return np.zeros(0, np.int64)
     rows = np.flatnonzero(block.stayed.values[: block.filled])
@@ -89,7 +87,7 @@ class Finished:
             self._let_go(next(iter(self._kept)))
 
     def remove(self, queue: str, number: int | None = None) -> None:
-        """Remove a block that has a live row again, or has left memory. Without a number: all blocks of a deleted queue."""
+        """The block has a live row again, or has left memory. Without a number: all blocks of a deleted queue."""
 
         def is_meant(entry: tuple[str, int]) -> bool:
             return entry[0] == queue and number in (None, entry[1])
@@ -99,7 +97,7 @@ class Finished:
             del self._kept[entry]
 
     def dropped(self, dropped: Intervals) -> None:
-        """Note that payloads were dropped: blocks may have no redrivable dead letters any more."""
+        """Blocks may have no redrivable dead letters any more."""
         for entry, block in list(self._kept.items()):
             if not len(stayed(block, dropped)):
                 self._let_go(entry)

@@ -51,7 +51,7 @@ Asks = tuple[int, Wants]  # the values that a queue needs: see `asks`
 
 
 def asks(rules: Rules) -> Asks:
-    """Return the rules that decide which attributes of a message are read. Queues with equal ones share the attributes."""
+    """Queues with equal results share the attributes that are read from messages."""
     return rules.message_ttl, rules.wants
 
 
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
     """The parts of a batch that must be read before it can be routed."""
 
     inside: list[Inside]
-    rules: Mapping[Asks, Rules]  # of the queues that may get messages
+    rules: Mapping[Asks, Rules]
 
 
 def plan(exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue], name: str, keys: str | Coded) -> Plan:
@@ -87,8 +87,7 @@ class Stale(Exception):
 
 
 def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded) -> list[Inside]:
-    """Return the bindings that depend on the content of messages with these keys, for the exchange `name` and its alternates.
-    Exchanges without such bindings are left out."""
+    """Return the bindings that depend on the content of messages. Exchanges without such bindings are left out."""
     inside_by_exchange = []
     for exchange in chain(exchanges, name):
         numbers = {number for key in _distinct(keys) for number in exchange.targets(key).particular}
@@ -103,8 +102,8 @@ class Sending(NamedTuple):
 
     messages: int
     keys: str | Coded = ""  # routing keys: one for all messages, or one for each
-    examined: Mapping[str, Examined] = MappingProxyType({})  # by exchange
-    container: str | None = None  # AMQP container of the sender
+    examined: Mapping[str, Examined] = MappingProxyType({})
+    container: str | None = None
 
 
 def route(exchanges: Mapping[str, Exchange], queues: Mapping[str, object], name: str, sending: Sending) -> RoutingResult:
@@ -141,7 +140,7 @@ class _Routing:
             self._given.append(RoutedPart(queues, rows))
 
     def parts(self) -> list[RoutedPart]:
-        """Return the parts, each queue in one part: a message that reaches a queue in several ways is appended once."""
+        """Each queue is in one part: a message that reaches a queue in several ways is appended once."""
         parts = self._given
         if sum(len(part.queues) for part in parts) == len({queue for part in parts for queue in part.queues}):
             return parts

@@ -107,7 +107,7 @@ NOTHING = Found(RowSet())
 
 
 def find(queue: Queue, first: int, search: Search, level: int | None = 0) -> Found:
-    """Find the next eligible messages from sequence number `first` on: of one level; None: of all levels, in order."""
+    """`level`: None for all levels, in order."""
     return _at_the_front(queue, first, search, level) or _RunningSearch(queue, search).through(level, first).found()
 
 
@@ -200,7 +200,6 @@ class _RunningSearch:
             self.done, self._unknown = True, None
 
     def _eligible(self, block: Block, level: int | None, start: int, stop: int, matches: npt.NDArray[np.bool_] | None) -> Rows:
-        """Return the first eligible rows of the level, from `start` up to `stop`: at most as many as are left to find."""
         limit, filters = self._left, [row_filter for row_filter in self._search.filters if row_filter.concerns(block)]
         start, stop = max(start, block.low), min(stop, block.filled)
         if start >= stop:
@@ -304,8 +303,7 @@ def keeps_order(queue: Queue) -> bool:
 
 
 def barrier(queue: Queue, level: int) -> int:
-    """Return the sequence number before which a consumer of this level has to stop, and may take nothing of lower levels;
-    NEVER: no limit."""
+    """Return the sequence number before which a consumer of this level has to stop. It may take nothing of lower levels."""
     if not queue.counts[DELAYED] or not _one_at_a_time(queue):
         return NEVER
     return _first_retries(queue).levels[level]

@@ -27,7 +27,6 @@ def is_attempt(stage: str) -> bool:
 
 
 def check_stage(stage: str) -> None:
-    """Raise InvalidRequest unless the stage is a name, or a name and the number of an attempt."""
     write, separator, attempt = stage.partition(_ATTEMPT)
     check_name("stage", write)
     if separator and not attempt.isdecimal():

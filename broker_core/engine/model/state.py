@@ -87,7 +87,7 @@ class Write:
     """The stages of one write that wait for its publish."""
 
     time: int  # microseconds since 1970 of the last addition
-    stages: dict[str, None] = field(default_factory=dict)  # names, in the order in which they began
+    stages: dict[str, None] = field(default_factory=dict)
 
 
 class BrokerState:
@@ -97,7 +97,7 @@ class BrokerState:
         # persisted
         self.time = 0  # microseconds since 1970: the latest time of an event
         self.next_holder = LEASE_HOLDER
-        self.dropped = NOTHING  # parts of the log whose payloads were dropped
+        self.dropped = NOTHING
         self.queues: dict[str, Queue] = {}
         self.leases: dict[str, Lease] = {}
         self.past_epoch = 0  # highest epoch of deleted leases: a new lease, which may have the same name, begins above it
@@ -108,7 +108,7 @@ class BrokerState:
         self.next_queue_id = 1
         self.departed: dict[int, Queue] = {}  # by id: deleted queues, until their last recording has ended
         # derived
-        self.by_id: dict[int, Queue] = {}  # all queues, `departed` ones included
+        self.by_id: dict[int, Queue] = {}
         self.writes: dict[str, Write] = {}
         self.readers: dict[str, dict[str, int]] = {}  # by Spark query: leases, and the batch of each that was read for it
         self.next_link = LINK_HOLDER
@@ -116,13 +116,13 @@ class BrokerState:
         self.records = records  # False: there is no archive
         self.made: Counter[str] = Counter()  # by user: existing queues and exchanges that the user's links made
         self.links: dict[str, dict[int, LifetimeLink]] = {}  # queue or exchange → links that its lifetime depends on
-        self.transactions = Transactions()  # they end with the broker
-        self.nonce = ""  # of this start of the broker
+        self.transactions = Transactions()
+        self.nonce = ""
         self.started = 0  # `Now.up` at the start of the broker
         self.clocks = Clocks(Timetable(self._has_block), Timetable(self._has_block), Timetable(self._has_block))
         self.expired_at = 0  # milliseconds since 1970: the last search for expired messages
         self.staged_bytes = 0
-        self.finished = Finished()  # full blocks without a live row
+        self.finished = Finished()
 
     def _has_block(self, queue: str, number: int) -> bool:
         known = self.queues.get(queue)
@@ -135,7 +135,6 @@ class BrokerState:
         self.time = time
 
     def last_published(self, key: PublishKey, wall: int) -> int | None:
-        """Return the highest number published under the key; None: it is not known, or forgotten."""
         return self.publish_keys.last(key, min(wall, self.time + CLOCK_STEP))
 
     def uptime(self, up: int) -> int:
@@ -177,7 +176,6 @@ class BrokerState:
             self.readers.setdefault(reader.query, {})[lease.name] = batch.number
 
     def forget_reads(self, lease: Lease) -> None:
-        """Forget the reads of the lease's current batch, at its end."""
         batch = lease.current
         for reader in batch.reads.by if batch is not None else ():
             leases = self.readers.get(reader.query, {})
@@ -202,12 +200,12 @@ class BrokerState:
         return batches
 
     def user_of(self, queue: Queue, holder: int) -> str | None:
-        """Return the user of a link that holds messages. The link may have ended, and hold them by an open transaction."""
+        """The link may have ended, and hold the messages by an open transaction."""
         subscription = queue.consumers.subscriptions.get(holder)
         return self.transactions.user_of(holder) if subscription is None else subscription.user
 
     def count_staged(self, part: StagedPart, sign: int) -> None:
-        """Count a part of a stage that was added (1) or removed (-1) towards the capacity of its queue."""
+        """`sign`: 1 if the part was added, -1 if it was removed."""
         self.staged_bytes += sign * part.bytes
         queue = self.queues.get(part.queue)
         if queue is not None:
@@ -234,7 +232,6 @@ class BrokerState:
         self.by_id[queue.id] = queue
 
     def forget_departed(self, queue: Queue) -> None:
-        """Forget a deleted queue if it has nothing to record."""
         if queue.id in self.departed and not queue.recordings.rows and queue.recordings.current is None:
             del self.departed[queue.id], self.by_id[queue.id]
 
@@ -269,7 +266,7 @@ class BrokerState:
                 del self.made[user]
 
     def drop(self, intervals: Sequence[Sequence[int]]) -> None:
-        """Note that payloads in these parts of the log were dropped. Packed blocks that are no longer readable are removed."""
+        """Note that payloads were dropped. Packed blocks that are no longer readable are removed."""
         self.dropped = self.dropped.plus(intervals)
         self.finished.dropped(self.dropped)
         for queue in self.by_id.values():
@@ -283,12 +280,11 @@ class BrokerState:
         return dropped.meets(at, at) or dropped.covers(entry.lowest_payload, entry.highest_payload)
 
     def blocks_to_pack(self, most: int) -> list[tuple[str, int]]:
-        """Return queue and number of some blocks that can leave memory. Blocks of a current recording cannot."""
+        """Blocks of a current recording cannot leave memory."""
         ready = (entry for entry in self.finished.leaving if not self.queues[entry[0]].recordings.is_recording(entry[1]))
         return list(itertools.islice(ready, most))
 
     def note_finished(self, queue: Queue, block: Block) -> None:
-        """Note a block that may be full and without a live row."""
         if block.full and not block.live:
             self.finished.add(queue.name, block, self.dropped)
 
@@ -340,7 +336,6 @@ class BrokerState:
     def restore(
         cls, meta: bytes, arrays: Sequence[Any], policies: Policies = NO_POLICIES, *, records: bool = False
     ) -> BrokerState:
-        """`meta`: the description; `arrays`: the packed blocks in the same order."""
         data = json.loads(meta)
         if data["v"] != SNAPSHOT_VERSION:
             raise DamagedJournal(

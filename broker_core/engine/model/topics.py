@@ -21,7 +21,7 @@ class _Node:
 
     def __init__(self, word: str) -> None:
         self.children: dict[str, _Node] = {}
-        self.here: dict[int, None] = {}  # numbers of the patterns that end here
+        self.here: dict[int, None] = {}
         self.stays = word == ANY  # any further word stays here
 
 

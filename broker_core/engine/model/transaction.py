@@ -50,14 +50,14 @@ class ProvisionalOutcomes:
 
     def __init__(self, queue: str, user: str | None) -> None:
         self.queue = queue
-        self.user = user  # of the holder
+        self.user = user
         self.count = 0  # rows in the list, replaced ones included
         self._rows: list[Ints] = []
         self._numbers: list[int] = []  # for each entry, the number of its outcome; -1: removed
         self._distinct: dict[ProvisionalOutcome, int] = {}
         self._compacted = 0
         self._first, self._last = NEVER, -1  # bounds of all sequence numbers
-        self._latest: tuple[Ints, Ints] | None = None  # see `latest`; None: changed
+        self._latest: tuple[Ints, Ints] | None = None
 
     def set(self, rows: RowSet, outcome: ProvisionalOutcome | None) -> None:
         """`outcome`: None removes it."""
@@ -70,7 +70,6 @@ class ProvisionalOutcomes:
             self._compact()
 
     def __iter__(self) -> Iterator[tuple[ProvisionalOutcome, RowSet]]:
-        """Yield each outcome with the messages whose last outcome it is."""
         sequences, numbers = self.latest()
         for outcome, number in self._distinct.items():
             rows = sequences[numbers == number]
@@ -82,8 +81,7 @@ class ProvisionalOutcomes:
         return RowSet.of_sequences(self.latest()[0])
 
     def may_have(self, first: int, last: int) -> bool:
-        """Return True if rows from `first` to `last` may have an outcome. This is fast, because a link may have many
-        transactions."""
+        """Fast check of bounds, because a link may have many transactions."""
         return self._first <= last and first <= self._last
 
     def has_any(self, sequences: Ints) -> bool:
@@ -123,13 +121,13 @@ class Transaction:
     """An open transaction."""
 
     number: int
-    owner: int  # its connection
-    user: str | None  # of the connection
+    owner: int
+    user: str | None
     began: int | None = None  # broker uptime in microseconds of its first work
-    bytes: int = 0  # staged
-    posted: int = 0  # messages
+    bytes: int = 0
+    posted: int = 0
     failed: PenstockError | None = None  # the reason, if it can only be rolled back
-    outcomes: dict[int, ProvisionalOutcomes] = field(default_factory=dict)  # by holder
+    outcomes: dict[int, ProvisionalOutcomes] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
@@ -159,7 +157,6 @@ class Transactions:
         self.by_user[user] += 1
 
     def retire(self, number: int, queue: str, holder: int, user: str | None, rows: RowSet, outcome: ProvisionalOutcome) -> None:
-        """Set the outcome of messages that `holder`, a link of `user`, holds."""
         self.open[number].outcomes.setdefault(holder, ProvisionalOutcomes(queue, user)).set(rows, outcome)
         self._holders.setdefault(holder, set()).add(number)
 
@@ -175,11 +172,10 @@ class Transactions:
             outcomes.set(rows, None)
 
     def outcomes_of(self, holder: int) -> list[tuple[int, ProvisionalOutcomes]]:
-        """Return by number the transactions with outcomes for this holder's messages, with these outcomes."""
         return [(number, self.open[number].outcomes[holder]) for number in self._holders.get(holder, ())]
 
     def having(self, holder: int, rows: RowSet, beside: int | None = None) -> list[tuple[int, ProvisionalOutcomes]]:
-        """Return those of `outcomes_of` that have outcomes of some of these rows, except the transaction `beside`."""
+        """Return those of `outcomes_of` with some of these rows, except the transaction `beside`."""
         if holder not in self._holders or not rows:
             return []
         first, last = rows.first, rows.last
@@ -190,11 +186,9 @@ class Transactions:
         return [entry for entry in near if entry[1].has_any(sequences)]
 
     def user_of(self, holder: int) -> str | None:
-        """Return the user of a link whose messages have outcomes in a transaction."""
         return next((outcomes.user for _, outcomes in self.outcomes_of(holder)), None)
 
     def retired(self, holder: int) -> RowSet:
-        """Return the messages of this holder that have an outcome in a transaction."""
         sequences = [outcomes.latest()[0] for _, outcomes in self.outcomes_of(holder)]
         return RowSet.of_sequences(np.unique(np.concatenate(sequences))) if sequences else RowSet()
 

@@ -26,10 +26,10 @@ class Cargo:
     runs: list[Run]
     attributes: Attributes
     sequences: Ints  # in their former queue
-    origin: Coded | None  # queue that a dead letter comes from
+    origin: Coded | None
     came_from: Ints | None
     reason: Ints | None
-    overlays: dict[int, list[bytes]] = field(default_factory=dict)  # by index, entries in order
+    overlays: dict[int, list[bytes]] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
 
     def died(self, queue: str, reason: Reason) -> Cargo:
@@ -115,7 +115,7 @@ def unload(queue: Queue, cargo: Cargo, time: int) -> None:
 
 
 def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
-    """Return a column of the rows, in order; None: every row has 0."""
+    """None: every row has 0."""
     return _joined(rows, lambda number, part: getattr(queue.blocks[number], name).get(part), np.uint8)
 
 
@@ -126,7 +126,7 @@ def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
 
 
 def _joined(rows: RowSet, values_of: Callable[[int, Rows], Ints | int | None], zero: type[np.integer[Any]]) -> Ints | None:
-    """Join the values of each block's rows. A block without an array has zeros; None: no row has another value."""
+    """A block without an array has zeros. None: every row has 0."""
     parts = []
     for number, part in rows.items():
         values = values_of(number, part)
@@ -135,7 +135,6 @@ def _joined(rows: RowSet, values_of: Callable[[int, Rows], Ints | int | None], z
 
 
 def _delays(queue: Queue, rows: RowSet) -> Ints | None:
-    """Return when DELAYED messages are due."""
     due = _times(queue, rows, "due") if queue.counts[State.DELAYED] else None
     if due is None:
         return None
@@ -158,7 +157,6 @@ def _coded(queue: Queue, rows: RowSet, name: str, dictionary: Dictionary) -> Cod
 
 
 def _origins(queue: Queue, origin: Coded | None) -> Ints | None:
-    """Return origins as codes of this queue."""
     if origin is None:
         return None
     codes = np.zeros(len(origin.names) + 1, np.int64)
