@@ -40,7 +40,7 @@ Every step can be interrupted and is then repeated from the start. A file counts
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..errors import DamagedJournal
@@ -108,7 +108,8 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     if not remaining or remaining[-1].end < last.base:  # an empty segment, and no segment before it gives the end of the log
         remaining.append(last)
     _write_manifest(disk, broker_id, listed, remaining, holes)
-    _remove(disk, replaced)
+    for segment in replaced:
+        disk.unlink(segment.name)
     return Recovered(remaining, remaining[-1].end, generation, snapshot, _report(cut, bad_snapshots), holes, product)
 
 
@@ -203,14 +204,9 @@ def _copy_unsynced_tail(disk: Disk, broker_id: str, last: Segment, tail: Tail, g
     return segment
 
 
-def _remove(disk: Disk, segments: list[Segment]) -> None:
-    for segment in segments:
-        disk.unlink(segment.name)
-
-
 def _report(cut: Repair | None, bad_snapshots: tuple[str, ...]) -> Repair | None:
     if cut is not None:
-        return Repair(cut.path, cut.position, cut.offset, cut.bytes, cut.kept_aside, cut.reason, bad_snapshots)
+        return replace(cut, bad_snapshots=bad_snapshots)
     if bad_snapshots:
         return Repair(None, 0, 0, 0, None, "a snapshot is damaged, an older state and more of the log was read", bad_snapshots)
     return None

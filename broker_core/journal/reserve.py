@@ -117,17 +117,11 @@ class Reserve:
 def _allocate(fd: int, start: int, stop: int) -> None:
     try:
         os.posix_fallocate(fd, start, stop - start)
-    except AttributeError:  # macOS
-        _write_zeros(fd, start, stop)
-    except OSError as error:
-        if error.errno not in _NO_ALLOCATION:
+    except (AttributeError, OSError) as error:  # macOS has no such function
+        if isinstance(error, OSError) and error.errno not in _NO_ALLOCATION:
             raise
-        _write_zeros(fd, start, stop)
-
-
-def _write_zeros(fd: int, start: int, stop: int) -> None:
-    while start < stop:
-        start += os.pwrite(fd, bytes(min(_ZEROS_BYTES, stop - start)), start)
+        while start < stop:
+            start += os.pwrite(fd, bytes(min(_ZEROS_BYTES, stop - start)), start)
 
 
 def free_bytes(directory: int) -> int:

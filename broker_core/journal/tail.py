@@ -178,13 +178,8 @@ def _torn(file: ReadFile, segment: Segment, bad: _BadGroup, file_end: int) -> bo
     """Check rule 3 of recovery.py."""
     if bad.high > file_end or (bad.end is not None and bad.end > file_end):
         return True
-    start, stop = segment.offset(bad.lsn), segment.offset(file_end)
-    return _has_zero_sector(file, start, segment.offset(bad.low), segment.offset(bad.high), stop)
-
-
-def _has_zero_sector(file: ReadFile, start: int, low: int, high: int, stop: int) -> bool:
-    """Return True if a sector that overlaps [low, high) is zero, within [start, stop). All are offsets in the file."""
-    first = low - low % SECTOR
+    start, stop, high = segment.offset(bad.lsn), segment.offset(file_end), segment.offset(bad.high)
+    first = segment.offset(bad.low) // SECTOR * SECTOR
     while first < high:
         data = file.read(first, COPY_BYTES if high - first > COPY_BYTES else high - first + (-(high - first)) % SECTOR)
         if not data:

@@ -107,14 +107,14 @@ def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:
     if len(outcomes) <= most:
         return outcomes
     # There are few entries without a text. Malformed messages keep theirs, because they have another outcome.
-    may_stay = [number < most or entry.error is None or entry.outcome == MALFORMED for number, entry in enumerate(outcomes)]
-    merged = [entry for entry, stays in zip(outcomes, may_stay, strict=True) if stays]
-    rest = [entry.rows.sequences() for entry, stays in zip(outcomes, may_stay, strict=True) if not stays]
-    for number, entry in enumerate(merged):
-        if entry.error == NOT_KEPT:
+    merged: list[RowsOutcome] = []
+    rest = []
+    for number, entry in enumerate(outcomes):
+        stays = number < most or entry.error is None or entry.outcome == MALFORMED
+        if stays and entry.error != NOT_KEPT:
+            merged.append(entry)
+        else:
             rest.append(entry.rows.sequences())
-            del merged[number]
-            break
     if rest:
         merged.append(RowsOutcome("rejected", NOT_KEPT, RowSet.of_sequences(np.sort(np.concatenate(rest)))))
     return merged

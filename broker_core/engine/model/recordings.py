@@ -96,7 +96,8 @@ class QueueRecordings:
         if block.unrecorded:
             self.rows += len(rows)
             self.bytes += block.sizes.total(rows, len(rows))
-            self.since = min(self.since, _settled_since(block, rows))
+            settled = np.broadcast_to(block.settled.get(rows), len(rows))
+            self.since = min(self.since, block.runs.time[0] + (max(1, int(settled.min())) - 1) * 1000)
 
     def adopt_packed(self, entry: PackedBlock) -> None:
         if entry.unrecorded:
@@ -164,11 +165,6 @@ class QueueRecordings:
         if current is not None:
             number, rows, size, since = current
             self.current = Recording(number, RowSet.from_json(rows), size, since)
-
-
-def _settled_since(block: Block, rows: Any) -> int:
-    settled = np.broadcast_to(block.settled.get(rows), len(rows))
-    return block.runs.time[0] + (max(1, int(settled.min())) - 1) * 1000
 
 
 def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:

@@ -151,7 +151,7 @@ class _Routing:
         together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues with the same messages are joined
         for queue, several in by_queue.items():
             together.setdefault(tuple(map(id, several)), ([], several))[0].append(queue)
-        return [RoutedPart(tuple(queues), _whole(_union(several), self._count)) for queues, several in together.values()]
+        return [RoutedPart(tuple(queues), _union(several, self._count)) for queues, several in together.values()]
 
     def through(self, exchange: Exchange, rows: Rows) -> Rows:
         """Return the messages that no binding matches."""
@@ -203,9 +203,7 @@ def _both(first: Rows, second: Rows, count: int) -> Rows:
     return both
 
 
-def _whole(rows: Rows, count: int) -> Rows:
+def _union(several: list[Rows], count: int) -> Rows:
+    """Return a slice if the rows are all of the `count` messages."""
+    rows = several[0] if len(several) == 1 else np.unique(np.concatenate([as_array(rows) for rows in several]))
     return slice(0, count) if row_count(rows) == count else rows
-
-
-def _union(several: list[Rows]) -> Rows:
-    return several[0] if len(several) == 1 else np.unique(np.concatenate([as_array(rows) for rows in several]))

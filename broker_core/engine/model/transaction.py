@@ -86,11 +86,9 @@ class ProvisionalOutcomes:
 
     def has_any(self, sequences: Ints) -> bool:
         """`sequences` ascend."""
-        mine, has_outcome = self.latest()[0], False
-        if len(mine):
-            at = np.minimum(np.searchsorted(mine, sequences), len(mine) - 1)
-            has_outcome = bool((mine[at] == sequences).any())
-        return has_outcome
+        mine = self.latest()[0]
+        at = np.minimum(np.searchsorted(mine, sequences), len(mine) - 1)
+        return len(mine) > 0 and bool((mine[at] == sequences).any())
 
     def latest(self) -> tuple[Ints, Ints]:
         """Return the sequence numbers, ascending, and the number of each one's last outcome."""
