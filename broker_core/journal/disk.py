@@ -281,7 +281,7 @@ class _LocalRead:
 
 
 class LocalDisk:
-    """A directory of this host, created with mode 0700 and locked against a second broker (see `Disk` for the methods).
+    """A directory of this host, created with mode 0700 and locked against a second broker.
 
     An existing directory also gets mode 0700 if it is empty or a broker's. Raises `DirectoryLocked`, which names the holder's
     process, if another `LocalDisk` has it; StorageError if the lock file is not a plain file, or the directory cannot be used.

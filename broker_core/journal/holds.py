@@ -35,14 +35,13 @@ class Holds:
         self._current = Hold()
 
     def since(self, hold: Hold) -> list[Segment]:
-        """Return the segments that were dropped since a hold was created, and that it keeps on the disk."""
+        """Return the dropped segments that a hold keeps on the disk."""
         waiting = list(self._waiting)
         first = next((index for index, (drop, _) in enumerate(waiting) if drop() is hold), len(waiting))
         return [segment for _, segments in waiting[first:] for segment in segments]
 
     @property
     def segments(self) -> list[Segment]:
-        """The dropped segments that are still on the disk, oldest drop first."""
         return [segment for _, segments in list(self._waiting) for segment in segments]
 
     def released(self) -> list[Segment]:

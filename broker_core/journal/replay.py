@@ -58,7 +58,6 @@ def _replay_group(window: FileWindow, path: str, segment: Segment, lsn: int, sto
 
 
 def damaged(path: str, offset: int, part: str) -> DamagedJournal:
-    """Return the error for confirmed bytes that do not match their checksum."""
     return DamagedJournal(
         f"{path}, offset {offset}: {part} does not match its checksum; this was on the disk, and confirmed, "
         "so nothing was cut or skipped: restore the file from a backup"

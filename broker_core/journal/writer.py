@@ -62,9 +62,7 @@ class JournalOptions:
 class Writer:
     """The writer of a log that ends at `end`, all of it synced. Methods may be called from any thread.
 
-    `end`: LSN after the last appended record. `durable`: LSN below which everything is synced (fsync=always) or written.
-    `failure`: the error with which the journal failed; None while it works. `on_failure` is called once with it, by the thread
-    that found it.
+    `failure`: the error with which the journal failed. `on_failure` is called once with it, by the thread that found it.
     """
 
     def __init__(
@@ -276,7 +274,6 @@ class Writer:
 
     @property
     def stored(self) -> int:
-        """LSN below which this disk has everything, as far as `fsync` promises."""
         return self.synced if self._options.fsync == "always" else self.written
 
     def require_copy(self, copied: int, why: Callable[[], str]) -> None:

@@ -10,6 +10,4 @@ overlays                  annotations that were added after a message arrived
 waiting, returns          where AVAILABLE messages wait; how far back a return moves a consumer
 totals, timetable         counts since the start of the broker; when something is due
 limits                    every limit of the engine, with unit and reason
-
-Holders are numbers: even numbers are batches of leases, which are persisted. Odd numbers are links, which end with the broker.
 """

@@ -100,7 +100,6 @@ class Locations(NamedTuple):
         return cls(first, counts, positions[first], payload_rows[first], np.zeros(len(first), np.int64))
 
     def positions(self) -> npt.NDArray[np.int64]:
-        """Return the log position of the record of each row."""
         return np.repeat(self.position, self.rows)
 
     def payload_rows(self) -> npt.NDArray[np.int64]:

@@ -23,7 +23,6 @@ _SIGNED_RANGE = {np.dtype(dtype): (int(np.iinfo(dtype).min), int(np.iinfo(dtype)
 
 
 def narrowed(values: Ints) -> Ints:
-    """`values` are not negative."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))), copy=False)
 
 
@@ -114,7 +113,6 @@ class Series:
         return int(self._values[: self._length][index]) + self._base
 
     def trim(self) -> None:
-        """Free the memory that was allocated ahead."""
         if self._step is None:
             self._values = self._deltas().copy()
 

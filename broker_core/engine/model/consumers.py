@@ -6,10 +6,9 @@
 | exclusive | is refused | is like every link of this queue |
 | single | waits until the active one ends; the highest priority follows, then the oldest | is like with `all` |
 
-A link is a consumer from its attach to its end, with or without credit. A lease is a consumer while it holds a batch: between two
-batches another consumer may become active, and a stopped query blocks none. So two consumers of a *single* queue never hold
-messages at a time, and a new consumer of a higher priority waits. A link that has ended still holds the messages that its open
-transactions settle.
+A link is a consumer from its attach to its end, with or without credit; a lease, while it holds a batch. Two consumers of a
+*single* queue never hold messages at a time, so a new consumer of a higher priority waits. A link that has ended still holds the
+messages that its open transactions settle.
 """
 
 from __future__ import annotations

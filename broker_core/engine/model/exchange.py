@@ -33,13 +33,11 @@ class Exchange:
 
     @property
     def unroutable(self) -> str:
-        """Treatment of a message without a matching binding: `refuse`, `drop` or `alternate`."""
         default = "alternate" if self.alternate else "refuse"
         return str(self.options.get("unroutable", default))
 
     @property
     def alternate(self) -> str | None:
-        """Exchange or queue for messages without a matching binding."""
         return self.options.get("alternate")
 
     @property

@@ -41,11 +41,9 @@ class Exclusions:
         self.count += rows.count
 
     def live(self, blocks: dict[int, Block]) -> int:
-        """Count the rows that are not archived."""
         return sum(len(_live(blocks[number], rows)) for number, rows in self._blocks.items() if number in blocks)
 
     def forget(self, blocks: dict[int, Block]) -> None:
-        """Remove the archived rows."""
         live = {number: _live(blocks[number], rows) for number, rows in self._blocks.items() if number in blocks}
         self._blocks = {number: rows for number, rows in live.items() if len(rows)}
         self.count = sum(len(rows) for rows in self._blocks.values())

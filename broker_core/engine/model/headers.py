@@ -1,4 +1,4 @@
-"""Bindings of headers exchanges: matches are counted for a whole batch.
+"""Bindings of headers exchanges.
 
 A binding names headers (application properties) and their values; no value means any. `x-match` is `all` (the default) or `any`
 of the names that do not begin with `x-`. With `all-with-x` and `any-with-x` these names count too. Values are compared as

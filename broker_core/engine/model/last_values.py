@@ -1,8 +1,7 @@
 """Consequences of AVAILABLE messages: older values that are replaced, and messages that a full ring drops.
 
 Of all messages of a key that have been AVAILABLE, the last arrival is the value. A delayed message takes part when it is due,
-at the place of its arrival. All of this follows from the state of the queue, live and at recovery, for messages from any
-source.
+at the place of its arrival.
 """
 
 from __future__ import annotations

@@ -84,7 +84,6 @@ class Lease:
 
     @property
     def current(self) -> Batch | None:
-        """The batch that holds messages."""
         batch = next(reversed(self.batches.values()), None)
         return batch if batch is not None and batch.state in HOLDING else None
 

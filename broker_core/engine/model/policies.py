@@ -16,9 +16,9 @@ from . import exchange_options, options
 
 @dataclass(frozen=True)
 class Policy:
-    """In `pattern`, each `*` stands for any text. `create`: the first use of a name makes a queue of this `type`, or an
-    exchange if it is a type of exchanges. `options` are defaults of a declaration. Without a type, the options are for queues
-    of every type, and a first use makes a fifo queue."""
+    """In `pattern`, each `*` stands for any text. `create`: the first use of a name makes a queue or an exchange of this `type`.
+    `options` are defaults of a declaration. Without a type, they are for queues of every type, and a first use makes a fifo
+    queue."""
 
     pattern: str
     create: bool = False

@@ -253,7 +253,6 @@ class Queue:
         return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {names}")
 
     def allowed(self, rows: RowSet, verb: Verb) -> RowSet:
-        """Keep the rows of blocks in memory whose state allows `verb`."""
         legal = np.frombuffer(LEGAL[verb], np.uint8)
         parts: list[tuple[int, Rows]] = []
         for number, part in rows.items():
@@ -409,7 +408,6 @@ class Queue:
         self.note_times(block)
 
     def drop(self, block: Block) -> None:
-        """Remove a block without a live row from memory."""
         self.changes += 1
         if block.stayed.values is not None:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])

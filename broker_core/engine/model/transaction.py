@@ -159,8 +159,7 @@ class Transactions:
         self._holders.setdefault(holder, set()).add(number)
 
     def take_back(self, holder: int, rows: RowSet, *, lost: bool) -> None:
-        """Remove the outcomes of messages that are no longer held. `lost`: the holder did not return them itself, so their
-        transactions fail."""
+        """`lost`: the holder did not return the messages itself, so their transactions fail."""
         for number, outcomes in self.having(holder, rows):
             transaction = self.open[number]
             if lost and transaction.failed is None:
