@@ -77,8 +77,8 @@ class Writer:
         self._on_sync: Callable[[float], None] | None = None
 
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
-        self._done = threading.Condition(self._lock)
+        self._work = threading.Condition(self._lock)  # the writer waits here
+        self._done = threading.Condition(self._lock)  # all others
         self._idle = False  # the thread waits and has to be woken
         self._taken_over = False  # another thread writes in place of the writer's
         self._stopping = False

@@ -34,12 +34,12 @@ class DuplicateWindow:
         """Return by message whether its id is new: not remembered since `since` (milliseconds), and not that of an earlier
         message."""
         seen: set[bytes] = set()
-        are_new = np.ones(len(ids), np.bool_)
-        for index, digest in enumerate(ids.tolist()):
+        are_new = []
+        for digest in ids.tolist():
+            are_new.append(digest not in seen and self._times.get(digest, -1) < since)
             if digest != _NO_ID:
-                are_new[index] = digest not in seen and self._times.get(digest, -1) < since
                 seen.add(digest)
-        return are_new
+        return np.array(are_new, np.bool_)
 
     def remember(self, ids: Ints, time: int, most: int) -> None:
         """The ids are fresh. At most `most` ids are remembered."""
