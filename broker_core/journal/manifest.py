@@ -18,8 +18,8 @@ The manifest is replaced as a whole:
 - when the journal is closed in order, with its end.
 
 At a start every listed segment must exist, with its original header: a file of the same name from another lineage has another
-secret. A segment that is not listed was begun just before a crash, and counts like any other, unless it begins in a hole: then it
-was dropped and is unlinked now. Any other gap between two segments, or before the first, is a loss.
+secret. A segment that is not listed was begun just before a crash, and counts like any other. If it begins in a hole, it was
+dropped and is unlinked now. Any other gap between two segments, or before the first, is a loss.
 
 `synced` is overwritten in place after each sync, and never synced itself, which takes microseconds. It is never ahead of the
 disk, and exact after kill -9. After a power cut it may be an earlier one, torn (then it is ignored), or missing. It counts only

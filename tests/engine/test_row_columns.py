@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.packing import pack, unpack
-from penstock.broker_core.engine.columns.returns import RETURN_LOG_ENTRIES, ReturnLog
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet, as_array
 from penstock.broker_core.engine.columns.runs import Run
 from penstock.broker_core.engine.columns.series import RowColumn, Series
 from penstock.broker_core.engine.columns.states import Verb
+from penstock.broker_core.engine.columns.waiting import RETURN_LOG_ENTRIES, ReturnLog
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.search import Search, find
 

@@ -1,6 +1,6 @@
 """Row sets: the messages of one queue that an event, a reply or a batch contains.
 
-Each block of 64 Ki sequence numbers has ranges or a bitmap, whichever is smaller. A bitmap covers the rows from its first to
+Each block of 64 Ki sequence numbers has ranges or a bitmap: the smaller form. A bitmap covers the rows from its first to
 its last. Scattered rows that are held stay numbers (`Listed`), because the code that works with them needs numbers.
 """
 

@@ -178,13 +178,3 @@ class Exchanges:
             del counts[exchange]
         if not counts:
             del self._bound[queue]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [exchange.to_json() for exchange in self.by_name.values()]
-
-    @classmethod
-    def from_json(cls, data: Iterable[dict[str, Any]]) -> Exchanges:
-        exchanges = cls()
-        for exchange in data:
-            exchanges.add(Exchange.from_json(exchange))
-        return exchanges

@@ -17,14 +17,13 @@ from ..columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..columns.blocks import Block
 from ..columns.dictionary import Dictionary, Names
 from ..columns.limits import MAX_TAKERS, NEVER
-from ..columns.returns import ReturnLog
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
 from ..columns.runs import Run
 from ..columns.series import Ints, Rows
 from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, LEGAL, OUTCOME_CODES, STEPS, State, Step, Verb
 from ..columns.timetable import Timetable
 from ..columns.totals import Totals
-from ..columns.waiting import FirstRetries, Waiting
+from ..columns.waiting import FirstRetries, ReturnLog, Waiting
 from .consumers import Consumers, Subscription
 from .duplicates import DuplicateWindow
 from .groups import Groups

@@ -23,7 +23,7 @@ from ..columns.timetable import Timetable
 from ..columns.values import from_json, to_json
 from .batch_outcomes import StagedOutcomes
 from .duplicates import DuplicateWindow
-from .exchange import Exchanges, LifetimeLink
+from .exchange import Exchange, Exchanges, LifetimeLink
 from .lease import Batch, Lease
 from .options import checked
 from .policies import NO_POLICIES, Policies
@@ -270,14 +270,11 @@ class BrokerState:
         self.dropped = self.dropped.plus(intervals)
         self.finished.dropped(self.dropped)
         for queue in self.by_id.values():
-            for entry in [entry for entry in queue.packed.values() if self._is_gone(entry)]:
-                queue.recordings.lost(entry)
-                del queue.packed[entry.number]
-
-    def _is_gone(self, entry: PackedBlock) -> bool:
-        """Return True if the record of a packed block, or all payloads of its rows, were dropped."""
-        dropped, at = self.dropped, entry.position
-        return dropped.meets(at, at) or dropped.covers(entry.lowest_payload, entry.highest_payload)
+            for entry in list(queue.packed.values()):
+                is_record_gone = self.dropped.meets(entry.position, entry.position)
+                if is_record_gone or self.dropped.covers(entry.lowest_payload, entry.highest_payload):
+                    queue.recordings.lost(entry)
+                    del queue.packed[entry.number]
 
     def blocks_to_pack(self, most: int) -> list[tuple[str, int]]:
         """Blocks of a current recording cannot leave memory."""
@@ -310,7 +307,7 @@ class BrokerState:
             "endedWrites": list(self.ended_writes.items()),
             "publishKeys": self.publish_keys.to_json(),
             "skipped": self.publish_keys.skipped,
-            "exchanges": self.exchanges.to_json(),
+            "exchanges": [exchange.to_json() for exchange in self.exchanges.by_name.values()],
         }, blocks
 
     def _restore_queue(self, queue: Queue, fields: dict[str, Any], arrays: Iterator[Any]) -> None:
@@ -368,8 +365,8 @@ class BrokerState:
             state.stages[name].outcomes = [StagedOutcomes.from_json(staged) for staged in outcomes]
         state.ended_writes = dict(data["endedWrites"])
         state.publish_keys = PublishKeys.from_json(data["publishKeys"], data["skipped"])
-        state.exchanges = Exchanges.from_json(data["exchanges"])
-        for exchange in state.exchanges.by_name.values():
+        for exchange in map(Exchange.from_json, data["exchanges"]):
+            state.exchanges.add(exchange)
             state.count_made(exchange.user, 1)
         return state
 
