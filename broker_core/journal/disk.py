@@ -162,7 +162,7 @@ def write_file(disk: Disk, name: str, pieces: Iterable[Buffer], *, optional: boo
 
 
 def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
-    """End early if the file does."""
+    """Yield fewer bytes if the file ends before `stop`."""
     while start < stop:
         piece = file.read(start, min(COPY_BYTES, stop - start))
         if not piece:

@@ -197,13 +197,13 @@ class RowSet:
 
     @property
     def first(self) -> int:
-        """Of a set that is not empty."""
+        """Only for a set that is not empty."""
         block = min(self._parts)
         return (block << BLOCK_BITS) + _at(self._parts[block], 0)
 
     @property
     def last(self) -> int:
-        """Of a set that is not empty."""
+        """Only for a set that is not empty."""
         block = max(self._parts)
         part = self._parts[block]
         return (block << BLOCK_BITS) + _at(part, _count(part) - 1)
