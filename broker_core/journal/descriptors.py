@@ -33,8 +33,10 @@ class Descriptors:
                 self._reserve.append(os.dup(self.directory))
 
     def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
-        """If the process has no descriptor left, close one of the reserve and try again; `leave` of them stay there. Raises its
-        OSError."""
+        """Call `open_it`; if no descriptor is left, close one of the reserve and try again. `leave` of them stay there.
+
+        Raises the OSError of `open_it`.
+        """
         while True:
             try:
                 result = open_it()
