@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -41,8 +41,11 @@ class Decision(Generic[R]):
     waits: bool = True  # False: the reply does not wait for the disk
     effects: Effects = NO_EFFECTS
 
-    def add(self, *events: e.Event, payload: Any = None) -> None:
-        self.events += [(event, payload) for event in events]
+    def add(self, event: e.Event, payload: Any = None) -> None:
+        self.events.append((event, payload))
+
+    def extend(self, events: Iterable[e.Event]) -> None:
+        self.events += [(event, None) for event in events]
 
 
 @dataclass(frozen=True)

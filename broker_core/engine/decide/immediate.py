@@ -55,7 +55,7 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
         decision.add(_enqueued(queue, command, now, rows, held), payload=command.payload)
         if queue.rules.lock_timeout:
             until = state.uptime(now.up) + queue.rules.lock_timeout
-            decision.add(*(e.Locked(queue.name, some, until) for _, some in held))
+            decision.extend(e.Locked(queue.name, some, until) for _, some in held)
         decision.reply = decision.reply._replace(taken=held)
     return decision
 

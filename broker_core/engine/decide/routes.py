@@ -154,5 +154,5 @@ class _Distribution:
         if self._events:
             whole = self._events[0] if len(self._events) == 1 else e.Together(tuple(self._events))
             decision.add(whole, payload=self.command.payload)
-        decision.add(*self._after)
+        decision.extend(self._after)
         return decision

@@ -31,7 +31,7 @@ from .lifetimes import gone_at_start
 @decides(c.Tick)
 def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
     decision, basis = Decision([], None), Basis(state, now)
-    decision.add(*overdue(basis), *_abandoned(state, now))
+    decision.extend([*overdue(basis), *_abandoned(state, now)])
     wall, up, clocks = now.wall // 1000, state.uptime(now.up), state.clocks
     # Expired messages are not urgent: they are archived in larger portions.
     expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
@@ -79,7 +79,7 @@ def _expire(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
         count += len(parts[-1][1])
     rows = first_of(RowSet.of(parts), most) if travel else RowSet.of(parts)
     if rows:
-        decision.add(*dead_letters.expire(basis, queue, rows))
+        decision.extend(dead_letters.expire(basis, queue, rows))
     return rows.count if travel else 0
 
 
@@ -121,7 +121,7 @@ def recovered(state: BrokerState, command: c.StartBroker, now: c.Now) -> Decisio
         decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
     if left := [name for name in state.stages if is_transactional(name)]:
         decision.add(e.Discarded(left))
-    decision.add(e.ClockStarted(now.up, command.nonce), *gone_at_start(state, lost))
+    decision.extend([e.ClockStarted(now.up, command.nonce), *gone_at_start(state, lost)])
     return decision
 
 
