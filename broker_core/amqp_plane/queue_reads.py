@@ -1,11 +1,21 @@
-"""Reads of queues within a turn. A queue that is gone has no holder, no limit and no groups."""
+"""Reads of queues and exchanges within a turn: only this module of the plane looks at the engine's state.
+
+A queue that is gone has no holder, no limit and no groups.
+"""
 
 from __future__ import annotations
 
 from ..engine.columns.rowset import RowSet
 from ..engine.columns.states import AVAILABLE
 from ..engine.decide.decision import need_queue
+from ..engine.model.bindings import Binding
+from ..engine.model.queue import Queue
 from ..service.turn import Turn
+
+
+def find(turn: Turn, queue_name: str) -> Queue | None:
+    """Return a queue, None if it is gone. Callers only read it."""
+    return turn.state.queues.get(queue_name)
 
 
 def available(turn: Turn, queue_name: str) -> int:
@@ -15,42 +25,42 @@ def available(turn: Turn, queue_name: str) -> int:
 
 def is_limited(turn: Turn, queue_name: str) -> bool:
     """Return True if messages in the queue may keep out new ones."""
-    queue = turn.state.queues.get(queue_name)
+    queue = find(turn, queue_name)
     return queue is not None and bool(queue.rules.max_messages or queue.rules.max_bytes or queue.rules.key)
 
 
 def is_freed_by_outcomes(turn: Turn, queue_name: str) -> bool:
     """Return True if the end of a message may make a message available: the next of its group, or itself."""
-    queue = turn.state.queues.get(queue_name)
+    queue = find(turn, queue_name)
     return queue is not None and (queue.rules.groups != "none" or queue.rules.rejected == "return")
 
 
 def is_grouped(turn: Turn, queue_name: str) -> bool:
-    queue = turn.state.queues.get(queue_name)
+    queue = find(turn, queue_name)
     return queue is not None and queue.groups is not None
 
 
 def unlocked(turn: Turn, queue_name: str) -> int:
     """Count the messages that were returned because a lock expired."""
-    queue = turn.state.queues.get(queue_name)
+    queue = find(turn, queue_name)
     return 0 if queue is None else queue.totals.unlocked
 
 
 def held(turn: Turn, queue_name: str, holder: int, rows: RowSet) -> RowSet:
     """Return the rows among these that this holder has."""
-    queue = turn.state.queues.get(queue_name)
+    queue = find(turn, queue_name)
     return RowSet() if queue is None else queue.held_by(holder, rows)
 
 
 def active_holder(turn: Turn, queue_name: str) -> int | None:
     """Return the active holder of the queue, 0 without one; None if all holders receive, or if the queue is gone."""
-    queue = turn.state.queues.get(queue_name)
+    queue = find(turn, queue_name)
     return None if queue is None else queue.consumers.active
 
 
 def has_passed_all(turn: Turn, queue_name: str, holder: int) -> bool:
     """Return True if this link has looked at every message in the queue."""
-    queue = turn.state.queues.get(queue_name)
+    queue = find(turn, queue_name)
     link = None if queue is None else queue.consumers.subscriptions.get(holder)
     if queue is None or link is None:
         return True
@@ -59,7 +69,19 @@ def has_passed_all(turn: Turn, queue_name: str, holder: int) -> bool:
 
 def lifetime(turn: Turn, node: str) -> str:
     """Return the lifetime of a queue or exchange; `permanent` also for an unknown name."""
-    queue, exchange = turn.state.queues.get(node), turn.state.exchanges.by_name.get(node)
+    queue, exchange = find(turn, node), turn.state.exchanges.by_name.get(node)
     if queue is not None:
         return queue.rules.lifetime
     return "permanent" if exchange is None else exchange.lifetime
+
+
+def exchange_kind(turn: Turn, exchange_name: str) -> str | None:
+    exchange = turn.state.exchanges.by_name.get(exchange_name)
+    return None if exchange is None else exchange.kind
+
+
+def bindings(turn: Turn, queue_name: str) -> list[tuple[str, Binding]]:
+    """List the bindings that lead to a queue, each with its exchange."""
+    exchanges = turn.state.exchanges
+    leading = [(name, exchanges.by_name[name]) for name in exchanges.leading_to(queue_name)]
+    return [(name, exchange.bindings[number]) for name, exchange in leading for number in exchange.numbers_of(queue_name, None)]

@@ -373,7 +373,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def is_there(self, turn: Turn) -> bool:
         """Return False if its queue was deleted; another one may have its name."""
-        queue = turn.state.queues.get(self.queue)
+        queue = queue_reads.find(turn, self.queue)
         return queue is not None and self.holder in queue.consumers.subscriptions
 
     def suspend(self, turn: Turn) -> None:

@@ -24,10 +24,10 @@ from ...amqp.performatives import Error
 from ...engine import commands as c
 from ...engine.columns.limits import MAX_NAME
 from ...engine.columns.states import ACQUIRED
-from ...engine.model.bindings import Binding
 from ...engine.model.queue import Queue
 from ...security.rights import Right
 from ...service.turn import Turn
+from .. import queue_reads
 from ..conditions import Refusal, forbidden
 from ..connections.peer import Peer
 from ..links.endpoint import NEVER
@@ -53,7 +53,7 @@ class LinkSubscription:
 
     def open(self, turn: Turn, peer: Peer) -> None:
         """Find or make the subscription. Raises Refusal, PenstockError."""
-        queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
+        queue, binding = queue_reads.find(turn, self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
             if _leads(turn, binding):
@@ -77,8 +77,7 @@ class LinkSubscription:
     def _binding(self, turn: Turn) -> c.Bind:
         key = self.key
         if key is None:
-            exchange = turn.state.exchanges.by_name.get(self.exchange)
-            key = EVERYTHING if exchange is not None and exchange.kind == "topic" else ""
+            key = EVERYTHING if queue_reads.exchange_kind(turn, self.exchange) == "topic" else ""
         return c.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
 
     def _check_kind(self, queue: Queue) -> None:
@@ -103,32 +102,28 @@ def is_alone(queue: Queue) -> bool:
 
 def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
     """Check that the user may receive from the exchanges of a durable subscription."""
-    about = [exchange for exchange, _ in bindings(turn, queue)]
+    about = [exchange for exchange, _ in queue_reads.bindings(turn, queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
             raise forbidden(peer.user, Right.RECEIVE, exchange)
-    known, everybodys = turn.state.queues.get(queue), queue.count(":") == 1
+    known, everybodys = queue_reads.find(turn, queue), queue.count(":") == 1
     if not about and everybodys and known is not None and known.live:  # the user who may receive its messages is unknown
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
         raise Refusal(Condition.PRECONDITION_FAILED, text)
 
 
-def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
-    """List the bindings that lead to a queue, each with its exchange."""
-    exchanges = turn.state.exchanges
-    leading = [(name, exchanges.by_name[name]) for name in exchanges.leading_to(queue)]
-    return [(name, exchange.bindings[number]) for name, exchange in leading for number in exchange.numbers_of(queue, None)]
-
-
 def _leads(turn: Turn, wanted: c.Bind) -> bool:
     """Return True if only this binding leads to its queue."""
-    leading = [(exchange, binding.key, binding.selector, binding.no_local) for exchange, binding in bindings(turn, wanted.queue)]
+    leading = [
+        (exchange, binding.key, binding.selector, binding.no_local)
+        for exchange, binding in queue_reads.bindings(turn, wanted.queue)
+    ]
     return leading == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
 
 
 def end(turn: Turn, queue: str) -> bool:
     """End a durable subscription. Returns False if other links still use it."""
-    known = turn.state.queues.get(queue)
+    known = queue_reads.find(turn, queue)
     if known is not None and known.consumers.subscriptions:
         return False
     if known is not None:
@@ -183,13 +178,13 @@ def _escaped(char: str) -> str:
 
 def described(turn: Turn, queue: str) -> Source | None:
     """Return the source of a durable subscription; None if it does not exist."""
-    known = turn.state.queues.get(queue)
+    known = queue_reads.find(turn, queue)
     if known is None:
         return None
     capabilities = ("topic",) if is_alone(known) else ("topic", SHARED)
     # Its exchange may be deleted.
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
-    for exchange, binding in bindings(turn, queue):
+    for exchange, binding in queue_reads.bindings(turn, queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
         source.filter = filter_set(binding.selector, binding.no_local is not None)
     return source
