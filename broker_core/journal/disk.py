@@ -292,7 +292,8 @@ class LocalDisk:
         try:
             self._open()
         except OSError as error:
-            remedy = "; the account that the broker runs as must own it" * (error.errno in (errno.EACCES, errno.EPERM))
+            is_denied = error.errno in (errno.EACCES, errno.EPERM)
+            remedy = "; the account that the broker runs as must own it" if is_denied else ""
             text = f"the data directory {self._root} cannot be used: {error.strerror or error}{remedy}"
             raise StorageError(text) from error
 
