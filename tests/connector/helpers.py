@@ -49,9 +49,9 @@ class Queue:
         return reader
 
     def lease(self) -> dict[str, Any]:
-        (found,) = self.client.call("lease.list")["leases"]
-        assert isinstance(found, dict)
-        return found
+        (entry,) = self.client.call("lease.list")["leases"]
+        assert isinstance(entry, dict)
+        return entry
 
 
 def elsewhere(patch: pytest.MonkeyPatch, folder: Path) -> None:

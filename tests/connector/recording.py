@@ -72,8 +72,8 @@ class Site:
         begun = self.service.submit(BeginRecording(queue_id, rows, 1 << 60))
         assert begun is not None
         slices = self.service.slices(queue, begun.rows)
-        found = list(record_batches(self.service.journal, slices, BatchRequest(table.STORED, queue, stored=True)))
-        made = [table.rows(batch, queue_id=queue_id, number=begun.number, lineage=self.service.broker_id) for batch in found]
+        batches = list(record_batches(self.service.journal, slices, BatchRequest(table.STORED, queue, stored=True)))
+        made = [table.rows(batch, queue_id=queue_id, number=begun.number, lineage=self.service.broker_id) for batch in batches]
         url = self.url(queue)
         if not deltalake.DeltaTable.is_deltatable(url):
             deltalake.DeltaTable.create(
@@ -95,8 +95,8 @@ class Site:
         return table.table_url(self.service.archive, queue)
 
     def reader(self, queue: str, columns: Iterable[str] = ("sequenceNumber", "body"), **options: str) -> BatchReader:
-        given = {"url": self.plane.url, "queue": queue, "states": "archived", **options}
-        return BatchReader(Options(given), source_schema(tuple(columns)))
+        settings = {"url": self.plane.url, "queue": queue, "states": "archived", **options}
+        return BatchReader(Options(settings), source_schema(tuple(columns)))
 
     def read(self, queue: str, columns: Iterable[str] = ("sequenceNumber", "body"), **options: str) -> list[dict[str, Any]]:
         """Plan and read, as Spark does; in the order of the sequence numbers, where these are read."""

@@ -34,18 +34,18 @@ def test_one_queue_becomes_two_and_three_whatever_its_last_batch_was(queues: Que
     options = {} if lease is None else {"lease": lease}
     make = lambda letters: queues.reader(letters, **options) if lease else _unnamed(queues, letters)  # noqa: E731
     queues.send("a", 3)
-    one = make("a")
-    first, rows = read(queues, one, INITIAL)
+    before = make("a")
+    first, rows = read(queues, before, INITIAL)
     assert list(first) == ["v", "kind", "broker", "lease", "run", "rotation", "batches", "signs", "firstQueue"]
     assert rows == [("a", 0), ("a", 1), ("a", 2)]
     queues.send("a", 2)
     queues.send("b", 2)
-    second = one.latestOffset(first, LIMIT)
+    second = before.latestOffset(first, LIMIT)
     assert second["firstQueue"] == queues.prefix + "a"
     if finished in ("read", "committed"):
-        assert queues.read(one, first, second) == [("a", 3), ("a", 4)]
+        assert queues.read(before, first, second) == [("a", 3), ("a", 4)]
     elif finished == "planned":
-        assert one.partitions(first, second)
+        assert before.partitions(first, second)
     two = make("ba")
     if finished == "offered":  # Spark had not written the offset: it asks again
         again = two.latestOffset(first, LIMIT)
@@ -91,12 +91,12 @@ def test_an_idle_query_keeps_the_text_of_the_offset_of_its_one_queue(queues: Que
 
 def test_the_planner_of_the_one_queue_is_refused_once_another_has_two(queues: Queues) -> None:
     queues.send("a", 1)
-    one = queues.reader("a")
-    first, _ = read(queues, one, INITIAL)
+    alone = queues.reader("a")
+    first, _ = read(queues, alone, INITIAL)
     two = queues.reader("ab")
     assert two.latestOffset(first, LIMIT) == first
     with pytest.raises(errors.Fenced):
-        one.latestOffset(first, LIMIT)
+        alone.latestOffset(first, LIMIT)
 
 
 def test_the_first_queue_cannot_be_exchanged_or_taken_away(queues: Queues) -> None:
@@ -162,15 +162,15 @@ def test_exactly_once_whenever_the_planner_dies_and_queues_are_added(queues: Que
         table[len(log) - 1] = rows
         if dice.random() < 0.5:
             reader.commit(end)
-    found = sorted(row for rows in table.values() for row in rows)
-    assert found == sorted((letter, i) for letter, count in sent.items() for i in range(count)), f"seed {seed}"
+    delivered = sorted(row for rows in table.values() for row in rows)
+    assert delivered == sorted((letter, i) for letter, count in sent.items() for i in range(count)), f"seed {seed}"
     assert queues.counts() == {letter: (0, 0, sent[letter]) for letter in "abc"}
 
 
 @pytest.mark.parametrize("letter", "ab")
 def test_a_queue_of_several_that_was_declared_again_is_named(queues: Queues, letter: str) -> None:
-    for each in "ab":
-        queues.send(each, 1)
+    for name in "ab":
+        queues.send(name, 1)
     reader = queues.reader("ab")
     first, _ = read(queues, reader, INITIAL)
     queues.client.call("queue.delete", queue=queues.prefix + letter, force=True)

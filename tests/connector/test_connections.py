@@ -51,8 +51,8 @@ def test_the_next_task_gets_what_the_last_one_has_left(broker: Broker) -> None:
 
 def test_two_tasks_at_once_have_one_each(broker: Broker) -> None:
     connections, access = ConnectionPool(), BrokerAccess(broker.url)
-    with connections.lent(access) as one, connections.lent(access) as other:
-        assert one is not other
+    with connections.lent(access) as left, connections.lent(access) as right:
+        assert left is not right
     assert len(connections) == 2
     taken, lock = [], threading.Lock()
 
@@ -79,7 +79,7 @@ LOGIN = Credentials("ann", "secret", b"a CA", b"a certificate", b"a key")
 
 
 @pytest.mark.parametrize(
-    "other",
+    "stranger",
     [
         BrokerAccess("grpc+tls://localhost:2", LOGIN, Endpoint("grpc+tls://localhost:1", "t")),
         *[
@@ -91,7 +91,7 @@ LOGIN = Credentials("ann", "secret", b"a CA", b"a certificate", b"a key")
         BrokerAccess("grpc+tls://localhost:1", LOGIN),
     ],
 )
-def test_nobody_gets_the_connection_of_another_url_or_login(other: BrokerAccess) -> None:
+def test_nobody_gets_the_connection_of_another_url_or_login(stranger: BrokerAccess) -> None:
     """None of them is reached: to be lent one is enough."""
     mine = BrokerAccess("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:1", "t"))
     connections = ConnectionPool()
@@ -101,7 +101,7 @@ def test_nobody_gets_the_connection_of_another_url_or_login(other: BrokerAccess)
             return client
 
     first = lent(mine)
-    assert lent(other) is not first
+    assert lent(stranger) is not first
     assert lent(mine) is first
 
 

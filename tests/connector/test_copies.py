@@ -74,14 +74,14 @@ def test_who_has_gone_on_with_one_is_refused_by_the_other(tmp_path: Path, stack:
         read_all(reader, sites.first, ends[site])
     assert ends["original"]["signs"] != ends["copy"]["signs"]
     epochs = {site: sites.epochs(site) for site in ends}
-    for site, other in (("copy", "original"), ("original", "copy")):
+    for site, origin in (("copy", "original"), ("original", "copy")):
         for call in CALLS:
             with pytest.raises(errors.WrongOffset, match=r"copied or restored.*directory that it read last.*new checkpoint"):
-                call(sites.reader(site, failOnDataLoss="false"), sites.first, ends[other])
+                call(sites.reader(site, failOnDataLoss="false"), sites.first, ends[origin])
         again = sites.reader(site)
         assert json.dumps(again.latestOffset(sites.first, LIMIT)) == json.dumps(ends[site])  # unfinished: the same, to the letter
     if queues == "q":  # a refused query has taken up no lease: the query that reads there continues
-        assert {site: sites.epochs(site) for site in ends} == {site: {"me": each["me"] + 1} for site, each in epochs.items()}
+        assert {site: sites.epochs(site) for site in ends} == {site: {"me": epoch["me"] + 1} for site, epoch in epochs.items()}
 
 
 def test_signs_survive_restarts(tmp_path: Path, stack: ExitStack) -> None:

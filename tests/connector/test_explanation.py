@@ -32,7 +32,7 @@ class SparkError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         (OURS, OURS_SAID),
         (OURS.replace("errors.NotFound: ", "errors.QueueNotFound: [PENSTOCK.QUEUE_NOT_FOUND] "), OURS_SAID),
@@ -66,8 +66,8 @@ class SparkError(Exception):
         ("", "SparkError"),
     ],
 )
-def test_the_sentence_that_matters(text: str, said: str) -> None:
-    assert penstock.explain(SparkError(text)).strip() == said
+def test_the_sentence_that_matters(text: str, sentence: str) -> None:
+    assert penstock.explain(SparkError(text)).strip() == sentence
 
 
 def test_a_cause_says_more_than_what_it_led_to() -> None:

@@ -83,21 +83,21 @@ def test_what_waits_of_a_group_that_a_query_holds_is_for_nobody_else(broker: Bro
     with Client(broker.url) as client:
         fill(client, "waiting", 100)
         options = {"url": broker.url, "queue": "waiting", "maxMessagesPerTrigger": "10"}
-        one, other = StreamReader(Options(options), default_schema()), StreamReader(Options(options), default_schema())
-        end = one.latestOffset(INITIAL, LIMIT)
-        taken = other.latestOffset(INITIAL, LIMIT)
-        (part,) = other.partitions(INITIAL, taken)
+        holder, waiter = StreamReader(Options(options), default_schema()), StreamReader(Options(options), default_schema())
+        end = holder.latestOffset(INITIAL, LIMIT)
+        taken = waiter.latestOffset(INITIAL, LIMIT)
+        (part,) = waiter.partitions(INITIAL, taken)
         assert isinstance(part, LeasePartition)
         assert [row["sequenceNumber"] for row in rows_of(part)] == list(range(16, 96, 8))  # of no group
         held = [lease["groups"] for lease in client.call("lease.list")["leases"] if lease["queue"] == "waiting"]
         assert sorted(map(len, held)) == [0, GROUPS]
-        list(map(rows_of, (part for part in one.partitions(INITIAL, end) if isinstance(part, LeasePartition))))
-        one.commit(end)
-        following = other.latestOffset(taken, LIMIT)
-        (part,) = other.partitions(taken, following)
+        list(map(rows_of, (part for part in holder.partitions(INITIAL, end) if isinstance(part, LeasePartition))))
+        holder.commit(end)
+        following = waiter.latestOffset(taken, LIMIT)
+        (part,) = waiter.partitions(taken, following)
         assert isinstance(part, LeasePartition)
         assert [row["sequenceNumber"] for row in rows_of(part)] == [10, 11, 12, 13, 14, 15, 17, 18, 19, 20]
-        for reader in (one, other):
+        for reader in (holder, waiter):
             reader.stop()
 
 

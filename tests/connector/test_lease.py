@@ -53,11 +53,11 @@ def test_what_an_older_epoch_asks_is_refused_and_the_text_names_the_self_join(qu
 def test_two_sides_of_a_self_join_learn_of_it_before_any_task_runs(queue: Queue) -> None:
     """Spark asks both for an offset, then both for the tasks."""
     queue.send(2)
-    one, other = queue.reader(lease="me"), queue.reader(lease="me")
-    end = one.latestOffset(INITIAL, LIMIT)
-    other.latestOffset(INITIAL, LIMIT)
+    left, right = queue.reader(lease="me"), queue.reader(lease="me")
+    end = left.latestOffset(INITIAL, LIMIT)
+    right.latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.PenstockError, match=r"self-join|earlier run"):
-        one.partitions(INITIAL, end)
+        left.partitions(INITIAL, end)
 
 
 def test_a_batch_that_was_read_waits_for_its_query(queue: Queue) -> None:
@@ -128,29 +128,29 @@ def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_is_refused(queue:
 
 
 def test_of_two_queries_that_wait_under_one_name_the_second_is_refused(queue: Queue) -> None:
-    one, two = queue.reader(lease="named"), queue.reader(lease="named")
-    assert [reader.latestOffset(INITIAL, LIMIT) for reader in (one, two)] == [INITIAL, INITIAL]
+    first, second = queue.reader(lease="named"), queue.reader(lease="named")
+    assert [reader.latestOffset(INITIAL, LIMIT) for reader in (first, second)] == [INITIAL, INITIAL]
     queue.send(1)
-    end = one.latestOffset(INITIAL, LIMIT)
+    end = first.latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.LeaseInUse, match="another query uses lease 'named' now"):
-        two.latestOffset(INITIAL, LIMIT)
-    assert read_all(one, INITIAL, end) == [0]
+        second.latestOffset(INITIAL, LIMIT)
+    assert read_all(first, INITIAL, end) == [0]
 
 
 def test_a_query_whose_first_batch_is_planned_and_not_read_keeps_its_lease(queue: Queue) -> None:
     """Spark has written an offset then: were the lease another's, its checkpoint would be dead."""
     queue.send(1)
-    one = queue.reader(lease="named")
-    end = one.latestOffset(INITIAL, LIMIT)
+    reader = queue.reader(lease="named")
+    end = reader.latestOffset(INITIAL, LIMIT)
     assert not queue.lease()["checkpointed"]
-    parts = one.partitions(INITIAL, end)
+    parts = reader.partitions(INITIAL, end)
     assert queue.lease()["checkpointed"]
     for _ in range(2):
         with pytest.raises(errors.LeaseInUse, match="another query uses lease 'named' now"):
             queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
         queue.broker.kill()
         queue.broker.start()
-    assert [row for part in parts for batch in one.read(part) for row in batch.column("sequenceNumber").to_pylist()] == [0]
+    assert [row for part in parts for batch in reader.read(part) for row in batch.column("sequenceNumber").to_pylist()] == [0]
     assert queue.reader(lease="named").latestOffset(end, LIMIT) == end  # the query itself, started again
     assert queue.counts() == (0, 0, 1)
 
@@ -160,15 +160,15 @@ def test_the_first_batch_of_a_lease_that_was_begun_again_while_its_queue_was_emp
     queue.reader(lease="named").latestOffset(INITIAL, LIMIT)  # and dies
     epoch = queue.lease()["epoch"]
     queue.client.call("queue.pause", queue=queue.name)
-    one = queue.reader(lease="named")
-    assert one.latestOffset(INITIAL, LIMIT) == INITIAL
+    reader = queue.reader(lease="named")
+    assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
     assert (queue.lease()["epoch"], queue.lease()["stage"]) == (epoch + 1, "idle")
     queue.client.call("queue.resume", queue=queue.name)
-    end = one.latestOffset(INITIAL, LIMIT)
-    one.partitions(INITIAL, end)
+    end = reader.latestOffset(INITIAL, LIMIT)
+    reader.partitions(INITIAL, end)
     with pytest.raises(errors.LeaseInUse):
         queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
-    assert read_all(one, INITIAL, end) == [0]
+    assert read_all(reader, INITIAL, end) == [0]
 
 
 def test_a_query_that_died_before_its_first_checkpoint_leaves_nothing_stuck(queue: Queue) -> None:
@@ -249,11 +249,11 @@ def test_a_queue_that_does_not_exist_and_a_broker_that_does_not_answer(queue: Qu
 
 def test_two_readers_share_a_queue(queue: Queue) -> None:
     queue.send(4)
-    one, two = queue.reader(maxMessagesPerTrigger="2"), queue.reader(maxMessagesPerTrigger="2")
-    ends = [reader.latestOffset(INITIAL, LIMIT) for reader in (one, two)]
+    first, second = queue.reader(maxMessagesPerTrigger="2"), queue.reader(maxMessagesPerTrigger="2")
+    ends = [reader.latestOffset(INITIAL, LIMIT) for reader in (first, second)]
     assert ends[0]["lease"] != ends[1]["lease"]
-    assert read_all(one, INITIAL, ends[0]) == [0, 1]
-    assert read_all(two, INITIAL, ends[1]) == [2, 3]
+    assert read_all(first, INITIAL, ends[0]) == [0, 1]
+    assert read_all(second, INITIAL, ends[1]) == [2, 3]
 
 
 def renewing() -> set[threading.Thread]:

@@ -73,11 +73,11 @@ class Site:
     def replay(self, offset: dict[str, Any] | None = None, queue: str = "q") -> tuple[Rows, dict[str, Any]]:
         """Replay from an offset on until nothing more comes; return the rows, and the offset then."""
         reader = self.replayer(queue)
-        offset, found = offset or reader.initialOffset(), []
+        offset, replayed = offset or reader.initialOffset(), []
         while (end := reader.latestOffset(offset, ReadMaxRows(2**62))) != offset:
-            found += rows_of(reader, reader.partitions(offset, end))
+            replayed += rows_of(reader, reader.partitions(offset, end))
             offset = end
-        return sorted(found), offset
+        return sorted(replayed), offset
 
     def replayer(self, queue: str = "q") -> ReplayReader:
         return ReplayReader(self._options(queue, mode="replay", maxMessagesPerTrigger="7"), source_schema(COLUMNS))
@@ -105,18 +105,18 @@ def left(site: Site) -> Callable[[], Rig]:
     """A broker that records messages 0 to 9, is backed up, and continues with 10 to 29 in two recordings."""
 
     def make() -> Rig:
-        one = site.open("one")
-        one.service.submit(c.DeclareQueue("q"))
-        one.send("q", numbered(30))
-        one.settle("q", 10)
-        one.record()
+        rig = site.open("one")
+        rig.service.submit(c.DeclareQueue("q"))
+        rig.send("q", numbered(30))
+        rig.settle("q", 10)
+        rig.record()
         site.backup("one", "backup")
-        one = site.open("one")
+        rig = site.open("one")
         for _ in range(2):
-            one.settle("q", 10)
-            one.record()
+            rig.settle("q", 10)
+            rig.record()
         assert site.read() == rows(range(30))
-        return one
+        return rig
 
     return make
 
@@ -161,19 +161,19 @@ def test_a_pass_that_had_begun_is_of_both(site: Site, step: str) -> None:
         if name == step:
             raise Died
 
-    one = site.open("one")
-    one.service.submit(c.DeclareQueue("q"))
-    one.send("q", numbered(15))
-    one.settle("q", 5)
-    one.record()
-    one.step = die
-    one.settle("q", 5)
-    one.record(2)
+    rig = site.open("one")
+    rig.service.submit(c.DeclareQueue("q"))
+    rig.send("q", numbered(15))
+    rig.settle("q", 5)
+    rig.record()
+    rig.step = die
+    rig.settle("q", 5)
+    rig.record(2)
     site.backup("one", "backup")
-    one = site.open("one")
-    one.record()
-    one.settle("q", 5)
-    one.record()
+    rig = site.open("one")
+    rig.record()
+    rig.settle("q", 5)
+    rig.record()
     two = site.open("two", restored="backup")
     assert site.read() == rows(range(10)), "the last five from the journal"
     two.record()
@@ -192,14 +192,14 @@ def begun(site: Site) -> Rig:
         if name == "write":
             raise Died
 
-    one = site.open("one")
-    one.service.submit(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}))
-    one.send("q", numbered(10))
-    one.settle("q", 5)
-    one.record()
-    one.step = die
-    one.settle("q", 5, Outcome.REJECTED)
-    one.record(2)
+    rig = site.open("one")
+    rig.service.submit(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}))
+    rig.send("q", numbered(10))
+    rig.settle("q", 5)
+    rig.record()
+    rig.step = die
+    rig.settle("q", 5, Outcome.REJECTED)
+    rig.record(2)
     site.backup("one", "backup")
     return site.open("one")
 
@@ -271,13 +271,13 @@ def test_without_an_archive_for_a_while(site: Site, left: Callable[[], Rig]) -> 
 
 def test_a_queue_that_only_the_left_lineage_had(site: Site, left: Callable[[], Rig]) -> None:
     """Both declare a queue of one name after the backup: with one id, as different queues."""
-    one = left()
-    one.service.submit(c.DeclareQueue("new"))
-    one.send("new", numbered(4))
-    one.settle("new", 4)
-    one.record()
-    found, offset = site.replay(queue="new")
-    assert found == rows(range(4))
+    rig = left()
+    rig.service.submit(c.DeclareQueue("new"))
+    rig.send("new", numbered(4))
+    rig.settle("new", 4)
+    rig.record()
+    replayed, offset = site.replay(queue="new")
+    assert replayed == rows(range(4))
     two = site.open("two", restored="backup")
     two.service.submit(c.DeclareQueue("new"))
     two.send("new", numbered(3))

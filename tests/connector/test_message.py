@@ -85,8 +85,8 @@ def test_what_is_packed_is_unpacked(batch: pa.RecordBatch) -> None:
     mask, buffer = pack(stored_form(batch_checks.validate(batch)))
     back = unpack(mask, buffer)
     back.validate(full=True)
-    kept = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
-    assert set(back.schema.names) == set(kept)
+    names = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
+    assert set(back.schema.names) == set(names)
     assert back.to_pylist() == [{name: row[name] for name in back.schema.names} for row in batch.to_pylist()]
     assert back.schema.equals(payload_schema(mask))
 
@@ -95,12 +95,12 @@ def test_what_is_packed_is_unpacked(batch: pa.RecordBatch) -> None:
 def test_sizes_are_body_and_properties(batch: pa.RecordBatch) -> None:
     expected = [stored_bytes(row) for row in batch.to_pylist()]
     for form in (batch, unpack(*pack(stored_form(batch_checks.validate(batch))))):
-        found = stored_sizes(form)
-        if isinstance(found, int):
-            assert set(expected) == {found}
+        sizes = stored_sizes(form)
+        if isinstance(sizes, int):
+            assert set(expected) == {sizes}
         else:
-            assert found.dtype == np.int64
-            assert found.tolist() == expected
+            assert sizes.dtype == np.int64
+            assert sizes.tolist() == expected
             assert len(set(expected)) > 1
 
 
@@ -110,7 +110,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
     rows = payload.num_rows
     sequence: Any = np.arange(first, first + 3 * rows, 3) if spread else first
     columns = [name for name in (*SENT_COLUMNS, *SYSTEM_COLUMNS) if name != "message"]
-    found = assembly.assemble(
+    record = assembly.assemble(
         columns,
         payload,
         {
@@ -123,19 +123,19 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
         },
         malformed={},
     )
-    found.validate(full=True)
-    assert found.schema.equals(arrow_schema(columns))
-    assert found.column("sequenceNumber").to_pylist() == [first + i * (3 if spread else 1) for i in range(rows)]
-    assert set(found.column("queue").to_pylist()) == {"q"}
-    assert set(found.column("enqueuedTime").cast(pa.int64()).to_pylist()) == {5}
-    assert set(found.column("deliveryCount").to_pylist()) == {2}
-    assert set(found.column("settledTime").cast(pa.int64()).to_pylist()) == {7}
-    assert found.column("outcome").null_count == rows
+    record.validate(full=True)
+    assert record.schema.equals(arrow_schema(columns))
+    assert record.column("sequenceNumber").to_pylist() == [first + i * (3 if spread else 1) for i in range(rows)]
+    assert set(record.column("queue").to_pylist()) == {"q"}
+    assert set(record.column("enqueuedTime").cast(pa.int64()).to_pylist()) == {5}
+    assert set(record.column("deliveryCount").to_pylist()) == {2}
+    assert set(record.column("settledTime").cast(pa.int64()).to_pylist()) == {7}
+    assert record.column("outcome").null_count == rows
     for name in SENT_COLUMNS:
         if name in payload.schema.names:
-            assert found.column(name).equals(payload.column(name))
+            assert record.column(name).equals(payload.column(name))
         elif name != "message":
-            assert found.column(name).null_count == rows
+            assert record.column(name).null_count == rows
 
 
 def test_the_mask_order_is_a_persisted_format() -> None:
@@ -193,9 +193,9 @@ def test_a_batch_without_rows() -> None:
     none = batch_checks.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
     back = unpack(*pack(stored_form(none)))
     assert stored_sizes(back) == 0
-    found = assembly.assemble(DEFAULT_COLUMNS, back, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
-    assert found.schema.equals(arrow_schema(DEFAULT_COLUMNS))
-    assert found.num_rows == 0
+    record = assembly.assemble(DEFAULT_COLUMNS, back, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
+    assert record.schema.equals(arrow_schema(DEFAULT_COLUMNS))
+    assert record.num_rows == 0
 
 
 def test_null_slots_with_a_length_count_nothing() -> None:
@@ -230,9 +230,9 @@ def test_null_slots_with_a_length_count_nothing() -> None:
 )
 def test_other_forms_of_a_type_are_cast(column: str, array: pa.Array, expected: object) -> None:
     columns = {"body": pa.array([b""]), column: array}
-    found = batch_checks.validate(pa.record_batch(columns))
-    assert found.schema.field(column).type == MESSAGE_COLUMNS[column]
-    assert found.column(column).to_pylist() == [expected]
+    valid = batch_checks.validate(pa.record_batch(columns))
+    assert valid.schema.field(column).type == MESSAGE_COLUMNS[column]
+    assert valid.column(column).to_pylist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -304,13 +304,13 @@ def test_what_is_asked_for_is_made_from_the_other_form() -> None:
     )
     encoded = pa.record_batch({"message": pa.array([BARE]), "priority": pa.array([3], pa.int16())})
     columns = ["subject", "body", "priority", "properties", "ttl"]
-    found = assembly.assemble(columns, encoded, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
-    assert found.schema.equals(arrow_schema(columns))
-    assert found.to_pylist() == [{"subject": "s", "body": b"x", "priority": 3, "properties": [("k", "1")], "ttl": None}]
-    found = assembly.assemble(
+    batch = assembly.assemble(columns, encoded, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
+    assert batch.schema.equals(arrow_schema(columns))
+    assert batch.to_pylist() == [{"subject": "s", "body": b"x", "priority": 3, "properties": [("k", "1")], "ttl": None}]
+    batch = assembly.assemble(
         ["message", "subject"], columnar, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={}
     )
-    [row] = found.to_pylist()
+    [row] = batch.to_pylist()
     back = decode_message(row["message"])
     assert back.properties is not None
     assert (back.properties.subject, back.data, back.application_properties) == ("s", [b"x"], {"k": "1"})
@@ -343,45 +343,45 @@ def test_stored_columns_of_both_forms_become_what_was_asked_for(rows: list[int])
         for n, b in enumerate(sent)
     ]
     assert all(batch.schema.equals(arrow_schema(asked, stored=True)) for batch in stored)
-    found = assembly.converted(columns, pa.concat_batches(stored), "q", {})
-    assert found.schema.equals(arrow_schema(columns))
-    assert found.to_pylist() == pa.concat_batches(numbered).to_pylist()
-    assert [row["body"] for row in found.to_pylist()] == [[b"0", b"x", b"2", b"x"][row] for row in rows]
+    converted = assembly.converted(columns, pa.concat_batches(stored), "q", {})
+    assert converted.schema.equals(arrow_schema(columns))
+    assert converted.to_pylist() == pa.concat_batches(numbered).to_pylist()
+    assert [row["body"] for row in converted.to_pylist()] == [[b"0", b"x", b"2", b"x"][row] for row in rows]
 
 
 def test_payloads_of_one_form_are_joined_whatever_columns_they_have() -> None:
-    found = assembly.joined([mixed()[1], mixed()[3]])
-    assert found.schema.names == ["message", "encodedAnnotations", "footer"]
-    assert [row["footer"] is None for row in found.to_pylist()] == [False, True]
+    batch = assembly.joined([mixed()[1], mixed()[3]])
+    assert batch.schema.names == ["message", "encodedAnnotations", "footer"]
+    assert [row["footer"] is None for row in batch.to_pylist()] == [False, True]
 
 
 @pytest.mark.parametrize("sequence", [40, [40, 77], pa.array([40, 77]), np.array([40, 77])])
 def test_what_is_no_message_is_noted_by_its_number(sequence: Any) -> None:
     damaged = pa.record_batch({"message": pa.array([BARE, b"\0Ss\xc0\xff"])})
     number = 41 if sequence is not None and isinstance(sequence, int) else 77
-    found = assembly.assemble(["message"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0}, malformed={})
-    assert found.column(0).to_pylist() == [BARE, b"\0Ss\xc0\xff"]
+    batch = assembly.assemble(["message"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0}, malformed={})
+    assert batch.column(0).to_pylist() == [BARE, b"\0Ss\xc0\xff"]
     # A caller that can continue without it gets its number, and the reason.
     malformed: dict[int, str] = {}
-    found = assembly.assemble(
+    batch = assembly.assemble(
         ["body", "error"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0}, malformed=malformed
     )
     assert list(malformed) == [number]
-    assert found.column("error").to_pylist() == [None, f"malformed: {malformed[number]}"]
-    assert found.column("body")[1].as_py() is None
-    assert assembly.readable(found, sequence, malformed).num_rows == 1
+    assert batch.column("error").to_pylist() == [None, f"malformed: {malformed[number]}"]
+    assert batch.column("body")[1].as_py() is None
+    assert assembly.readable(batch, sequence, malformed).num_rows == 1
 
 
 def test_a_columnar_row_that_amqp_cannot_say_is_found_among_the_others() -> None:
     """As an old version stored it: its encoding cannot be had, that of the others can."""
     rows = {"body": pa.array([b"x"] * 9), "groupSequence": pa.array([1] * 6 + [-5] + [2] * 2, pa.int64())}
     malformed: dict[int, str] = {}
-    found = assembly.assemble(
+    batch = assembly.assemble(
         ["message"], pa.record_batch(rows), {"queue": "q", "sequenceNumber": 10, "enqueuedTime": 0}, malformed=malformed
     )
     assert list(malformed) == [16]
     assert "groupSequence" in malformed[16]
-    assert [octets is None for octets in found.column(0).to_pylist()] == [False] * 6 + [True] + [False] * 2
+    assert [octets is None for octets in batch.column(0).to_pylist()] == [False] * 6 + [True] + [False] * 2
 
 
 def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,10 +106,10 @@ def bare() -> bytes:
 
 def write(queue: Queue, columns: dict[str, Any]) -> None:
     """As a DataFrame's task and its driver do."""
-    there = {name: pa.array([value] * ROWS, MESSAGE_COLUMNS[name]) for name, value in columns.items()}
-    fields = StructType(list(source_schema(tuple(there))))
+    arrays = {name: pa.array([value] * ROWS, MESSAGE_COLUMNS[name]) for name, value in columns.items()}
+    fields = StructType(list(source_schema(tuple(arrays))))
     writer = BatchWriter(Options({"url": queue.broker.url, "queue": queue.name}), fields, False)
-    writer.commit([writer.write(iter([pa.record_batch(there)]))])
+    writer.commit([writer.write(iter([pa.record_batch(arrays)]))])
 
 
 def columnar(queue: Queue) -> dict[str, Any]:
@@ -185,9 +185,9 @@ def test_every_column_of_the_sink_has_a_value_here() -> None:
 def test_every_field_of_header_and_properties_that_has_a_column_is_read_from_messages_and_by_selectors() -> None:
     """Check fields that are repeated in code that is not derived from the table."""
     fields = {name: column for name, column in COLUMNS.items() if column.section in (HEADER, PROPERTIES)}
-    said = sorted((name for name in fields if fields[name].section == HEADER), key=list(MESSAGE_COLUMNS).index)
-    assert headers.HeaderFields._fields == tuple(said), "encoding/headers.py reads and writes the header's fields"
-    assert set(FIELDS) == set(fields) - set(said), "encoding/fields.py orders the properties"
+    of_header = sorted((name for name in fields if fields[name].section == HEADER), key=list(MESSAGE_COLUMNS).index)
+    assert headers.HeaderFields._fields == tuple(of_header), "encoding/headers.py reads and writes the header's fields"
+    assert set(FIELDS) == set(fields) - set(of_header), "encoding/fields.py orders the properties"
     kinds = {"ubyte": "number", "uint": "number", "timestamp": "number", "boolean": "boolean"}
     expected = {name: kinds.get(column.wire or "", "string") for name, column in fields.items()}
     assert expected.items() <= names.TYPES.items(), "selectors/names.py has the type of a field in a selector"
@@ -216,11 +216,11 @@ def test_every_column_is_read_on_every_path(
     for number in range(ROWS):
         queue.client.call("lease.settleRow", lease=part.lease, sequence=number, outcome="rejected", error="why")
     ended = [name for name in everything if name != "delivery"]
-    said = {"state": "archived", "outcome": "rejected", "error": "why", "holder": part.lease}
-    check(browsed(queue, ended, "archived"), ended, {**expected, **said}, "of a replay of the archive")
+    settlement = {"state": "archived", "outcome": "rejected", "error": "why", "holder": part.lease}
+    check(browsed(queue, ended, "archived"), ended, {**expected, **settlement}, "of a replay of the archive")
     queue.broker.stop()
     queue.broker.start()
-    check(browsed(queue, ended, "archived"), ended, {**expected, **said}, "of a replay of the archive after a restart")
+    check(browsed(queue, ended, "archived"), ended, {**expected, **settlement}, "of a replay of the archive after a restart")
 
 
 def test_each_column_alone_is_what_it_is_among_all(queue: Queue) -> None:
@@ -240,10 +240,10 @@ BEYOND = [-(2**63), -62_167_219_200_000, 253_402_300_800_000, 2**63 - 1] * (ROWS
 
 
 def times_by_amqp(queue: Queue) -> list[int]:
-    times = [Properties(creation_time=Timestamp(each), absolute_expiry_time=Timestamp(each)) for each in BEYOND]
+    times = [Properties(creation_time=Timestamp(time), absolute_expiry_time=Timestamp(time)) for time in BEYOND]
     with amqp_client.connect(queue.broker.amqp_url) as connection:
         sender = connection.sender(queue.name)
-        sender.send([amqp.Message(properties=each, data=[b""]).encode() for each in times])
+        sender.send([amqp.Message(properties=properties, data=[b""]).encode() for properties in times])
         sender.flush()
     return BEYOND
 
@@ -251,7 +251,7 @@ def times_by_amqp(queue: Queue) -> list[int]:
 def times_in_columns(queue: Queue) -> list[int]:
     """Spark's own timestamps also have a wider range than Python's."""
     milliseconds = BEYOND[1:3] * (ROWS // 2)
-    times = pa.array([each * 1000 for each in milliseconds], pa.int64()).view(TIMESTAMP)
+    times = pa.array([time * 1000 for time in milliseconds], pa.int64()).view(TIMESTAMP)
     batch = pa.record_batch({"body": pa.array([b""] * ROWS), "creationTime": times, "absoluteExpiryTime": times})
     queue.client.put({"op": "enqueue", "queue": queue.name}, batch.schema, [batch])
     return milliseconds
@@ -268,7 +268,7 @@ def test_a_time_that_python_cannot_hold_is_null_on_every_path(
     def check_times(rows: Rows) -> None:
         assert [(row["creationTime"], row["absoluteExpiryTime"]) for row in rows] == [(None, None)] * len(sent)
         properties = [amqp.decode_message(row["message"]).properties for row in rows]
-        assert [each.creation_time for each in properties if each is not None] == sent
+        assert [fields.creation_time for fields in properties if fields is not None] == sent
 
     check_times(browsed(queue, columns, "available"))
     shown = queue.client.call("queue.messages", queue=queue.name)["messages"]

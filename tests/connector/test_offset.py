@@ -41,8 +41,8 @@ def test_the_text_is_fixed() -> None:
     names = '{"v": 1, "kind": "queues", "broker": "b1", "lease": "me", "run": "r1", "rotation": 2, '
     several = QueuesOffset("b1", "me", "r1", 2, {"b": B, "a": A})
     assert json.dumps(several.to_json()) == names + '"batches": {"a": 3, "b": 5}, "signs": {"a": "ab", "b": "cd"}}'
-    one = QueuesOffset("b1", "me", "r1", 2, {"a": A}, "a")
-    assert json.dumps(one.to_json()) == names + '"batches": {"a": 3}, "signs": {"a": "ab"}, "firstQueue": "a"}'
+    offset = QueuesOffset("b1", "me", "r1", 2, {"a": A}, "a")
+    assert json.dumps(offset.to_json()) == names + '"batches": {"a": 3}, "signs": {"a": "ab"}, "firstQueue": "a"}'
     spool = SpoolOffset("s", 3, ((2, "f0"), (3, "f1")))
     assert json.dumps(spool.to_json()).endswith('"spool": "s", "batch": 3, "manifests": {"2": "f0", "3": "f1"}}')
     brokers = BrokersOffset(1, ("y", "x"), {"y": INITIAL, "x": INITIAL})

@@ -90,11 +90,11 @@ def test_a_replay_leaves_deleted_rows_out(site: Site, monkeypatch: pytest.Monkey
     for pace in ("0", "1000000"):
         options = {"url": site.plane.url, "queue": "q", "endingSequence": "19", "pace": pace}
         reader = ReplayReader(Options(options), source_schema(("sequenceNumber",)))
-        found, start = [], reader.initialOffset()
+        numbers, start = [], reader.initialOffset()
         while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
-            found += [n for part in reader.partitions(start, end) for rows in reader.read(part) for n in rows[0].to_pylist()]
+            numbers += [n for part in reader.partitions(start, end) for rows in reader.read(part) for n in rows[0].to_pylist()]
             start = end
-        assert sorted(found) == LEFT
+        assert sorted(numbers) == LEFT
         reader.stop()
 
 
@@ -109,7 +109,7 @@ def test_the_broker_leaves_them_out_for_who_asks_it_alone(site: Site, monkeypatc
     again["columns"] = ["sequenceNumber"]
     with pytest.raises(DataLoss, match="neither in the journal nor in the archive"):
         list(site.client.get(**again))
-    rows = [row for found in site.client.get(**again, failOnDataLoss=False) for row in found.to_pylist()]
+    rows = [row for batch in site.client.get(**again, failOnDataLoss=False) for row in batch.to_pylist()]
     assert sorted(row["sequenceNumber"] for row in rows) == LEFT
 
 
@@ -126,8 +126,8 @@ def test_rows_deleted_between_plan_and_read_are_those_of_the_plan(site: Site, mo
             parts = reader.partitions()
             _, second = sorted(writers.active(site.url("q")), key=_first_sequence)
             writers.delete(site.url("q"), {second["path"]: [5, 6]})
-            found = [n for part in parts for rows in reader.read(part) for n in rows.column("sequenceNumber").to_pylist()]
-            assert sorted(found) == LEFT
+            numbers = [n for part in parts for rows in reader.read(part) for n in rows.column("sequenceNumber").to_pylist()]
+            assert sorted(numbers) == LEFT
             archive._unreachable.clear()
             writers.delete(site.url("q"), {second["path"]: [5]})
 

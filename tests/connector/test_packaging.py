@@ -107,8 +107,8 @@ def test_functions_that_travel_by_value_import_nothing_of_ours(archive: Path) ->
             if name.startswith((*by_value, "penstock/connector/")) and not name.startswith((*WHERE_INSTALLED, late)):
                 for node in ast.walk(ast.parse(files.read(name))):
                     if isinstance(node, ast.FunctionDef):
-                        inside = [found for found in ast.walk(node) if isinstance(found, ast.ImportFrom)]
-                        ours = [found.module for found in inside if found.level or str(found.module).startswith("penstock")]
+                        inside = [inner for inner in ast.walk(node) if isinstance(inner, ast.ImportFrom)]
+                        ours = [item.module for item in inside if item.level or str(item.module).startswith("penstock")]
                         assert not ours, f"{name}: {node.name}"
 
 

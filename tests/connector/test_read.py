@@ -31,11 +31,11 @@ def numbered(first: int, rows: int) -> pa.RecordBatch:
 def test_coalescing_keeps_rows_and_order_and_leaves_nothing_small(counts: list[int]) -> None:
     starts = [sum(counts[:i]) for i in range(len(counts))]
     given_batches = [numbered(first, rows) for first, rows in zip(starts, counts, strict=True)]
-    found = list(coalesce(given_batches))
-    assert sum(batch.num_rows for batch in found) == sum(counts)
-    assert pa.Table.from_batches(found, numbered(0, 0).schema)["n"].to_pylist() == list(range(sum(counts)))
+    batches = list(coalesce(given_batches))
+    assert sum(batch.num_rows for batch in batches) == sum(counts)
+    assert pa.Table.from_batches(batches, numbered(0, 0).schema)["n"].to_pylist() == list(range(sum(counts)))
     # Only a batch just before a large one, or the last one, may be small.
-    for batch, following in pairwise(found):
+    for batch, following in pairwise(batches):
         assert batch.num_rows >= batching.BATCH_ROWS or following.num_rows >= batching.BATCH_ROWS
 
 
@@ -53,17 +53,17 @@ def test_nullability_is_what_was_declared() -> None:
         {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0},
         malformed={},
     )
-    (found,) = as_declared([batch], [True, True])
-    assert [field.nullable for field in found.schema] == [True, True]
-    assert found.to_pylist() == batch.to_pylist()
+    (declared,) = as_declared([batch], [True, True])
+    assert [field.nullable for field in declared.schema] == [True, True]
+    assert declared.to_pylist() == batch.to_pylist()
     (same,) = as_declared([batch], [False, True])
     assert same is batch
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=60))
 def test_rows_are_routed_in_their_order(queues: list[str]) -> None:
-    found = {queue: rows.column("n").to_pylist() for queue, rows in by_queue(pa.array(queues), numbered(0, len(queues)))}
-    assert found == {name: [i for i, queue in enumerate(queues) if queue == name] for name in set(queues)}
+    routed = {queue: rows.column("n").to_pylist() for queue, rows in by_queue(pa.array(queues), numbered(0, len(queues)))}
+    assert routed == {name: [i for i, queue in enumerate(queues) if queue == name] for name in set(queues)}
 
 
 def test_a_row_without_a_queue_is_refused() -> None:
@@ -89,8 +89,8 @@ def stored(folder: Path, bodies: list[bytes]) -> Location:
     buffer = stored.serialize()
     file = folder / f"{len(list(folder.iterdir()))}.seg"
     file.write_bytes(b"headless" + buffer.to_pybytes())
-    found = file.stat()
-    return Location(str(file), 8, buffer.size, mask, 0, len(bodies), 0, 0, 0, None, found.st_dev, found.st_ino)
+    status = file.stat()
+    return Location(str(file), 8, buffer.size, mask, 0, len(bodies), 0, 0, 0, None, status.st_dev, status.st_ino)
 
 
 def part_of(
@@ -104,8 +104,8 @@ def _none(malformed: Mapping[int, str]) -> None:
 
 
 def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
-    one, two = stored(tmp_path, [b"a", b"b", b"c"]), stored(tmp_path, [b"d" * 10] * 5000)
-    locations = [part_of(one, 1, 2, 10, 77, 0), part_of(one, 0, 1, 20, 78, 3), part_of(two, 0, 5000, 100, 79, 1)]
+    first, second = stored(tmp_path, [b"a", b"b", b"c"]), stored(tmp_path, [b"d" * 10] * 5000)
+    locations = [part_of(first, 1, 2, 10, 77, 0), part_of(first, 0, 1, 20, 78, 3), part_of(second, 0, 5000, 100, 79, 1)]
     files = map_files(locations, None, "b1")
     assert files is not None
     small, large = assembled(locations, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q", _none)
@@ -118,10 +118,10 @@ def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Path) -> None:
-    one, two = stored(tmp_path, [b"a", b"b", b"c", b"d"]), stored(tmp_path, [b"%d" % i for i in range(9000)])
+    first, second = stored(tmp_path, [b"a", b"b", b"c", b"d"]), stored(tmp_path, [b"%d" % i for i in range(9000)])
     rows = array("i", range(1, 9000, 2))
-    locations = [part_of(one, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), part_of(one, 0, 1, 20, 78, 3)]
-    locations.append(part_of(two, 1, len(rows), 100, 79, 1, rows.tobytes()))
+    locations = [part_of(first, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), part_of(first, 0, 1, 20, 78, 3)]
+    locations.append(part_of(second, 1, len(rows), 100, 79, 1, rows.tobytes()))
     files = map_files(locations, None, "b1")
     assert files is not None
     small, large = assembled(locations, files, ["sequenceNumber", "body"], "q", _none)

@@ -80,10 +80,10 @@ def forget(patch: pytest.MonkeyPatch, site: Site, queue: str, first: int, last: 
     real = retention.with_payloads
 
     def without(block: Any, rows: Any, dropped: Any) -> Any:
-        kept = real(block, rows, dropped)
-        numbers = block_reads.as_array(kept) + block.base
+        reads = real(block, rows, dropped)
+        numbers = block_reads.as_array(reads) + block.base
         gone = (numbers >= first) & (numbers <= last)
-        return block_reads.as_array(kept)[~gone] if gone.any() else kept
+        return block_reads.as_array(reads)[~gone] if gone.any() else reads
 
     patch.setattr(block_reads, "with_payloads", without)
 
@@ -128,8 +128,8 @@ def test_rows_move_between_the_two_while_a_query_runs(
     if recorded_rows:
         numbered.record("q", recorded_rows)
     forget(monkeypatch, numbered, "q", 0, min(gone, 10 + recorded_rows) - 1)
-    found = sorted(n for part in parts for batch in reader.read(part) for n in batch.column("sequenceNumber").to_pylist())
-    assert found == list(range(30))
+    numbers = sorted(n for part in parts for batch in reader.read(part) for n in batch.column("sequenceNumber").to_pylist())
+    assert numbers == list(range(30))
 
 
 def test_a_block_that_has_left_memory_is_in_one_of_the_two(site: Site) -> None:
@@ -243,8 +243,8 @@ def test_a_queue_that_is_declared_anew_between_plan_and_read(numbered: Site) -> 
     numbered.send("q", body=[b"new"])
     numbered.settle("q", 1)
     numbered.record("q")
-    found = [row["sequenceNumber"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
-    assert sorted(found) == list(range(10))
+    numbers = [row["sequenceNumber"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(numbers) == list(range(10))
 
 
 def test_messages_of_a_queue_that_records_nothing_come_from_the_journal(site: Site) -> None:
@@ -292,11 +292,11 @@ def test_a_settled_batch_of_groups_is_read_again_when_the_journal_has_nothing_of
     batch, epoch = site.finished["q"]
     named = {"lease": "l-q", "run": "r", "epoch": epoch}
     parts = site.client.call("lease.plan", queue="q", **named, after=0, batch=batch, minPartitions=tasks)["parts"]
-    found = []
+    settled = []
     for _, first, last, _, bucket, buckets in parts:
         ticket = {**named, "batch": batch, "first": first, "last": last, "bucket": bucket, "buckets": buckets}
-        found += [row for rows in site.client.get(op="batch", columns=["sequenceNumber"], **ticket) for row in rows.to_pylist()]
-    assert sorted(row["sequenceNumber"] for row in found) == list(range(20))
+        settled += [row for rows in site.client.get(op="batch", columns=["sequenceNumber"], **ticket) for row in rows.to_pylist()]
+    assert sorted(row["sequenceNumber"] for row in settled) == list(range(20))
 
 
 def test_a_read_of_other_states_asks_for_no_table(numbered: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,10 +316,10 @@ NESTED: list[Any] = [[1, "a"], {"k": [1]}, Array("int", (1, 2)), Described(Symbo
 def encoded() -> list[bytes]:
     """Bare messages: a property of each type, a body of each type and kind, and ids of all four types."""
     ids = [ULong(1), uuid.UUID(int=1), b"id", "id"]
-    each = {f"p{number}": value for number, value in enumerate(VALUES)}
-    found = [Message(properties=Properties(message_id=id_), application_properties=each, data=[b"x", b"y"]) for id_ in ids]
-    found += [Message(value=value, has_value=True) for value in [*VALUES, *NESTED]]
-    return [message.encode() for message in [*found, Message(sequences=[[1, "two"], [b"3"]])]]
+    values = {f"p{number}": value for number, value in enumerate(VALUES)}
+    made = [Message(properties=Properties(message_id=id_), application_properties=values, data=[b"x", b"y"]) for id_ in ids]
+    made += [Message(value=value, has_value=True) for value in [*VALUES, *NESTED]]
+    return [message.encode() for message in [*made, Message(sequences=[[1, "two"], [b"3"]])]]
 
 
 #: Options of a read, and filters that Spark pushes into it; both by the time of the first encoded message, microseconds.
@@ -366,28 +366,28 @@ def test_all_columns_filters_and_types_are_those_of_a_read_before(site: Site, mo
 
     def planned(queue: str, way: int) -> tuple[Any, list[Any]]:
         options, filters = READS[way](time)
-        given = {"url": site.plane.url, "queue": queue, "states": "archived", **options}
-        made = PushdownBatchReader(Options(given), source_schema(tuple(READ)))
+        settings = {"url": site.plane.url, "queue": queue, "states": "archived", **options}
+        made = PushdownBatchReader(Options(settings), source_schema(tuple(READ)))
         list(made.pushFilters(filters))
         return made, made.partitions()
 
     def rows(reader: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
-        found = [batch for part in parts for batch in reader.read(part)]
-        each = [row for batch in found for row in batch.to_pylist()]
-        return found[0].schema if found else None, sorted(each, key=lambda row: row["sequenceNumber"])
+        batches = [batch for part in parts for batch in reader.read(part)]
+        records = [row for batch in batches for row in batch.to_pylist()]
+        return batches[0].schema if batches else None, sorted(records, key=lambda row: row["sequenceNumber"])
 
     for queue, most in (("q", count), ("dead", 4)):
         ways = range(len(READS))
         before = [rows(*planned(queue, way)) for way in ways]
         assert len(before[0][1]) == most
-        assert queue == "dead" or [len(found) for _, found in before] == COUNTS
+        assert queue == "dead" or [len(records) for _, records in before] == COUNTS
         site.record(queue, most // 2)
         assert [rows(*planned(queue, way)) for way in ways] == before
         on_the_way = [planned(queue, way) for way in ways]
         site.record(queue)
         with monkeypatch.context() as patch:
             forget(patch, site, queue, 0, most)
-            assert [rows(*each) for each in on_the_way] == before
+            assert [rows(*plan) for plan in on_the_way] == before
             assert [rows(*planned(queue, way)) for way in ways] == before
             assert not [part for part in planned(queue, 0)[1] if isinstance(part, BrowsePartition)]
             archive._unreachable.add(site.url(queue))
@@ -429,21 +429,21 @@ def test_pages_for_people_follow_the_sequence_numbers(site: Site) -> None:
     service.submit(c.Redrive("q", first=4, last=4))
     service.submit(c.Settle("q", link, service.submit(c.Acquire("q", link, 1)).rows))
     for count in (1, 2, 5, 50):
-        found, following = [], 0
+        seen, following = [], 0
         while following is not None:
             page = site.client.call("queue.messages", queue="q", states=["archived"], first=following, count=count)
-            numbers = [each["sequenceNumber"] for each in page["messages"]]
+            numbers = [message["sequenceNumber"] for message in page["messages"]]
             assert len(numbers) >= count or page["next"] is None
-            found, following = found + numbers, page["next"]
-        assert found == [0, 3, 4, 4, 5, 6, 7, 8, 9, 20, 38, 39]
+            seen, following = seen + numbers, page["next"]
+        assert seen == [0, 3, 4, 4, 5, 6, 7, 8, 9, 20, 38, 39]
     both = site.client.call("queue.messages", queue="q", states=["archived", "acquired"], first=18, count=4)
-    assert [each["sequenceNumber"] for each in both["messages"]] == [18, 19, 20, 21]
+    assert [message["sequenceNumber"] for message in both["messages"]] == [18, 19, 20, 21]
 
 
 def test_a_recorded_time_that_python_cannot_hold_is_null(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """S8: read by a task and by the broker; the message has it."""
     milliseconds = [-(2**63), -62_167_219_200_000, 253_402_300_800_000, 2**63 - 1]
-    messages = [Message(properties=Properties(creation_time=Timestamp(each)), data=[b""]).encode() for each in milliseconds]
+    messages = [Message(properties=Properties(creation_time=Timestamp(time)), data=[b""]).encode() for time in milliseconds]
     site.client.call("queue.declare", queue="q")
     site.send("q", message=messages)
     site.send("q", body=[b""], creationTime=pa.array([253_402_300_800_000_000]).view(message.TIMESTAMP))

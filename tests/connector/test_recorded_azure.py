@@ -68,6 +68,6 @@ def test_the_account_is_named_by_the_url_or_by_the_environment(monkeypatch: pyte
     named, path = arrow_file_system("abfss://c@other.dfs.core.example/t")
     assert path == "c/t"
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
-    found, path = arrow_file_system("az://c/t")
+    system, path = arrow_file_system("az://c/t")
     assert path == "c/t"
-    assert not named.equals(found)
+    assert not named.equals(system)

@@ -41,7 +41,7 @@ def broker(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         client.call("queue.declare", queue="q")
         for first in (0, 150):
             texts = [f"s {number}" for number in range(first, first + 150)]
-            batch = pa.record_batch({"body": [each.encode() for each in texts], "subject": texts})
+            batch = pa.record_batch({"body": [text.encode() for text in texts], "subject": texts})
             client.put({"op": "enqueue", "queue": "q"}, batch.schema, [batch])
             client.call("queue.purge", queue="q")
             until(lambda: not client.call("archive.status")["unrecorded"], lambda: f"all is recorded: {running.log()}")
@@ -93,9 +93,9 @@ def test_without_credentials_the_broker_reads(broker: Broker, s3: S3Server, monk
     with Client(broker.url) as client:
         plan = client.call("archive.plan", queue="q", states=["archived"])
     assert plan["table"]["url"] == f"s3://{BUCKET}/recorded/q"
-    for told in (json.dumps(plan).encode(), pickle.dumps(parts)):
-        assert ACCESS.encode() not in told
-        assert SECRET.encode() not in told
+    for octets in (json.dumps(plan).encode(), pickle.dumps(parts)):
+        assert ACCESS.encode() not in octets
+        assert SECRET.encode() not in octets
 
 
 def test_a_planner_with_credentials_and_tasks_without(broker: Broker, credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,8 @@ class Spark:
 
 
 def waiting(client: Client, queue: str) -> list[bytes]:
-    found = client.get(op="browse", queue=queue, columns=["body"], states=["available", "acquired"])
-    return [body for batch in found for body in batch.column("body").to_pylist()]
+    batches = client.get(op="browse", queue=queue, columns=["body"], states=["available", "acquired"])
+    return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
 @pytest.fixture
@@ -131,9 +131,9 @@ def test_a_version_that_does_not_rise_with_the_batch_is_said(
         return [record.getMessage() for record in caplog.records]
 
     assert write(MicroBatch(query, 0)) == []
-    (said,) = write(MicroBatch(query, 1))
-    assert f"batch 1 of query {query}" in said
-    assert "a txnVersion that rises with the batch" in said
+    (warning,) = write(MicroBatch(query, 1))
+    assert f"batch 1 of query {query}" in warning
+    assert "a txnVersion that rises with the batch" in warning
     assert write(None) == [], "outside of a foreachBatch it has read nothing"
     assert waiting(queue.client, out) == [b"marker"]
 

@@ -55,8 +55,8 @@ def add(site: Site, count: int, *, recorded_rows: int = 1 << 30) -> None:
 def reader(
     site: Site, *, available_now: bool = False, columns: tuple[str, ...] = ("sequenceNumber", "outcome"), **options: str
 ) -> Any:
-    given = Options({"url": site.plane.url, "queue": "q", "mode": "replay", **options})
-    made = ReplayReader(given, source_schema(columns))
+    settings = Options({"url": site.plane.url, "queue": "q", "mode": "replay", **options})
+    made = ReplayReader(settings, source_schema(columns))
     if available_now:
         made.prepareForTriggerAvailableNow()
     return made
@@ -240,17 +240,17 @@ def test_the_pace_is_that_of_the_arrivals(arrived: Site, clock: Clock, pace: flo
     came: list[tuple[int, float]] = []
     before = clock.now
     while (end := made.latestOffset(offset, LIMIT)) != offset:
-        found, planned = batch_of(made, offset, end), clock.now
-        assert found or planned - before <= replay.WAIT_S
+        arrivals, planned = batch_of(made, offset, end), clock.now
+        assert arrivals or planned - before <= replay.WAIT_S
         if offset == made.initialOffset():
-            assert found == [0]
+            assert arrivals == [0]
             clock.now += FIRST_BATCH_S
             planned = clock.now
-        came += [(number, planned) for number in found]
+        came += [(number, planned) for number in arrivals]
         offset, before = end, clock.now
     numbers, times = zip(*came, strict=True)
     assert numbers == (0, 1, 2, 3, 4)
-    assert [each - times[0] for each in times] == pytest.approx([at / pace for at in ARRIVALS], abs=1e-5)
+    assert [time - times[0] for time in times] == pytest.approx([at / pace for at in ARRIVALS], abs=1e-5)
 
 
 def test_what_is_late_comes_at_once_and_the_pace_goes_on(arrived: Site, clock: Clock) -> None:
@@ -313,10 +313,10 @@ def test_a_query_that_is_done_goes_on_when_the_table_s_log_was_cleaned_up(site: 
     add(site, 3)
     _, offset = drained(reader(site))
     add(site, 2)
-    found = deltalake.DeltaTable(site.url("q"))
-    found.create_checkpoint()
+    table = deltalake.DeltaTable(site.url("q"))
+    table.create_checkpoint()
     for commit in Path(site.url("q"), "_delta_log").glob("*.json"):
-        if int(commit.stem) < found.version():
+        if int(commit.stem) < table.version():
             commit.unlink()
     assert drained(reader(site), offset)[0] == [[3, 4]]
 

@@ -49,10 +49,10 @@ def test_every_column_has_a_type_in_both_worlds() -> None:
 @pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, tuple(TYPES), *((name,) for name in TYPES)])
 def test_arrow_schema_is_what_spark_expects(columns: tuple[str, ...]) -> None:
     expected = to_arrow_schema(source_schema(columns), timezone="UTC")
-    found = arrow_schema(columns)
-    assert found.equals(expected, check_metadata=True)
+    schema = arrow_schema(columns)
+    assert schema.equals(expected, check_metadata=True)
     # `equals` of a map looks past the names of its parts, and Spark's Java side does not.
-    assert str(found) == str(expected)
+    assert str(schema) == str(expected)
 
 
 def test_the_default_schema_is_the_design() -> None:

@@ -20,9 +20,9 @@ ABSENT = (
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.getMessage() for record in caplog.records if record.name == "penstock"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "penstock"]
     caplog.clear()
-    return found
+    return messages
 
 
 def test_the_log_names_the_field_that_a_selector_may_mean_once(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:

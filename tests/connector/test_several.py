@@ -72,12 +72,12 @@ class Queues:
 
     def triggers(self, reader: StreamReader, most: int) -> list[dict[str, int]]:
         """So many batches, each read: how many messages of each queue it had."""
-        offset, found = INITIAL, []
+        offset, counts = INITIAL, []
         for _ in range(most):
             end = reader.latestOffset(offset, LIMIT)
-            found.append(dict(Counter(queue for queue, _ in self.read(reader, offset, end))))
+            counts.append(dict(Counter(queue for queue, _ in self.read(reader, offset, end))))
             offset = end
-        return found
+        return counts
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ def test_empty_queues_give_the_initial_offset_and_leave_no_lease(queues: Queues)
 def test_the_order_in_the_option_means_nothing(queues: Queues) -> None:
     queues.send("b", 2)
     end = queues.reader("ab").latestOffset(INITIAL, LIMIT)
-    other = queues.reader("ba")
-    assert queues.read(other, INITIAL, end) == [("b", 0), ("b", 1)]
-    assert json.dumps(other.latestOffset(end, LIMIT)) == json.dumps(end)
+    swapped = queues.reader("ba")
+    assert queues.read(swapped, INITIAL, end) == [("b", 0), ("b", 1)]
+    assert json.dumps(swapped.latestOffset(end, LIMIT)) == json.dumps(end)
 
 
 @pytest.mark.parametrize("call", ["partitions", "latestOffset", "commit"])
@@ -177,10 +177,10 @@ def test_of_two_drivers_that_start_together_one_goes_on(queues: Queues) -> None:
     known = parse_queues(first)
     assert known is not None
     two = [queues.reader()._consumer(), queues.reader()._consumer()]
-    for each in two:  # each has taken up the lease of a, but not that of b
-        assert isinstance(each, QueuesConsumer)
-        each._begin(known)
-        each._leases[queues.prefix + "a"].plan(known.of(queues.prefix + "a"), known.of(queues.prefix + "a"))
+    for reader in two:  # each has taken up the lease of a, but not that of b
+        assert isinstance(reader, QueuesConsumer)
+        reader._begin(known)
+        reader._leases[queues.prefix + "a"].plan(known.of(queues.prefix + "a"), known.of(queues.prefix + "a"))
     assert two[1].advance(first, wait_ms=0, credit=Credit(None, None)) == first
     with pytest.raises(errors.Fenced):
         two[0].advance(first, wait_ms=0, credit=Credit(None, None))
@@ -201,16 +201,16 @@ def test_a_comma_in_a_name_is_written_twice(queues: Queues) -> None:
 def test_the_credit_is_shared_and_another_queue_is_first_each_time(queues: Queues) -> None:
     for letter in "abc":
         queues.send(letter, 8)
-    found = queues.triggers(queues.reader(maxMessagesPerTrigger="10"), 3)
-    assert found == [{"a": 8, "b": 2}, {"b": 6, "c": 4}, {"c": 4}]
+    counts = queues.triggers(queues.reader(maxMessagesPerTrigger="10"), 3)
+    assert counts == [{"a": 8, "b": 2}, {"b": 6, "c": 4}, {"c": 4}]
 
 
 def test_no_queue_starves_beside_a_full_one(queues: Queues) -> None:
     queues.send("a", 1000)
     for letter in "bc":
         queues.send(letter, 2)
-    found = queues.triggers(queues.reader(maxMessagesPerTrigger="10"), 4)
-    assert found == [{"a": 10}, {"b": 2, "c": 2, "a": 6}, {"a": 10}, {"a": 10}]
+    counts = queues.triggers(queues.reader(maxMessagesPerTrigger="10"), 4)
+    assert counts == [{"a": 10}, {"b": 2, "c": 2, "a": 6}, {"a": 10}, {"a": 10}]
 
 
 def test_bytes_are_shared_too_and_a_larger_message_travels_alone(queues: Queues) -> None:
@@ -221,13 +221,13 @@ def test_bytes_are_shared_too_and_a_larger_message_travels_alone(queues: Queues)
     queues.send("b", 1, 40 - size)
     queues.send("c", 1, 40 - size)
     reader = queues.reader(maxBytesPerTrigger="100")
-    found, offset = [], INITIAL
+    batches, offset = [], INITIAL
     while (end := reader.latestOffset(offset, LIMIT)) != offset:
-        found.append(sorted(queues.read(reader, offset, end)))
+        batches.append(sorted(queues.read(reader, offset, end)))
         offset = end
-    assert [("b", 0)] in found
-    assert sorted(row for rows in found for row in rows) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
-    assert all(len(rows) <= 2 for rows in found)
+    assert [("b", 0)] in batches
+    assert sorted(row for rows in batches for row in rows) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+    assert all(len(rows) <= 2 for rows in batches)
 
 
 def test_a_queue_that_gets_no_credit_is_settled_all_the_same(queues: Queues) -> None:
@@ -388,8 +388,8 @@ def test_exactly_once_whenever_the_planner_dies(queues: Queues, seed: int) -> No
         table[len(log) - 1] = rows
         if dice.random() < 0.5:
             reader.commit(end)
-    found = sorted(row for rows in table.values() for row in rows)
-    assert found == sorted((letter, i) for letter, count in sent.items() for i in range(count)), f"seed {seed}"
+    delivered = sorted(row for rows in table.values() for row in rows)
+    assert delivered == sorted((letter, i) for letter, count in sent.items() for i in range(count)), f"seed {seed}"
     assert queues.counts() == {letter: (0, 0, sent[letter]) for letter in "abc"}
 
 
@@ -488,6 +488,6 @@ def test_a_batch_read_is_the_union(queues: Queues) -> None:
             queues.send(letter, count)
     options = Options({"url": queues.broker.url, "queue": ",".join(queues.prefix + x for x in "abc"), "startingSequence": "1"})
     reader = BatchReader(options, SCHEMA)
-    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    assert [(row["queue"].removeprefix(queues.prefix), row["sequenceNumber"]) for row in found] == [("a", 1), ("a", 2), ("c", 1)]
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [(row["queue"].removeprefix(queues.prefix), row["sequenceNumber"]) for row in rows] == [("a", 1), ("a", 2), ("c", 1)]
     assert queues.counts()["a"] == (3, 0, 0)

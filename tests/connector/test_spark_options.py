@@ -162,10 +162,10 @@ def test_a_refusal_says_what_to_do(options: dict[str, str], says: str) -> None:
         Options(options)
 
 
-@pytest.mark.parametrize(("text", "kept"), [("", None), (" \t", None), ("JMSPriority > 4", "JMSPriority > 4")])
-def test_a_selector_is_kept_as_it_was_written(text: str, kept: str | None) -> None:
+@pytest.mark.parametrize(("text", "selector"), [("", None), (" \t", None), ("JMSPriority > 4", "JMSPriority > 4")])
+def test_a_selector_is_kept_as_it_was_written(text: str, selector: str | None) -> None:
     """Another broker need not know `amqp.priority`, the canonical name."""
-    assert Options({**BASE, "selector": text})["selector"] == kept
+    assert Options({**BASE, "selector": text})["selector"] == selector
 
 
 def test_a_password_is_never_repeated_in_an_error() -> None:

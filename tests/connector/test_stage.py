@@ -45,17 +45,17 @@ def bodies(client: Client) -> list[bytes]:
 
 
 def staged(writer: BatchWriter, *parts: pa.RecordBatch) -> StageReport:
-    found = writer.write(iter(parts))
-    assert isinstance(found, StageReport)
-    return found
+    report = writer.write(iter(parts))
+    assert isinstance(report, StageReport)
+    return report
 
 
 def of_stream(writer: StreamWriter, query: str, number: int, *parts: pa.RecordBatch) -> StageReport:
     """Attributes of a task of that micro-batch, which only Spark can provide."""
     key = {"kind": "stream", "id": query, "number": number}
-    found = writer._stage(iter(parts), writer._write_of(number), key)
-    found.query, found.batch = query, number
-    return found
+    report = writer._stage(iter(parts), writer._write_of(number), key)
+    report.query, report.batch = query, number
+    return report
 
 
 def test_what_is_staged_is_invisible_until_the_commit_and_then_in_partition_order(client: Client) -> None:
@@ -84,10 +84,10 @@ def test_each_write_has_a_stage_of_its_own_and_a_task_without_rows_none(client: 
 
 def test_publishing_what_was_discarded_is_an_error_and_never_a_part(client: Client) -> None:
     writer = batch_writer(client)
-    kept, dropped = staged(writer, rows(b"a")), staged(writer, rows(b"b"))
+    published, dropped = staged(writer, rows(b"a")), staged(writer, rows(b"b"))
     writer.abort([dropped, None])
     with pytest.raises(errors.NotFound, match="write the data again"):
-        writer.commit([kept, dropped])
+        writer.commit([published, dropped])
     assert bodies(client) == []
 
 
@@ -164,11 +164,11 @@ def test_S3_outcomes_with_errors_as_long_as_a_stack_trace_are_said_in_blocks_tha
     end = reader.latestOffset({"v": 1, "kind": "initial"}, reader.getDefaultReadLimit())
     (part,) = reader.partitions({"v": 1, "kind": "initial"}, end)
     (read,) = reader.read(part)
-    said = [read["delivery"], pa.repeat("rejected", count), pa.repeat("at line 1\n" * 800, count)]
+    outcomes = [read["delivery"], pa.repeat("rejected", count), pa.repeat("at line 1\n" * 800, count)]
     columns = ["delivery", "outcome", "error"]
     schema = StructType([StructField("delivery", BinaryType()), *(StructField(name, StringType()) for name in columns[1:])])
     writer = BatchWriter(Options({"url": client.url, "operation": "settle"}), schema, False)
-    writer.commit([writer.write(iter([pa.record_batch(said, columns)]))])
+    writer.commit([writer.write(iter([pa.record_batch(outcomes, columns)]))])
     reader.commit(end)
     reader.stop()
     ended = client.get(op="browse", queue="q", columns=["outcome"], states=["archived"], outcome="rejected")

@@ -14,7 +14,7 @@ NAMES = [option.name for option in OPTIONS]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("name", "answer"),
     [
         ("kafka.bootstrap.servers", "did you mean url?"),
         ("service.url", "did you mean url?"),
@@ -39,10 +39,10 @@ NAMES = [option.name for option in OPTIONS]
         ("ca-file", "did you mean caFile?"),
     ],
 )
-def test_an_option_of_another_name_is_answered_with_ours(given: str, said: str) -> None:
+def test_an_option_of_another_name_is_answered_with_ours(name: str, answer: str) -> None:
     with pytest.raises(InvalidOption) as refusal:
-        Options({given: "x"})
-    assert str(refusal.value).startswith(f"there is no option {given!r}: {said}")
+        Options({name: "x"})
+    assert str(refusal.value).startswith(f"there is no option {name!r}: {answer}")
     assert "Allowed are" in str(refusal.value)
 
 
@@ -52,7 +52,7 @@ def test_a_name_like_no_other_gets_no_guess() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("name", "meant"),
     [
         ("value", "body"),
         ("payload", "body"),
@@ -67,10 +67,10 @@ def test_a_name_like_no_other_gets_no_guess() -> None:
         ("propertys", "properties"),
     ],
 )
-def test_a_column_of_another_name_is_answered_with_ours(given: str, meant: str) -> None:
-    schema = source_schema(("body",)).add(given, "string")
+def test_a_column_of_another_name_is_answered_with_ours(name: str, meant: str) -> None:
+    schema = source_schema(("body",)).add(name, "string")
     for known in (lambda: sink_columns(schema, queue="q", ignore_unknown=False), lambda: check_source(schema, stream=True)):
-        with pytest.raises(InvalidColumn, match=f"column '{given}': did you mean '{meant}'\\?"):
+        with pytest.raises(InvalidColumn, match=f"column '{name}': did you mean '{meant}'\\?"):
             known()
 
 

@@ -114,6 +114,6 @@ def test_a_copy_of_the_data_directory_at_the_same_path_is_not_read(tmp_path: Pat
             assert not in_place
         assert bodies == [b"ours.. %d" % number for number in range(3000)]
         reader.stop()
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "penstock"]
-    assert "it is another file of the same name" in said
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "penstock"]
+    assert "it is another file of the same name" in warning
     mapped._unreachable.clear()

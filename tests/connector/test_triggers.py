@@ -140,9 +140,9 @@ def test_partitions_is_a_pure_function_and_read_is_repeatable(queue: Queue) -> N
     queue.send(10)
     reader = queue.reader(maxMessagesPerPartition="3")
     end = reader.latestOffset(INITIAL, LIMIT)
-    one, two = reader.partitions(INITIAL, end), reader.partitions(INITIAL, end)
-    assert [repr(part) for part in one] == [repr(part) for part in two]
-    assert len(one) == 4
+    first, second = reader.partitions(INITIAL, end), reader.partitions(INITIAL, end)
+    assert [repr(part) for part in first] == [repr(part) for part in second]
+    assert len(first) == 4
     assert read_all(reader, INITIAL, end) == read_all(reader, INITIAL, end) == list(range(10))
     assert len(queue.reader().partitions(INITIAL, end)) == 1
     assert len(queue.reader(minPartitions="5").partitions(INITIAL, end)) == 5
@@ -216,8 +216,8 @@ def test_a_query_that_never_reads_is_slowed_down_and_told(queue: Queue, caplog: 
         end = following
     assert batches < 10  # it were hundreds
     assert queue.counts() in ((2, 0, 0), (0, 2, 0))
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "penstock"]
-    assert "in a row without reading them" in said
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "penstock"]
+    assert "in a row without reading them" in warning
     while (following := reader.latestOffset(end, LIMIT)) == end:
         pass
     assert read_all(reader, end, following) == [0, 1]
@@ -235,8 +235,8 @@ def test_what_a_query_logs_in_with_is_in_no_partition(queue: Queue) -> None:
     parts = [*reader.partitions(INITIAL, end)]
     reader._options.access = replace(reader._options.access, credentials=secret)
     assert len(parts) == 50
-    for each in (*parts, *looks.partitions(), *reader.partitions(INITIAL, end)):
-        assert len(pickle.dumps(each)) < 2_000
+    for part in (*parts, *looks.partitions(), *reader.partitions(INITIAL, end)):
+        assert len(pickle.dumps(part)) < 2_000
     assert b"hunter2" in pickle.dumps(reader._options)  # which travels once, with the reader
 
 

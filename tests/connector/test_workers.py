@@ -28,5 +28,5 @@ print(seen() is None)
 @pytest.mark.parametrize(("main", "frozen"), [("pyspark.daemon", True), ("program", False)])
 def test_a_worker_looks_for_garbage_only_in_what_comes_after_its_first_task(main: str, frozen: bool) -> None:
     """Spark lets it look after each task. A process of the user's own stays as it is."""
-    said = subprocess.run([sys.executable, "-c", READ, main], capture_output=True, text=True, timeout=60)
-    assert said.stdout.split() == [str(frozen), str(frozen), "True"], said.stderr
+    worker = subprocess.run([sys.executable, "-c", READ, main], capture_output=True, text=True, timeout=60)
+    assert worker.stdout.split() == [str(frozen), str(frozen), "True"], worker.stderr
