@@ -69,8 +69,8 @@ class Queue:
 
     def reader(self, columns: tuple[str, ...] = (), **options: str) -> StreamReader:
         """A reader as one planner process has it."""
-        given = {"url": self.hidden.url, "queue": self.name, "spool": str(self.spool), **options}
-        reader = StreamReader(Options(given), source_schema(columns) if columns else default_schema())
+        settings = {"url": self.hidden.url, "queue": self.name, "spool": str(self.spool), **options}
+        reader = StreamReader(Options(settings), source_schema(columns) if columns else default_schema())
         self.readers.append(reader)
         return reader
 
@@ -79,8 +79,8 @@ class Queue:
 
 
 def reader_of(peer: Peer, tmp_path: Path, **options: str) -> StreamReader:
-    given = {"url": peer.url, "queue": "q", "spool": str(tmp_path / "spool"), **options}
-    return StreamReader(Options(given), source_schema(("body", "deliveryCount", "durable", "priority")))
+    settings = {"url": peer.url, "queue": "q", "spool": str(tmp_path / "spool"), **options}
+    return StreamReader(Options(settings), source_schema(("body", "deliveryCount", "durable", "priority")))
 
 
 def next_batch(reader: StreamReader, start: dict[str, Any], tries: int = 100) -> dict[str, Any]:
@@ -104,14 +104,14 @@ def bodies(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> 
 def drained(reader: StreamReader, start: dict[str, Any] = INITIAL, *, most: int = 1000) -> tuple[list[int], dict[str, Any]]:
     """All numbers up to the end of an `availableNow` run, batch by batch, and the offset that was reached."""
     reader.prepareForTriggerAvailableNow()
-    found: list[int] = []
+    values: list[int] = []
     for _ in range(most):
         end = reader.latestOffset(start, LIMIT)
         if end == start:
             break
-        found += bodies(reader, start, end)
+        values += bodies(reader, start, end)
         start = end
-    return found, start
+    return values, start
 
 
 def came(reader: StreamReader, queue: Queue, count: int) -> None:

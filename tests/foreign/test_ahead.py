@@ -41,14 +41,14 @@ def wait_for_fifty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answers_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Collect whether the thread that writes ahead may continue, after each of its files."""
-    found, write = list[bool](), consumer.ForeignConsumer._write_ahead
+    answers, write = list[bool](), consumer.ForeignConsumer._write_ahead
 
     def noted(self: consumer.ForeignConsumer) -> bool:
-        found.append(write(self))
-        return found[-1]
+        answers.append(write(self))
+        return answers[-1]
 
     monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", noted)
-    return found
+    return answers
 
 
 def begun(queue: Queue, **options: str) -> tuple[StreamReader, dict[str, Any]]:
@@ -81,8 +81,8 @@ def test_what_comes_while_spark_works_is_accepted_and_one_trigger_takes_all_of_i
     again = reader.latestOffset(end, LIMIT)
     assert again["batch"] > end["batch"] + 1
     assert len(reader.partitions(end, again)) == 1, "a task for each small file"
-    found = bodies(reader, end, again)
-    assert found + drained(reader, again)[0] == list(range(5, 100))
+    taken = bodies(reader, end, again)
+    assert taken + drained(reader, again)[0] == list(range(5, 100))
 
 
 def test_a_trigger_of_a_run_that_ends_takes_what_comes_only_when_more_is_accepted(
@@ -164,7 +164,7 @@ def test_what_is_sent_again_and_again_takes_no_more_memory(queue: Queue) -> None
         queue.hidden.cut()
         until(partial(looked_at, 10 + 10 * times), "repeated messages are looked at")
     reader.partitions(INITIAL, end)  # a turn: the thread is between two steps
-    assert sum(len(each.ids) for all_ in made._unsettled.values() for each in all_) == 10
+    assert sum(len(unsettled.ids) for all_ in made._unsettled.values() for unsettled in all_) == 10
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(10))
     reader.stop()
     assert queue.available() == 0
@@ -175,12 +175,12 @@ def test_files_are_written_while_spark_works_on_as_many_as_one_trigger_takes(
 ) -> None:
     wait_for_fifty(monkeypatch)
     reader, end = bounded(queue, monkeypatch, 500)
-    found = bodies(reader, INITIAL, end)
+    numbers = bodies(reader, INITIAL, end)
     again = next_batch(reader, end)
-    found += bodies(reader, end, again)
-    assert len(found) >= 55
+    numbers += bodies(reader, end, again)
+    assert len(numbers) >= 55
     until(lambda: len(batches_of(queue)) >= again["batch"] - end["batch"] + 5, "more is written behind a large batch")
-    assert found + drained(reader, again)[0] == list(range(500))
+    assert numbers + drained(reader, again)[0] == list(range(500))
 
 
 def full_spool(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Callable[[], None]]:
@@ -202,25 +202,25 @@ def test_a_spool_that_gets_full_in_a_trigger_gives_what_is_in_hand(queue: Queue,
     monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", lambda _: False)
     monkeypatch.setattr(consumer, "SPOOL_S", 0.3)
     reader, end = begun(queue)
-    found = bodies(reader, INITIAL, end)
+    numbers = bodies(reader, INITIAL, end)
     take, rooms = consumer.ForeignConsumer._write_more, list[Callable[[], None]]()
 
-    def more(self: consumer.ForeignConsumer, *given: Any) -> bool:
+    def more(self: consumer.ForeignConsumer, *arguments: Any) -> bool:
         if not rooms:
             rooms.append(full_spool(monkeypatch)[1])
-        return take(self, *given)
+        return take(self, *arguments)
 
     monkeypatch.setattr(consumer.ForeignConsumer, "_write_more", more)
     queue.send(5, 50)
     came(reader, queue, 45)
     again = next_batch(reader, end)
     assert rooms
-    found += bodies(reader, end, again)
-    assert found == list(range(15))
+    numbers += bodies(reader, end, again)
+    assert numbers == list(range(15))
     with pytest.raises(errors.DiskFull, match="is full: make room"):
         next_batch(reader, again)
     rooms[0]()
-    assert found + drained(reader, again)[0] == list(range(50))
+    assert numbers + drained(reader, again)[0] == list(range(50))
 
 
 def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_next_turn(
@@ -241,8 +241,8 @@ def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_n
         reader.partitions(INITIAL, end)  # a turn
     until(lambda: queue.available() == 0, "the taken messages are written when there is room")
     assert len(tried) == 2
-    (said,) = (text for text in caplog.messages if "no file is written while Spark works on a batch" in text)
-    assert "is full: make room" in said
+    (warning,) = (text for text in caplog.messages if "no file is written while Spark works on a batch" in text)
+    assert "is full: make room" in warning
     assert drained(reader, end)[0] == list(range(5, 15))
 
 
@@ -294,7 +294,7 @@ def test_a_spool_that_is_full_while_spark_works_fails_the_next_trigger_and_loses
 ) -> None:
     monkeypatch.setattr(consumer, "SPOOL_S", 0.3)
     reader, end = begun(queue)
-    found = bodies(reader, INITIAL, end)
+    numbers = bodies(reader, INITIAL, end)
     tried, make_room = full_spool(monkeypatch)
     queue.send(5, 50)
     until(lambda: tried, "something is written while Spark works")
@@ -302,7 +302,7 @@ def test_a_spool_that_is_full_while_spark_works_fails_the_next_trigger_and_loses
         next_batch(reader, end)
     reader.stop()
     make_room()
-    assert found + drained(queue.reader(), end)[0] == list(range(50))
+    assert numbers + drained(queue.reader(), end)[0] == list(range(50))
 
 
 def test_what_goes_wrong_in_the_thread_fails_the_next_trigger(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,11 +402,11 @@ def written_ahead_of(queue: Queue) -> tuple[dict[str, Any], list[int]]:
 
 def test_the_next_planner_takes_all_that_was_written_ahead_in_one_trigger(queue: Queue) -> None:
     """Spark did not have it, and the broker has let it go."""
-    end, found = written_ahead_of(queue)
+    end, numbers = written_ahead_of(queue)
     queue.hidden.away = True
     reader = queue.reader()
     again = next_batch(reader, end, tries=1)
-    assert found + bodies(reader, end, again) == list(range(45))
+    assert numbers + bodies(reader, end, again) == list(range(45))
     queue.hidden.away = False
     queue.send(45, 50)
     assert drained(reader, again)[0] == list(range(45, 50))
@@ -414,26 +414,26 @@ def test_the_next_planner_takes_all_that_was_written_ahead_in_one_trigger(queue:
 
 def test_a_run_that_ends_begins_with_what_was_written_ahead_and_reads_the_rest(queue: Queue) -> None:
     """Its first trigger does not ask the broker, and must not end the run for that."""
-    end, found = written_ahead_of(queue)
+    end, numbers = written_ahead_of(queue)
     queue.released()
     queue.send(45, 50)
-    assert found + drained(queue.reader(), end)[0] == list(range(50))
+    assert numbers + drained(queue.reader(), end)[0] == list(range(50))
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxMessagesPerTrigger": "1000"}])
 def test_a_trigger_of_the_next_planner_stays_within_its_limits(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, limit: dict[str, str]
 ) -> None:
-    end, found = written_ahead_of(queue)
+    end, numbers = written_ahead_of(queue)
     monkeypatch.setattr(consumer, "WAITING_ROWS", 20)
     queue.hidden.away = True
     reader = queue.reader(**limit)
-    while len(found) < 45:
+    while len(numbers) < 45:
         start, end = end, next_batch(reader, end, tries=1)
         files = end["batch"] - start["batch"]
         assert files == 1 if limit else 1 <= files <= 3
-        found += bodies(reader, start, end)
-    assert found == list(range(45))
+        numbers += bodies(reader, start, end)
+    assert numbers == list(range(45))
 
 
 @pytest.mark.parametrize("most", [1, 3, 4, 7, 100])
@@ -441,8 +441,8 @@ def test_a_trigger_of_the_next_planner_stays_within_its_limits(
 def test_partitions_hold_each_row_once_in_order(most: int, least: int) -> None:
     batches = {3: 7, 4: 1, 5: 0, 6: 7}
     made = cut("/spool", batches, most, least)
-    rows = [[(part.batch, row) for part in one.parts for row in range(part.first, part.end)] for one in made]
-    assert [row for each in rows for row in each] == [(batch, row) for batch, count in batches.items() for row in range(count)]
+    rows = [[(part.batch, row) for part in plan.parts for row in range(part.first, part.end)] for plan in made]
+    assert [row for task in rows for row in task] == [(batch, row) for batch, count in batches.items() for row in range(count)]
     assert max(map(len, rows)) <= most
     assert max(map(len, rows)) - min(map(len, rows)) <= 1
     assert len(rows) == max(-(-15 // most), min(least, 15))

@@ -41,8 +41,8 @@ def test_the_rest_of_a_group_is_cut_in_its_turn() -> None:
 def test_neighbours_are_accepted_as_ranges_and_only_over_their_connection() -> None:
     (group,) = grouped(0, 0, 1, BLOCKS)
     settled = [group.settled, DeliveryIds(2, np.array([50])), DeliveryIds(1, np.array([9, 10, 20]))]
-    (found,) = ranges(settled, 1, 100)
-    assert found == [(7, 8), (2**32 - 2, 2**32 - 1), (0, 0), (9, 10), (20, 20)]
+    (accepted,) = ranges(settled, 1, 100)
+    assert accepted == [(7, 8), (2**32 - 2, 2**32 - 1), (0, 0), (9, 10), (20, 20)]
     assert ranges(settled, 3, 100) == []
 
 
@@ -61,10 +61,10 @@ def test_blocks_of_more_octets_than_an_array_has_offsets_for_are_several_groups(
 def test_a_message_that_no_array_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "MOST_OF_ONE", 7)
     monkeypatch.setattr(arrivals, "MOST_OCTETS", 7)
-    found = grouped(0, 0, 1, [DeliveryBlock(0, [b"a" * 7]), DeliveryBlock(1, [b"b" * 8])])
-    assert next(found).octets == 7
+    blocks = grouped(0, 0, 1, [DeliveryBlock(0, [b"a" * 7]), DeliveryBlock(1, [b"b" * 8])])
+    assert next(blocks).octets == 7
     with pytest.raises(arrivals.OversizedMessage, match=r"a message of 8 octets is larger than the 7 .*take it from its queue"):
-        next(found)
+        next(blocks)
 
 
 def test_a_trickle_of_messages_becomes_few_groups_in_order() -> None:

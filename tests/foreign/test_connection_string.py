@@ -27,14 +27,14 @@ def test_a_stream_reads_with_a_token(tmp_path: Path) -> None:
             Message(data=[b"%d" % number], properties=Properties(message_id=f"id-{number}")).encode() for number in range(10)
         ]
         made = reader(peer.connection_string, tmp_path / "spool")
-        found: list[int] = []
+        numbers: list[int] = []
         start = INITIAL
-        while len(found) < 10:
+        while len(numbers) < 10:
             end = next_batch(made, start)
-            found += bodies(made, start, end)
+            numbers += bodies(made, start, end)
             start = end
         made.stop()
-        assert found == list(range(10))
+        assert numbers == list(range(10))
         assert list(peer.tokens) == ["orders"]
         assert KEY not in str(start)
         assert not [path for path in (tmp_path / "spool").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
@@ -49,13 +49,13 @@ def test_a_token_that_ends_while_a_batch_is_read_is_put_anew(tmp_path: Path) -> 
         peer.queues["orders"] += payloads[:10]
         peer.expire("orders", payloads)  # it sends the same messages again
         made = reader(peer.connection_string, tmp_path / "spool")
-        found: list[int] = []
+        numbers: list[int] = []
         end = INITIAL
-        while len(found) < 20:
+        while len(numbers) < 20:
             start, end = end, next_batch(made, end)
-            found += bodies(made, start, end)
+            numbers += bodies(made, start, end)
         made.stop()
-        assert found == list(range(20))
+        assert numbers == list(range(20))
         assert (peer.ended, len(peer.tokens["orders"])) == (["orders"], 2)
 
 

@@ -48,10 +48,10 @@ def die_at(step: str, times: int, folder: Path, options: dict[str, str], ahead: 
 
 
 def table(folder: Path) -> Counter[int]:
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for number in numbered(folder, "table"):
-        found.update(json.loads((folder / f"table-{number}").read_text()))
-    return found
+        counts.update(json.loads((folder / f"table-{number}").read_text()))
+    return counts
 
 
 @pytest.mark.parametrize("ahead", [None, BATCH], ids=["limited", "ahead"])
@@ -91,8 +91,8 @@ def test_messages_with_ids_are_there_once_whatever_dies_at_whatever_step(
         queue.send(queue.sent, queue.sent + 4 * BATCH)
     queue.released()
     run(folder, options, Deadly("never"))
-    found = table(folder)
-    lost, twice = set(range(queue.sent)) - set(found), [number for number, count in found.items() if count > 1]
+    counts = table(folder)
+    lost, twice = set(range(queue.sent)) - set(counts), [number for number, count in counts.items() if count > 1]
     assert (len(lost), len(twice)) == (0, 0)
     assert queue.available() == 0
 
@@ -107,6 +107,6 @@ def test_messages_without_ids_are_there_at_least_once(queue: Queue, tmp_path: Pa
     die_at("before accept", 1, folder, options)
     queue.released()
     run(folder, options, Deadly("never"))
-    found = table(folder)
-    assert set(found) == set(range(500))
-    assert 0 < sum(found.values()) - 500 <= 2 * 100  # of the batches in files that were not accepted at the broker
+    counts = table(folder)
+    assert set(counts) == set(range(500))
+    assert 0 < sum(counts.values()) - 500 <= 2 * 100  # of the batches in files that were not accepted at the broker

@@ -45,8 +45,8 @@ def rows_of(first: int, count: int, filler: bytes = b"") -> batches.Rows:
 
 
 def put(made: Spool, batch: int, rows: batches.Rows, most_rows: int = 1000) -> None:
-    found = keys_of(rows.message, np.zeros(len(rows.message), np.int8), ["q"])
-    made.put(batch, rows, (found.high, found.low), most_rows)
+    keys = keys_of(rows.message, np.zeros(len(rows.message), np.int8), ["q"])
+    made.put(batch, rows, (keys.high, keys.low), most_rows)
 
 
 def entered(url: Path | str, offset: SpoolOffset = BEGIN, *, fails: bool = True, window: bool = True) -> Spool:
@@ -102,8 +102,8 @@ def of_another_batch(path: Path) -> None:
 
 
 def of_another_query(path: Path) -> None:
-    other = entered(path.parent / "other")
-    put(other, 1, rows_of(0, 50))
+    spool = entered(path.parent / "other")
+    put(spool, 1, rows_of(0, 50))
     path.write_bytes((path.parent / "other" / "batch-1.arrow").read_bytes())
 
 
@@ -146,8 +146,8 @@ def test_a_changed_file_delivers_nothing(tmp_path: Path, says: str, restarted: b
                 assert "Nothing of it was delivered" in str(refusal.value)
                 assert "Put back an intact copy of the file" in str(refusal.value)
         else:
-            found = delivered(again_planned() if restarted else plan, fails=False)
-            assert found == [b"n=%d amount=100" % n for n in range(50, 100)]
+            payloads = delivered(again_planned() if restarted else plan, fails=False)
+            assert payloads == [b"n=%d amount=100" % n for n in range(50, 100)]
 
 
 @pytest.mark.parametrize("says", [says for says, harm in HARM.items() if harm not in (replaced, of_another_attempt)])
@@ -224,9 +224,9 @@ def test_a_file_of_any_size_is_read_as_it_was_written(tmp_path: Path, size: int)
 
 
 def known(made: Spool, first: int, count: int) -> bool:
-    found = keys_of(rows_of(first, count).message, np.zeros(count, np.int8), ["q"])
+    keys = keys_of(rows_of(first, count).message, np.zeros(count, np.int8), ["q"])
     assert made.window is not None
-    return bool(made.window.find(found.high, found.low).all())
+    return bool(made.window.find(keys.high, keys.low).all())
 
 
 @pytest.mark.parametrize("harm", ["gone", "flipped", "cut off", "of another batch", "of another query"])
@@ -328,9 +328,9 @@ def test_a_stream_stops_at_a_changed_file_and_goes_on_with_an_intact_copy(queue:
     path = queue.spool / "batch-1.arrow"
     whole = path.read_bytes()
     flip(path, 4000)
-    for each in (reader, queue.reader()):
+    for stream in (reader, queue.reader()):
         with pytest.raises(errors.DataLoss, match=r"batch-1\.arrow"):
-            bodies(each, INITIAL, end)
+            bodies(stream, INITIAL, end)
     path.write_bytes(whole)
     after = queue.reader()
     assert bodies(after, INITIAL, end) == list(range(len(bodies(after, INITIAL, end))))

@@ -115,7 +115,7 @@ def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses(queue: 
     """A broker that was started a moment ago may not have its queues yet."""
     queue.send(0, 10)
     first = queue.reader()
-    found, end = drained(first)
+    numbers, end = drained(first)
     first.stop()
     queue.client.call("queue.delete", queue=queue.name, force=True)
     with pytest.raises(errors.NotFound, match="no queue"):
@@ -132,7 +132,7 @@ def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses(queue: 
             raise
 
     monkeypatch.setattr(intake.Intake, "start", refused)
-    assert found + drained(queue.reader(), end)[0] == list(range(20))
+    assert numbers + drained(queue.reader(), end)[0] == list(range(20))
 
 
 def test_a_full_spool_loses_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_commit_makes_room_on_a_disk_that_has_none_for_its_own_note(queue: Que
     queue.send(0, 50)
     reader, put = queue.reader(maxMessagesPerTrigger="30"), spool_files.SpoolFiles._put_local
     end = next_batch(reader, INITIAL)
-    found = bodies(reader, INITIAL, end)
+    numbers = bodies(reader, INITIAL, end)
 
     def full(self: spool_files.SpoolFiles, name: str, write: Any, new: bool = False) -> None:
         if "batch-1.arrow" in queue.files():
@@ -167,7 +167,7 @@ def test_a_commit_makes_room_on_a_disk_that_has_none_for_its_own_note(queue: Que
 
     monkeypatch.setattr(spool_files.SpoolFiles, "_put_local", full)
     again = next_batch(reader, end)
-    assert found + bodies(reader, end, again) == list(range(50))
+    assert numbers + bodies(reader, end, again) == list(range(50))
     reader.stop()
     assert json.loads((queue.spool / "owner.json").read_text())["committed"] == 1
 
@@ -229,7 +229,7 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
     monkeypatch.setattr(intake.Intake, "_sleep", resting)
     end = next_batch(reader, INITIAL)
     monkeypatch.setattr(spool_files.SpoolFiles, "put", slow)
-    found = bodies(reader, INITIAL, end)
+    numbers = bodies(reader, INITIAL, end)
     with ThreadPoolExecutor(1) as spark:
         more = spark.submit(drained, reader, end)
         try:
@@ -237,7 +237,7 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
             until(lambda: rests.is_set() and ahead() >= 50, "as much waits as may, while the spool writes")
         finally:
             go_on.set()
-        assert found + more.result(60)[0] == list(range(600))
+        assert numbers + more.result(60)[0] == list(range(600))
     assert max(waiting) <= 50 + 100 + 20  # and the first credit
 
 
@@ -287,13 +287,13 @@ def rows_of(*bodies: bytes) -> batches.Rows:
 
 
 def keys(rows: batches.Rows) -> tuple[Any, Any]:
-    found = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
-    return found.high, found.low
+    pair = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
+    return pair.high, pair.low
 
 
 def known_keys(rows: batches.Rows) -> tuple[Any, Any]:
-    found = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
-    return found.high[found.known], found.low[found.known]
+    pair = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
+    return pair.high[pair.known], pair.low[pair.known]
 
 
 def encoded(id_: str | None) -> bytes:
@@ -388,7 +388,7 @@ def test_a_planner_goes_on_where_its_own_file_was_not_finished(tmp_path: Path, m
     mine.enter(BEGIN)
     (tmp_path / "batch-1.arrow").write_bytes(b"named, and then the folder was not synced")
     mine.put(1, rows_of(b"x"), None, 100)
-    assert [each.parts for each in mine.plan(0, 1, 10, 1)] == [(Part(1, 0, 1),)]
+    assert [plan.parts for plan in mine.plan(0, 1, 10, 1)] == [(Part(1, 0, 1),)]
 
 
 def test_a_spool_of_another_query_is_refused(queue: Queue, tmp_path: Path) -> None:

@@ -106,12 +106,12 @@ def doomed(monkeypatch: pytest.MonkeyPatch, left: int, act: Callable[[Spool], No
     real_put, real_delete = SpoolFiles.put, SpoolFiles.delete
 
     def counted(real: Callable[..., None]) -> Callable[..., None]:
-        def call(*given: Any, **how: Any) -> None:
+        def call(*arguments: Any, **options: Any) -> None:
             nonlocal calls
             if calls == left:
                 raise KeyboardInterrupt
             calls += 1
-            real(*given, **how)
+            real(*arguments, **options)
 
         return call
 

@@ -29,9 +29,9 @@ BROKERS = ("artemis_broker", "rabbitmq", "qpid_broker_j")
 
 @pytest.fixture(params=BROKERS)
 def broker(request: pytest.FixtureRequest) -> RealBroker:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, RealBroker)
-    return found
+    fixture = request.getfixturevalue(request.param)
+    assert isinstance(fixture, RealBroker)
+    return fixture
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +59,13 @@ def filled(broker: RealBroker) -> str:
 
 
 def planner(broker: RealBroker, queue: str, folder: Path, **options: str) -> StreamReader:
-    given = {
+    settings = {
         "queue": queue,
         "spool": str(folder / f"spool-{options.get('settle')}"),
         "maxMessagesPerTrigger": str(BATCH),
         **options,
     }
-    return StreamReader(Options({**given, **broker.options}), default_schema())
+    return StreamReader(Options({**settings, **broker.options}), default_schema())
 
 
 def left(broker: RealBroker, queue: str) -> int:
@@ -78,11 +78,11 @@ def left(broker: RealBroker, queue: str) -> int:
 def test_all_is_read_in_order_and_the_queue_is_empty_then(broker: RealBroker, settle: str, tmp_path: Path) -> None:
     queue = filled(broker)
     reader = planner(broker, queue, tmp_path, settle=settle)
-    found, end = drained(reader)
+    numbers, end = drained(reader)
     counts = reader.reportLatestOffset()["queues"][queue]
     reader.commit(end)
     reader.stop()
-    assert found == list(range(COUNT))
+    assert numbers == list(range(COUNT))
     assert (counts["repeated"], counts["lostConnections"]) == (0, 0)
     assert left(broker, queue) == 0
 
@@ -112,8 +112,8 @@ def test_each_message_comes_once_whatever_is_lost(broker: RealBroker, tmp_path: 
     broker.kill()
     broker.start()
     for settle in SETTLE:
-        reader, (first, found) = readers[settle], firsts[settle]
-        assert bodies(reader, INITIAL, first) == found
+        reader, (first, numbers) = readers[settle], firsts[settle]
+        assert bodies(reader, INITIAL, first) == numbers
         reader.commit(first)
         second, more = taken(reader, first)
         reader.stop()  # and another planner, to which Spark names the batch again
@@ -122,4 +122,4 @@ def test_each_message_comes_once_whatever_is_lost(broker: RealBroker, tmp_path: 
         reader.commit(second)
         rest, _ = drained(reader, second)
         reader.stop()
-        assert sorted(found + more + rest) == list(range(COUNT))
+        assert sorted(numbers + more + rest) == list(range(COUNT))

@@ -99,9 +99,9 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callab
     reader = reader_of(peer, tmp_path)
     reader.prepareForTriggerAvailableNow()
     end = next_batch(reader, INITIAL)
-    found = rows(reader, INITIAL, end)
-    assert [(row["body"], row["deliveryCount"]) for row in found] == [(b"0", 0), (b"1", 1), (None, 0), (b"2", 2)]
-    assert [row["durable"] for row in found] == [True, True, None, True]
+    records = rows(reader, INITIAL, end)
+    assert [(row["body"], row["deliveryCount"]) for row in records] == [(b"0", 0), (b"1", 1), (None, 0), (b"2", 2)]
+    assert [row["durable"] for row in records] == [True, True, None, True]
     reader.commit(end)
     assert reader.reportLatestOffset()["queues"]["q"]["setAside"] == 2
     assert [path.name for path in (tmp_path / "spool" / "aside" / "batch-1").iterdir()] == ["0-2.arrow"]
@@ -175,14 +175,14 @@ def test_what_is_set_aside_is_the_same_whatever_tasks_the_batch_is_cut_into(peer
     end = next_batch(first, INITIAL)
     folder = tmp_path / "spool" / "aside" / "batch-1"
     first.stop()
-    found = []
+    files = []
     for least in ("1", "4", "8"):
         reader = reader_of(peer, tmp_path, minPartitions=least)
         assert bodies(reader, INITIAL, end) == list(range(5))
         (file,) = folder.iterdir()
-        found.append((len(reader.partitions(INITIAL, end)), file.name, file.read_bytes()))
+        files.append((len(reader.partitions(INITIAL, end)), file.name, file.read_bytes()))
         reader.stop()
-    assert found == [(tasks, "0-3.arrow", found[0][2]) for tasks in (1, 4, 8)]
+    assert files == [(tasks, "0-3.arrow", files[0][2]) for tasks in (1, 4, 8)]
 
 
 def test_a_message_for_which_there_is_no_memory_fails_the_query(peers: Callable[..., Peer], tmp_path: Path) -> None:
@@ -232,9 +232,9 @@ def test_a_drain_that_one_link_does_not_answer_holds_up_no_other(
             links[address] = event.link
             if event.flow.drain and peer.outcomes and peer.drains:
                 peer.drains = False
-                other = "r" if address == "q" else "q"
-                peer.queues[other].append(Message(data=[b"1"]).encode())
-                peer._send(links[other])
+                neighbour = "r" if address == "q" else "q"
+                peer.queues[neighbour].append(Message(data=[b"1"]).encode())
+                peer._send(links[neighbour])
         return False
 
     peer = peers(hook=silent)
@@ -243,7 +243,7 @@ def test_a_drain_that_one_link_does_not_answer_holds_up_no_other(
     reader.prepareForTriggerAvailableNow()
     next_batch(reader, INITIAL)
     until(
-        lambda: sum(each["received"] for each in reader.reportLatestOffset()["queues"].values()) == 2,
+        lambda: sum(counts["received"] for counts in reader.reportLatestOffset()["queues"].values()) == 2,
         "something comes over the other link while one does not answer",
     )
     reader.stop()
@@ -304,7 +304,7 @@ def test_a_trigger_that_is_the_only_one_waits_for_each_broker_that_is_there(
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL  # both are connected to
     asked = reader._kept
     assert isinstance(asked, BrokersConsumer)
-    until(lambda: all(each._last is not None and each._last.done() for each in asked._members), "each broker has been asked")
+    until(lambda: all(peer._last is not None and peer._last.done() for peer in asked._members), "each broker has been asked")
     monkeypatch.setattr(brokers, "HOLD_UP_S", 0.01)
     for number, peer in enumerate(both):
         peer.queues["q"] = [Message(data=[b"%d" % number]).encode()]
@@ -351,9 +351,9 @@ def test_a_broker_that_is_killed_gives_each_message_once(queue: Queue, settle: s
     queue.send(0, 200)
     reader = queue.reader(maxMessagesPerTrigger="50", settle=settle)
     end = next_batch(reader, INITIAL)
-    found = bodies(reader, INITIAL, end)
+    numbers = bodies(reader, INITIAL, end)
     queue.restart_broker()
     more, _ = drained(reader, end)
     reader.stop()
-    assert sorted(found + more) == list(range(200))
+    assert sorted(numbers + more) == list(range(200))
     assert queue.available() == 0

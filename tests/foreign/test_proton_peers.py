@@ -39,10 +39,10 @@ def test_each_message_comes_once_whatever_the_broker_does(tmp_path: Path, plays:
     with ProtonPeer(payloads, plays) as peer:
         options = {"url": peer.url, "queue": "q", "spool": str(tmp_path / "spool"), "settle": settle}
         reader = StreamReader(Options(options), default_schema())
-        found, end = drained(reader)
+        numbers, end = drained(reader)
         reader.commit(end)
         reader.stop()
-    assert sorted(found) == list(range(COUNT))
+    assert sorted(numbers) == list(range(COUNT))
     assert sorted(peer.accepted) == sorted(payloads)
 
 

@@ -20,9 +20,9 @@ MECHANISM = {"artemis": "PLAIN", "rabbitmq": "PLAIN", "broker-j": "SCRAM-SHA-256
 
 @pytest.fixture(params=BROKERS)
 def broker(request: pytest.FixtureRequest) -> RealBroker:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, RealBroker)
-    return found
+    fixture = request.getfixturevalue(request.param)
+    assert isinstance(fixture, RealBroker)
+    return fixture
 
 
 def test_a_user_is_let_in_and_nobody_else(broker: RealBroker) -> None:
@@ -47,5 +47,5 @@ def test_the_port_of_a_broker_is_given_to_nobody_else_between_its_lives() -> Non
             stranger.bind(("127.0.0.1", port))
         socket.create_server(("127.0.0.1", port)).close()
     del owner
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", port))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))

@@ -31,18 +31,18 @@ def encoded(id_: object, body: bytes, **around: object) -> bytes:
 def test_a_message_is_the_same_whatever_a_broker_writes_around_it() -> None:
     again = encoded("a", b"x", header=Header(delivery_count=3), message_annotations={"x-opt-lock": "1"})
     others = [encoded("a", b"y"), encoded("b", b"x"), encoded(ULong(1), b"x"), encoded("1", b"x"), encoded(None, b"x")]
-    found = foreign_messages.keys(pa.array([encoded("a", b"x"), again, *others], pa.binary()))
-    assert found.known.tolist() == [True] * 6 + [False]
-    both = list(zip(found.high.tolist(), found.low.tolist(), strict=True))
+    keys = foreign_messages.keys(pa.array([encoded("a", b"x"), again, *others], pa.binary()))
+    assert keys.known.tolist() == [True] * 6 + [False]
+    both = list(zip(keys.high.tolist(), keys.low.tolist(), strict=True))
     assert both[0] == both[1]
     assert len(set(both[:6])) == 5
 
 
 def test_keys_of_many_messages_are_those_of_each() -> None:
     made = pa.array([encoded(f"id-{n}" if n % 3 else None, b"%d" % n) for n in range(2500)], pa.binary())
-    found, parts = foreign_messages.keys(made), [foreign_messages.keys(made.slice(first, 500)) for first in range(0, 2500, 500)]
+    keys, parts = foreign_messages.keys(made), [foreign_messages.keys(made.slice(first, 500)) for first in range(0, 2500, 500)]
     for column in range(3):
-        assert found[column].tolist() == [value for part in parts for value in part[column].tolist()]
+        assert keys[column].tolist() == [value for part in parts for value in part[column].tolist()]
 
 
 def test_messages_of_one_id_and_one_length_have_keys_of_their_own() -> None:
@@ -55,10 +55,10 @@ def test_messages_of_one_id_and_one_length_have_keys_of_their_own() -> None:
     made[:, -16:] = np.hstack([numbers, octets])
     offsets = np.arange(0, made.size + 1, len(first), dtype=np.int32)
     messages = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(made.tobytes())])
-    found = keys_of(messages, np.zeros(count, np.int8), ["q"])
-    assert found.known.all()
-    assert len(np.unique(found.high)) == len(np.unique(found.low)) == count
-    assert not copies(found).any()
+    keys = keys_of(messages, np.zeros(count, np.int8), ["q"])
+    assert keys.known.all()
+    assert len(np.unique(keys.high)) == len(np.unique(keys.low)) == count
+    assert not copies(keys).any()
 
 
 def test_a_key_is_the_hash_of_the_whole_bare_message() -> None:
@@ -75,17 +75,17 @@ def test_a_key_is_the_hash_of_the_whole_bare_message() -> None:
 
 def test_a_copy_is_one_that_has_the_whole_key_of_one_before_it() -> None:
     known = np.array([False, True, True, True, True, False, True])
-    one = np.array([5, 5, 5, 5, 7, 5, 7], np.uint64)
-    other = np.array([1, 1, 2, 1, 9, 1, 9], np.uint64)
-    assert copies(foreign_messages.MessageKeys(known, one, other)).tolist() == [False, False, False, True, False, False, True]
+    high = np.array([5, 5, 5, 5, 7, 5, 7], np.uint64)
+    low = np.array([1, 1, 2, 1, 9, 1, 9], np.uint64)
+    assert copies(foreign_messages.MessageKeys(known, high, low)).tolist() == [False, False, False, True, False, False, True]
 
 
 def test_a_message_that_is_sent_twice_with_one_id_and_content_comes_once(queue: Queue) -> None:
     queue.send(0, 50)
     queue.send(0, 50)
     reader = queue.reader(maxMessagesPerTrigger="30")
-    found, _ = drained(reader)
-    assert found == list(range(50))
+    numbers, _ = drained(reader)
+    assert numbers == list(range(50))
     assert reader.reportLatestOffset()["queues"][queue.name]["repeated"] == 50
     reader.stop()
     assert queue.available() == 0
@@ -104,12 +104,12 @@ def test_an_id_that_a_producer_repeats_loses_nothing(queue: Queue) -> None:
 
 def test_a_copy_in_another_queue_is_another_message(queue: Queue) -> None:
     """An exchange sends both with one id and one content."""
-    other = f"{queue.name}-copies"
-    queue.client.call("queue.declare", queue=other)
+    second = f"{queue.name}-copies"
+    queue.client.call("queue.declare", queue=second)
     queue.send(0, 20)
-    queue.send(0, 20, to=other)
-    assert sorted(drained(queue.reader(queue=f"{queue.name},{other}"))[0]) == sorted([*range(20)] * 2)
-    queue.client.call("queue.delete", queue=other)
+    queue.send(0, 20, to=second)
+    assert sorted(drained(queue.reader(queue=f"{queue.name},{second}"))[0]) == sorted([*range(20)] * 2)
+    queue.client.call("queue.delete", queue=second)
 
 
 def test_the_window_outlives_the_files(queue: Queue) -> None:
@@ -162,29 +162,29 @@ def test_a_lost_connection_gives_no_message_twice_and_none_up(queue: Queue) -> N
     queue.send(0, 300)
     reader = queue.reader(maxMessagesPerTrigger="50", settle="committed")
     end = next_batch(reader, INITIAL)
-    found = bodies(reader, INITIAL, end)
+    numbers = bodies(reader, INITIAL, end)
     queue.hidden.cut()  # the batch of 50 is not accepted, and comes again
     lost(reader, queue)
     more, _ = drained(reader, end)
-    assert found + sorted(more) == list(range(300))
+    assert numbers + sorted(more) == list(range(300))
     counts = reader.reportLatestOffset()["queues"][queue.name]
-    assert (counts["repeated"], counts["lostConnections"]) == (len(found), 1)
+    assert (counts["repeated"], counts["lostConnections"]) == (len(numbers), 1)
     reader.stop()
     assert queue.available() == 0
 
 
 def test_the_window_finds_what_it_holds_and_nothing_else() -> None:
     window, numbers = Window(1000), np.random.default_rng(7)
-    kept: dict[tuple[int, int], int] = {}
+    entries: dict[tuple[int, int], int] = {}
     for batch in range(1, 200):
-        one, other = (numbers.integers(0, 2**63, 20, dtype=np.uint64) for _ in range(2))
-        assert not window.find(one, other).any()
-        window.add(batch, one, other)
-        kept.update(dict.fromkeys(zip(one.tolist(), other.tolist(), strict=True), batch))
-    newest = list(kept.items())[-1000:]
-    one, other = (np.array([key[place] for key, _ in newest], np.uint64) for place in (0, 1))
-    assert window.find(one, other).tolist() == [batch for _, batch in newest]
-    assert not window.find(one, other + np.uint64(1)).any()
+        high, low = (numbers.integers(0, 2**63, 20, dtype=np.uint64) for _ in range(2))
+        assert not window.find(high, low).any()
+        window.add(batch, high, low)
+        entries.update(dict.fromkeys(zip(high.tolist(), low.tolist(), strict=True), batch))
+    newest = list(entries.items())[-1000:]
+    high, low = (np.array([key[place] for key, _ in newest], np.uint64) for place in (0, 1))
+    assert window.find(high, low).tolist() == [batch for _, batch in newest]
+    assert not window.find(high, low + np.uint64(1)).any()
     assert 1000 <= len(window) <= 3000
 
 
@@ -225,13 +225,13 @@ def test_whole_messages_are_cut_where_the_plain_decoder_cuts_them(made: list[tup
     cut = foreign_messages.cut(pa.array(payloads, pa.binary()))
     for row, payload in enumerate(payloads):
         try:
-            found = foreign_messages._plain(payload)
+            message = foreign_messages._plain(payload)
         except reference.REFUSALS:
             assert row in cut.refused
             continue
         assert row not in cut.refused
         line = cut.payload.slice(row, 1).to_pylist()[0]
-        assert line["message"] == payload[found.begin : found.end]
-        assert (line["priority"], line["durable"]) == (found.priority, found.durable)
-        assert (line.get("encodedAnnotations") or b"") == payload[found.note : found.note_end]
-        assert cut.attempts[row].as_py() == found.attempts
+        assert line["message"] == payload[message.begin : message.end]
+        assert (line["priority"], line["durable"]) == (message.priority, message.durable)
+        assert (line.get("encodedAnnotations") or b"") == payload[message.note : message.note_end]
+        assert cut.attempts[row].as_py() == message.attempts

@@ -41,12 +41,12 @@ def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses_its_log
     with pytest.raises(errors.Unauthenticated):
         reader_of(peer, tmp_path).latestOffset(INITIAL, LIMIT)
     first = reader_of(peer, tmp_path)
-    found, end = drained(first)
+    numbers, end = drained(first)
     first.stop()
     logins += ["PLAIN"] * 3
     second = reader_of(peer, tmp_path)
     assert second.latestOffset(end, LIMIT) == end
-    assert (found, logins) == ([0], [])
+    assert (numbers, logins) == ([0], [])
     second.stop()
 
 
@@ -69,12 +69,12 @@ def test_a_query_that_starts_again_is_patient_with_a_broker_that_starts_whatever
     with pytest.raises(errors.InvalidRequest, match="still starting"):
         reader_of(peer, tmp_path).latestOffset(INITIAL, LIMIT)
     first = reader_of(peer, tmp_path)
-    found, end = drained(first)
+    numbers, end = drained(first)
     first.stop()
     refusals += [condition] * 2
     second = reader_of(peer, tmp_path)
     assert second.latestOffset(end, LIMIT) == end
-    assert (found, refusals) == ([0], [])
+    assert (numbers, refusals) == ([0], [])
     second.stop()
 
 
@@ -116,7 +116,7 @@ def test_a_link_is_taken_up_again_whatever_error_the_broker_ends_it_with(
     def end_each(_: Peer, machine: amqp.Connection, event: events.Event) -> bool:
         if not isinstance(event, events.Flowed) or event.link is None:
             return False
-        if any(machine is one for one in ended):
+        if any(machine is member for member in ended):
             return True
         if left:
             ended.append(machine)

@@ -69,13 +69,13 @@ def numbers(first: int, last: int) -> pa.RecordBatch:
 
 def received(broker: RealBroker, queue: str, count: int) -> list[Message]:
     """Accept all waiting messages of the queue: `count` of them, and later ones."""
-    found: list[Message] = []
+    arrived: list[Message] = []
     with broker.connect() as connection:
         receiver = connection.receiver(queue)
-        while deliveries := receiver.receive(timeout_s=0.5 if len(found) >= count else 20):
+        while deliveries := receiver.receive(timeout_s=0.5 if len(arrived) >= count else 20):
             receiver.accept(deliveries)
-            found += [decode_message(delivery.payload) for delivery in deliveries]
-    return found
+            arrived += [decode_message(delivery.payload) for delivery in deliveries]
+    return arrived
 
 
 def bodies(messages: list[Message]) -> list[int]:
@@ -97,9 +97,9 @@ def test_rows_arrive_in_order_durable_and_with_ids(fixture: str, request: pytest
         "messageId": [None if number % 2 else f"mine-{number}" for number in range(2000)],
     }
     assert written(rows(**columns), queue=queue, txnAppId="load", txnVersion="7", **broker.options) == 2000
-    found = received(broker, queue, 2000)
-    assert bodies(found) == list(range(2000))
-    for number, message in ((0, found[0]), (1, found[1]), (1999, found[1999])):
+    messages = received(broker, queue, 2000)
+    assert bodies(messages) == list(range(2000))
+    for number, message in ((0, messages[0]), (1, messages[1]), (1999, messages[1999])):
         assert message.header is not None
         assert message.header.durable
         assert message.properties is not None
@@ -122,21 +122,21 @@ def test_proton_reads_what_was_written(artemis_broker: RealBroker) -> None:
 
 
 def test_each_row_names_its_queue(artemis_broker: RealBroker) -> None:
-    one, other = artemis_broker.queue(), artemis_broker.queue()
-    batch = rows(body=[b"%d" % number for number in range(10)], queue=[one if number % 3 else other for number in range(10)])
+    first, second = artemis_broker.queue(), artemis_broker.queue()
+    batch = rows(body=[b"%d" % number for number in range(10)], queue=[first if number % 3 else second for number in range(10)])
     assert written(batch, **artemis_broker.options) == 10
-    assert bodies(received(artemis_broker, one, 6)) == [1, 2, 4, 5, 7, 8]
-    assert bodies(received(artemis_broker, other, 4)) == [0, 3, 6, 9]
+    assert bodies(received(artemis_broker, first, 6)) == [1, 2, 4, 5, 7, 8]
+    assert bodies(received(artemis_broker, second, 4)) == [0, 3, 6, 9]
 
 
 def test_encoded_messages_are_sent_as_they_are() -> None:
     with Peer() as peer:
         bare = Message(properties=amqp.performatives.Properties(message_id=amqp.types.ULong(7)), value="x", has_value=True)
         assert written(rows(message=[bare.encode()]), url=peer.url, queue="q") == 1
-        (found,) = map(decode_message, peer.received)
-        assert (found.properties, found.value) == (bare.properties, "x")
-        assert found.header is not None
-        assert found.header.durable
+        (message,) = map(decode_message, peer.received)
+        assert (message.properties, message.value) == (bare.properties, "x")
+        assert message.header is not None
+        assert message.header.durable
 
 
 def test_a_row_that_is_not_durable_stays_so() -> None:
@@ -228,11 +228,11 @@ def test_a_broker_is_not_left_in_silence_while_rows_are_awaited(impatient: tuple
     assert relay.accepted == 2  # the planner, to detect the product, and the task
     with connect(broker.amqp_url) as connection:
         receiver = connection.receiver("q")
-        found: list[int] = []
-        while len(found) < 3000 and (deliveries := receiver.receive(timeout_s=10)):
-            found += [int(decode_message(each.payload).data[0]) for each in deliveries]
+        numbers: list[int] = []
+        while len(numbers) < 3000 and (deliveries := receiver.receive(timeout_s=10)):
+            numbers += [int(decode_message(delivery.payload).data[0]) for delivery in deliveries]
             receiver.accept(deliveries)
-        assert found == list(range(3000))
+        assert numbers == list(range(3000))
 
 
 def test_rows_do_not_wait_for_later_ones() -> None:
@@ -301,14 +301,14 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.parametrize("said", OUTCOMES)
-def test_what_the_broker_does_not_accept_fails_the_task(said: str) -> None:
-    state, kind = OUTCOMES[said]
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_what_the_broker_does_not_accept_fails_the_task(outcome: str) -> None:
+    state, kind = OUTCOMES[outcome]
 
     def settle(session: amqp.Session, deliveries: list[Any]) -> None:
         session.dispose(deliveries, state)
 
-    words = "no such colour" if said == "rejected" else said
+    words = "no such colour" if outcome == "rejected" else outcome
     with Peer(on_deliveries=settle) as peer, pytest.raises(kind, match=rf"\[PENSTOCK\..*3 of 3 messages to 'q' were.*{words}"):
         written(numbers(0, 3), url=peer.url, queue="q")
 

@@ -23,10 +23,10 @@ def test_a_batch_is_a_file_that_goes_when_spark_has_committed_it(queue: Queue) -
     end = next_batch(reader, INITIAL)
     assert end == {"v": 1, "kind": "spool", "spool": end["spool"], "batch": 1, "manifests": {"1": end["manifests"]["1"]}}
     assert "batch-1.arrow" in queue.files()
-    found = bodies(reader, INITIAL, end)
-    assert found == bodies(reader, INITIAL, end)  # as often as it is read
+    numbers = bodies(reader, INITIAL, end)
+    assert numbers == bodies(reader, INITIAL, end)  # as often as it is read
     more, last = drained(reader, end)
-    assert found + more == list(range(100))
+    assert numbers + more == list(range(100))
     assert "batch-1.arrow" not in queue.files()
     assert last["batch"] >= 1
 
@@ -61,23 +61,23 @@ def test_all_columns_of_a_message(queue: Queue) -> None:
 def test_the_broker_is_told_when_the_file_is_there(queue: Queue) -> None:
     queue.send(0, 50)
     reader = queue.reader()
-    found, _ = drained(reader)
+    numbers, _ = drained(reader)
     reader.stop()
-    assert (sorted(found), queue.available()) == (list(range(50)), 0)
+    assert (sorted(numbers), queue.available()) == (list(range(50)), 0)
 
 
 def test_a_batch_is_the_same_in_the_next_planner(queue: Queue) -> None:
     queue.send(0, 10)
     first = queue.reader()
     end = next_batch(first, INITIAL)
-    found = bodies(first, INITIAL, end)
+    numbers = bodies(first, INITIAL, end)
     first.stop()
     queue.send(10, 20)
     second = queue.reader()
     assert second.latestOffset(INITIAL, None) == end
-    assert bodies(second, INITIAL, end) == found
+    assert bodies(second, INITIAL, end) == numbers
     more, _ = drained(second, end)
-    assert found + more == list(range(20))
+    assert numbers + more == list(range(20))
 
 
 def test_a_plain_broker_needs_a_spool_and_a_penstock_none(queue: Queue, tmp_path: Path) -> None:
@@ -95,38 +95,38 @@ def test_a_batch_read_is_refused(queue: Queue) -> None:
 
 
 def test_several_queues_are_one_batch(queue: Queue) -> None:
-    other = f"{queue.name}-other"
-    queue.client.call("queue.declare", queue=other)
+    second = f"{queue.name}-other"
+    queue.client.call("queue.declare", queue=second)
     queue.send(0, 20)
-    queue.send(20, 40, to=other)
-    reader = queue.reader(queue=f"{queue.name},{other}")
-    end, found = INITIAL, []
+    queue.send(20, 40, to=second)
+    reader = queue.reader(queue=f"{queue.name},{second}")
+    end, pairs = INITIAL, []
     reader.prepareForTriggerAvailableNow()
     while (start := end) != (end := reader.latestOffset(start, None)):
-        found += [(row["queue"], int(row["body"])) for row in rows(reader, start, end)]
+        pairs += [(row["queue"], int(row["body"])) for row in rows(reader, start, end)]
     reader.stop()
-    assert sorted(found) == sorted([(queue.name, n) for n in range(20)] + [(other, n) for n in range(20, 40)])
-    queue.client.call("queue.delete", queue=other)
+    assert sorted(pairs) == sorted([(queue.name, n) for n in range(20)] + [(second, n) for n in range(20, 40)])
+    queue.client.call("queue.delete", queue=second)
 
 
 def test_queues_come_and_go_under_a_checkpoint(queue: Queue) -> None:
     """A spool has no position in a queue: messages in its files have come, and other queues bring their own."""
-    other = f"{queue.name}-other"
-    queue.client.call("queue.declare", queue=other)
+    second = f"{queue.name}-other"
+    queue.client.call("queue.declare", queue=second)
     queue.send(0, 20)
     reader = queue.reader()
-    found, end = drained(reader)
+    numbers, end = drained(reader)
     reader.stop()
     queue.released()
-    for names in (f"{other},{queue.name}", other):
-        queue.send(queue.sent, queue.sent + 20, to=other)
+    for names in (f"{second},{queue.name}", second):
+        queue.send(queue.sent, queue.sent + 20, to=second)
         reader = queue.reader(queue=names)
         more, end = drained(reader, end)
-        found += more
+        numbers += more
         reader.stop()
         queue.released()
-    assert found == list(range(60))
-    queue.client.call("queue.delete", queue=other)
+    assert numbers == list(range(60))
+    queue.client.call("queue.delete", queue=second)
 
 
 def test_the_limits_of_a_trigger_and_of_a_task(queue: Queue) -> None:

@@ -27,13 +27,13 @@ def test_a_spool_in_an_object_store(queue: Queue, s3: S3Server, monkeypatch: pyt
     spool = f"s3a://{BUCKET}/spool/{queue.name}"
     first = queue.reader(spool=spool, maxMessagesPerTrigger="20")
     end = next_batch(first, INITIAL)
-    found = bodies(first, INITIAL, end)
+    numbers = bodies(first, INITIAL, end)
     first.stop()
     second = queue.reader(spool=spool, maxMessagesPerTrigger="20")
     assert second.latestOffset(INITIAL, None) == end
     more, last = drained(second, end)
     second.commit(last)
-    assert found + more == list(range(60))
+    assert numbers + more == list(range(60))
     names = SpoolFiles(spool).names()
     assert "owner.json" in names
     assert not [name for name in names if name.startswith("batch")]
@@ -57,9 +57,9 @@ class Folderless:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def get_file_info(self, what: Any) -> Any:
-        found = self._real.get_file_info(what)
-        return found if isinstance(what, str) else [info for info in found if info.type == fs.FileType.File]
+    def get_file_info(self, selector: Any) -> Any:
+        infos = self._real.get_file_info(selector)
+        return infos if isinstance(selector, str) else [info for info in infos if info.type == fs.FileType.File]
 
 
 def test_what_is_set_aside_is_counted_where_a_store_shows_no_folders(tmp_path: Path) -> None:

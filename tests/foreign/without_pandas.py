@@ -31,11 +31,11 @@ def new(made: ForeignConsumer, count: int, number: int) -> int:
 
 
 def main(spool: Path) -> None:
-    found = [new(planner(spool), 5, 1)]
+    plans = [new(planner(spool), 5, 1)]
     (spool / "keys-1.arrow").unlink()  # so that they are computed
-    found.append(new(planner(spool), 9, 2))
-    found.append(new(planner(spool), 20, 3))
-    print(found, "pandas" in sys.modules)
+    plans.append(new(planner(spool), 9, 2))
+    plans.append(new(planner(spool), 20, 3))
+    print(plans, "pandas" in sys.modules)
 
 
 if __name__ == "__main__":
