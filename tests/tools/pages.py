@@ -11,9 +11,9 @@ LINK = re.compile(r"\]\(([^)#:]*)#?([^):]*)\)")
 
 def section(page: str, title: str) -> str:
     """The text under a heading, up to the next one."""
-    found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
-    assert found is not None, title
-    return found[1]
+    match = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert match is not None, title
+    return match[1]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -40,9 +40,9 @@ def _leads_somewhere(page: Path, file: str, anchor: str) -> bool:
 
 def long_lines(page: Path) -> list[int]:
     """The numbers of lines of prose and tables beyond 120 characters."""
-    code, found = False, []
+    code, overlong = False, []
     for number, line in enumerate(page.read_text().splitlines(), 1):
         code ^= line.startswith("```")
         if not code and len(line) > 120:
-            found.append(number)
-    return found
+            overlong.append(number)
+    return overlong

@@ -163,7 +163,7 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "complaint"),
     [
         (["queue", "list", "--url", "http://127.0.0.1"], "--url must be amqp://HOST[:PORT]"),
         (["queue", "list", "--url", "amqp://ann:secret@127.0.0.1"], "without a user (see --user)"),
@@ -223,10 +223,10 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
         ([], "required: COMMAND"),
     ],
 )
-def test_a_wrong_command_line_is_exit_code_2(penstock: Run, command: list[str], said: str) -> None:
+def test_a_wrong_command_line_is_exit_code_2(penstock: Run, command: list[str], complaint: str) -> None:
     refused = penstock(*command)
     assert refused.returncode == 2
-    assert said in refused.stderr
+    assert complaint in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
@@ -260,8 +260,8 @@ def test_flags_of_every_command_may_stand_in_any_place(penstock: Run, broker: Br
 
 def test_what_a_broker_starts_for_itself_is_named_to_nobody(penstock: Run) -> None:
     for command in (["dance"], ["--help"]):
-        said = penstock(*command)
-        assert "archiver" not in said.stdout + said.stderr
+        process = penstock(*command)
+        assert "archiver" not in process.stdout + process.stderr
 
 
 def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
@@ -289,10 +289,10 @@ def test_ctrl_c_ends_a_command_that_waits_for_a_silent_broker() -> None:
         with connection:
             process.send_signal(signal.SIGINT)
             try:
-                _, said = process.communicate(timeout=10)
+                _, output = process.communicate(timeout=10)
             finally:
                 process.kill()
-    assert (process.returncode, said) == (130, b"")
+    assert (process.returncode, output) == (130, b"")
 
 
 def test_help_names_the_exit_codes(penstock: Run) -> None:
@@ -356,20 +356,20 @@ def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "complaint"),
     [
         ("/proc/foo", "/proc/foo cannot be made"),
         ("file", "it is not a directory"),
         ("/proc/self", "the data directory /proc/self cannot be used: "),
     ],
 )
-def test_a_directory_that_cannot_be_is_one_sentence(tmp_path: Path, penstock: Run, data: str, said: str) -> None:
+def test_a_directory_that_cannot_be_is_one_sentence(tmp_path: Path, penstock: Run, data: str, complaint: str) -> None:
     """U9: `--data` with a file, an impossible path, or a directory of another user."""
     (tmp_path / "file").touch()
     refused = penstock("serve", "--data", str(tmp_path / data), "--flight-port", "0", "--amqp-port", "0", "--http-port", "0")
     assert refused.returncode != 0
-    (line,) = (each for each in refused.stderr.splitlines() if " INFO " not in each)
-    assert said in line
+    (line,) = (entry for entry in refused.stderr.splitlines() if " INFO " not in entry)
+    assert complaint in line
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_a_broker_on_a_network_without_users_says_both_ways_out(tmp_path: Path, 
         "serve", "--data", str(data), "--host", "0.0.0.0", "--flight-port", "0", "--amqp-port", "0", "--http-port", "0"
     )
     assert refused.returncode == 1
-    (line,) = (each for each in refused.stderr.splitlines() if " INFO " not in each)
+    (line,) = (entry for entry in refused.stderr.splitlines() if " INFO " not in entry)
     assert f"penstock user add NAME --data {data}" in line
     assert "allow_anonymous = true" in line
     assert not data.exists()
@@ -413,9 +413,9 @@ def test_the_journal_says_what_is_needed_and_by_whom(penstock: Run, broker: Brok
         "sequence": 0,
         "state": "available",
     }
-    assert [each["queue"] for each in answer["queues"]] == ["orders"]
+    assert [queue["queue"] for queue in answer["queues"]] == ["orders"]
     assert 0 < answer["neededBytes"] <= answer["bytes"] <= answer["mostBytes"]
-    assert sum(each["neededBytes"] for each in answer["segments"]) == answer["neededBytes"]
+    assert sum(segment["neededBytes"] for segment in answer["segments"]) == answer["neededBytes"]
     since = f"{datetime.fromtimestamp(answer['oldest']['time'] / 1e6, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     assert abs(answer["oldest"]["time"] / 1e6 - time.time()) < 60
     text = f"position {answer['oldest']['position']}: message 0 of 'orders', available, since {since}"
@@ -441,4 +441,4 @@ def test_the_journal_says_what_of_it_waits_for_the_archive_and_in_stages(penstoc
     text = penstock("journal", url=broker.url).stdout
     assert re.search(r"position \d+: message 0 of 'orders', archived, since 20", text), "its table is to have it yet"
     answer = json.loads(penstock("journal", "--json", url=broker.url).stdout)
-    assert {each["queue"] for each in answer["queues"]} == {"orders", "other"}
+    assert {queue["queue"] for queue in answer["queues"]} == {"orders", "other"}

@@ -37,8 +37,8 @@ def test_a_dead_letter_and_its_way_back(penstock: Run, broker: Broker, client: C
     stat = ask("stat", "orders")
     assert (stat["deadLettered"], stat["stayed"], stat["archived"]) == (1, 0, 1)
     (dead,) = ask("peek", "dead")
-    said = {"queue": "orders", "sequence": "1", "reason": "rejected", "error": "no"}
-    assert {f"x-opt-death-{name}": value for name, value in said.items()}.items() <= dead["annotations"].items()
+    notes = {"queue": "orders", "sequence": "1", "reason": "rejected", "error": "no"}
+    assert {f"x-opt-death-{name}": value for name, value in notes.items()}.items() <= dead["annotations"].items()
     assert dead["body"] == "two"
     assert ask("redrive", "dead", "--sequence", "1-7") == {"redriven": 0, "stayed": 0}
     assert ask("redrive", "dead", "--selector", "amqp.subject = 'another'") == {"redriven": 0, "stayed": 0}
@@ -58,12 +58,12 @@ def test_chosen_dead_letters_go_back(penstock: Run, broker: Broker, client: Clie
     assert [row["body"] for row in ask("peek", "orders")] == ["two"]
     assert ask("redrive", "orders", "--selector", "JMSPriority = 4") == {"redriven": 2, "stayed": 0}
     assert ask("stat", "orders")["available"] == 3
-    for flag, wrong, said in (
+    for flag, wrong, complaint in (
         ("--sequence", "3-1", "the end of 3-1 is below its begin"),
         ("--sequence", "a-b", "invalid sequence number or range value: 'a-b'"),
         ("--selector", "a =", "the selector is wrong at character 4"),
     ):
-        assert said in penstock("queue", "redrive", "orders", flag, wrong, url=broker.url).stderr
+        assert complaint in penstock("queue", "redrive", "orders", flag, wrong, url=broker.url).stderr
 
 
 def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
@@ -88,8 +88,8 @@ def test_a_name_that_looks_like_a_number_is_a_name(penstock: Run, broker: Broker
     """Q13 Q21 E3: values of a shell have no types."""
     ask("declare", "7")
     ask("declare", "orders", "--option", "deadLetterQueue=7", "--option", "maxAttempts=3", "--option", "lostCounts=false")
-    said = {"deadLetterQueue": "7", "maxAttempts": 3, "lostCounts": False}
-    assert said.items() <= ask("stat", "orders")["options"].items()
+    options = {"deadLetterQueue": "7", "maxAttempts": 3, "lostCounts": False}
+    assert options.items() <= ask("stat", "orders")["options"].items()
     assert penstock("exchange", "declare", "news", "--option", "alternate=7", url=broker.url).returncode == 0
     assert client.call("exchange.list")["exchanges"][0]["options"] == {"alternate": "7"}
 
@@ -114,8 +114,8 @@ def test_a_wrong_target_is_refused_though_there_is_nothing_to_send(penstock: Run
     """Q20"""
     ask("declare", "never used")
     assert ask("redrive", "never used") == {"redriven": 0, "stayed": 0}
-    for what in ("move", "copy"):
-        assert "nowhere" in penstock("queue", what, "never used", "nowhere", url=broker.url).stderr
-        assert "same queue" in penstock("queue", what, "never used", "never used", url=broker.url).stderr
+    for way in ("move", "copy"):
+        assert "nowhere" in penstock("queue", way, "never used", "nowhere", url=broker.url).stderr
+        assert "same queue" in penstock("queue", way, "never used", "never used", url=broker.url).stderr
     ask("declare", "orders")
     assert ask("move", "never used", "orders") == {"moved": 0, "full": False}

@@ -97,13 +97,13 @@ def test_an_output_that_is_not_UTF_8_gets_what_it_can_hold(
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "cause"),
     [
         (["queue", "list"], "penstock: the output cannot be written: No space left on device\n"),
         (["receive", "orders"], "stdout cannot be written to: No space left on device; unaccepted messages return"),
     ],
 )
-def test_an_output_on_a_full_disk_is_one_sentence(broker: Broker, client: Client, command: list[str], said: str) -> None:
+def test_an_output_on_a_full_disk_is_one_sentence(broker: Broker, client: Client, command: list[str], cause: str) -> None:
     """And nothing is lost."""
     enqueue(client, "orders", b"one")
     with Path("/dev/full").open("w") as full:
@@ -113,7 +113,7 @@ def test_an_output_on_a_full_disk_is_one_sentence(broker: Broker, client: Client
         )
         _, complaint = process.communicate(timeout=60)
     assert (process.returncode, complaint.count(b"\n")) == (1, 1), complaint
-    assert said in complaint.decode()
+    assert cause in complaint.decode()
     assert client.call("queue.stat", queue="orders")["available"] == 1
 
 
@@ -233,5 +233,5 @@ def test_a_shell_learns_how_a_command_line_goes_on(tmp_path: Path, penstock: Run
         "$(complete -p penstock | sed 's/.*-F \\([^ ]*\\).*/\\1/')" penstock; printf '%s\n' "${COMPREPLY[@]}"
     """
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    found = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert sorted(found.stdout.split()) == ["declare", "delete"], found.stderr
+    completed = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert sorted(completed.stdout.split()) == ["declare", "delete"], completed.stderr

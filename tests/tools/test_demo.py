@@ -57,13 +57,13 @@ def test_the_demo_with_a_broker_that_is_no_penstock(repository: Path, tmp_path: 
 
 
 def test_the_demo_says_what_it_needs_of_artemis(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    given = ["--broker", "artemis", "--work", str(tmp_path / "work")]
-    assert program.main([*given, "--artemis", str(tmp_path)]) == 1
+    arguments = ["--broker", "artemis", "--work", str(tmp_path / "work")]
+    assert program.main([*arguments, "--artemis", str(tmp_path)]) == 1
     out = capfd.readouterr().out
     assert f"there is no ActiveMQ Artemis in {tmp_path}: name the folder of an unpacked one" in out
     assert "bug" not in out
     with pytest.raises(SystemExit):
-        program.main(given)
+        program.main(arguments)
     assert "--broker artemis needs --artemis DIR" in capfd.readouterr().err
 
 

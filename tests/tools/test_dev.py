@@ -116,10 +116,10 @@ def fuzz(
     """`./dev fuzz` with a pytest that only writes down how it was called."""
     (folder / "bin").mkdir(exist_ok=True)
     pytest = folder / "bin" / "pytest"
-    said = (
+    words = (
         '"$PENSTOCK_FUZZ_SEED" "$PENSTOCK_FUZZ_ROUNDS" "$PENSTOCK_HYPOTHESIS" "$PENSTOCK_TORTURE_SEED" "$PENSTOCK_TORTURE_S" "$@"'
     )
-    pytest.write_text(f'#!/bin/sh\necho {said} >> "{folder}/calls"\nexit {int(fails)}\n')
+    pytest.write_text(f'#!/bin/sh\necho {words} >> "{folder}/calls"\nexit {int(fails)}\n')
     pytest.chmod(0o755)
     return functions(repository, f'VENV="{folder}"; rounds {command} {arguments}')
 

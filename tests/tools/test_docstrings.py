@@ -88,20 +88,20 @@ CLASSES = {name: value for name, value in exported() if inspect.isclass(value)}
 
 def sections(text: str) -> dict[str, dict[str, str]]:
     """The entries of each section of a docstring, by name; a section without names has its text under the empty one."""
-    found: dict[str, dict[str, str]] = {}
+    parts: dict[str, dict[str, str]] = {}
     for part in re.split(r"\n(?=\w+:\n    )", text)[1:]:
         title, _, body = part.partition(":\n")
         body = textwrap.dedent(body.split("\n\n\n")[0])
         entries = re.split(r"\n(?=\S)", body.strip("\n"))
         named = [_ENTRY.fullmatch(entry) for entry in entries]
-        found[title] = {match[1]: match[2] for match in named if match} or {"": body}
-    return found
+        parts[title] = {match[1]: match[2] for match in named if match} or {"": body}
+    return parts
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    given = inspect.signature(function).parameters.values()
-    return {stars.get(each.kind, "") + each.name: each for each in given if each.name not in ("self", "cls")}
+    arguments = inspect.signature(function).parameters.values()
+    return {stars.get(item.kind, "") + item.name: item for item in arguments if item.name not in ("self", "cls")}
 
 
 def raised(function: Any) -> set[str]:
@@ -119,18 +119,18 @@ def _exception(name: str) -> Any:
 
 def wrong(text: str, function: Any, named: dict[str, inspect.Parameter], owner: str = "Args") -> list[str]:
     """Return the missing and the surplus parts of a docstring."""
-    found = sections(text)
-    said = found.get(owner, {})
+    titles = sections(text)
+    entries = titles.get(owner, {})
     complaints = []
-    if list(said) != list(named):
-        complaints.append(f"{owner} are {list(said)}, the signature has {list(named)}")
+    if list(entries) != list(named):
+        complaints.append(f"{owner} are {list(entries)}, the signature has {list(named)}")
     complaints += [
         f"{name} has no unit"
-        for name, each in named.items()
-        if "float" in str(each.annotation) and name not in UNITLESS and "econds" not in said.get(name, "")
+        for name, parameter in named.items()
+        if "float" in str(parameter.annotation) and name not in UNITLESS and "econds" not in entries.get(name, "")
     ]
-    complaints += [f"{name} is no exception" for name in found.get("Raises", {}) if not inspect.isclass(_exception(name))]
-    known = [_exception(name) for name in found.get("Raises", {})]
+    complaints += [f"{name} is no exception" for name in titles.get("Raises", {}) if not inspect.isclass(_exception(name))]
+    known = [_exception(name) for name in titles.get("Raises", {})]
     for name in sorted(raised(function)) if function is not None else ():
         if not any(issubclass(_exception(name) or Exception, base) for base in known if base is not None):
             complaints.append(f"{name} is raised, and not documented")
@@ -174,8 +174,8 @@ def _assigned(made: type) -> set[str]:
 def test_the_tables_name_what_there_is() -> None:
     owners = {owner for value in CLASSES.values() for owner in value.__mro__}
     for name, methods in INTERNAL.items():
-        found = [owner for owner in owners if owner.__name__ == name.rpartition(".")[2]]
-        assert any(set(methods.split()) <= set(dir(owner)) for owner in found), name
+        matching = [owner for owner in owners if owner.__name__ == name.rpartition(".")[2]]
+        assert any(set(methods.split()) <= set(dir(owner)) for owner in matching), name
     assert {name.rpartition(".")[2] for name in CLASSES} >= MADE_BY_USERS
 
 
@@ -184,5 +184,5 @@ def test_a_false_docstring_is_found() -> None:
         raise errors.PeerError("late")
 
     text = "Wait.\n\nArgs:\n    timeout_s: How long.\n    seldom: Not there.\n\nRaises:\n    Wrong: Never."
-    said = wrong(text, wait, parameters(wait))
-    assert [part.split()[0] for part in said] == ["Args", "timeout_s", "Wrong", "PeerError"]
+    complaints = wrong(text, wait, parameters(wait))
+    assert [part.split()[0] for part in complaints] == ["Args", "timeout_s", "Wrong", "PeerError"]

@@ -13,9 +13,9 @@ from .pages import rows
 
 
 def test_the_page_lists_every_code_and_what_to_do(repository: Path) -> None:
-    found = rows((repository / "docs" / "errors.md").read_text())[1:]
-    assert [code.strip("`") for code, _, _ in found] == sorted_as_defined()
-    assert all(meaning and way_out for _, meaning, way_out in found)
+    lines = rows((repository / "docs" / "errors.md").read_text())[1:]
+    assert [code.strip("`") for code, _, _ in lines] == sorted_as_defined()
+    assert all(meaning and way_out for _, meaning, way_out in lines)
 
 
 def sorted_as_defined() -> list[str]:

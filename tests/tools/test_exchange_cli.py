@@ -71,7 +71,7 @@ def test_E1_a_binding_names_the_field_that_its_selector_may_mean(
     assert error.startswith("note: in a selector 'priority' is an application property; for the message's priority write JMSPri")
     assert penstock("bind", "events", "orders", "--key", "a", "--selector", " ")[2] == ""
     (listed,) = json.loads(penstock("list", "--json")[1])
-    assert [each.get("selector") for each in listed["bindings"]] == ["priority > 4", None]
+    assert [binding.get("selector") for binding in listed["bindings"]] == ["priority > 4", None]
 
 
 def test_E1_what_a_binding_wants_is_JSON_for_every_reader(penstock: Callable[..., tuple[int, str, str]], client: Client) -> None:

@@ -49,11 +49,11 @@ def test_a_missing_right_is_named(tmp_path: Path, penstock: Run) -> None:
 
 def test_a_worker_whose_socket_spark_has_closed_ends_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     """conf/spark.conf: sockets in files, which Spark closes after a LIMIT."""
-    for error, said in ((BrokenPipeError("gone"), False), (ValueError("wrong"), True)):
+    for error, shown in ((BrokenPipeError("gone"), False), (ValueError("wrong"), True)):
         try:
             raise error
         except (BrokenPipeError, ValueError):
             _Traceback().print_exc()
-        assert ("Traceback" in capsys.readouterr().err) is said
+        assert ("Traceback" in capsys.readouterr().err) is shown
     daemon = pytest.importorskip("pyspark.daemon")
     assert "traceback.print_exc()" in inspect.getsource(daemon)  # this is where Spark prints it

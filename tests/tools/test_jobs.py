@@ -99,9 +99,9 @@ def ingest(broker: Broker, folder: Path, *more: str) -> list[str]:
 def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_sentence(
     broker: Broker, client: Client, guarded: Broker, tmp_path: Path
 ) -> None:
-    with Client(guarded.url, Credentials("ann", "pencil")) as other:
-        enqueue(other, "kept", b"x")
-        other.call("queue.declare", queue="kept-again")
+    with Client(guarded.url, Credentials("ann", "pencil")) as session:
+        enqueue(session, "kept", b"x")
+        session.call("queue.declare", queue="kept-again")
     sent = [f"order {number:04}" for number in range(1000)]
     enqueue(client, "orders", *[text.encode() for text in sent])
     of_amqp = pa.record_batch({"message": pa.array(OF_AMQP, pa.binary()), "priority": pa.array([7, None], pa.int16())})
@@ -136,7 +136,7 @@ def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_
         "done: 1,000",
     ]
     assert bodies(tmp_path / "table") == sent
-    assert [line.split("done: ")[1].split(" in ")[0] for said in replayed for line in said.splitlines()] == [
+    assert [line.split("done: ")[1].split(" in ")[0] for output in replayed for line in output.splitlines()] == [
         "100 messages",
         "500 messages",
         "nothing was sent, because evens was sent to again before",
@@ -157,10 +157,10 @@ def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_
 def test_a_login_goes_to_its_own_broker_alone(tmp_path: Path) -> None:
     secret = tmp_path / "bus"
     secret.write_text("Endpoint=sb://b/;SharedAccessKeyName=n;SharedAccessKey=k\n")
-    given = ["--url", "amqp://a", "--queue", "q", "--to-queue", "r", "--option", "username=ann", "--option", "pushdown=true"]
+    arguments = ["--url", "amqp://a", "--queue", "q", "--to-queue", "r", "--option", "username=ann", "--option", "pushdown=true"]
 
     def target(*more: str) -> dict[str, str]:
-        return replay.target(replay._parser().parse_args([*given, *more]))
+        return replay.target(replay._parser().parse_args([*arguments, *more]))
 
     assert target() == {"url": "amqp://a", "queue": "r", "username": "ann"}
     assert target("--to-option", "userName=bob", "--to-url", "amqp://b") == {"url": "amqp://b", "queue": "r", "userName": "bob"}
@@ -171,13 +171,13 @@ def test_a_login_goes_to_its_own_broker_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "said"),
+    ("pair", "complaint"),
     [(["--option", "pace"], "'pace' is not of the form NAME=VALUE"), (["--option-file", "password=/not/there"], "No such file")],
 )
-def test_an_option_that_cannot_be_read_is_named(pair: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_cannot_be_read_is_named(pair: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         replay._parser().parse_args(["--url", "amqp://a", "--queue", "q", "--to", "t", *pair])
-    assert said in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(

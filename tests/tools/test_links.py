@@ -9,8 +9,8 @@ from .pages import broken_links, long_lines
 
 def pages(repository: Path) -> list[Path]:
     """All but those of `docs/bench`, which are made from measurements."""
-    found = [*repository.glob("*.md"), *(repository / "docs").rglob("*.md")]
-    return [page for page in found if page.parent.name != "bench"]
+    paths = [*repository.glob("*.md"), *(repository / "docs").rglob("*.md")]
+    return [page for page in paths if page.parent.name != "bench"]
 
 
 def test_every_link_leads_somewhere(repository: Path) -> None:

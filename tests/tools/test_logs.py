@@ -68,13 +68,13 @@ def test_a_start_says_what_an_operator_asks_first(tmp_path: Path) -> None:
         broker.stop()
         broker.start()
         broker.stop()
-        said = broker.log()
-    assert said.splitlines()[0].endswith(f"penstock 0.1.0 starts on the data directory {tmp_path / 'data'}")
-    assert "recovered: 1 queue, 0 messages waiting, 0 leases" in said
-    assert "access: no users" in said
-    assert "kept there for 30 days" in said
-    assert f"ready at {broker.amqp_url}, {broker.flight_url}" in said
-    first, last = said.splitlines()[-2:]
+        log = broker.log()
+    assert log.splitlines()[0].endswith(f"penstock 0.1.0 starts on the data directory {tmp_path / 'data'}")
+    assert "recovered: 1 queue, 0 messages waiting, 0 leases" in log
+    assert "access: no users" in log
+    assert "kept there for 30 days" in log
+    assert f"ready at {broker.amqp_url}, {broker.flight_url}" in log
+    first, last = log.splitlines()[-2:]
     assert first.endswith((" SIGTERM: stops", " stdin is closed: stops"))
     assert last.endswith(" stopped: everything is on the disk")
 

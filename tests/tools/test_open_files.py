@@ -110,9 +110,9 @@ def test_a_low_hard_limit_lowers_the_limits_of_connections(tmp_path: Path) -> No
     """`ulimit -n 1024`, and on every port more connections than fit."""
     command = f"ulimit -n 1024; exec {sys.executable} -m penstock serve --data data --amqp-port 0 --flight-port 0 --http-port 0"
     log = tmp_path / "log"
-    with open(log, "w") as said:
+    with open(log, "w") as stderr:
         process = subprocess.Popen(
-            ["sh", "-c", command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=said, text=True, env=environment()
+            ["sh", "-c", command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment()
         )
     try:
         assert process.stdout is not None

@@ -21,11 +21,11 @@ from .conftest import Run, enqueue
 
 def test_status_says_what_runs_where_and_what_is_wrong(penstock: Run, broker: Broker) -> None:
     """U9"""
-    said = penstock("status", url=broker.url).stdout
-    facts = dict(line.split(maxsplit=1) for line in said.splitlines() if line and line != "no alarms")
+    output = penstock("status", url=broker.url).stdout
+    facts = dict(line.split(maxsplit=1) for line in output.splitlines() if line and line != "no alarms")
     assert (facts["version"], facts["directory"]) == ("0.1.0", str(broker.data_dir))
     assert broker.amqp_url in facts["listeners"]
-    assert said.endswith("no alarms\n")
+    assert output.endswith("no alarms\n")
 
 
 def test_connections_are_listed_and_closed(penstock: Run, broker: Broker, client: Client) -> None:
@@ -34,8 +34,8 @@ def test_connections_are_listed_and_closed(penstock: Run, broker: Broker, client
     with connect(broker.amqp_url, timeout_s=60) as connection:
         receiver = connection.receiver("orders", credit=10)
         assert len(receiver.receive(timeout_s=60)) > 0
-        found = json.loads(penstock("connection", "list", "--json", url=broker.url).stdout)
-        (amqp,) = (each for each in found if each["protocol"] == "amqp")
+        connections = json.loads(penstock("connection", "list", "--json", url=broker.url).stdout)
+        (amqp,) = (connection for connection in connections if connection["protocol"] == "amqp")
         listed = penstock("connection", "list", url=broker.url).stdout
         (line,) = (line for line in listed.splitlines() if line.startswith(amqp["id"]))
         assert "orders" in line
@@ -64,22 +64,22 @@ def test_definitions_go_from_one_broker_into_another(tmp_path: Path, penstock: R
     client.call("exchange.declare", exchange="events", type="topic")
     client.call("exchange.bind", exchange="events", queue="orders", key="eu.#", selector="size > 5")
     assert penstock("definitions", "export", "all.json", url=broker.url).stdout == "2 queues and 1 exchange written to all.json\n"
-    with Broker(tmp_path / "other", fsync="never") as other:
-        done = penstock("definitions", "import", "all.json", url=other.url)
+    with Broker(tmp_path / "other", fsync="never") as target:
+        done = penstock("definitions", "import", "all.json", url=target.url)
         assert done.stdout == "4 declared, 0 existed already, 0 refused\n", done.stderr
-        assert penstock("definitions", "import", "all.json", url=other.url).stdout.startswith("0 declared, 4 existed already")
-        assert penstock("definitions", "export", url=other.url).stdout == (tmp_path / "all.json").read_text()
+        assert penstock("definitions", "import", "all.json", url=target.url).stdout.startswith("0 declared, 4 existed already")
+        assert penstock("definitions", "export", url=target.url).stdout == (tmp_path / "all.json").read_text()
         changed = json.loads((tmp_path / "all.json").read_text())
         changed["queues"][0]["type"] = "fifo"
         changed["queues"][0]["options"].pop("levels")
         (tmp_path / "changed.json").write_text(json.dumps(changed))
-        refused = penstock("definitions", "import", "changed.json", url=other.url)
+        refused = penstock("definitions", "import", "changed.json", url=target.url)
     assert refused.returncode == 1
     assert "queue 'orders' exists with type 'priority'" in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "complaint"),
     [
         ("[", "is not JSON"),
         ("[]", "no definitions"),
@@ -88,10 +88,10 @@ def test_definitions_go_from_one_broker_into_another(tmp_path: Path, penstock: R
         ('{"version": 1, "queues": ["orders"], "exchanges": []}', "no definitions"),
     ],
 )
-def test_a_file_that_has_no_definitions_is_refused(tmp_path: Path, penstock: Run, text: str, said: str) -> None:
+def test_a_file_that_has_no_definitions_is_refused(tmp_path: Path, penstock: Run, text: str, complaint: str) -> None:
     (tmp_path / "file").write_text(text)
     refused = penstock("definitions", "import", "file")
-    assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, complaint in refused.stderr) == (2, True), refused.stderr
 
 
 def test_an_import_ends_where_the_broker_is_gone(tmp_path: Path, penstock: Run) -> None:
@@ -119,8 +119,8 @@ def test_an_import_that_is_cut_off_says_what_was_refused_before(
         cut = importing.result()
     assert (cut.returncode, cut.stdout) == (3, ""), cut.stderr
     *before, last = cut.stderr.splitlines()
-    said = json.loads(last)["error"]["message"] if flags else last
-    assert re.search(r"; \d[\d,]* of 5,001 are declared, 1 refused: import again$", said), cut.stderr
+    message = json.loads(last)["error"]["message"] if flags else last
+    assert re.search(r"; \d[\d,]* of 5,001 are declared, 1 refused: import again$", message), cut.stderr
     assert ["queue 'orders' exists with type 'priority'" in line for line in before] == ([] if flags else [True])
 
 
@@ -147,9 +147,9 @@ def looked(penstock: Run, *arguments: str, url: str | None = None) -> tuple[int,
     return done.returncode, json.loads(done.stdout)
 
 
-def found(findings: list[dict[str, str]], what: str) -> dict[str, str]:
-    (one,) = (finding for finding in findings if finding["what"] == what)
-    return one
+def found(findings: list[dict[str, str]], subject: str) -> dict[str, str]:
+    (match,) = (finding for finding in findings if finding["what"] == subject)
+    return match
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_healthy_broker(penstock: Run, broker: Broker) -> None:

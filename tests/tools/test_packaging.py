@@ -176,7 +176,7 @@ WRONG_EXTRAS = re.compile(r"\bpenstock\[(?:broker|spark|amqp|dev)\b")
 
 
 def recommends_the_unrelated_project(text: str) -> list[str]:
-    return [found.group().strip() for pattern in (WRONG_NAME, WRONG_EXTRAS) for found in pattern.finditer(text)]
+    return [match.group().strip() for pattern in (WRONG_NAME, WRONG_EXTRAS) for match in pattern.finditer(text)]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_no_text_recommends_the_unrelated_project_of_the_index(repository: Path)
     texts = {
         name: (repository / name).read_text(errors="replace") for name in tracked_files(repository) if name != "CHANGELOG.md"
     }
-    wrong = {name: found for name, text in texts.items() if (found := recommends_the_unrelated_project(text))}
+    wrong = {name: names for name, text in texts.items() if (names := recommends_the_unrelated_project(text))}
     assert wrong == {}
 
 

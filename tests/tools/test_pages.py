@@ -70,13 +70,13 @@ def test_the_recipes_from_top_to_bottom(page: str, shell: dict[str, str], tmp_pa
         assert code == "0" and expected in out, f"{text}\nexit code: {code}\nstdout: {out}\nstderr: {err}\nbroker: {log}"  # noqa: PT018
         return out
 
-    said = ""
+    output = ""
     for language, text in (*recipe(page, "users and permissions"), *recipe(page, "certificates with openssl")):
         assert language == "bash"
-        said += run(text)
-    assert "shop may receive, send on orders.*" in said
-    assert "anonymous may browse on news" in said
-    assert {"broker.pem: OK", "spark.pem: OK"} <= set(said.splitlines())
+        output += run(text)
+    assert "shop may receive, send on orders.*" in output
+    assert "anonymous may browse on news" in output
+    assert {"broker.pem: OK", "spark.pem: OK"} <= set(output.splitlines())
 
     (language, config), (_, with_passwords), (_, with_certificate) = recipe(page, "a broker with TLS on both planes")
     assert language == "toml"
@@ -168,9 +168,9 @@ def test_what_the_log_says_is_what_the_code_says(of_operators: str, repository: 
 )
 def test_the_files_that_a_page_names_are_there(repository: Path, name: str) -> None:
     text = (repository / "docs" / name).read_text()
-    there = [path for top in ("broker_core", "connector", "jobs", "tests") for path in (repository / top).rglob("*.py")]
+    paths = [path for top in ("broker_core", "connector", "jobs", "tests") for path in (repository / top).rglob("*.py")]
     for named in set(re.findall(r"`([\w/]+\.py)`", text)):
-        assert any(str(path).endswith(f"/{named}") for path in there), named
+        assert any(str(path).endswith(f"/{named}") for path in paths), named
 
 
 def test_the_transcripts_and_tests_that_the_page_of_amqp_names_are_there(repository: Path) -> None:

@@ -80,8 +80,8 @@ def test_a_config_file_is_used_and_options_win(tmp_path: Path, broker: Broker) -
     config.write_text(f'flight_port = {broker.url.rpartition(":")[2]}\nfsync = "never"\n')
     with pytest.raises(errors.PenstockError, match="is in use"):
         Broker(tmp_path / "other", config=config).start()
-    with Broker(tmp_path / "other", config=config, flight_port=0) as other:
-        assert other.url != broker.url
+    with Broker(tmp_path / "other", config=config, flight_port=0) as second:
+        assert second.url != broker.url
 
 
 def test_what_keeps_it_from_starting_is_raised_as_it_is(tmp_path: Path, broker: Broker) -> None:
@@ -129,8 +129,8 @@ def test_its_ports_are_nobody_elses_while_it_is_down(tmp_path: Path) -> None:
         for end in (broker.kill, broker.stop):
             end()
             for url in urls:
-                with socket.socket() as other, pytest.raises(OSError, match="in use"):
-                    other.bind(("127.0.0.1", int(url.rpartition(":")[2])))  # as a connection that asks for any port would
+                with socket.socket() as listener, pytest.raises(OSError, match="in use"):
+                    listener.bind(("127.0.0.1", int(url.rpartition(":")[2])))  # as a connection that asks for any port would
             broker.start()
             assert (broker.flight_url, broker.amqp_url) == urls
             broker.declare("q")

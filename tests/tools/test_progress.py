@@ -37,11 +37,11 @@ class Query:
 def test_each_batch_is_told_once_and_no_more_is_kept_than_spark_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LOOK_S", 0.0)
     query: Any = Query()
-    looks, found = progress._batches(query), []
-    for each in looks:
-        found.append(each["batchId"])
+    looks, numbers = progress._batches(query), []
+    for batch in looks:
+        numbers.append(batch["batchId"])
         assert len(looks.gi_frame.f_locals["seen"]) <= KEPT  # type: ignore[attr-defined]
-    assert found == list(range(query.done))
+    assert numbers == list(range(query.done))
     query, lines = Query(), []
     assert progress.follow(query, lines.append) == len(lines) == query.done
     assert query.ended

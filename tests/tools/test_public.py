@@ -83,11 +83,11 @@ def test_a_name_says_what_to_install(name: str, package: str, extra: str) -> Non
 
 def test_the_extras_are_those_of_the_project(repository: Path) -> None:
     imported = {"delta-spark": "delta", "prometheus-client": "prometheus_client", "python-qpid-proton": "proton"}
-    found = {}
+    declared = {}
     for line in requires(DISTRIBUTION) or ():
         if match := re.fullmatch(r"([\w-]+).*; .*extra == ['\"](broker|spark|amqp)['\"]", line):
-            found.setdefault(imported.get(match[1], match[1]), match[2])
-    assert found == {package: extra for package, extra in extras.EXTRAS.items() if extra != "dev"}
+            declared.setdefault(imported.get(match[1], match[1]), match[2])
+    assert declared == {package: extra for package, extra in extras.EXTRAS.items() if extra != "dev"}
 
 
 def test_a_missing_package_that_is_no_extra_of_ours_is_not_explained_away() -> None:

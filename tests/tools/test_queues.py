@@ -74,11 +74,11 @@ def page(repository: Path) -> str:
 
 
 def declared(text: str) -> dict[str, Row]:
-    found: dict[str, Row] = {}
+    table: dict[str, Row] = {}
     for name, values, *more in rows(text)[1:]:
-        assert name.strip("`") not in found, f"{name} is there twice"
-        found[name.strip("`")] = Row(values, more)
-    return found
+        assert name.strip("`") not in table, f"{name} is there twice"
+        table[name.strip("`")] = Row(values, more)
+    return table
 
 
 def camel(rule: str) -> str:
@@ -103,36 +103,36 @@ def default(name: str, option: QueueOption) -> set[str]:
 
 
 def test_every_option_of_a_queue_with_its_default_and_what_is_allowed(page: str) -> None:
-    said = declared(section(page, "All options"))
-    assert set(said) == set(OPTIONS)
+    table = declared(section(page, "All options"))
+    assert set(table) == set(OPTIONS)
     for name, option in OPTIONS.items():
-        assert said[name].more[0] == ("yes" if option.alterable else "no"), name
-        assert said[name].bold == default(name, option), name
+        assert table[name].more[0] == ("yes" if option.alterable else "no"), name
+        assert table[name].bold == default(name, option), name
         if isinstance(option.allowed, tuple):
-            assert tuple(said[name].plain.split(", ")) == option.allowed, name
+            assert tuple(table[name].plain.split(", ")) == option.allowed, name
         elif isinstance(option.allowed, range):
             low, high = option.allowed.start, option.allowed.stop - 1
-            assert said[name].plain.startswith(f"{number(low)} to {number(high)}"), name
+            assert table[name].plain.startswith(f"{number(low)} to {number(high)}"), name
         else:
-            assert said[name].plain.removeprefix("none, ") == option.allowed, name
+            assert table[name].plain.removeprefix("none, ") == option.allowed, name
     for type_ in TYPES:
         assert f"`--type {type_}`" in section(page, type_)
 
 
 def test_every_value_of_an_option_that_has_a_table_of_its_own(page: str) -> None:
     for name in ("overflow", "groups", "consumers", "lifetime", "rejected"):
-        table = next(found for found in page.split("\n\n") if found.startswith(f"| `{name}` |"))
+        table = next(block for block in page.split("\n\n") if block.startswith(f"| `{name}` |"))
         assert tuple(row[0].strip("`") for row in rows(table)[1:]) == OPTIONS[name].allowed, name
 
 
 def test_every_option_and_type_of_an_exchange(page: str) -> None:
-    said = declared(section(page, "Options of an exchange"))
-    assert set(said) == set(exchange_options.OPTIONS)
+    options = declared(section(page, "Options of an exchange"))
+    assert set(options) == set(exchange_options.OPTIONS)
     for name, allowed in exchange_options.OPTIONS.items():
         if allowed is None:
-            assert (said[name].bold, said[name].plain) == ({"none"}, "none, the name of a queue or an exchange")
+            assert (options[name].bold, options[name].plain) == ({"none"}, "none, the name of a queue or an exchange")
         else:
-            assert (said[name].bold, tuple(said[name].plain.split(", "))) == ({allowed[0]}, allowed)
+            assert (options[name].bold, tuple(options[name].plain.split(", "))) == ({allowed[0]}, allowed)
     exchanges = section(page, "Exchanges")
     assert "Types: " + ", ".join(exchange_options.TYPES).replace("direct", "**direct**") + "." in exchanges
     assert all(f"| `{type_}` |" in exchanges for type_ in exchange_options.TYPES)
@@ -140,22 +140,22 @@ def test_every_option_and_type_of_an_exchange(page: str) -> None:
 
 def test_every_outcome(page: str) -> None:
     """By the names that Spark's option has."""
-    said = [row[0].strip("`") for row in rows(section(page, "How a message ends"))[1:]]
-    names = [one.name.lower().replace("_", "-") for one in Outcome if one is not Outcome.NONE]
-    assert sorted(said) == sorted(names) == sorted(OUTCOMES)
+    outcomes = [row[0].strip("`") for row in rows(section(page, "How a message ends"))[1:]]
+    names = [outcome.name.lower().replace("_", "-") for outcome in Outcome if outcome is not Outcome.NONE]
+    assert sorted(outcomes) == sorted(names) == sorted(OUTCOMES)
 
 
 def test_the_pairs_of_features_are_those_that_histories_are_played_of(page: str) -> None:
     """Each pair once, in the order of the features. Pairs without a row do not interact."""
-    said = [(one, other) for one, other, _ in rows(section(page, "Pairs of features"))[1:]]
-    assert said == [pair for pair in itertools.combinations(FEATURES, 2) if pair in said]
+    pairs = [(left, right) for left, right, _ in rows(section(page, "Pairs of features"))[1:]]
+    assert pairs == [pair for pair in itertools.combinations(FEATURES, 2) if pair in pairs]
 
 
 def test_every_return_and_whether_it_counts(page: str) -> None:
     """C8"""
-    said = {row[0].strip("`"): row[2:] for row in rows(section(page, "Returned messages"))[1:]}
+    returns = {row[0].strip("`"): row[2:] for row in rows(section(page, "Returned messages"))[1:]}
     options = {rule: camel(rule) for rule in COUNTS_BY_RULE.values()}
-    assert said == {
+    assert returns == {
         cause.name: [
             "yes" if RETURN_COUNTS_ATTEMPT[cause] else "no",
             f"`{options[COUNTS_BY_RULE[cause]]}`" if cause in COUNTS_BY_RULE else "",
@@ -166,14 +166,14 @@ def test_every_return_and_whether_it_counts(page: str) -> None:
 
 
 def test_every_reason_of_a_dead_letter(page: str) -> None:
-    reasons = ", ".join(one.name.lower() for one in Reason if one is not Reason.NONE)
+    reasons = ", ".join(reason.name.lower() for reason in Reason if reason is not Reason.NONE)
     assert f"| `x-opt-death-reason` | why: {reasons} |" in section(page, "Dead letters")
 
 
 def test_every_name_of_a_selector(page: str) -> None:
     cells = " ".join(cell for row in rows(section(page, "Selectors")) for cell in row[:2])
-    said = set(re.findall(r"`((?:JMS|amqp\.)\w+)`", cells))
-    assert said == set(_FIELDS)
+    names = set(re.findall(r"`((?:JMS|amqp\.)\w+)`", cells))
+    assert names == set(_FIELDS)
 
 
 def test_every_promise_of_a_queue_has_an_id_in_the_last_table_alone(page: str) -> None:

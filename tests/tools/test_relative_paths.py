@@ -45,16 +45,16 @@ def serial(url: str, trusting: ssl.SSLContext) -> str:
         socket.create_connection((host, int(port)), timeout=30) as plain,
         trusting.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
-        found = secured.getpeercert()
-        assert found is not None
-        return str(found["serialNumber"])
+        details = secured.getpeercert()
+        assert details is not None
+        return str(details["serialNumber"])
 
 
 @contextlib.contextmanager
 def serving(folder: Path, *arguments: str, log: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "penstock", "serve", *arguments]
-    with open(log, "w") as said:
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=said, text=True, env=environment())
+    with open(log, "w") as output:
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=output, text=True, env=environment())
     try:
         yield process
     finally:
@@ -97,6 +97,6 @@ def test_a_child_gets_absolute_paths_in_its_environment(monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "credentials")
     monkeypatch.setenv("PYTHONPATH", "libraries:/opt/libraries")
-    found = environment()
-    assert found["AWS_SHARED_CREDENTIALS_FILE"] == str(tmp_path / "credentials")
-    assert found["PYTHONPATH"].split(":")[-2:] == [str(tmp_path / "libraries"), "/opt/libraries"]
+    variables = environment()
+    assert variables["AWS_SHARED_CREDENTIALS_FILE"] == str(tmp_path / "credentials")
+    assert variables["PYTHONPATH"].split(":")[-2:] == [str(tmp_path / "libraries"), "/opt/libraries"]

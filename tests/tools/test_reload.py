@@ -63,18 +63,18 @@ def test_sighup_during_recovery_is_obeyed_after_it_and_a_supervisor_hears_of_rea
     """The users file is a pipe, so the broker waits before its recovery until the test writes to it."""
     config, users, pipe = tmp_path / "penstock.toml", tmp_path / "users.json", tmp_path / "pipe"
     config.write_text("retention_age_s = 60\n")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening, open(tmp_path / "log", "w+") as said:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening, open(tmp_path / "log", "w+") as output:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(60)
         os.mkfifo(users)
         flags = "--config", str(config), "--users-file", str(users)
-        process = serve(tmp_path / "data", *flags, stderr=said, NOTIFY_SOCKET=str(tmp_path / "notify"))
+        process = serve(tmp_path / "data", *flags, stderr=output, NOTIFY_SOCKET=str(tmp_path / "notify"))
         until(lambda: "starts on the data directory" in (tmp_path / "log").read_text(), "the start has begun")
         config.write_text("retention_age_s = 61\n")
         process.send_signal(signal.SIGHUP)
         writing = until(lambda: end_for_writing(users), "the broker has opened the pipe")
         users.rename(pipe)
-        edit(users, lambda found: found)  # for later looks at the file
+        edit(users, lambda document: document)  # for later looks at the file
         with writing:
             writing.write(users.read_bytes())
         assert listening.recv(4096).startswith(b"READY=1\nSTATUS=")
@@ -89,10 +89,10 @@ def test_a_mistake_of_ours_in_a_reload_leaves_the_broker_obedient(caplog: pytest
     taken: list[Settings] = []
 
     def read_again() -> Settings:
-        found = read.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        settings = read.pop(0)
+        if isinstance(settings, Exception):
+            raise settings
+        return settings
 
     reloading = Reloading(read_again)
     reloading.begin(taken.append)

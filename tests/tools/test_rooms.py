@@ -82,7 +82,7 @@ def test_the_files_that_the_map_of_the_house_names_are_there(repository: Path) -
     inside = re.findall(r"`(\w+)` in `([\w/]+\.py)`", text)
     assert len(inside) > 4
     for name, path in inside:
-        (file,) = [found for top in ("broker_core", "broker_core/engine") if (found := repository / top / path).exists()]
+        (file,) = [candidate for top in ("broker_core", "broker_core/engine") if (candidate := repository / top / path).exists()]
         assert re.search(rf"^(def|class) {name}\b|^{name}\b.* = ", file.read_text(), re.MULTILINE), f"{name} is not in {path}"
     folders = set(re.findall(r"`((?:[a-z_]+/)+)`", text))
     existing = [
@@ -94,10 +94,10 @@ def test_the_files_that_the_map_of_the_house_names_are_there(repository: Path) -
 def test_no_modules_import_each_other(repository: Path) -> None:
     assert _circles(_imports(repository, for_types=False)) == []
     circles = sorted(_circles(_imports(repository)), key=len)  # a folder may have several: the largest counts
-    found = {os.path.commonpath([Path(path).parent for path in circle]): circle for circle in circles}
-    assert {folder: len(circle) for folder, circle in found.items()} == {folder: most for folder, (most, _) in CIRCLES.items()}, (
+    areas = {os.path.commonpath([Path(path).parent for path in circle]): circle for circle in circles}
+    assert {folder: len(circle) for folder, circle in areas.items()} == {folder: most for folder, (most, _) in CIRCLES.items()}, (
         "cut the circle: declare a protocol in the module that needs it, or move the common part to a third module",
-        {folder: circle for folder, circle in found.items() if len(circle) != CIRCLES.get(folder, (0, ""))[0]},
+        {folder: circle for folder, circle in areas.items() if len(circle) != CIRCLES.get(folder, (0, ""))[0]},
     )
 
 
@@ -132,14 +132,14 @@ def _statements(node: ast.AST, for_types: bool) -> Iterator[ast.ImportFrom]:
 def _circles(imports: dict[str, set[str]]) -> list[list[str]]:
     """Return groups of modules that import each other, also indirectly."""
     reached = {module: _reached(module, imports) for module in imports}
-    circles = {tuple(sorted(other for other in reached[module] if module in reached[other])) for module in imports}
+    circles = {tuple(sorted(peer for peer in reached[module] if module in reached[peer])) for module in imports}
     return sorted(list(circle) for circle in circles if len(circle) > 1)
 
 
 def _reached(module: str, imports: dict[str, set[str]]) -> set[str]:
-    found, waiting = {module}, [module]
+    modules, waiting = {module}, [module]
     while waiting:
-        fresh = imports[waiting.pop()] - found
-        found |= fresh
+        fresh = imports[waiting.pop()] - modules
+        modules |= fresh
         waiting += fresh
-    return found
+    return modules

@@ -27,10 +27,10 @@ LINES = 100
 COLUMNS = ["body", "contentType", "durable", "properties", "deliveryCount"]
 
 
-def shell(broker: Broker, *arguments: str, given: bytes = b"", url: str | None = None) -> subprocess.CompletedProcess[bytes]:
+def shell(broker: Broker, *arguments: str, lines: bytes = b"", url: str | None = None) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "penstock", *arguments],
-        input=given,
+        input=lines,
         capture_output=True,
         timeout=60,
         env={**os.environ, "PENSTOCK_URL": url or broker.amqp_url},
@@ -51,8 +51,8 @@ def begin(broker: Broker, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def rows(client: Client, queue: str) -> list[dict[str, Any]]:
-    found = client.get(op="browse", queue=queue, states=["available"], columns=COLUMNS)
-    return [row for batch in found for row in batch.to_pylist()]
+    batches = client.get(op="browse", queue=queue, states=["available"], columns=COLUMNS)
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def counts(client: Client, queue: str = "orders") -> tuple[int, int, int]:
@@ -68,7 +68,7 @@ def orders(broker: Broker, client: Client) -> Broker:
 
 def test_lines_in_lines_out(orders: Broker, client: Client) -> None:
     lines = "one\nzwölf\n\n last without an end".encode()
-    sent = shell(orders, "send", "orders", given=lines)
+    sent = shell(orders, "send", "orders", lines=lines)
     assert (sent.returncode, sent.stdout, sent.stderr) == (0, b"4 messages sent to orders\n", b"")
     assert counts(client) == (4, 0, 0)
     received = shell(orders, "receive", "orders", "--wait", "0.2")
@@ -112,8 +112,8 @@ def test_what_is_said_about_the_messages_arrives_with_them(orders: Broker, clien
         "--ttl",
         "60",
     ]
-    shell(orders, "send", "orders", *flags, given=b"{}\n")
-    shell(orders, "send", "orders", given=b"plain\n")
+    shell(orders, "send", "orders", *flags, lines=b"{}\n")
+    shell(orders, "send", "orders", lines=b"plain\n")
     marked, plain = rows(client, "orders")
     assert (marked["body"], marked["contentType"]) == (b"{}", "application/json")
     assert not marked["durable"]  # false is the default
@@ -126,24 +126,24 @@ def test_what_is_said_about_the_messages_arrives_with_them(orders: Broker, clien
 
 def test_what_kinds_of_queues_go_by_can_be_said(orders: Broker, client: Client) -> None:
     """Q7 Q16 Q17 Q18 Q19 E1: from a shell too."""
-    shell(orders, "send", "orders", "--group-id", "g", "--message-id", "m", "--subject", "s", given=b"1\n")
+    shell(orders, "send", "orders", "--group-id", "g", "--message-id", "m", "--subject", "s", lines=b"1\n")
     columns = ["priority", "groupId", "messageId", "subject"]
-    (found,) = client.get(op="browse", queue="orders", states=["available"], columns=columns)
-    assert found.to_pylist() == [{"priority": None, "groupId": "g", "messageId": "m", "subject": "s"}]
+    (batch,) = client.get(op="browse", queue="orders", states=["available"], columns=columns)
+    assert batch.to_pylist() == [{"priority": None, "groupId": "g", "messageId": "m", "subject": "s"}]
     client.call("queue.declare", queue="urgent", type="priority", options={"duplicateWindow": 10})
     for priority, text in (("1", b"low"), ("8", b"high"), ("9", b"highest")):
-        assert shell(orders, "send", "urgent", "--priority", priority, given=text).returncode == 0
+        assert shell(orders, "send", "urgent", "--priority", priority, lines=text).returncode == 0
     assert shell(orders, "receive", "urgent", "--count", "3").stdout == b"highest\nhigh\nlow\n"
     for _ in range(2):
-        assert shell(orders, "send", "urgent", "--message-id", "7", given=b"once").returncode == 0
+        assert shell(orders, "send", "urgent", "--message-id", "7", lines=b"once").returncode == 0
     assert counts(client, "urgent") == (1, 0, 3)
-    assert shell(orders, "send", "orders", "--delay", "3600", given=b"later").returncode == 0
+    assert shell(orders, "send", "orders", "--delay", "3600", lines=b"later").returncode == 0
     stat = client.call("queue.stat", queue="orders")
     assert (stat["available"], stat["delayed"]) == (1, 1)
 
 
 def test_a_count_takes_no_more_than_that(orders: Broker, client: Client) -> None:
-    shell(orders, "send", "orders", given=b"1\n2\n3\n4\n5\n")
+    shell(orders, "send", "orders", lines=b"1\n2\n3\n4\n5\n")
     assert shell(orders, "receive", "orders", "--count", "2").stdout == b"1\n2\n"
     assert counts(client) == (3, 0, 2)
     (row,) = list(client.get(op="browse", queue="orders", states=["available"], columns=["deliveryCount"]))
@@ -153,7 +153,7 @@ def test_a_count_takes_no_more_than_that(orders: Broker, client: Client) -> None
 def test_a_selector_takes_what_matches(orders: Broker, client: Client) -> None:
     """Q8"""
     for colour in ("red", "blue", "red"):
-        shell(orders, "send", "orders", "--property", f"colour={colour}", given=colour.encode())
+        shell(orders, "send", "orders", "--property", f"colour={colour}", lines=colour.encode())
     taken = shell(orders, "receive", "orders", "--selector", "colour = 'red'")
     assert (taken.stdout, counts(client)) == (b"red\nred\n", (1, 0, 2))
     refused = shell(orders, "receive", "orders", "--selector", "colour =")
@@ -162,12 +162,12 @@ def test_a_selector_takes_what_matches(orders: Broker, client: Client) -> None:
 
 
 def test_receive_names_the_field_that_a_selector_may_mean(orders: Broker, client: Client) -> None:
-    shell(orders, "send", "orders", "--priority", "9", given=b"urgent\n")
+    shell(orders, "send", "orders", "--priority", "9", lines=b"urgent\n")
     taken = shell(orders, "receive", "orders", "--wait", "0.2", "--selector", "priority > 4")
     assert (taken.returncode, taken.stdout) == (0, b"")
     assert taken.stderr.startswith(b"note: in a selector 'priority' is an application property")
     assert b"write JMSPriority or amqp.priority\n" in taken.stderr
-    shell(orders, "send", "orders", "--property", "priority=5", given=b"with the property\n")
+    shell(orders, "send", "orders", "--property", "priority=5", lines=b"with the property\n")
     taken = shell(orders, "receive", "orders", "--wait", "0.2", "--selector", "priority = '5'")
     assert (taken.stdout, taken.stderr) == (b"with the property\n", b"")
     taken = shell(orders, "receive", "orders", "--wait", "0.2", "--selector", " ")
@@ -194,7 +194,7 @@ def test_who_else_may_consume_can_be_said(orders: Broker, client: Client) -> Non
         refused = shell(orders, "receive", "orders", "--exclusive")
         assert (refused.returncode, b"exclusive" in refused.stderr) == (1, True)
         for _ in range(2):
-            shell(orders, "send", "orders", given=b"x\n" * 10)
+            shell(orders, "send", "orders", lines=b"x\n" * 10)
         assert high.communicate(timeout=60)[0] == b"x\n" * 20
     finally:
         for process in (low, high):
@@ -209,7 +209,7 @@ def test_who_else_may_consume_can_be_said(orders: Broker, client: Client) -> Non
 
 
 def test_browsing_takes_nothing(orders: Broker, client: Client) -> None:
-    shell(orders, "send", "orders", given=b"1\n2\n3\n")
+    shell(orders, "send", "orders", lines=b"1\n2\n3\n")
     for _ in range(2):
         assert shell(orders, "receive", "orders", "--browse", "--wait", "0.2").stdout == b"1\n2\n3\n"
     assert counts(client) == (3, 0, 0)
@@ -233,7 +233,7 @@ def test_a_named_pipe_is_waited_for_and_so_is_ctrl_c(orders: Broker, client: Cli
     process = begin(orders, "send", "orders", str(tmp_path / "pipe"))
 
     def attached() -> bool:
-        return any(each["linkCount"] for each in client.call("connection.list")["connections"])
+        return any(connection["linkCount"] for connection in client.call("connection.list")["connections"])
 
     until(attached, "it waits for a writer")
     if written:
@@ -244,8 +244,8 @@ def test_a_named_pipe_is_waited_for_and_so_is_ctrl_c(orders: Broker, client: Cli
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    said = b"2 messages sent to orders\n" if written else b"interrupted: 0 messages sent to orders\n"
-    assert (process.returncode, out) == (0 if written else 130, said), err
+    report = b"2 messages sent to orders\n" if written else b"interrupted: 0 messages sent to orders\n"
+    assert (process.returncode, out) == (0 if written else 130, report), err
 
 
 def test_two_senders_share_a_named_pipe(orders: Broker, client: Client, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_two_senders_share_a_named_pipe(orders: Broker, client: Client, tmp_path
     senders = [begin(orders, "send", "orders", str(tmp_path / "pipe")) for _ in range(2)]
 
     def attached() -> int:
-        return sum(each["linkCount"] for each in client.call("connection.list")["connections"])
+        return sum(connection["linkCount"] for connection in client.call("connection.list")["connections"])
 
     def arrived(number: int) -> bool:
         return counts(client)[0] > number
@@ -275,7 +275,7 @@ def test_two_senders_share_a_named_pipe(orders: Broker, client: Client, tmp_path
 
 def test_ctrl_c_while_receiving_gives_back_what_was_not_written(orders: Broker, client: Client) -> None:
     process = begin(orders, "receive", "orders", "--wait", "inf")
-    shell(orders, "send", "orders", given=b"1\n2\n3\n")
+    shell(orders, "send", "orders", lines=b"1\n2\n3\n")
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
     until(lambda: counts(client) == (0, 0, 3), "all are accepted")
@@ -286,7 +286,7 @@ def test_ctrl_c_while_receiving_gives_back_what_was_not_written(orders: Broker, 
 
 def test_what_a_reader_that_ends_has_not_taken_goes_back(orders: Broker, client: Client) -> None:
     count = 300
-    shell(orders, "send", "orders", given=b"".join(b"%01000d\n" % number for number in range(count)))
+    shell(orders, "send", "orders", lines=b"".join(b"%01000d\n" % number for number in range(count)))
     process = begin(orders, "receive", "orders", "--wait", "inf")
     assert process.stdout is not None
     read = [process.stdout.readline() for _ in range(3)]
@@ -311,11 +311,11 @@ def test_a_broker_that_dies_is_said_with_what_is_confirmed(orders: Broker, clien
     orders.kill()
     assert process.wait(60) == 3  # the command ends although its input is still open
     _, err = process.communicate()
-    said = json.loads(err)["error"]
-    assert said["fault"] == "peer"
-    found = re.search(r"; ([\d,]+) messages? confirmed, ([\d,]+) may or may not have arrived", said["message"])
-    assert found is not None, said
-    confirmed, unknown = (int(number.replace(",", "")) for number in found.groups())
+    error = json.loads(err)["error"]
+    assert error["fault"] == "peer"
+    match = re.search(r"; ([\d,]+) messages? confirmed, ([\d,]+) may or may not have arrived", error["message"])
+    assert match is not None, error
+    confirmed, unknown = (int(number.replace(",", "")) for number in match.groups())
     assert confirmed + unknown == 1000
     orders.start()
     assert confirmed <= counts(client)[0] <= 1000
@@ -323,7 +323,7 @@ def test_a_broker_that_dies_is_said_with_what_is_confirmed(orders: Broker, clien
 
 def test_a_queue_that_is_not_there_is_refused(orders: Broker) -> None:
     for command in (["send", "nowhere"], ["receive", "nowhere"]):
-        refused = shell(orders, *command, given=b"1\n")
+        refused = shell(orders, *command, lines=b"1\n")
         assert refused.returncode == 1
         assert refused.stderr.startswith(b"penstock: the broker refused this request: ")
         assert b"nowhere" in refused.stderr
@@ -331,7 +331,7 @@ def test_a_queue_that_is_not_there_is_refused(orders: Broker) -> None:
 
 def test_a_message_that_no_queue_is_for_is_refused_by_a_broker_that_can_be_used(orders: Broker, penstock: Run) -> None:
     assert penstock("exchange", "declare", "events", url=orders.url).returncode == 0
-    refused = shell(orders, "send", "events/nobody", given=b"1\n")
+    refused = shell(orders, "send", "events/nobody", lines=b"1\n")
     assert refused.returncode == 1
     assert refused.stderr.startswith(
         b"penstock: the broker refused this request: 1 of 1 messages to 'events/nobody' were released"
@@ -359,7 +359,7 @@ def test_a_user_logs_in_for_every_command(tmp_path: Path, penstock: Run) -> None
             refused = penstock("queue", "list", *user[:3], "wrong", url=url)
             assert (refused.returncode, refused.stdout) == (1, "")
             assert "wrong" in refused.stderr
-        assert shell(broker, "send", "orders", *user, given=b"1\n").stdout == b"1 message sent to orders\n"
+        assert shell(broker, "send", "orders", *user, lines=b"1\n").stdout == b"1 message sent to orders\n"
         assert shell(broker, "receive", "orders", *user, "--count", "1").stdout == b"1\n"
         assert shell(broker, "receive", "orders", "--count", "1").returncode == 1
 

@@ -52,10 +52,10 @@ def default(option: Option) -> set[str]:
 
 
 def test_every_option_with_its_places_and_default(page: str) -> None:
-    said = {re.findall(r"`(\w+)`", name)[0]: (places, value) for name, places, value, _ in rows(section(page, "Options"))[1:]}
-    assert set(said) == {option.name for option in OPTIONS}
+    entries = {re.findall(r"`(\w+)`", name)[0]: (places, value) for name, places, value, _ in rows(section(page, "Options"))[1:]}
+    assert set(entries) == {option.name for option in OPTIONS}
     for option in OPTIONS:
-        places, value = said[option.name]
+        places, value = entries[option.name]
         assert places == ("all" if len(option.places) == 4 else ", ".join(PLACES[place] for place in option.places)), option.name
         assert value in default(option), option.name
 
@@ -73,31 +73,31 @@ def test_every_option_has_a_heading_and_an_example(page: str) -> None:
 
 
 def test_the_examples_use_options_where_they_have_a_meaning(page: str) -> None:
-    found = 0
+    count = 0
     for call, arguments in CALL.findall(page):
         place = {"spark.readStream": STREAM, "spark.read": READ, ".write": WRITE}[call]
-        given = {"url": "grpc://127.0.0.1:8815", **options_of(arguments)}
-        place = REPLAY if given.get("mode") == "replay" else place
-        Options({name: str(value) for name, value in given.items()}).check_for(place)
-        found += 1
-    assert found > 20
+        options = {"url": "grpc://127.0.0.1:8815", **options_of(arguments)}
+        place = REPLAY if options.get("mode") == "replay" else place
+        Options({name: str(value) for name, value in options.items()}).check_for(place)
+        count += 1
+    assert count > 20
 
 
 def options_of(arguments: str) -> dict[str, Any]:
     """The options that a call gives, without a login and its files, which are looked for."""
     call = ast.parse(f"f({arguments})", mode="eval").body
     assert isinstance(call, ast.Call)
-    given: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     for keyword in call.keywords:
         value = NAMES[ast.unparse(keyword.value)] if ast.unparse(keyword.value) in NAMES else ast.literal_eval(keyword.value)
-        given.update({keyword.arg: value} if keyword.arg else value)
-    return {name: value for name, value in given.items() if name not in ("userName", "password") and not name.endswith("File")}
+        keywords.update({keyword.arg: value} if keyword.arg else value)
+    return {name: value for name, value in keywords.items() if name not in ("userName", "password") and not name.endswith("File")}
 
 
 def test_every_column_with_its_type_and_where_it_is(page: str) -> None:
-    said = {name.strip("`"): more for name, *more in rows(section(page, "Columns"))[1:]}
-    assert list(said) == list(TYPES)
-    for name, (type_, read, written) in said.items():
+    entries = {name.strip("`"): more for name, *more in rows(section(page, "Columns"))[1:]}
+    assert list(entries) == list(TYPES)
+    for name, (type_, read, written) in entries.items():
         assert type_ == TYPES[name].simpleString(), name
         assert read.startswith("always") == (name in DEFAULT_COLUMNS), name
         assert (read == "no") == (name in ("ttl", "deliveryTime")), name

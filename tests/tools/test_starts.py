@@ -76,8 +76,8 @@ def forks() -> None:
 
 @pytest.mark.usefixtures("forks")
 def test_a_fork_is_a_child_with_its_own_files_folder_and_environment(tmp_path: Path) -> None:
-    with open(tmp_path / "said", "w") as said:
-        started = subprocess.Popen([*COMMAND, "--version"], cwd=tmp_path, stdout=said, stderr=subprocess.PIPE)
+    with open(tmp_path / "said", "w") as output:
+        started = subprocess.Popen([*COMMAND, "--version"], cwd=tmp_path, stdout=output, stderr=subprocess.PIPE)
         assert isinstance(started, forking.Popen)
         assert started.communicate(timeout=60) == (None, b"")
     assert started.returncode == 0
@@ -100,7 +100,7 @@ class Mistake(Exception):
     """Raised at one step of a start."""
 
 
-def ignore(said: Any) -> None:
+def ignore(line: Any) -> None:
     pass
 
 
@@ -116,7 +116,7 @@ def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(serving, steps[step], fail)
     settings = load(None, {"data": tmp_path, "flight_port": 0, "amqp_port": 0, "http_port": 0, "fsync": "never"})
     before = set(threading.enumerate())
-    ready, reloads = (fail if step == each else ignore for each in ("the ready line", "the way to reload"))
+    ready, reloads = (fail if step == stage else ignore for stage in ("the ready line", "the way to reload"))
     with pytest.raises(Mistake):
         serving.serve(settings, ready, threading.Event(), reloads)
     for thread in set(threading.enumerate()) - before:

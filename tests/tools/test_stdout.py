@@ -37,7 +37,7 @@ class Pipe:
         delivery = Delivery(None, 0, b"", 0, LINE, False, 0)  # type: ignore[arg-type]  # no link is asked for a line
         with self._monkeypatch.context() as here:  # pytest sets stdout for each part of a test
             here.setattr(sys, "stdout", self.stdout)
-            return stdout.Lines(lambda each: each.payload, stop, idle).write([delivery])
+            return stdout.Lines(lambda line: line.payload, stop, idle).write([delivery])
 
 
 @pytest.fixture

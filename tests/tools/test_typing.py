@@ -42,5 +42,5 @@ def test_a_users_project_is_right(mypy: Check) -> None:
 def test_a_wrong_call_is_found(mypy: Check) -> None:
     lines = (PROJECT / "wrong.py").read_text().splitlines()
     expected = {(number, match[1]) for number, line in enumerate(lines, 1) if (match := re.search(r"  # ([a-z-]+)$", line))}
-    found = re.findall(r"^wrong\.py:(\d+): error: .*\[([a-z-]+)\]$", mypy("wrong.py"), re.MULTILINE)
-    assert {(int(number), code) for number, code in found} == expected
+    errors = re.findall(r"^wrong\.py:(\d+): error: .*\[([a-z-]+)\]$", mypy("wrong.py"), re.MULTILINE)
+    assert {(int(number), code) for number, code in errors} == expected

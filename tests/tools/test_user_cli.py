@@ -27,11 +27,11 @@ def users(tmp_path: Path, penstock: Run) -> Callable[..., subprocess.CompletedPr
     """Run a command on its own data directory, with `password` in a file."""
 
     def run(*arguments: str, password: str | None = None, data: Path | None = None) -> subprocess.CompletedProcess[str]:
-        given = list(arguments)
+        command = list(arguments)
         if password is not None:
             (tmp_path / "password").write_text(password)
-            given += ["--password-file", str(tmp_path / "password")]
-        return penstock(*given, "--data", str(data or tmp_path / "data"))
+            command += ["--password-file", str(tmp_path / "password")]
+        return penstock(*command, "--data", str(data or tmp_path / "data"))
 
     return run
 
@@ -78,14 +78,14 @@ def test_a_password_is_set_anew_and_permissions_stay(
 
 
 def test_nothing_that_was_a_password_is_shown(users: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
-    said = [users("user", "add", "alice", password="correct horse"), users("user", "list", "--json"), users("user", "list")]
-    kept = json.loads((tmp_path / "data" / "users.json").read_text())["users"]["alice"]["scram-sha-256"]
-    for secret in ("correct horse", kept["storedKey"], kept["serverKey"], kept["salt"]):
-        assert not any(secret in done.stdout + done.stderr for done in said)
+    runs = [users("user", "add", "alice", password="correct horse"), users("user", "list", "--json"), users("user", "list")]
+    secrets = json.loads((tmp_path / "data" / "users.json").read_text())["users"]["alice"]["scram-sha-256"]
+    for secret in ("correct horse", secrets["storedKey"], secrets["serverKey"], secrets["salt"]):
+        assert not any(secret in done.stdout + done.stderr for done in runs)
 
 
 @pytest.mark.parametrize(
-    ("command", "password", "code", "said"),
+    ("command", "password", "code", "complaint"),
     [
         (["user", "add", "bob"], "", 2, "is empty: it must be the password"),
         (["user", "add", "bob"], "x" * 1025, 1, "a password has 1 to 1024 characters"),
@@ -113,7 +113,7 @@ def test_what_is_refused_changes_nothing(
     command: list[str],
     password: str | None,
     code: int,
-    said: str,
+    complaint: str,
 ) -> None:
     (tmp_path / "data").mkdir()
     file = tmp_path / "data" / "users.json"
@@ -121,7 +121,7 @@ def test_what_is_refused_changes_nothing(
     before = file.read_bytes()
     refused = users(*command, password=password)
     assert (refused.returncode, refused.stdout) == (code, "")
-    assert said in refused.stderr
+    assert complaint in refused.stderr
     assert "the broker" not in refused.stderr  # the command calls no broker
     assert "Traceback" not in refused.stderr
     assert file.read_bytes() == before
@@ -147,8 +147,8 @@ def add_user(data: Path, name: str, stdin: int) -> subprocess.Popen[bytes]:
 
 def test_a_password_comes_through_a_pipe(tmp_path: Path) -> None:
     with add_user(tmp_path, "alice", subprocess.PIPE) as process:
-        said, _ = process.communicate(b"secret\nnot looked at\n", timeout=60)
-    assert process.returncode == 0, said
+        output, _ = process.communicate(b"secret\nnot looked at\n", timeout=60)
+    assert process.returncode == 0, output
     users = users_file.read(tmp_path / "users.json")
     assert users is not None
     credentials = users.users["alice"].credentials
@@ -162,11 +162,11 @@ def test_at_a_terminal_a_password_is_asked_for_twice(tmp_path: Path, again: str,
     with add_user(tmp_path, "alice", end) as process:
         assert process.stdout is not None
         for prompt, typed in ((b"Password of alice: ", "secret"), (b"Repeat it: ", again)):
-            said = b""
-            while not said.endswith(prompt):  # input before the prompt is discarded
+            output = b""
+            while not output.endswith(prompt):  # input before the prompt is discarded
                 piece = process.stdout.read(1)
-                assert piece, said
-                said += piece
+                assert piece, output
+                output += piece
             os.write(terminal, typed.encode() + b"\n")
         process.stdout.read()
     os.close(terminal)

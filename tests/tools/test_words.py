@@ -22,7 +22,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def test_a_docstring_begins_with_a_verb_or_a_noun(repository: Path) -> None:
-    found = [
+    wrong = [
         f"{path.relative_to(repository)}:{line}: {text.splitlines()[0]}"
         for package in ("broker_core", "connector", "jobs", "penstock", "tests")
         for path in (repository / package).rglob("*.py")
@@ -30,4 +30,4 @@ def test_a_docstring_begins_with_a_verb_or_a_noun(repository: Path) -> None:
         for line, text in _docstrings(ast.parse(source))
         if _NOT_FIRST.match(text)
     ]
-    assert found == []
+    assert wrong == []

@@ -30,8 +30,8 @@ def receive(url: str) -> list[str]:
                 seen.append(subject)
         with connection.session(AcknowledgeMode.TRANSACTED) as session:
             confirmation: penstock.Confirmation = session.producer("orders").send("text")
-            found: penstock.ReceivedMessage | None = session.consumer("orders", prefetch=10).receive(1)
-            if found is not None and confirmation.done:
+            received: penstock.ReceivedMessage | None = session.consumer("orders", prefetch=10).receive(1)
+            if received is not None and confirmation.done:
                 session.commit()
     return seen
 
