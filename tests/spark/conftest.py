@@ -138,9 +138,9 @@ class Rig:
     def path(self, *names: str) -> str:
         return str(self.folder.joinpath(*names))
 
-    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 200.0) -> None:
+    def until(self, condition: Callable[[], bool], event: str, limit_s: float = 200.0) -> None:
         """Wait for an effect of a query or the broker."""
-        waiting.until(condition, what, limit_s=limit_s)
+        waiting.until(condition, event, limit_s=limit_s)
 
 
 @pytest.fixture

@@ -79,8 +79,8 @@ def test_filters_are_pushed_only_where_spark_does_it(archive: Rig) -> None:
         # Nine numbers in three tasks: the range was narrowed before it was divided.
         assert sorted(len(part) for part in frame.select("sequenceNumber").rdd.glom().collect()) == [3, 3, 3]
         archived = archive.spark.read.format("amqp").schema("outcome string, body binary")
-        found = archived.options(url=archive.broker.url, queue="orders", states="available,archived", pushdown="true").load()
-        assert found.where("outcome = 'accepted'").count() == 10
+        pushed = archived.options(url=archive.broker.url, queue="orders", states="available,archived", pushdown="true").load()
+        assert pushed.where("outcome = 'accepted'").count() == 10
     finally:
         archive.spark.conf.unset(conf)
 

@@ -42,8 +42,8 @@ def test_a_killed_driver(rig: Rig, settings: dict[str, str]) -> None:
     script = Path(rig.path("driver.py"))
     script.write_text(DRIVER)
     arguments = [json.dumps(settings), rig.broker.url, rig.path("table"), rig.path("checkpoint")]
-    with open(rig.path("driver.log"), "wb") as said:
-        driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=said, stderr=said, start_new_session=True)
+    with open(rig.path("driver.log"), "wb") as log:
+        driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=log, stderr=log, start_new_session=True)
         try:
             # Some batches are settled, others wait.
             rig.until(lambda: rig.counts("orders")[2] >= 1000, "some batches are settled")

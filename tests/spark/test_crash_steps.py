@@ -116,8 +116,8 @@ def test_a_driver_that_dies_at_any_step_loses_and_repeats_nothing(rig: Rig, sett
     script = Path(rig.path("driver.py"))
     script.write_text(DRIVER)
     arguments = [json.dumps(STEPS), json.dumps(settings), rig.broker.url, rig.path()]
-    with open(rig.path("driver.log"), "wb") as said:
-        driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=said, stderr=said, start_new_session=True)
+    with open(rig.path("driver.log"), "wb") as log:
+        driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=log, stderr=log, start_new_session=True)
         try:
             code: int | str = driver.wait(DRIVER_S)
         except subprocess.TimeoutExpired:

@@ -77,10 +77,10 @@ def installed(tmp_path: Path, repository: Path) -> Path:
 
 def environment(*paths: Path, **names: str) -> dict[str, str]:
     """Return the environment of processes that find Python packages only in `paths`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))}
     path = os.pathsep.join(map(str, paths))
     python = {"PYTHONPATH": path, "PYSPARK_PYTHON": BASE_PYTHON, "PYSPARK_DRIVER_PYTHON": BASE_PYTHON}
-    return {**kept, **python, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME), **names}
+    return {**inherited, **python, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME), **names}
 
 
 def run(arguments: list[str], *, env: dict[str, str], cwd: Path) -> Any:
@@ -90,8 +90,8 @@ def run(arguments: list[str], *, env: dict[str, str], cwd: Path) -> Any:
 def said_by(arguments: list[str], *, env: dict[str, str], cwd: Path) -> list[str]:
     done = subprocess.run(arguments, env=env, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
     # Python's messages, without Java's.
-    said = [line for line in done.stderr.splitlines() if not line.startswith("\tat ") and " INFO " not in line]
-    assert done.returncode == 0, "\n".join(said)[-6000:]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("\tat ") and " INFO " not in line]
+    assert done.returncode == 0, "\n".join(lines)[-6000:]
     return done.stdout.strip().splitlines()
 
 
@@ -103,8 +103,8 @@ def free_port() -> int:
 
 @contextmanager
 def process(arguments: list[str], *, env: dict[str, str], log: Path, ready: Callable[[], bool]) -> Iterator[None]:
-    with log.open("wb") as said:
-        started = subprocess.Popen(arguments, env=env, cwd=log.parent, stdout=said, stderr=said, start_new_session=True)
+    with log.open("wb") as output:
+        started = subprocess.Popen(arguments, env=env, cwd=log.parent, stdout=output, stderr=output, start_new_session=True)
     try:
 
         def is_ready() -> bool:
@@ -138,8 +138,8 @@ def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: 
     registration = "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\n"
     registration += "folder, queue = folder + '/registered', 'registered'\n"
     script.write_text(PREAMBLE + session + ROUND_TRIP + registration + ROUND_TRIP)
-    said = said_by([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=environment(installed, bare), cwd=tmp_path)
-    assert [json.loads(line) for line in said] == [DONE, DONE]
+    lines = said_by([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=environment(installed, bare), cwd=tmp_path)
+    assert [json.loads(line) for line in lines] == [DONE, DONE]
 
 
 @pytest.mark.timeout(400)
@@ -165,8 +165,8 @@ def test_under_spark_connect_it_ships_itself(
         client = environment(installed, bare)
         # If it is not installed, the AMQP library that discovers the Flight endpoint must also be shipped.
         url = orders.url if server_has_it else orders.amqp_url
-        found = run([BASE_PYTHON, str(script), url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
-    assert found == DONE
+        result = run([BASE_PYTHON, str(script), url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
+    assert result == DONE
 
 
 @pytest.mark.cluster
@@ -201,5 +201,5 @@ def test_on_a_standalone_cluster_with_py_files(orders: Broker, tmp_path: Path, b
         worker("one"),
         worker("two"),
     ):
-        found = run([*submit, str(script), orders.amqp_url, str(tmp_path), ""], env=env, cwd=tmp_path)
-    assert found == DONE
+        result = run([*submit, str(script), orders.amqp_url, str(tmp_path), ""], env=env, cwd=tmp_path)
+    assert result == DONE

@@ -93,9 +93,9 @@ def test_a_query_with_a_user_over_tls_outlives_its_token_and_tells_no_secret(spa
         query.stop()
         assert numbers(spark.read.json(str(tmp_path / "t")).collect()) == list(range(100))
         shown.append(spark.read.format("amqp").options(**options).load()._jdf.queryExecution().toString())
-        kept = [path.read_text() for path in (tmp_path / "c").rglob("*") if path.is_file() and path.suffix != ".crc"]
-        assert any('"lease"' in text for text in kept)
-        assert not [text for text in [*shown, *kept] if PASSWORD in text]
+        files = [path.read_text() for path in (tmp_path / "c").rglob("*") if path.is_file() and path.suffix != ".crc"]
+        assert any('"lease"' in text for text in files)
+        assert not [text for text in [*shown, *files] if PASSWORD in text]
 
 
 def test_what_the_user_may_not_do_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:

@@ -97,15 +97,15 @@ def mixed(rig: Rig) -> str:
 def check(rows: list[Any]) -> None:
     assert [row.sequenceNumber for row in rows] == list(range(50))
     for number, row in enumerate(rows):
-        found = row.asDict(recursive=True)
-        bare = decode_message(bytes(found.pop("message")))
+        fields = row.asDict(recursive=True)
+        bare = decode_message(bytes(fields.pop("message")))
         assert bare.data == [str(number).encode()]
         if 10 <= number < 30 or (number >= 40 and number % 2 == 0):
-            assert found.pop("creationTime").astimezone(timezone.utc) == NOON
-            assert found.pop("absoluteExpiryTime").astimezone(timezone.utc).microsecond == 1000
-            assert found == {"sequenceNumber": number, **expected(number)}
+            assert fields.pop("creationTime").astimezone(timezone.utc) == NOON
+            assert fields.pop("absoluteExpiryTime").astimezone(timezone.utc).microsecond == 1000
+            assert fields == {"sequenceNumber": number, **expected(number)}
         else:
-            assert found == {"sequenceNumber": number, **dict.fromkeys(COLUMNS), "body": bytearray(str(number).encode())}
+            assert fields == {"sequenceNumber": number, **dict.fromkeys(COLUMNS), "body": bytearray(str(number).encode())}
 
 
 def test_a_batch_read_gives_rows_of_both_kinds(rig: Rig, mixed: str) -> None:
@@ -150,13 +150,13 @@ def test_times_at_the_ends_of_python_s_calendar_are_read(rig: Rig) -> None:
     milliseconds = [-(2**63), -62_167_219_200_000, -62_135_596_800_000, 253_402_214_400_000, 253_402_300_800_000, 2**63 - 1]
     with amqp_client.connect(rig.broker.amqp_url) as connection:
         sender = connection.sender("q")
-        times = [Properties(creation_time=Timestamp(each)) for each in milliseconds]
-        sender.send([Message(properties=each, data=[b""]).encode() for each in times])
+        times = [Properties(creation_time=Timestamp(time)) for time in milliseconds]
+        sender.send([Message(properties=properties, data=[b""]).encode() for properties in times])
         sender.flush()
     year = F.udf(lambda time: None if time is None else time.year, "int")
     frame = rig.look("q")
-    found = [row.creationTime for row in frame.orderBy("sequenceNumber").collect()]
-    assert [time is None for time in found] == [True, True, True, False, True, True]
+    created = [row.creationTime for row in frame.orderBy("sequenceNumber").collect()]
+    assert [time is None for time in created] == [True, True, True, False, True, True]
     expected = [(number, 9999 if number == 3 else None) for number in range(6)]
     rows = frame.select("sequenceNumber", year("creationTime")).orderBy("sequenceNumber").collect()
     assert [tuple(row) for row in rows] == expected

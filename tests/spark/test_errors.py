@@ -86,10 +86,10 @@ def test_the_progress_of_a_query_shows_the_backlog_of_its_queues(rig: Rig) -> No
     writer = frame.writeStream.format("noop").option("checkpointLocation", rig.path("checkpoint"))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    shown = [json.loads(each.json)["sources"][0]["latestOffset"] for each in query.recentProgress]
-    assert {each["source"] for each in shown} == {f"amqp[orders, returns @ {rig.broker.url.partition('://')[2]}]"}
-    orders = [each["queues"]["orders"] for each in shown]
-    assert [each["available"] for each in orders][:3] == [6, 2, 0]
+    shown = [json.loads(progress.json)["sources"][0]["latestOffset"] for progress in query.recentProgress]
+    assert {offset["source"] for offset in shown} == {f"amqp[orders, returns @ {rig.broker.url.partition('://')[2]}]"}
+    orders = [offset["queues"]["orders"] for offset in shown]
+    assert [counts["available"] for counts in orders][:3] == [6, 2, 0]
     assert orders[0]["inFlight"] == 4
     assert orders[0]["oldestSeconds"] > 0
     assert shown[0]["queues"]["returns"] == {

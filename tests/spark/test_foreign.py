@@ -152,7 +152,7 @@ class Streams:
         (self.folder / "driver.py").write_text(DRIVER)
         plan = {
             "settings": {name: value for name, value in self.settings.items() if "delta" not in value.lower()},
-            "queries": {each: (self.options(each), *self.places(each)) for each in (SETTLE if SECONDS else (settle,))},
+            "queries": {name: (self.options(name), *self.places(name)) for name in (SETTLE if SECONDS else (settle,))},
             "tools": str(Path(driver.__file__).parent),
             "settle": settle,
             "step": step,
@@ -166,9 +166,9 @@ class Streams:
         raise AssertionError((self.folder / "driver.log").read_text(errors="replace")[-3000:])
 
     def _run(self, plan: str) -> int:
-        with open(self.folder / "driver.log", "wb") as said:
+        with open(self.folder / "driver.log", "wb") as log:
             command = [sys.executable, str(self.folder / "driver.py"), plan]
-            process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
             try:
                 return process.wait(DRIVER_S)
             finally:
@@ -207,7 +207,7 @@ class Streams:
 
 
 @pytest.fixture
-def other(request: pytest.FixtureRequest) -> Iterator[Any]:
+def peer(request: pytest.FixtureRequest) -> Iterator[Any]:
     if SECONDS:
         yield request.getfixturevalue("artemis_broker")
         return
@@ -218,34 +218,34 @@ def other(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.mark.timeout(86_400)
 def test_streams_from_a_broker_of_others_under_kills(
-    spark: SparkSession, other: Any, tmp_path: Path, settings: dict[str, str]
+    spark: SparkSession, peer: Any, tmp_path: Path, settings: dict[str, str]
 ) -> None:
     print("seed", SEED)
     random = Random(SEED)
-    streams, kills = Streams(spark, other, tmp_path, settings), Counter[str]()
+    streams, kills = Streams(spark, peer, tmp_path, settings), Counter[str]()
     end = time.monotonic() + SECONDS
     while not kills or time.monotonic() < end:
         streams.send()
         settle, step, times = random.choice(SETTLE), random.choice(STEPS), random.randint(0, 3)
         both = bool(random.getrandbits(1))
         print("the driver dies", "with the broker" if both else "alone", step, times, settle)
-        streams.die(settle, step, times, [other.pid] if both else [])
+        streams.die(settle, step, times, [peer.pid] if both else [])
         if both:
-            other.kill()
-            other.start()
+            peer.kill()
+            peer.start()
         kills["both" if both else "driver"] += 1
         alone = not SECONDS or random.random() < 0.5
         streams.finish(2 * random.random() if alone else None)
         kills["broker"] += alone
         for _ in range(20):  # until the broker has ended the links of the dead driver
-            if min(streams.table(each).total() for each in SETTLE) >= streams.sent:
+            if min(streams.table(way).total() for way in SETTLE) >= streams.sent:
                 break
             streams.finish(None)
         every = Counter((n, f"id-{n}") for n in range(streams.sent))
-        for each in SETTLE:
-            found = streams.table(each)
-            lost, twice = every - found, found - every
-            assert (lost.total(), twice.total()) == (0, 0), (each, sorted(lost)[:9], sorted(twice)[:9])
-            held = [path.name for path in (tmp_path / f"spool-{each}").iterdir() if path.name.startswith("batch-")]
+        for setting in SETTLE:
+            table = streams.table(setting)
+            lost, twice = every - table, table - every
+            assert (lost.total(), twice.total()) == (0, 0), (setting, sorted(lost)[:9], sorted(twice)[:9])
+            held = [path.name for path in (tmp_path / f"spool-{setting}").iterdir() if path.name.startswith("batch-")]
             assert len(held) <= 1  # the last batch: Spark has not reported its commit
     print(dict(kills), "kills,", streams.sent, "messages to each of", len(SETTLE), "queries: none lost, none twice")

@@ -55,8 +55,8 @@ def test_chosen_dead_letters_go_back_and_a_repetition_sends_nothing(rig: Rig, ca
     reject(rig, "payments", "no such customer", "no money")
     rig.send("dead", 9, 1)  # an ordinary message
 
-    said = redriven(rig, capsys, "dead", "--reason", "rejected", "--dry-run")
-    assert "5 dead letters: 3 rejected of orders, 2 rejected of payments" in said
+    report = redriven(rig, capsys, "dead", "--reason", "rejected", "--dry-run")
+    assert "5 dead letters: 3 rejected of orders, 2 rejected of payments" in report
     assert rig.counts("dead") == (6, 0, 0)
 
     chosen = ["--origin", "orders", "--where", "deathError LIKE '%customer' AND cast(body as string) = '2'"]
@@ -67,9 +67,9 @@ def test_chosen_dead_letters_go_back_and_a_repetition_sends_nothing(rig: Rig, ca
     assert rig.bodies("payments") == ["0"]
 
     rig.client.call("queue.delete", queue="payments")
-    said = redriven(rig, capsys, "dead", "--since", "2020-01-01T00:00:00Z")
-    assert "2 messages" in said
-    assert "1 stay: their queue was deleted, is full, or has a newer value" in said
+    report = redriven(rig, capsys, "dead", "--since", "2020-01-01T00:00:00Z")
+    assert "2 messages" in report
+    assert "1 stay: their queue was deleted, is full, or has a newer value" in report
     assert sorted(rig.bodies("orders")) == ["0", "1", "2"]
     assert rig.bodies("dead") == ["1", "9"]
 
@@ -127,8 +127,8 @@ def test_an_expiry_in_9999_is_read_right_by_other_libraries(rig: Rig, table: Arc
     rig.declare("orders")
     rig.client.put({"op": "enqueue", "queue": "orders"}, batch.schema, [batch])
     ingest_to = ["--table", rig.path("ingested"), "--checkpoint", rig.path("ingesting"), "--available-now"]
-    given = ingest._parser().parse_args(["--url", rig.broker.url, "--queue", "orders", *ingest_to])
-    ingest.start(session("ingest"), given).awaitTermination()
+    arguments = ingest._parser().parse_args(["--url", rig.broker.url, "--queue", "orders", *ingest_to])
+    ingest.start(session("ingest"), arguments).awaitTermination()
     table.record(1, 0, payload)
     where = ["--archive", str(table.folder), "--queue", "orders"]
     assert archive.main([*where, "--table", rig.path("copied"), "--checkpoint", rig.path("copying")]) == 0

@@ -112,10 +112,10 @@ def test_spark_passes_these_options_and_no_others(spark: SparkSession, tmp_path:
     for way, (use, expected) in ways.items():
         log.write_text("")
         use()
-        found = {name for line in log.read_text().splitlines() for name in json.loads(line)} - {"log"}
-        assert found == expected, way
+        passed = {name for line in log.read_text().splitlines() for name in json.loads(line)} - {"log"}
+        assert passed == expected, way
         known = {option.name.lower() for option in OPTIONS}
-        assert found <= known or suggestions.refusal(found) is not None, way
+        assert passed <= known or suggestions.refusal(passed) is not None, way
 
 
 def test_a_named_stream_writes_into_a_queue_once_whatever_it_is_called_later(rig: Rig) -> None:
@@ -132,8 +132,8 @@ def test_a_named_stream_writes_into_a_queue_once_whatever_it_is_called_later(rig
             commit.unlink()  # as if Spark died between the sink's commit and its own
     assert sorted(rig.bodies("out"), key=int) == [str(i) for i in range(10)]
     counts: list[int] = []
-    each = rig.stream("out").writeStream.queryName("each").foreachBatch(lambda batch, _: counts.append(batch.count()))
-    each.option("checkpointLocation", rig.path("each")).trigger(availableNow=True).start().awaitTermination()
+    stream = rig.stream("out").writeStream.queryName("each").foreachBatch(lambda batch, _: counts.append(batch.count()))
+    stream.option("checkpointLocation", rig.path("each")).trigger(availableNow=True).start().awaitTermination()
     assert sum(counts) == 10
 
 

@@ -72,9 +72,9 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
         *("--url", rig.broker.url, "--queue", "orders", "--to-queue", "again", "--from-sequence", "8"),
         *("--pace", "1000", "--checkpoint", rig.path("checkpoint-of-replay")),
     ]
-    given = replay._parser().parse_args(arguments)
-    assert replay.stream(rig.spark, given) == 5
-    assert replay.stream(rig.spark, given) == 0, "a second run continues at the end of the first one"
+    parsed = replay._parser().parse_args(arguments)
+    assert replay.stream(rig.spark, parsed) == 5
+    assert replay.stream(rig.spark, parsed) == 0, "a second run continues at the end of the first one"
     frame = rig.spark.read.format("amqp").schema("sequenceNumber bigint, message binary")
     rows = sorted(frame.options(url=rig.broker.url, queue="again").load().collect())
     assert [bytes(row.message) for row in rows[2:]] == sent
@@ -98,7 +98,7 @@ def test_the_table_is_copied_elsewhere_once_while_the_broker_goes_on(rig: Rig) -
     rig.declare("orders")
     copied = ["--archive", os.path.join(rig.broker.data_dir, "archive"), "--queue", "orders", "--where", "outcome = 'purged'"]
     copied += ["--table", rig.path("copy"), "--checkpoint", rig.path("copying")]
-    given = archive._parser().parse_args(copied)
+    parsed = archive._parser().parse_args(copied)
     for first in (0, 10):
         rig.send("orders", first, 10)
         rig.client.call("queue.purge", queue="orders")
@@ -106,10 +106,10 @@ def test_the_table_is_copied_elsewhere_once_while_the_broker_goes_on(rig: Rig) -
             rig.broker.kill()
             rig.broker.start()
         rig.until(lambda: recorded(rig), "all is recorded")
-        archive.start(rig.spark, given).awaitTermination()
+        archive.start(rig.spark, parsed).awaitTermination()
         assert rig.table("copy") == list(range(first + 10))
         last = max(Path(rig.path("copying"), "commits").glob("[0-9]*"), key=lambda path: int(path.name))
         last.unlink()  # as if the driver had died before it
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
-        archive.start(rig.spark, given).awaitTermination()
+        archive.start(rig.spark, parsed).awaitTermination()
         assert rig.table("copy") == list(range(first + 10))

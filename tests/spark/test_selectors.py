@@ -23,8 +23,8 @@ def test_a_selector_takes_what_matches_and_belongs_to_the_checkpoint(rig: Rig) -
     rig.drain(rig.stream("orders", selector=selector, maxMessagesPerTrigger="10"))
     assert rig.table() == list(range(50, 100, 2))
     assert rig.counts("orders") == (75, 0, 25)
-    for other in ({}, {"selector": "colour = 'blue'"}):
+    for changed in ({}, {"selector": "colour = 'blue'"}):
         with pytest.raises(StreamingQueryException, match="put `selector` back as it was"):
-            rig.drain(rig.stream("orders", **other))
+            rig.drain(rig.stream("orders", **changed))
     rig.drain(rig.stream("orders"), "rest", "another")
     assert rig.table("rest") == sorted(set(range(100)) - set(range(50, 100, 2)))

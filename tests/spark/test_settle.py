@@ -33,13 +33,13 @@ def test_outcomes_of_a_foreach_batch_hold_once_the_batch_does(rig: Rig) -> None:
 
     def settle(batch: DataFrame, number: int) -> None:
         seen.append(number)
-        said = batch.selectExpr(
+        outcomes = batch.selectExpr(
             "*",
             """case when sequenceNumber < 10 then 'rejected' when sequenceNumber < 20 then 'released'
             when sequenceNumber < 25 then 'modified' when sequenceNumber < 30 then 'accepted' end outcome""",
             "concat('bad ', sequenceNumber) error",
         )
-        said.repartition(3).write.format("amqp").options(url=rig.broker.url, operation="settle").mode("append").save()
+        outcomes.repartition(3).write.format("amqp").options(url=rig.broker.url, operation="settle").mode("append").save()
         assert rig.counts("orders") == (0, 40, 0)  # not before the batch is finished
         if len(seen) == 1:
             raise Killed

@@ -44,9 +44,9 @@ def test_every_column_arrives_as_it_was_sent(rig: Rig) -> None:
         " groupId string, userId string, contentEncoding string, priority smallint, durable boolean, creationTime timestamp,"
         " absoluteExpiryTime timestamp, properties map<string,string>, groupSequence bigint, annotations map<string,string>"
     )
-    found = reader.schema(columns).load()
-    assert found.select(names).collect() == sent.select(names).collect()
-    assert found.first().priority == 7  # type: ignore[union-attr]
+    arrived = reader.schema(columns).load()
+    assert arrived.select(names).collect() == sent.select(names).collect()
+    assert arrived.first().priority == 7  # type: ignore[union-attr]
     # And back in one line.
     rig.write(rig.look("orders"), "copy")
     ignored = ("queue", "sequenceNumber", "enqueuedTime")

@@ -104,8 +104,8 @@ def test_two_actions_in_foreach_batch_see_the_same_rows(rig: Rig) -> None:
 
     writer = rig.stream("orders", maxMessagesPerTrigger="20").writeStream.foreachBatch(look)
     writer.option("checkpointLocation", rig.path("checkpoint")).trigger(availableNow=True).start().awaitTermination()
-    assert [one for one, _, _ in seen] == [list(range(20)), list(range(20, 40)), list(range(40, 50))]
-    assert all(one == two and count == len(one) for one, count, two in seen)
+    assert [numbers for numbers, _, _ in seen] == [list(range(20)), list(range(20, 40)), list(range(40, 50))]
+    assert all(first == second and count == len(first) for first, count, second in seen)
     assert rig.counts("orders") == (0, 0, 50)
 
 
@@ -203,11 +203,11 @@ def test_several_queries_on_one_queue_share_it(rig: Rig) -> None:
 def test_tasks_are_made_by_the_options(rig: Rig) -> None:
     rig.declare("orders")
     rig.send("orders", 0, 100)
-    found: list[Any] = []
+    batches: list[Any] = []
     frame = rig.stream("orders", maxMessagesPerPartition="30", maxMessagesPerTrigger="90", minPartitions="2")
-    writer = frame.writeStream.foreachBatch(lambda batch, _: found.append((batch.rdd.getNumPartitions(), batch.count())))
+    writer = frame.writeStream.foreachBatch(lambda batch, _: batches.append((batch.rdd.getNumPartitions(), batch.count())))
     writer.option("checkpointLocation", rig.path("checkpoint")).trigger(availableNow=True).start().awaitTermination()
-    assert found == [(3, 90), (2, 10)]
+    assert batches == [(3, 90), (2, 10)]
 
 
 def test_a_user_s_schema_narrows_what_is_moved(rig: Rig) -> None:
