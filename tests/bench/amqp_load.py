@@ -155,8 +155,8 @@ def _exchange(wire: socket.socket, machine: amqp.Connection) -> list[Any]:
     return machine.receive_data(data)
 
 
-def _accept(found: list[Any]) -> None:
-    for event in found:
+def _accept(events: list[Any]) -> None:
+    for event in events:
         if isinstance(event, amqp.events.Delivered):
             event.link.session.dispose(event.deliveries, amqp.Accepted())
 

@@ -75,7 +75,7 @@ def transfers(bench: Bench) -> Iterator[Line]:
             size = {"size": 1024} if do == "send" else {"credit": CREDIT}
             return count / float(load(do, url=url, count=count, **size)["seconds"])
 
-        for do, what in (("send", "in, each accepted"), ("receive", "out, each accepted by the client")):
+        for do, way in (("send", "in, each accepted"), ("receive", "out, each accepted by the client")):
             feed = do == "receive"
 
             def ours(_: int, do: str = do, feed: bool = feed) -> float:
@@ -90,7 +90,7 @@ def transfers(bench: Bench) -> Iterator[Line]:
             figures = bench.pairs("messages/s", ours, theirs)
             yield Line(
                 "amqp-transfers",
-                f"durable transfers of 1 KiB {what}, one link, window {CREDIT:,}",
+                f"durable transfers of 1 KiB {way}, one link, window {CREDIT:,}",
                 "a bare python-qpid-proton peer without queue and disk",
                 2,
                 4,
@@ -116,9 +116,11 @@ def of_spark(bench: Bench) -> Iterator[Line]:
             return messages / load("receive", url=broker.amqp_url, count=messages, credit=CREDIT)["seconds"]
 
         columnar(0), encoded(0)
-        ours, other = bench.pairs("messages/s", columnar, encoded)
-    what = f"an AMQP client receives and accepts {messages:,} messages of 1 KiB that Spark sent"
-    yield Line("amqp-of-spark", what, "the same of messages that an AMQP client sent", 0.8, None, True, "messages/s", ours, other)
+        ours, theirs = bench.pairs("messages/s", columnar, encoded)
+    title = f"an AMQP client receives and accepts {messages:,} messages of 1 KiB that Spark sent"
+    yield Line(
+        "amqp-of-spark", title, "the same of messages that an AMQP client sent", 0.8, None, True, "messages/s", ours, theirs
+    )
 
 
 def stuck(bench: Bench) -> Iterator[Line]:
@@ -127,10 +129,10 @@ def stuck(bench: Bench) -> Iterator[Line]:
     batch = batch_of(BATCH, 1024)
 
     def run(with_stuck: bool) -> float:
-        with running(bench) as broker, Load() as load, Load() as other, Client(broker.url) as client:
+        with running(bench) as broker, Load() as load, Load() as bystander, Client(broker.url) as client:
             client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, (batch for _ in range(messages // BATCH + 2)))
             if with_stuck:
-                other("stick", url=broker.amqp_url)
+                bystander("stick", url=broker.amqp_url)
                 time.sleep(0.5)  # until its socket is full, which is not part of the measurement
                 assert client.call("queue.stat", queue=QUEUE)["acquired"], "it was sent nothing"
             return messages / load("receive_on_many", url=broker.amqp_url, count=messages, links=9)["seconds"]
@@ -155,10 +157,10 @@ def latency(bench: Bench) -> Iterator[Line]:
             return _syncs_and_trips(bench.folder(), wire, count, room=True) * 1000
 
         ours(0), parts(0)
-        mine, other, with_room = bench.pairs("ms", ours, parts, into_zeros)
-    what = "from send to receipt of one durable message of 1 KiB, median"
+        mine, theirs, with_room = bench.pairs("ms", ours, parts, into_zeros)
+    title = "from send to receipt of one durable message of 1 KiB, median"
     more = {"the other into a file that has its length, as our journal does, ms": with_room}
-    yield Line("latency", what, "two fsyncs plus two loopback round trips", 2, None, False, "ms", mine, other, more=more)
+    yield Line("latency", title, "two fsyncs plus two loopback round trips", 2, None, False, "ms", mine, theirs, more=more)
 
 
 @contextmanager
@@ -236,5 +238,5 @@ def connections(bench: Bench) -> Iterator[Line]:
             figures.append((anonymous_bytes(broker.pid) - before) / count / 1024)
         bench.remove(data)
         bench.say(f"{figures[-1]:.1f} KiB each")
-    what = f"anonymous memory of the broker for each of {count:,} connections, TLS and SASL, idle"
-    yield Line("connections", what, "", 100, None, False, "KiB", figures)
+    title = f"anonymous memory of the broker for each of {count:,} connections, TLS and SASL, idle"
+    yield Line("connections", title, "", 100, None, False, "KiB", figures)

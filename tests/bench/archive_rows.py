@@ -66,9 +66,9 @@ def _rewritten(rows: pa.Table, path: Path) -> float:
 def archive(bench: Bench) -> Iterator[Line]:
     for size, full in SIZES.items():
         messages = bench.count(full, BATCH) // BATCH * BATCH
-        kept: list[pa.Table] = []
+        tables: list[pa.Table] = []
 
-        def ours(_: int, size: int = size, messages: int = messages, rows: list[pa.Table] = kept) -> float:
+        def ours(_: int, size: int = size, messages: int = messages, rows: list[pa.Table] = tables) -> float:
             data = bench.folder()
             service, recorder = _settled(data, size, messages)
             try:
@@ -82,7 +82,7 @@ def archive(bench: Bench) -> Iterator[Line]:
                 service.close()
                 bench.remove(data)
 
-        def theirs(_: int, messages: int = messages, rows: list[pa.Table] = kept) -> float:
+        def theirs(_: int, messages: int = messages, rows: list[pa.Table] = tables) -> float:
             path = bench.folder()
             seconds = _rewritten(rows.pop(), path)
             path.unlink()

@@ -78,7 +78,7 @@ class _Site:
 
     def _left(self) -> int:
         """Settled messages that are not recorded."""
-        return sum(each.rows for each in self.service.submit(c.ListBacklogs()))
+        return sum(backlog.rows for backlog in self.service.submit(c.ListBacklogs()))
 
     def round(self) -> list[tuple[float, float, float]]:
         """Measure messages a second, in and out, and CPU seconds of the broker for a million messages.
@@ -91,8 +91,8 @@ class _Site:
         for work in ORDER:
             self._let(work=work)
             os.sync()  # the writes of one piece must not slow down the next one
-            for index, each in enumerate(self._seconds()):
-                seconds[work][index] += each
+            for index, spent in enumerate(self._seconds()):
+                seconds[work][index] += spent
         assert self._left(), "the archiver was done before the measurement was"
         messages = self._messages * len(ORDER) / 2
         return [(messages / put, messages / out, cpu * 1e6 / messages) for put, out, cpu in (seconds[True], seconds[False])]
@@ -134,14 +134,14 @@ def archiving(bench: Bench) -> Iterator[Line]:
             bench.say("there is one core: nothing can be measured with the archiver on another one")
             continue
         os.sched_setaffinity(0, {cores[0]})
-        found: list[list[tuple[float, float, float]]] = [[], []]
+        sides: list[list[tuple[float, float, float]]] = [[], []]
         site = _Site(bench, cores[number])
         try:
             site.round()  # warm
             for i in range(ROUNDS * bench.repeats):
-                for kept, rates in zip(found, site.round(), strict=True):
-                    kept.append(rates)
-                pairs = zip(("in", "out", "CPU s"), found[0][-1], found[1][-1], strict=True)
+                for side, rates in zip(sides, site.round(), strict=True):
+                    side.append(rates)
+                pairs = zip(("in", "out", "CPU s"), sides[0][-1], sides[1][-1], strict=True)
                 bench.say(
                     f"{where}, {i + 1}/{ROUNDS * bench.repeats}: "
                     + ", ".join(f"{n} {a:,.5g} against {b:,.5g}" for n, a, b in pairs)
@@ -150,22 +150,22 @@ def archiving(bench: Bench) -> Iterator[Line]:
             site.close()
             bench.remove(site.data)
             os.sched_setaffinity(0, before)
-        for index, what in enumerate(("durable enqueue in process", "acquire, read and settle in process")):
+        for index, way in enumerate(("durable enqueue in process", "acquire, read and settle in process")):
             yield Line(
                 "archiving",
-                f"{what}, 1 KiB messages in batches of {BATCH:,}, while the archiver works on {where}",
+                f"{way}, 1 KiB messages in batches of {BATCH:,}, while the archiver works on {where}",
                 "the same while it is stopped",
                 target,
                 None,
                 True,
                 "messages/s",
-                [rates[index] for rates in found[0]],
-                [rates[index] for rates in found[1]],
+                [rates[index] for rates in sides[0]],
+                [rates[index] for rates in sides[1]],
                 note="fsync=always",
                 more={}
                 if index
                 else {
                     f"broker's CPU s for a million in and out, {how}": [r[2] for r in rates]
-                    for how, rates in zip(HOW, found, strict=True)
+                    for how, rates in zip(HOW, sides, strict=True)
                 },
             )

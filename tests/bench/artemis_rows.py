@@ -65,13 +65,13 @@ def _beside(bench: Bench, name: str, target: float, queues: list[str], connectio
     order = {"address": queues, "connections": connections, "count": count, "size": 1024, "window": window}
     command = command_of("go_amqp")
     home, theirs_home = bench.folder(), bench.folder()
-    with Broker(home, fsync="always") as broker, running(theirs_home, *queues) as other, Program(command) as client:
+    with Broker(home, fsync="always") as broker, running(theirs_home, *queues) as artemis, Program(command) as client:
         for queue in queues:
             broker.declare(queue)
-        assert other.pid is not None
+        assert artemis.pid is not None
         sides = (
-            _Side("Penstock", client, broker.amqp_url, broker.pid, other.pid, order),
-            _Side("Artemis", client, other.url, other.pid, broker.pid, order),
+            _Side("Penstock", client, broker.amqp_url, broker.pid, artemis.pid, order),
+            _Side("Artemis", client, artemis.url, artemis.pid, broker.pid, order),
         )
         for _ in range(WARM_UPS):
             for side in sides:
@@ -82,8 +82,8 @@ def _beside(bench: Bench, name: str, target: float, queues: list[str], connectio
     more = sides[0].cpu | sides[1].cpu
     for whose, figures in more.items():
         bench.say(f"{whose}: " + ", ".join(f"{figure:.1f}" for figure in figures))
-    what = f"go-amqp sends {count:,} durable messages of 1 KiB, {window:,} unconfirmed at most, and receives and accepts them"
+    title = f"go-amqp sends {count:,} durable messages of 1 KiB, {window:,} unconfirmed at most, and receives and accepts them"
     if connections > 1:
-        what += f": {connections} connections a way, {'one queue' if len(queues) == 1 else f'{len(queues)} queues'}"
+        title += f": {connections} connections a way, {'one queue' if len(queues) == 1 else f'{len(queues)} queues'}"
     against = f"ActiveMQ Artemis {VERSION} from the registry, its default journal"
-    return Line(name, what, against, target, None, True, "messages/s", ours, theirs, more=more)
+    return Line(name, title, against, target, None, True, "messages/s", ours, theirs, more=more)

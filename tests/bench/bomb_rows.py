@@ -39,8 +39,8 @@ def bombs(bench: Bench) -> Iterator[Line]:
                 figures.append(_peak(broker, throw) / MIB)
             bench.remove(data)
             bench.say(f"{door}: {figures[-1]:.0f} MiB")
-        what = f"anonymous memory of the broker while bombs of 1 GiB each are thrown at its {door} door, at most, beyond rest"
-        yield Line("bombs", what, "", 256, None, False, "MiB", figures)
+        title = f"anonymous memory of the broker while bombs of 1 GiB each are thrown at its {door} door, at most, beyond rest"
+        yield Line("bombs", title, "", 256, None, False, "MiB", figures)
 
 
 def _peak(broker: Broker, throw: Callable[[Broker], None]) -> int:
@@ -74,11 +74,11 @@ def _flight(broker: Broker) -> None:
 
 @cache
 def _puts() -> list[list[bytes]]:
-    one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(40, np.int8)), pa.array([bytes(30 * MIB)], pa.large_binary()))
+    bodies = pa.DictionaryArray.from_arrays(pa.array(np.zeros(40, np.int8)), pa.array([bytes(30 * MIB)], pa.large_binary()))
     none = pa.DictionaryArray.from_arrays(pa.array(np.zeros(15_000_000, np.int8)), pa.array([b""]))
     zeros = pa.array([bytes(30 * MIB)] * 34, pa.large_binary())
     return [
-        _messages(pa.record_batch({"body": one})),
+        _messages(pa.record_batch({"body": bodies})),
         _messages(pa.record_batch({"body": none})),
         _messages(pa.record_batch({"body": zeros}), compression="zstd"),
     ]
@@ -100,13 +100,13 @@ def _messages(batch: pa.RecordBatch, **options: Any) -> list[bytes]:
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_batch(batch)
     command = json.dumps({"op": "enqueue", "queue": "q"}).encode()
-    found = []
+    messages = []
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue())):
         data = protobuf.octets(protobuf.DATA_HEADER, message.metadata.to_pybytes())
         if message.body is not None and message.body.size:
             data += protobuf.octets(protobuf.DATA_BODY, message.body.to_pybytes())
-        found.append(data)
-    return [protobuf.octets(protobuf.FLIGHT_DESCRIPTOR, b"\x08\x02" + protobuf.octets(2, command)) + found[0], *found[1:]]
+        messages.append(data)
+    return [protobuf.octets(protobuf.FLIGHT_DESCRIPTOR, b"\x08\x02" + protobuf.octets(2, command)) + messages[0], *messages[1:]]
 
 
 def _amqp(broker: Broker) -> None:

@@ -78,12 +78,12 @@ def enqueue_local(bench: Bench) -> Iterator[Line]:
 
     try:
         put()
-        ours, other = bench.pairs("messages/s", put, lambda _: messages / write_and_sync(bench.folder(), total))
+        ours, theirs = bench.pairs("messages/s", put, lambda _: messages / write_and_sync(bench.folder(), total))
     finally:
         service.close()
         bench.remove(data)
-    what = f"durable enqueue in process, 1 KiB messages in batches of {BATCH:,}"
-    yield Line("enqueue-local", what, "write + fdatasync in 1 MiB pieces", 0.7, None, True, "messages/s", ours, other)
+    title = f"durable enqueue in process, 1 KiB messages in batches of {BATCH:,}"
+    yield Line("enqueue-local", title, "write + fdatasync in 1 MiB pieces", 0.7, None, True, "messages/s", ours, theirs)
 
 
 def memory(bench: Bench) -> Iterator[Line]:
@@ -129,9 +129,9 @@ def _memory_one_by_one(bench: Bench, messages: int) -> Line:
     grown = (weights["after"] - weights["before"]) / messages
     bench.remove(data)
     bench.say(f"{grown:.2f} bytes a message")
-    what = f"the same for {messages:,} messages that came one by one"
+    title = f"the same for {messages:,} messages that came one by one"
     note = "enqueued in process, where single messages arrive quicker; measured once"
-    return Line("memory", what, "", 16, 4, False, "bytes/message", [grown], note=note)
+    return Line("memory", title, "", 16, 4, False, "bytes/message", [grown], note=note)
 
 
 def restart(bench: Bench) -> Iterator[Line]:
@@ -142,7 +142,7 @@ def restart(bench: Bench) -> Iterator[Line]:
 
     waiting = messages - settled
     started(bench, origin, waiting)
-    ours, other = bench.pairs("s", lambda _: started(bench, origin, waiting), lambda _: read_and_checksum(origin))
+    ours, theirs = bench.pairs("s", lambda _: started(bench, origin, waiting), lambda _: read_and_checksum(origin))
     size = sum(path.stat().st_size for path in Path(origin).glob("*.seg"))
     bench.remove(origin)
     yield Line(
@@ -154,6 +154,6 @@ def restart(bench: Bench) -> Iterator[Line]:
         False,
         "s",
         ours,
-        other,
+        theirs,
         note=f"a journal of {size >> 20:,} MiB, in the page cache for both; the start of Python is counted",
     )

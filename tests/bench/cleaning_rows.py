@@ -25,7 +25,7 @@ KEPT = 256 << 20  # settled messages that stay: `retention_bytes`
 def journal(bench: Bench) -> Iterator[Line]:
     """One message stays; then many are enqueued, acquired and settled without pauses while the cleaner works."""
     batch = batch_of(ROWS, 1024)
-    one, many = enqueue_command(batch.slice(0, 1)), enqueue_command(batch)
+    single, many = enqueue_command(batch.slice(0, 1)), enqueue_command(batch)
     traffic = bench.count(TRAFFIC, 2 * GIB)
     data = bench.folder()
     largest, copied = 0, 0
@@ -33,7 +33,7 @@ def journal(bench: Bench) -> Iterator[Line]:
     try:
         for name in ("stuck", many.queue):
             service.submit(c.DeclareQueue(name))
-        service.submit(c.Enqueue("stuck", one.count, one.sizes, one.payload))
+        service.submit(c.Enqueue("stuck", single.count, single.sizes, single.payload))
         link = service.submit(c.Subscribe(many.queue))
         with Stopwatch() as watch:
             done = 0
@@ -114,7 +114,7 @@ def cleaning(bench: Bench) -> Iterator[Line]:
         return total / seconds
 
     for name, bandwidth in (("its default, a quarter of the time", None), (f"clean_bandwidth = {SET // MIB} MiB", SET)):
-        ours, other = bench.pairs(
+        ours, theirs = bench.pairs(
             "B/s", lambda _, bandwidth=bandwidth: rate(bandwidth), disk if bandwidth is None else lambda _: float(SET), repeats=3
         )
         yield Line(
@@ -126,7 +126,7 @@ def cleaning(bench: Bench) -> Iterator[Line]:
             False,
             "B/s",
             ours,
-            other,
+            theirs,
         )
     bench.remove(origin)
 
@@ -170,7 +170,7 @@ def restart_archived(bench: Bench) -> Iterator[Line]:
     sizes = [sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) >> 20 for folder in folders]
 
     started(bench, folders[0], LIVE)
-    ours, other = bench.pairs("s", lambda _: started(bench, folders[0], LIVE), lambda _: started(bench, folders[1], LIVE))
+    ours, theirs = bench.pairs("s", lambda _: started(bench, folders[0], LIVE), lambda _: started(bench, folders[1], LIVE))
     for folder in folders:
         shutil.rmtree(folder)
     yield Line(
@@ -182,6 +182,6 @@ def restart_archived(bench: Bench) -> Iterator[Line]:
         False,
         "s",
         ours,
-        other,
+        theirs,
         note=f"directories of {sizes[0]} and {sizes[1]} MiB; the start of Python is counted",
     )

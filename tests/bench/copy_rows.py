@@ -88,13 +88,13 @@ def _copied_lag(bench: Bench) -> Line:
             sent = client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, paced())
         return float(sent["messages"] * size / 1000 / watch.seconds / 1e6)
 
-    with s3_server(bench) as (url, _), Broker(bench.folder(), copy_url=f"{url}/lag") as broker, Broker(bench.folder()) as other:
+    with s3_server(bench) as (url, _), Broker(bench.folder(), copy_url=f"{url}/lag") as broker, Broker(bench.folder()) as plain:
         broker.declare(QUEUE)
-        other.declare(QUEUE)
+        plain.declare(QUEUE)
         with (
             Client(broker.url) as client,
             Client(broker.url) as looking,
-            Client(other.url) as no_copy,
+            Client(plain.url) as no_copy,
             ThreadPoolExecutor(1) as pool,
         ):
             for repeat in range(3):
@@ -107,9 +107,9 @@ def _copied_lag(bench: Bench) -> Line:
                 _until_copied(client)
                 without.append(put(no_copy))
                 bench.say(f"{repeat + 1}/3: {worst:.2f} s behind at most, {rates[-1]:.1f} MB/s against {without[-1]:.1f} MB/s")
-    what = f"largest lag of the copy at {PACE // 1_000_000} MB/s of durable messages, for {PACED_S:g} s"
+    title = f"largest lag of the copy at {PACE // 1_000_000} MB/s of durable messages, for {PACED_S:g} s"
     more = {"arrived, MB/s": rates, "arrived without a copy, MB/s": without}
-    return Line("copy", what, "", 2.0, None, False, "s", lags, more=more)
+    return Line("copy", title, "", 2.0, None, False, "s", lags, more=more)
 
 
 def _copied_rate(bench: Bench) -> Iterator[Line]:
@@ -136,22 +136,22 @@ def _copied_rate(bench: Bench) -> Iterator[Line]:
         ):
             with_copy.declare(QUEUE)
             without.declare(QUEUE)
-            with Client(with_copy.url) as ours, Client(without.url) as other:
-                put(ours), put(other)
+            with Client(with_copy.url) as ours, Client(without.url) as plain:
+                put(ours), put(plain)
                 return bench.pairs(
                     "messages/s",
                     lambda _: put(ours, "broker", with_copy.pid, server.pid),
-                    lambda _: put(other, "broker without a copy", without.pid),
+                    lambda _: put(plain, "broker without a copy", without.pid),
                 )
 
     for memory, where in ((False, "on the journal's disk"), *(((True, "in memory"),) if MEMORY.is_dir() else ())):
         spent.clear()
-        found = figures(memory)
-        what = (
+        rates = figures(memory)
+        title = (
             "durable enqueue over Flight, 1 KiB messages, as fast as it goes, until the last is confirmed, with a copy in S3 on"
             f" the same cores, the server's files {where}"
         )
-        yield Line("copy", what, "the same without a copy", 0.9, None, True, "messages/s", *found, more=dict(spent))
+        yield Line("copy", title, "the same without a copy", 0.9, None, True, "messages/s", *rates, more=dict(spent))
 
 
 def restore(bench: Bench) -> Iterator[Line]:
@@ -191,5 +191,5 @@ def restore(bench: Bench) -> Iterator[Line]:
             return watch.seconds
 
         figures = bench.pairs("s", restored, download, repeats=3)
-    what = f"restore of {messages:,} waiting messages of 1 KiB from S3 on loopback, until the broker is ready"
-    yield Line("restore", what, "downloading the same objects into files", 3.0, None, False, "s", figures[0], figures[1])
+    title = f"restore of {messages:,} waiting messages of 1 KiB from S3 on loopback, until the broker is ready"
+    yield Line("restore", title, "downloading the same objects into files", 3.0, None, False, "s", figures[0], figures[1])

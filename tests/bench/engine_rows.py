@@ -86,9 +86,9 @@ def acquire(bench: Bench) -> Iterator[Line]:
         def with_few(_: int, holes: bool = holes) -> float:
             return _microseconds(one_round(*_small(few, holes)) for _ in range(ROUNDS))
 
-        ours, other = bench.pairs("µs", with_many, with_few)
-        what = f"acquire + settle of {TAKEN:,} messages, {many:,} waiting" + (", every second place settled" if holes else "")
-        yield Line("acquire", what, f"{few:,} waiting, likewise", 1.3, None, False, "µs", ours, other)
+        ours, theirs = bench.pairs("µs", with_many, with_few)
+        title = f"acquire + settle of {TAKEN:,} messages, {many:,} waiting" + (", every second place settled" if holes else "")
+        yield Line("acquire", title, f"{few:,} waiting, likewise", 1.3, None, False, "µs", ours, theirs)
 
 
 def _small(waiting: int, holes: bool) -> tuple[_Engine, int]:
@@ -127,6 +127,6 @@ def release(bench: Bench) -> Iterator[Line]:
 
     crowded, lonely = prepared(subscriptions), prepared(1)
     timed(*crowded), timed(*lonely)
-    ours, other = bench.pairs("µs", lambda _: timed(*crowded), lambda _: timed(*lonely))
-    what = f"a release, {subscriptions:,} subscriptions on the queue"
-    yield Line("release", what, "one subscription", 1.3, None, False, "µs", ours, other)
+    ours, theirs = bench.pairs("µs", lambda _: timed(*crowded), lambda _: timed(*lonely))
+    title = f"a release, {subscriptions:,} subscriptions on the queue"
+    yield Line("release", title, "one subscription", 1.3, None, False, "µs", ours, theirs)

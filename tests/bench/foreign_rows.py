@@ -36,9 +36,9 @@ def drain_artemis(bench: Bench) -> Iterator[Line]:
             ours(0), theirs(0)
         figures = bench.pairs("rows/s", ours, theirs)
     bench.remove(home)
-    what = f"drain {messages:,} durable messages of 1 KiB with ids from ActiveMQ Artemis {VERSION}, availableNow into noop"
+    title = f"drain {messages:,} durable messages of 1 KiB with ids from ActiveMQ Artemis {VERSION}, availableNow into noop"
     against = "our client's ordinary receiver, a delivery for each message, which accepts them and throws them away"
-    yield Line("drain-artemis", what, against, 0.6, 0.8, True, "rows/s", *figures)
+    yield Line("drain-artemis", title, against, 0.6, 0.8, True, "rows/s", *figures)
 
 
 def drain_proton(bench: Bench) -> Iterator[Line]:
@@ -59,9 +59,9 @@ def drain_proton(bench: Bench) -> Iterator[Line]:
         ours(0), theirs(0)
         figures = bench.pairs("rows/s", ours, theirs, repeats=min(bench.repeats, 3))
     bench.remove(home)
-    what = f"drain {messages:,} durable messages of 1 KiB with ids from ActiveMQ Artemis {VERSION}, availableNow into noop"
+    title = f"drain {messages:,} durable messages of 1 KiB with ids from ActiveMQ Artemis {VERSION}, availableNow into noop"
     against = "a simple Python source on python-qpid-proton's BlockingReceiver, with two columns and nothing it could repeat"
-    yield Line("drain-proton", what, against, 3.0, None, True, "rows/s", *figures)
+    yield Line("drain-proton", title, against, 3.0, None, True, "rows/s", *figures)
 
 
 def _drained(bench: Bench, url: str, messages: int) -> float:
@@ -75,8 +75,8 @@ def _drained(bench: Bench, url: str, messages: int) -> float:
 
 
 def _fill(url: str, messages: int) -> None:
-    one = Message(header=Header(durable=True), properties=Properties(message_id="id-#########"), data=[BODY])
-    head, tail = one.encode().split(b"#########")
+    message = Message(header=Header(durable=True), properties=Properties(message_id="id-#########"), data=[BODY])
+    head, tail = message.encode().split(b"#########")
     with connect(url) as connection:
         sender = connection.sender(QUEUE)
         for first in range(0, messages, 10_000):

@@ -57,5 +57,5 @@ def write(bench: Bench) -> Iterator[Line]:
         ours(0), theirs(0), theirs(0)
         figures = bench.pairs("rows/s", ours, theirs)
     bench.remove(home)
-    what = f"df.write of {count:,} rows of 1 KiB, held in memory, to ActiveMQ Artemis {VERSION}, one task, durable and confirmed"
-    yield Line("foreign-write", what, "our client's bare sends of the same, encoded before", 0.6, None, True, "rows/s", *figures)
+    title = f"df.write of {count:,} rows of 1 KiB, held in memory, to ActiveMQ Artemis {VERSION}, one task, durable and confirmed"
+    yield Line("foreign-write", title, "our client's bare sends of the same, encoded before", 0.6, None, True, "rows/s", *figures)

@@ -82,10 +82,10 @@ class Bench:
         print(f"  {text}", file=sys.stderr, flush=True)
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
+    def doing(self, work: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self.say(f"{what}: {time.perf_counter() - started:.1f} s")
+        self.say(f"{work}: {time.perf_counter() - started:.1f} s")
 
     def pairs(
         self,
@@ -101,10 +101,10 @@ class Bench:
         count = repeats or self.repeats
         for i in range(count):
             both = list(zip(figures, (ours, *others), strict=True))
-            for kept, run in reversed(both) if turned and i % 2 else both:
+            for side, run in reversed(both) if turned and i % 2 else both:
                 gc.collect()
-                kept.append(run(i))
-            self.say(f"{i + 1}/{count}: " + " against ".join(f"{kept[-1]:,.4g}" for kept in figures) + f" {unit}")
+                side.append(run(i))
+            self.say(f"{i + 1}/{count}: " + " against ".join(f"{side[-1]:,.4g}" for side in figures) + f" {unit}")
         return figures
 
 
@@ -135,21 +135,21 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 def _ticks() -> dict[int, tuple[int, int]]:
     """Each process, with its parent and its CPU time."""
-    found: dict[int, tuple[int, int]] = {}
+    ticks: dict[int, tuple[int, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile
             fields = stat.read_text().rpartition(")")[2].split()
-            found[int(stat.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    return found
+            ticks[int(stat.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    return ticks
 
 
 def _family(pid: int, ticks: dict[int, tuple[int, int]]) -> list[int]:
     """A process and all below it."""
-    found, new = list[int](), [pid]
+    family, new = list[int](), [pid]
     while new:
-        found += new
+        family += new
         new = [number for number, (parent, _) in ticks.items() if parent in new]
-    return found
+    return family
 
 
 class Stopwatch:

@@ -47,7 +47,7 @@ class Taker:
         for batch, first, last, *_ in plan["parts"]:
             ticket = {"op": "batch", **self._names, "epoch": self._epoch, "batch": batch, "first": first, "last": last}
             del ticket["queue"]
-            rows += sum(one.num_rows for one in self._client.get(**ticket, columns=COLUMNS))
+            rows += sum(batch.num_rows for batch in self._client.get(**ticket, columns=COLUMNS))
         return rows
 
     def seconds_each(self, messages: int) -> float:
@@ -93,8 +93,8 @@ def priority(bench: Bench) -> Iterator[Line]:
             lambda _: plain.seconds_each(taken) * 1e6,
             repeats=bench.count(waiting // taken - 1, 2),  # each takes some 30 ms: to the last message
         )
-    what = f"{taken:,} messages acquired and moved over Flight from a priority queue of {waiting:,} in 10 interleaved levels"
-    yield Line("priority", what, "a FIFO queue", 1.5, None, False, "µs/message", *figures)
+    title = f"{taken:,} messages acquired and moved over Flight from a priority queue of {waiting:,} in 10 interleaved levels"
+    yield Line("priority", title, "a FIFO queue", 1.5, None, False, "µs/message", *figures)
 
 
 def last_value(bench: Bench) -> Iterator[Line]:
@@ -117,8 +117,8 @@ def last_value(bench: Bench) -> Iterator[Line]:
         newest = {"type": "lastvalue", "options": {"key": "groupId"}}
         rate(client, **newest), rate(client)
         figures = bench.pairs("messages/s", lambda _: rate(client, **newest), lambda _: rate(client))
-    what = f"{updates:,} durable updates of 1,000 keys of a last-value queue, over Flight"
-    yield Line("last-value", what, "the same into a FIFO queue", 0.5, None, True, "messages/s", *figures)
+    title = f"{updates:,} durable updates of 1,000 keys of a last-value queue, over Flight"
+    yield Line("last-value", title, "the same into a FIFO queue", 0.5, None, True, "messages/s", *figures)
 
 
 def expiry(bench: Bench) -> Iterator[Line]:
@@ -133,8 +133,8 @@ def expiry(bench: Bench) -> Iterator[Line]:
             while time.monotonic() < end:
                 time.sleep(POLL_S)
                 seen = client.call("queue.stat", queue=QUEUE)
-            found = seen["available"], seen["expired"]
-            assert found == ((0, messages) if lives_ms else (messages, 0)), found
+            counts = seen["available"], seen["expired"]
+            assert counts == ((0, messages) if lives_ms else (messages, 0)), counts
             return cpu_seconds(broker.pid) - before
 
     with Load() as load:
@@ -142,8 +142,8 @@ def expiry(bench: Bench) -> Iterator[Line]:
         lives = LIVES_S * 1000
         figures = bench.pairs("s", lambda _: cpu(load, lives), lambda _: cpu(load, 0))
         more = {"in any order, in steps of 1 ms, s": [cpu(load, lives, scattered=True) for _ in range(3)]}
-    what = f"the broker's CPU time for {messages:,} messages of an AMQP client that expire one after another within {LIVES_S} s"
-    yield Line("expiry", what, "the same messages without TTL", 1.2, None, False, "s", *figures, more=more)
+    title = f"the broker's CPU time for {messages:,} messages of an AMQP client that expire one after another within {LIVES_S} s"
+    yield Line("expiry", title, "the same messages without TTL", 1.2, None, False, "s", *figures, more=more)
 
 
 def groups(bench: Bench) -> Iterator[Line]:
@@ -166,5 +166,5 @@ def groups(bench: Bench) -> Iterator[Line]:
     figures = bench.pairs("rows/s", lambda _: rate("groups"), lambda _: rate("none"))
     for origin in origins.values():
         bench.remove(origin)
-    what = f"drain {messages:,} messages of {BATCH:,} groups, each group in one of 4 tasks and in order, availableNow into noop"
-    yield Line("groups", what, "the same rows without groups, in 4 tasks", 0.7, None, True, "rows/s", *figures)
+    title = f"drain {messages:,} messages of {BATCH:,} groups, each group in one of 4 tasks and in order, availableNow into noop"
+    yield Line("groups", title, "the same rows without groups, in 4 tasks", 0.7, None, True, "rows/s", *figures)

@@ -41,9 +41,9 @@ def archive_read(bench: Bench) -> Iterator[Line]:
 
             ours(0), theirs(0)
             figures = bench.pairs("rows/s", ours, theirs)
-            said = "the default columns" if columns == DEFAULT_COLUMNS else "only " + " and ".join(columns)
-            what = f"batch read of {messages:,} archived messages of 100 bytes into noop, {said}"
-            yield Line("archive-read", what, "Spark's own Delta source on the same table", 0.3, 0.5, True, "rows/s", *figures)
+            selection = "the default columns" if columns == DEFAULT_COLUMNS else "only " + " and ".join(columns)
+            title = f"batch read of {messages:,} archived messages of 100 bytes into noop, {selection}"
+            yield Line("archive-read", title, "Spark's own Delta source on the same table", 0.3, 0.5, True, "rows/s", *figures)
     bench.remove(folder)
 
 

@@ -23,9 +23,9 @@ FOLDER = Path("docs") / "bench"
 
 def show(lines: Sequence[Line], to: TextIO = sys.stdout) -> None:
     cells = [("row", "result", "target", "aim", "", "ours", "against")]
-    for one in (line.to_json() for line in lines):
-        marks = (_mark(one, "target"), _mark(one, "aim"), _verdict(one))
-        cells.append((one["row"], _value(one), *marks, _figure(one, "ours"), _figure(one, "other")))
+    for entry in (line.to_json() for line in lines):
+        marks = (_mark(entry, "target"), _mark(entry, "aim"), _verdict(entry))
+        cells.append((entry["row"], _value(entry), *marks, _figure(entry, "ours"), _figure(entry, "other")))
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     for row in cells if len(lines) != 1 else cells[1:]:
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(), file=to, flush=True)
@@ -43,8 +43,8 @@ def keep(root: Path, lines: Sequence[Line], order: Iterable[str]) -> str:
     rows = {line.row for line in lines}
     before = json.loads(path.read_text())["lines"] if path.exists() else []
     about = {"measured": now.isoformat(timespec="seconds"), **_circumstances()}
-    kept = [line for line in before if line["row"] not in rows] + [{**_rounded(line.to_json()), "run": about} for line in lines]
-    path.write_text(json.dumps({"date": f"{now:%Y-%m-%d}", "lines": kept}, indent=1, ensure_ascii=False) + "\n")
+    stored = [line for line in before if line["row"] not in rows] + [{**_rounded(line.to_json()), "run": about} for line in lines]
+    path.write_text(json.dumps({"date": f"{now:%Y-%m-%d}", "lines": stored}, indent=1, ensure_ascii=False) + "\n")
     write_readme(folder, order)
     return str(FOLDER / path.name)
 

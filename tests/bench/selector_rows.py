@@ -52,10 +52,10 @@ def selector(bench: Bench) -> Iterator[Line]:
         for name, target, ours in (("warm", 3.0, warm), ("cold", 10.0, cold)):
             figures = bench.pairs(UNIT, ours, lambda _: plain.seconds_each(taken) * 1e6)
             looked = "known from before" if name == "warm" else "evaluated for the first time"
-            what = f"{taken:,} messages acquired and moved over Flight, 1 in {SHADES} of {waiting:,} by a selector {looked}"
+            title = f"{taken:,} messages acquired and moved over Flight, 1 in {SHADES} of {waiting:,} by a selector {looked}"
             more = {} if name == "warm" else {f"of messages never read before, {UNIT}": [unread() for _ in range(bench.repeats)]}
             yield Line(
-                "selector", what, "as many without a selector, per message", target, None, False, UNIT, *figures, more=more
+                "selector", title, "as many without a selector, per message", target, None, False, UNIT, *figures, more=more
             )
 
 

@@ -29,11 +29,11 @@ def asynchronous(bench: Bench) -> Iterator[Line]:
             load("send", url=broker.amqp_url, count=messages, size=SIZE)
             return messages / _alone(way, broker.amqp_url, messages)
 
-        ours, other = partial(rate, "async"), partial(rate, "blocking")
-        ours(0), other(0)
-        figures = bench.pairs("messages/s", ours, other)
-    what = f"`async for` receives and accepts {messages:,} messages of 1 KiB, one process, prefetch {CREDIT:,}"
-    yield Line("async", what, "the blocking client's `for`", 0.7, None, True, "messages/s", *figures)
+        ours, theirs = partial(rate, "async"), partial(rate, "blocking")
+        ours(0), theirs(0)
+        figures = bench.pairs("messages/s", ours, theirs)
+    title = f"`async for` receives and accepts {messages:,} messages of 1 KiB, one process, prefetch {CREDIT:,}"
+    yield Line("async", title, "the blocking client's `for`", 0.7, None, True, "messages/s", *figures)
 
 
 def _alone(way: str, url: str, count: int) -> float:

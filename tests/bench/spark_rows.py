@@ -53,20 +53,22 @@ def drain_noop(bench: Bench) -> Iterator[Line]:
     """Drain a freshly filled broker, then a broker that was started on such a directory."""
     messages = bench.count(10_000_000, 200_000)
     for columns in (DEFAULT_COLUMNS, NARROW):
-        what = (
+        title = (
             f"fill with {messages:,} messages of 100 bytes, drain immediately, availableNow into noop, {_columns_said(columns)}"
         )
-        yield _drain(bench, "drain-noop", what, partial(_drained_at_once, bench), messages, columns, "noop", (0.8, 0.9))
+        yield _drain(bench, "drain-noop", title, partial(_drained_at_once, bench), messages, columns, "noop", (0.8, 0.9))
     with _filled(bench, messages) as origin:
-        what = "the same after a restart of the broker, " + _columns_said(DEFAULT_COLUMNS)
-        yield _drain(bench, "drain-noop", what, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "noop", (0.8, 0.9))
+        title = "the same after a restart of the broker, " + _columns_said(DEFAULT_COLUMNS)
+        yield _drain(bench, "drain-noop", title, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "noop", (0.8, 0.9))
 
 
 def drain_delta(bench: Bench) -> Iterator[Line]:
     messages = bench.count(2_000_000, 200_000)
     with _filled(bench, messages) as origin:
-        what = f"the same with {messages:,} into Delta, " + _columns_said(DEFAULT_COLUMNS)
-        yield _drain(bench, "drain-delta", what, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95))
+        title = f"the same with {messages:,} into Delta, " + _columns_said(DEFAULT_COLUMNS)
+        yield _drain(
+            bench, "drain-delta", title, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95)
+        )
 
 
 def two_brokers(bench: Bench) -> Iterator[Line]:
@@ -86,10 +88,10 @@ def two_brokers(bench: Bench) -> Iterator[Line]:
         for warm in spent.values():
             warm.clear()
         figures = bench.pairs("rows/s", ours, theirs)
-    what = f"drain {messages:,} messages of 100 bytes from two brokers on one machine, availableNow into noop"
-    more = {f"CPU of all processes with {name}, µs/row": found for name, found in spent.items()}
-    bench.say("; ".join(f"{name}: {statistics.median(found):.3g}" for name, found in more.items()))
-    yield Line("two-brokers", what, "the same rows from one broker", 1.0, None, True, "rows/s", *figures, more=more)
+    title = f"drain {messages:,} messages of 100 bytes from two brokers on one machine, availableNow into noop"
+    more = {f"CPU of all processes with {name}, µs/row": costs for name, costs in spent.items()}
+    bench.say("; ".join(f"{name}: {statistics.median(costs):.3g}" for name, costs in more.items()))
+    yield Line("two-brokers", title, "the same rows from one broker", 1.0, None, True, "rows/s", *figures, more=more)
 
 
 def drain_encoded(bench: Bench) -> Iterator[Line]:
@@ -107,8 +109,8 @@ def drain_encoded(bench: Bench) -> Iterator[Line]:
     figures = bench.pairs("rows/s", lambda _: rate("encoded"), lambda _: rate("columnar"))
     for origin in origins.values():
         bench.remove(origin)
-    what = f"drain {messages:,} messages that an AMQP client sent, with properties, availableNow into noop, the default columns"
-    yield Line("drain-encoded", what, "the same rows sent by Spark", 0.4, 0.7, True, "rows/s", *figures)
+    title = f"drain {messages:,} messages that an AMQP client sent, with properties, availableNow into noop, the default columns"
+    yield Line("drain-encoded", title, "the same rows sent by Spark", 0.4, 0.7, True, "rows/s", *figures)
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def _columns_said(columns: tuple[str, ...]) -> str:
 def _drain(
     bench: Bench,
     row: str,
-    what: str,
+    title: str,
     drain: Callable[[int, tuple[str, ...], str], float],
     messages: int,
     columns: tuple[str, ...],
@@ -145,7 +147,7 @@ def _drain(
     ours(0), theirs(0)
     figures = bench.pairs("rows/s", ours, theirs)
     against = "the same rows from a Python source that yields one prebuilt Arrow batch"
-    return Line(row, what, against, *marks, True, "rows/s", *figures)
+    return Line(row, title, against, *marks, True, "rows/s", *figures)
 
 
 def drained(
@@ -240,8 +242,8 @@ def first_row(bench: Bench) -> Iterator[Line]:
 
         ours(0), theirs(0)
         figures = bench.pairs("s", ours, theirs)
-    what = "start of a query to its first row"
-    yield Line("first-row", what, "the in-memory Python source", 1.3, None, False, "s", *figures)
+    title = "start of a query to its first row"
+    yield Line("first-row", title, "the in-memory Python source", 1.3, None, False, "s", *figures)
 
 
 def _trigger_ms(bench: Bench, frame: DataFrame) -> float:
@@ -266,8 +268,8 @@ def progress(bench: Bench) -> Iterator[Line]:
 
         with_it(0), without(0)
         figures = bench.pairs("ms", with_it, without)
-    what = "trigger of a stream with one row each, with the backlog in its progress (median)"
-    yield Line("progress", what, "without it", 1.05, None, False, "ms", *figures)
+    title = "trigger of a stream with one row each, with the backlog in its progress (median)"
+    yield Line("progress", title, "without it", 1.05, None, False, "ms", *figures)
 
 
 def trigger(bench: Bench) -> Iterator[Line]:
@@ -281,8 +283,8 @@ def trigger(bench: Bench) -> Iterator[Line]:
 
         ours(0), theirs(0)
         figures = bench.pairs("ms", ours, theirs)
-    what = "trigger of a stream with one row each (median)"
-    yield Line("trigger", what, "the in-memory Python source", 1.3, None, False, "ms", *figures)
+    title = "trigger of a stream with one row each (median)"
+    yield Line("trigger", title, "the in-memory Python source", 1.3, None, False, "ms", *figures)
 
 
 @contextmanager
@@ -336,6 +338,6 @@ def write(bench: Bench) -> Iterator[Line]:
         ours(0), theirs(0), ours(0), theirs(0)
         figures = bench.pairs("rows/s", ours, theirs)
     bench.remove(data)
-    what = f"df.write of {messages:,} rows of 100 bytes, durable"
+    title = f"df.write of {messages:,} rows of 100 bytes, durable"
     against = "a Python sink whose tasks write and fdatasync the same batches to a file"
-    yield Line("write", what, against, 0.6, 0.8, True, "rows/s", *figures)
+    yield Line("write", title, against, 0.6, 0.8, True, "rows/s", *figures)
