@@ -42,8 +42,8 @@ ANSWER_LIMIT_S = 60
 class Refused(Exception):
     """An error that the broker or the client program returned."""
 
-    def __init__(self, error: dict[str, Any], said: str = "") -> None:
-        super().__init__(f"{error}{said and f'; stderr: {said}'}")
+    def __init__(self, error: dict[str, Any], output: str = "") -> None:
+        super().__init__(f"{error}{output and f'; stderr: {output}'}")
         self.level: str = error["level"]
         self.condition: str | None = error["condition"]
         self.description: str | None = error["description"]

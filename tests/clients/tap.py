@@ -41,8 +41,8 @@ class Tap:
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
-        for one in self._sockets:
-            one.close()
+        for connection in self._sockets:
+            connection.close()
 
     def _accept(self) -> None:
         while True:
@@ -54,14 +54,14 @@ class Tap:
             self._sockets += [client, broker]
             wire = bytearray(), bytearray()
             self._wires.append(wire)
-            for source, target, kept in ((client, broker, wire[0]), (broker, client, wire[1])):
-                threading.Thread(target=_pump, args=(source, target, kept), daemon=True).start()
+            for source, target, record in ((client, broker, wire[0]), (broker, client, wire[1])):
+                threading.Thread(target=_pump, args=(source, target, record), daemon=True).start()
 
 
-def _pump(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+def _pump(source: socket.socket, target: socket.socket, record: bytearray) -> None:
     try:
         while piece := source.recv(1 << 16):
-            kept += piece
+            record += piece
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)
     except OSError:
@@ -93,13 +93,13 @@ def payloads(octets: bytes) -> Iterator[bytes]:
 
 def bare(payload: bytes) -> bytes:
     """Without header, annotations and footer."""
-    kept, position = b"", 0
+    sections, position = b"", 0
     while position < len(payload):
         start = position
         code, position = _section(payload, position)
         if code not in (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER):
-            kept += payload[start:position]
-    return kept
+            sections += payload[start:position]
+    return sections
 
 
 def _section(payload: bytes, position: int) -> tuple[int, int]:

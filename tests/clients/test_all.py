@@ -64,8 +64,8 @@ def test_each_receives_what_each_other_sends(
         stored = [row["message"] for row in browsed(flight, queue, "message")]
         received = start(receiver, tap.url).receive(queue, len(sent))
         went, came = tap.sent(), tap.received()
-    for one, other in zip(sent, received, strict=True):
-        check(one, other, receiver)
+    for original, arrival in zip(sent, received, strict=True):
+        check(original, arrival, receiver)
     # A bare message leaves unchanged, to clients and to Spark.
     assert len(went) == len(sent)
     assert came == went
@@ -77,16 +77,16 @@ def test_spark_reads_what_each_sends(sender: str, start: Start, broker: Broker, 
     sent = messages_between(sender, sender)
     start(sender, broker.amqp_url).send(queue, *sent)
     rows = browsed(flight, queue, "body", "subject", "correlationId", "groupId", "durable", "priority", "properties")
-    for one, row in zip(sent, rows, strict=True):
+    for message, row in zip(sent, rows, strict=True):
         assert (row["subject"], row["correlationId"], row["groupId"]) == ("subject", "c-1", "group")
         assert (row["durable"], row["priority"]) == (True, 6)
         seen = dict(row["properties"])
-        assert set(seen) == set(one["application"])
+        assert set(seen) == set(message["application"])
         assert (seen["yes"], seen["int"], seen["string"]) == ("true", "2000000000", "grüße, 世界 🦀")
-        if "data" in one["body"]:
-            assert row["body"].hex() == one["body"]["data"]
-        elif "string" in one["body"].get("value", {}):
-            assert row["body"].decode() == one["body"]["value"]["string"]
+        if "data" in message["body"]:
+            assert row["body"].hex() == message["body"]["data"]
+        elif "string" in message["body"].get("value", {}):
+            assert row["body"].decode() == message["body"]["value"]["string"]
 
 
 @pytest.mark.parametrize("receiver", NAMES)

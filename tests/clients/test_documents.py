@@ -99,8 +99,8 @@ def test_the_shell(page: str, broker: Broker, shell: dict[str, str], tmp_path: P
     ((_, first),) = BLOCK.findall(page.partition("\n## ")[0])
     ((_, text),) = blocks(page, "Shell")
     commands = "set -e\n" + "".join(line + "\n" for line in (first + text).splitlines() if not line.startswith("penstock serve"))
-    said = ran(["sh", "-c", commands], tmp_path, {**shell, "PENSTOCK_URL": broker.amqp_url})
-    assert said.splitlines()[-1] == "hello from a shell"
+    output = ran(["sh", "-c", commands], tmp_path, {**shell, "PENSTOCK_URL": broker.amqp_url})
+    assert output.splitlines()[-1] == "hello from a shell"
 
 
 def test_tls_and_a_user(page: str, shell: dict[str, str], tmp_path: Path) -> None:

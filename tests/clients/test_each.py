@@ -19,12 +19,12 @@ NAMES = ("rhea", "go_amqp", "qpid_jms", "proton")
 OTHERS = tuple(name for name in NAMES if name != "qpid_jms")
 
 
-def text(said: str, **more: object) -> dict[str, object]:
-    return {"durable": True, "body": {"value": {"string": said}}, **more}
+def text(value: str, **more: object) -> dict[str, object]:
+    return {"durable": True, "body": {"value": {"string": value}}, **more}
 
 
-def texts(*said: str) -> list[dict[str, object]]:
-    return [text(one) for one in said]
+def texts(*values: str) -> list[dict[str, object]]:
+    return [text(value) for value in values]
 
 
 def said(messages: list[dict[str, object]]) -> list[str]:
@@ -81,7 +81,7 @@ def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
     back = again.receive(queue, 3)
     assert said(back) == ["b", "c", "d"]
     behind = 1 if request.node.callspec.params["client"] == "qpid_jms" else 0
-    assert [(one["deliveryCount"], one["firstAcquirer"]) for one in back] == [(1, False), (behind, False), (0, True)]
+    assert [(message["deliveryCount"], message["firstAcquirer"]) for message in back] == [(1, False), (behind, False), (0, True)]
 
 
 @named(*OTHERS)
@@ -138,9 +138,9 @@ def test_undeliverable_here_goes_to_somebody_else(client: Program, queue: str, s
     client.send(queue, *texts("a", "b"))
     client.receive(queue, 1, outcome={"modify": {"failed": True, "undeliverable": True}})
     assert said(client.receive(queue, 1)) == ["b"]
-    (other,) = start("proton", broker.amqp_url).receive(queue, 1)
-    assert said([other]) == ["a"]
-    assert other["deliveryCount"] == 1
+    (message,) = start("proton", broker.amqp_url).receive(queue, 1)
+    assert said([message]) == ["a"]
+    assert message["deliveryCount"] == 1
 
 
 def test_rejected_messages_leave_the_queue_with_that_outcome(client: Program, queue: str, flight: Client) -> None:

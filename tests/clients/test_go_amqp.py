@@ -28,14 +28,14 @@ def test_several_connections_divide_one_queue_or_several(start: Start, broker: B
     program = start("go_amqp")
     order = {"url": broker.amqp_url, "count": 400, "size": 16, "window": 50, "way": "both", "wait": 50}
     assert program.do("throughput", address=queue, connections=4, **order)["seconds"] > 0
-    other = f"{queue}-other"
-    broker.declare(other)
-    program.do("throughput", address=[queue, other], connections=4, **order | {"way": "in"})
+    second = f"{queue}-other"
+    broker.declare(second)
+    program.do("throughput", address=[queue, second], connections=4, **order | {"way": "in"})
     await_counts(flight, queue, 200, 0)
-    await_counts(flight, other, 200, 0)
-    program.do("throughput", address=[queue, other], connections=4, **order | {"way": "out"})
+    await_counts(flight, second, 200, 0)
+    program.do("throughput", address=[queue, second], connections=4, **order | {"way": "out"})
     await_counts(flight, queue, 0, 0)
-    await_counts(flight, other, 0, 0)
+    await_counts(flight, second, 0, 0)
 
 
 def test_a_client_that_dies_in_haste_loses_nothing(start: Start, broker: Broker, queue: str, flight: Client) -> None:

@@ -151,11 +151,11 @@ def answers(broker: Broker, flight: Client) -> dict[str, str | None]:
         timeout=LIMIT_S,
         check=True,
     )
-    found = {}
+    errors = {}
     for line in done.stdout.splitlines():
-        said = json.loads(line)
-        found[said["question"]] = said["error"]
-    return found
+        answer = json.loads(line)
+        errors[answer["question"]] = answer["error"]
+    return errors
 
 
 @pytest.mark.parametrize("question", [pytest.param(name, id=f"{name} ({ids})") for name, ids in QUESTIONS.items()])

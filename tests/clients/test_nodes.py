@@ -15,8 +15,8 @@ from .test_each import said, text
 pytestmark = pytest.mark.parametrize("name", ["rhea", "go_amqp", "proton"])
 
 
-def coloured(said: str, colour: str, **more: object) -> dict[str, object]:
-    return text(said, application={"colour": {"string": colour}}, **more)
+def coloured(value: str, colour: str, **more: object) -> dict[str, object]:
+    return text(value, application={"colour": {"string": colour}}, **more)
 
 
 def queues(flight: Client) -> set[str]:

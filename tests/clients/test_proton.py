@@ -62,12 +62,12 @@ def test_a_redelivery_changes_nothing_but_the_header(start: Start, broker: Broke
 
 def test_messages_are_moved_in_a_transaction(start: Start, broker: Broker, queue: str, flight: Client) -> None:
     """C11"""
-    client, other = start("proton", broker.amqp_url), f"{queue}-other"
-    flight.call("queue.declare", queue=other)
-    client.send(queue, *(text(one) for one in "abcd"))
-    assert client.do("transact", from_=queue, to=other, count=2, commit=True) == {"result": "committed"}
+    client, target = start("proton", broker.amqp_url), f"{queue}-other"
+    flight.call("queue.declare", queue=target)
+    client.send(queue, *(text(letter) for letter in "abcd"))
+    assert client.do("transact", from_=queue, to=target, count=2, commit=True) == {"result": "committed"}
     await_counts(flight, queue, 2, 0)
-    assert client.do("transact", from_=queue, to=other, count=1, commit=False) == {"result": "aborted"}
+    assert client.do("transact", from_=queue, to=target, count=1, commit=False) == {"result": "aborted"}
     await_counts(flight, queue, 2, 0)
-    assert said(client.receive(other, 2)) == ["a", "b"]
+    assert said(client.receive(target, 2)) == ["a", "b"]
     assert said(client.receive(queue, 2)) == ["c", "d"]

@@ -75,9 +75,9 @@ def test_what_was_prefetched_goes_back_when_the_consumer_closes(start: Start, br
 
 
 def test_two_consumers_share_a_queue(start: Start, broker: Broker, queue: str, flight: Client) -> None:
-    one, other = (start("qpid_jms", broker.amqp_url, prefetch=0) for _ in range(2))
-    one.send(queue, *(text(str(number)) for number in range(20)))
-    taken = [*said(one.receive(queue, 10)), *said(other.receive(queue, 10))]
+    first, second = (start("qpid_jms", broker.amqp_url, prefetch=0) for _ in range(2))
+    first.send(queue, *(text(str(number)) for number in range(20)))
+    taken = [*said(first.receive(queue, 10)), *said(second.receive(queue, 10))]
     assert sorted(taken, key=int) == [str(number) for number in range(20)]
     await_counts(flight, queue, 0, 0)
 

@@ -91,9 +91,9 @@ def typed(value: Any) -> dict[str, Any]:
     return {NAMES[type(value)]: value}
 
 
-def message_of(given: dict[str, Any]) -> Message:
-    message = Message(durable=given.get("durable", False), priority=given.get("priority", 4), ttl=given.get("ttl", 0) / 1000)
-    properties = dict(given.get("properties", {}))
+def message_of(fields: dict[str, Any]) -> Message:
+    message = Message(durable=fields.get("durable", False), priority=fields.get("priority", 4), ttl=fields.get("ttl", 0) / 1000)
+    properties = dict(fields.get("properties", {}))
     for name, attribute in (("message-id", "id"), ("correlation-id", "correlation_id")):
         if name in properties:
             setattr(message, attribute, value_of(properties.pop(name)))
@@ -104,11 +104,11 @@ def message_of(given: dict[str, Any]) -> Message:
             setattr(message, attribute, properties.pop(name) / 1000)
     for name, value in properties.items():
         setattr(message, PROPERTIES[name], value)
-    if "application" in given:
-        message.properties = {name: value_of(value) for name, value in given["application"].items()}
-    if "annotations" in given:
-        message.annotations = {symbol(name): value_of(value) for name, value in given["annotations"].items()}
-    ((kind, body),) = given["body"].items()
+    if "application" in fields:
+        message.properties = {name: value_of(value) for name, value in fields["application"].items()}
+    if "annotations" in fields:
+        message.annotations = {symbol(name): value_of(value) for name, value in fields["annotations"].items()}
+    ((kind, body),) = fields["body"].items()
     message.inferred = kind != "value"
     message.body = bytes.fromhex(body) if kind == "data" else value_of(body if kind == "value" else {"list": body})
     return message
@@ -184,22 +184,22 @@ class Ending(TransactionHandler):
     """Ending of a transaction."""
 
     transaction: Any = None
-    said = ""
+    outcome = ""
 
     def on_transaction_declared(self, event: Any) -> None:
         self.transaction = event.transaction
 
     def on_transaction_committed(self, event: Any) -> None:
-        self.said = "committed"
+        self.outcome = "committed"
 
     def on_transaction_aborted(self, event: Any) -> None:
-        self.said = "aborted"
+        self.outcome = "aborted"
 
     def on_transaction_declare_failed(self, event: Any) -> None:
-        self.said = "not declared"
+        self.outcome = "not declared"
 
     def on_transaction_commit_failed(self, event: Any) -> None:
-        self.said = "not committed"
+        self.outcome = "not committed"
 
 
 class Failed(Exception):
@@ -291,7 +291,7 @@ class Client:
         """Move this number of messages in one transaction."""
         ending = Ending()
         self.connection.container.declare_transaction(self.connection.conn, handler=ending)
-        self._until(lambda: ending.transaction or ending.said, 20)
+        self._until(lambda: ending.transaction or ending.outcome, 20)
         source, arriving = self._receiver(**where)
         target, _ = self._link("create_sender", to, 0)
         source.flow(count)
@@ -302,10 +302,10 @@ class Client:
             ending.transaction.send(target, message)
             ending.transaction.accept(delivery)
         (ending.transaction.commit if commit else ending.transaction.abort)()
-        self._until(lambda: ending.said, 20)
+        self._until(lambda: ending.outcome, 20)
         # After a rollback it releases the received messages: the release has to leave.
         self.connection.wait(lambda: self.connection.conn.transport.pending() <= 0, timeout=20)
-        return {"result": ending.said}
+        return {"result": ending.outcome}
 
     def drain(self, credit: int, outcome: Any = "accept", **where: Any) -> dict[str, Any]:
         link, handler = self._receiver(**where)
@@ -371,10 +371,10 @@ def settle(delivery: Delivery, outcome: Any) -> None:
         delivery.local.condition = Condition(outcome["reject"]["condition"], outcome["reject"]["description"])
         delivery.update(Delivery.REJECTED)
     else:
-        said = outcome["modify"]
-        delivery.local.failed = said.get("failed", False)
-        delivery.local.undeliverable = said.get("undeliverable", False)
-        annotations = {symbol(name): value_of(value) for name, value in said.get("annotations", {}).items()}
+        change = outcome["modify"]
+        delivery.local.failed = change.get("failed", False)
+        delivery.local.undeliverable = change.get("undeliverable", False)
+        annotations = {symbol(name): value_of(value) for name, value in change.get("annotations", {}).items()}
         if annotations:
             delivery.local.annotations = annotations
         delivery.update(Delivery.MODIFIED)
