@@ -30,21 +30,21 @@ class Said:
             self.numbers[kind].add(int(rest))
 
 
-def check(data: Path, said: Said) -> dict[str, int]:
+def check(data: Path, claims: Said) -> dict[str, int]:
     """Open the directory, and compare it with the record. Return counts, which prove that messages were compared."""
     service = BrokerService(Settings(data=data, amqp_port=None))
     plane = FlightPlane(service, "127.0.0.1", 0)
     try:
         if not {"in", "out", "rows"} <= set(service.state.queues):
-            assert not any(said.numbers.values()), "confirmed queues are lost"
+            assert not any(claims.numbers.values()), "confirmed queues are lost"
             return {}
         with Client(plane.url) as client:
-            found = {name: _messages(client, name) for name in ("in", "out", "rows")}
-        _sent(found["in"], said)
-        _relayed(found["in"], found["out"], said)
-        _published(found["rows"], said)
-        _leased(service, found["rows"], said)
-        return {name: len(rows) for name, rows in found.items()}
+            tables = {name: _messages(client, name) for name in ("in", "out", "rows")}
+        _sent(tables["in"], claims)
+        _relayed(tables["in"], tables["out"], claims)
+        _published(tables["rows"], claims)
+        _leased(service, tables["rows"], claims)
+        return {name: len(rows) for name, rows in tables.items()}
     finally:
         plane.close()
         service.close()
@@ -61,24 +61,24 @@ def _messages(client: Client, queue: str) -> list[Message]:
     return [(row["body"], row["state"]) for row in rows]
 
 
-def _sent(rows: list[Message], said: Said) -> None:
+def _sent(rows: list[Message], claims: Said) -> None:
     numbers = [int(text.split()[1]) for text, _ in rows]
     assert numbers == sorted(set(numbers)), "messages of one sender are out of order or duplicated"
     assert numbers == list(range(len(numbers))), "a message is missing before an existing one"
-    assert said.numbers["confirmed"] <= set(numbers), "a confirmed message is lost"
-    assert set(numbers) <= said.numbers["sent"], "a message was never sent"
+    assert claims.numbers["confirmed"] <= set(numbers), "a confirmed message is lost"
+    assert set(numbers) <= claims.numbers["sent"], "a message was never sent"
 
 
-def _relayed(taken: list[Message], copies: list[Message], said: Said) -> None:
+def _relayed(taken: list[Message], copies: list[Message], claims: Said) -> None:
     """A session accepts a message, then sends its copy: if the copy exists, the message is settled."""
     numbers = [int(text.split()[1]) for text, _ in copies]
     assert len(numbers) == len(set(numbers)), "a message was relayed twice"
-    assert said.numbers["relayed"] <= set(numbers), "a confirmed copy is lost"
+    assert claims.numbers["relayed"] <= set(numbers), "a confirmed copy is lost"
     for number in numbers:
         assert taken[number][1] == "archived", f"message {number} is available again, although its later copy exists"
 
 
-def _published(rows: list[Message], said: Said) -> None:
+def _published(rows: list[Message], claims: Said) -> None:
     writes: dict[int, list[int]] = defaultdict(list)
     for text, _ in rows:
         write, row = text.split()[:2]
@@ -86,16 +86,16 @@ def _published(rows: list[Message], said: Said) -> None:
     assert list(writes) == sorted(writes)
     for write, numbers in writes.items():
         assert numbers == list(range(ROWS * STAGES)), f"write {write} is stored in part, or twice"
-    assert said.numbers["published"] <= set(writes), "a write that was confirmed is lost"
+    assert claims.numbers["published"] <= set(writes), "a write that was confirmed is lost"
 
 
-def _leased(service: BrokerService, rows: list[Message], said: Said) -> None:
+def _leased(service: BrokerService, rows: list[Message], claims: Said) -> None:
     lease = service.state.leases.get("query")
-    assert lease is not None or not said.batches, "a lease is lost"
+    assert lease is not None or not claims.batches, "a lease is lost"
     if lease is None:
         return
-    for number, sequences in said.batches.items():
-        if number <= max(said.numbers["settled"], default=0):
+    for number, sequences in claims.batches.items():
+        if number <= max(claims.numbers["settled"], default=0):
             assert all(rows[sequence][1] == "archived" for sequence in sequences), f"batch {number} is no longer settled"
         held = lease.batches.get(number)
         assert held is not None or number <= lease.finished, f"batch {number} was read, and is lost"

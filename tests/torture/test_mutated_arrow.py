@@ -58,15 +58,15 @@ def mutated(octets: bytes, random: Random) -> bytes:
     data = bytearray(octets)
     for _ in range(random.choice([1, 1, 2, 8])):
         at = random.randrange(len(data))
-        what = random.randrange(5)
-        if what == 0:
+        kind = random.randrange(5)
+        if kind == 0:
             data[at] ^= 1 << random.randrange(8)
-        elif what == 1:
+        elif kind == 1:
             data[at] = random.choice([0, 1, 0x7F, 0x80, 0xFF])
-        elif what == 2:  # a length, an offset or a count
+        elif kind == 2:  # a length, an offset or a count
             at -= at % 4
             data[at : at + 4] = random.choice([0, 1, 5, 2**31 - 1, 2**32 - 1, 2**16]).to_bytes(4, "little")
-        elif what == 3:
+        elif kind == 3:
             stop = min(len(data), at + random.choice([1, 8, 64]))
             data[at:stop] = random.randbytes(stop - at)
         else:
@@ -97,10 +97,10 @@ def look(octets: bytes) -> str:
         mask, stored = stored_form(checked)
     except errors.PenstockError:
         return "refused"
-    found = unpack(mask, stored.serialize())
-    assert found.num_rows == checked.num_rows
-    for name in found.schema.names:
-        assert found.column(name).equals(checked.column(name)), name
+    restored = unpack(mask, stored.serialize())
+    assert restored.num_rows == checked.num_rows
+    for name in restored.schema.names:
+        assert restored.column(name).equals(checked.column(name)), name
     assert isinstance(sizes, int) or len(sizes) == checked.num_rows
     return "stored"
 

@@ -45,14 +45,14 @@ def crash(folder: Path, seed: int, states: int, deadline: float | None) -> int:
     trace.unlink()
     began = next(number for number, call in enumerate(calls) if (call.kind, call.name) == ("witness", "begin"))
     points = sorted(random.sample(range(began, len(calls)), min(states, len(calls) - began)))
-    disk, said, done, looked = Disk(), Said(), 0, 0
+    disk, claims, done, looked = Disk(), Said(), 0, 0
     for number, call in enumerate(calls):
         if points and number == points[0]:
             points.pop(0)
             left = folder / "left"
             disk.power_cut(random, left)
             try:
-                looked += sum(check(left, said).values())
+                looked += sum(check(left, claims).values())
             except BaseException:
                 print(f"seed {seed}: the power goes before call {number} of {len(calls)}, {call.kind} {call.name}; see {left}")
                 raise
@@ -61,7 +61,7 @@ def crash(folder: Path, seed: int, states: int, deadline: float | None) -> int:
             if deadline is not None and time.monotonic() > deadline:
                 break
         if call.kind == "witness":
-            said.note(call.name)
+            claims.note(call.name)
         else:
             disk.follow(call)
     print(f"seed {seed}: {done} crashes within {len(calls)} calls, {looked} messages compared with the record")

@@ -67,9 +67,9 @@ def read_trace(path: Path, directory: Path, witness: Path) -> Iterator[Call]:
                 text = begun.pop(thread, "") + resumed[2]
             else:
                 yield from _began(text, directory, int(thread))
-            found = _CALL.match(text)
-            if found is not None and not found[3].startswith("-") and found[3] != "?":
-                yield from _ended(found[1], found[2], int(found[3]), directory, witness, int(thread))
+            call = _CALL.match(text)
+            if call is not None and not call[3].startswith("-") and call[3] != "?":
+                yield from _ended(call[1], call[2], int(call[3]), directory, witness, int(thread))
 
 
 def _began(text: str, directory: Path, thread: int) -> Iterator[Call]:
@@ -98,7 +98,7 @@ def _ended(kind: str, arguments: str, result: int, directory: Path, witness: Pat
     elif kind in ("ftruncate", "fallocate"):
         name = _name(_path_of(arguments), directory)
         if name is not None:
-            *mode, offset, length = (int(each) for each in ["0", *arguments.split(",")[1:]])
+            *mode, offset, length = (int(number) for number in ["0", *arguments.split(",")[1:]])
             assert kind == "ftruncate" or (name == RESERVE and not any(mode)), "only the growing reserve is simulated"
             yield Call("truncate", name, length=length if kind == "ftruncate" else offset + length)
     elif kind in ("openat", "open", "creat"):
@@ -126,11 +126,11 @@ def _arguments(arguments: str) -> list[str]:
     """Return the paths among the arguments. A relative path is below the directory of the descriptor before it."""
     paths = [_octets(match[1]).decode() for match in _STRING.finditer(arguments)]
     folders = [_octets(match[1] or match[2] or "").decode() for match in _FD.finditer(arguments)]
-    found = [
+    whole = [
         path if path.startswith("/") or not folders else f"{folders[min(place, len(folders) - 1)]}/{path}"
         for place, path in enumerate(paths)
     ]
-    return found or [""]
+    return whole or [""]
 
 
 def _octets(text: str) -> bytes:
@@ -164,8 +164,8 @@ class Inode:
         for at, data in self.pending[:count]:
             _apply(self.durable, at, data)
         del self.pending[:count]
-        for other in self.begun:
-            self.begun[other] = max(0, self.begun[other] - count)
+        for waiter in self.begun:
+            self.begun[waiter] = max(0, self.begun[waiter] - count)
 
     def survivor(self, random: Random) -> bytes:
         """Return the file after a power cut. Each sector has its content of some moment since the last sync."""
@@ -273,11 +273,11 @@ class Disk:
 
 
 def _rename(names: dict[str, Inode], kind: str, name: str, inode: Inode | None) -> None:
-    what, _, new = kind.partition(" ")
-    if what == "create":
+    action, _, new = kind.partition(" ")
+    if action == "create":
         assert inode is not None
         names[name] = inode
-    elif what == "unlink":
+    elif action == "unlink":
         names.pop(name, None)
     else:
         assert inode is not None

@@ -65,10 +65,10 @@ class Load:
     def run(self) -> None:
         with ThreadPoolExecutor(4) as pool:
             work = [pool.submit(step) for step in (self.send, self.relay, self.publish, self.lease)]
-            for one in work:
-                one.add_done_callback(lambda done: self._stop.set() if done.exception() else None)
-            for one in work:
-                one.result()
+            for task in work:
+                task.add_done_callback(lambda done: self._stop.set() if done.exception() else None)
+            for task in work:
+                task.result()
 
     def send(self) -> None:
         """Send single messages to `in`, a few of them unconfirmed."""
