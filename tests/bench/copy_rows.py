@@ -148,7 +148,7 @@ def _copied_rate(bench: Bench) -> Iterator[Line]:
         spent.clear()
         rates = figures(memory)
         title = (
-            "durable enqueue over Flight, 1 KiB messages, as fast as it goes, until the last is confirmed, with a copy in S3 on"
+            "durable enqueue over Flight, 1 KiB messages, until the last is confirmed, with a copy in S3 on"
             f" the same cores, the server's files {where}"
         )
         yield Line("copy", title, "the same without a copy", 0.9, None, True, "messages/s", *rates, more=dict(spent))

@@ -55,11 +55,13 @@ def watched(bench: Bench) -> Iterator[Line]:
         meanwhile = f"while the page is open and /metrics is scraped each second, {QUEUES:,} queues"
         both_ways(0), while_watched(both_ways)(0)
         figures = bench.pairs("messages/s", while_watched(both_ways), both_ways, repeats=rates, turned=True)
-        yield Line("watched", f"AMQP in and out, {meanwhile}", "nobody looks", 0.97, None, True, "messages/s", *figures)
+        yield Line(
+            "watched", f"AMQP in and out, {meanwhile}", "without page and scrape", 0.97, None, True, "messages/s", *figures
+        )
         figures = bench.pairs("ms", while_watched(p99), p99, repeats=latencies, turned=True)
         more = {"the slowest of each run in its order, watched, not, not, watched …, ms": worst}
         about = f"99th percentile from send to receipt, {meanwhile}"
-        yield Line("watched", about, "nobody looks", 1.1, None, False, "ms", *figures, more=more)
+        yield Line("watched", about, "without page and scrape", 1.1, None, False, "ms", *figures, more=more)
 
         every: list[float] = []
 

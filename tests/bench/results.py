@@ -78,39 +78,44 @@ def write_readme(folder: Path, order: Iterable[str]) -> None:
             if lines:
                 latest[name] = lines
     text = Path(__file__).with_name("readme.md").read_text()
-    for mark, made in (("{{TABLE}}", _table(latest)), ("{{RUNS}}", _runs(latest))):
+    for mark, made in (("{{TABLE}}", _table(latest)), ("{{FURTHER}}", _further(latest)), ("{{RUNS}}", _runs(latest))):
         text = text.replace(mark, made)
     (folder / "README.md").write_text(text)
 
 
 def _table(latest: dict[str, list[dict[str, Any]]]) -> str:
-    rows = ["| row | measurement | against | result | target | aim | ours | the other |", "|---|---|---|---|---|---|---|---|"]
+    rows = []
     for line in (line for lines in latest.values() for line in lines):
+        measurement = line["what"] + (f". {line['note'][0].upper()}{line['note'][1:]}" if line["note"] else "")
         result = f"**{_value(line)}** {_verdict(line)}"
-        notes = f" ({line['note']})" if line["note"] else ""
-        more = "".join(f"<br>{name}: {_median(figures)}" for name, figures in line["more"].items())
-        cells = [
-            f"`{line['row']}`",
-            line["what"] + notes,
-            line["against"] or "–",
-            result,
-            _mark(line, "target"),
-            _mark(line, "aim"),
-            _figure(line, "ours") + more,
-            _figure(line, "other"),
-        ]
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
+        marks, figures = (_mark(line, "target"), _mark(line, "aim")), (_figure(line, "ours"), _figure(line, "other"))
+        rows.append((f"`{line['row']}`", measurement, line["against"] or "–", result, *marks, *figures))
+    return _markdown(("row", "measurement", "against", "result", "target", "aim", "ours", "the other"), rows)
+
+
+def _further(latest: dict[str, list[dict[str, Any]]]) -> str:
+    rows = [
+        (f"`{row}`" + (f", measurement {number}" if len(lines) > 1 else ""), name, _median(figures))
+        for row, lines in latest.items()
+        for number, line in enumerate(lines, 1)
+        for name, figures in line["more"].items()
+    ]
+    return _markdown(("row", "figure", "median"), rows)
 
 
 def _runs(latest: dict[str, list[dict[str, Any]]]) -> str:
-    seen: dict[str, list[str]] = {}
+    names_of_run: dict[tuple[str, ...], list[str]] = {}
     for name, lines in latest.items():
         run = lines[0]["run"]
         versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
         machine = f"{run['cores']} cores, {run['memoryGiB']} GiB, {run['system']}, Python {run['python']}"
-        seen.setdefault(f"{run['measured'][:10]}: {run['durability']}, {machine}. {versions}", []).append(name)
-    return "\n".join(f"- {key}. Rows: {', '.join(f'`{name}`' for name in names)}" for key, names in seen.items())
+        names_of_run.setdefault((run["measured"][:10], run["durability"], machine, versions), []).append(f"`{name}`")
+    rows = [(*run, " ".join(names)) for run, names in names_of_run.items()]
+    return _markdown(("day", "durability", "machine", "versions", "rows"), rows)
+
+
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
 
 
 def _value(line: dict[str, Any]) -> str:
