@@ -93,22 +93,22 @@ def _steady(body: Open) -> Open:
 
 def _message(payload: bytes) -> str:
     try:
-        found = decode_message(payload)
+        decoded = decode_message(payload)
     except RemoteProtocolError:
         return f"{len(payload)} octets"
     parts = []
-    header = found.header
+    header = decoded.header
     if header is not None:
         parts.append(show(header))
     for name in ("delivery_annotations", "message_annotations", "application_properties", "footer"):
-        value = getattr(found, name)
+        value = getattr(decoded, name)
         if value is not None:
             parts.append(f"{name.replace('_', '-')}={show(value)}")
-    if found.properties is not None:
-        parts.append(show(found.properties))
-    parts += [show(data) if len(data) <= _LONG else f"{len(data)} octets of data" for data in found.data]
-    if found.has_value:
-        parts.append(f"value={show(found.value)}")
+    if decoded.properties is not None:
+        parts.append(show(decoded.properties))
+    parts += [show(data) if len(data) <= _LONG else f"{len(data)} octets of data" for data in decoded.data]
+    if decoded.has_value:
+        parts.append(f"value={show(decoded.value)}")
     return " ".join(parts) or "an empty message"
 
 

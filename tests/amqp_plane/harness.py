@@ -153,8 +153,8 @@ class Stage:
 
     def without_chance(self, text: str) -> str:
         """Replace generated names by numbers, and remove the random part of transaction ids."""
-        text = MADE_UP.sub(lambda found: f"temp:{self._names.setdefault(found[0], len(self._names) + 1)}", text)
-        text = ID_IN_A_TEXT.sub(lambda found: str(bytes.fromhex(found[0])), text)
+        text = MADE_UP.sub(lambda match: f"temp:{self._names.setdefault(match[0], len(self._names) + 1)}", text)
+        text = ID_IN_A_TEXT.sub(lambda match: str(bytes.fromhex(match[0])), text)
         return ID_OF_TRANSACTION.sub(r"b'\1-RANDOM'", text)
 
     def nodes(self) -> None:
@@ -172,21 +172,21 @@ class Stage:
 
     def messages(self, queue: str) -> list[tuple[int, int]]:
         """Return (sequence number, failed attempts) of each unsettled message."""
-        found = []
+        pairs = []
         with self.service.turn():
             for block in self.service.state.queues[queue].blocks.values():
                 for row in range(block.filled):
                     if block.state[row] != State.ARCHIVED:
                         attempts = block.attempts.get(slice(row, row + 1))
-                        found.append((block.base + row, int(attempts if isinstance(attempts, int) else attempts[0])))
-        return found
+                        pairs.append((block.base + row, int(attempts if isinstance(attempts, int) else attempts[0])))
+        return pairs
 
     def show(self, *queues: str) -> None:
         """Show the queues' counts in the transcript."""
         self.settle()
         for queue in queues:
-            said = ", ".join(f"{count} {name}" for name, count in self.counts(queue).items())
-            self.lines.append(f"=  {queue}: {said or 'empty'}")
+            summary = ", ".join(f"{count} {name}" for name, count in self.counts(queue).items())
+            self.lines.append(f"=  {queue}: {summary or 'empty'}")
 
     def settle(self) -> None:
         """Wait until the plane has done all its work, including effects."""
@@ -201,9 +201,9 @@ class Stage:
         self.plane.call(look)
         assert done.wait(PATIENCE_S), "the plane does not become idle"
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
+    def until(self, condition: Callable[[], bool], description: str) -> None:
         """Wait for a condition that no event reports."""
-        waiting.until(condition, what, limit_s=PATIENCE_S)
+        waiting.until(condition, description, limit_s=PATIENCE_S)
 
     # --- clients
 
@@ -310,9 +310,9 @@ class Script:
         """Read the next frame, which must be of this kind with these fields."""
         frame = self._frame()
         assert frame is not None, f"the end of the stream instead of {kind.__name__}"
-        found, body, _ = frame
+        actual, body, _ = frame
         assert isinstance(body, kind), f"{kind.__name__} expected, got {show(body)}"
-        assert channel is None or found == channel
+        assert channel is None or actual == channel
         for name, value in fields.items():
             assert getattr(body, name) == value, f"{name} is {show(getattr(body, name))}, not {show(value)}"
         return body

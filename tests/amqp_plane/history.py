@@ -106,7 +106,7 @@ class History:
 
     def __init__(self, stage: Stage, seed: int, *, exact: bool, players: int = 3) -> None:
         self.stage, self.random, self.exact = stage, Random(seed), exact
-        self.said: list[str] = []
+        self.acts: list[str] = []
         self.all_takers: list[Taker] = []
         self.sent = self.confirmed = 0
         self.attempts: Counter[int] = Counter()
@@ -121,16 +121,16 @@ class History:
         taker = next(taker for taker in self.all_takers if taker.link is event.link)
         for delivery in event.deliveries:
             number = int.from_bytes(delivery.tag, "big")
-            found = decode_message(delivery.payload)
+            message = decode_message(delivery.payload)
             assert number not in self.settled, f"{number} was settled"
-            assert self.bodies.setdefault(number, found.data[0]) == found.data[0]
+            assert self.bodies.setdefault(number, message.data[0]) == message.data[0]
             taker.fresh.append(number)
             if taker.settled:
                 self.settled.add(number)
             else:
                 taker.held[number] = delivery
             if self.exact:
-                header = found.header
+                header = message.header
                 count = header.delivery_count if header else 0
                 first = bool(header and header.first_acquirer)
                 assert count == self.attempts[number], f"{number}: delivery-count {count}, not {self.attempts[number]}"
@@ -151,7 +151,7 @@ class History:
         action(player, taker)
 
     def _say(self, text: str) -> None:
-        self.said.append(text)
+        self.acts.append(text)
 
     def _send(self, player: Player, taker: Taker | None) -> None:
         count = min(self.random.choice([1, 1, 2, 5, 30]), player.sender.link_credit)
@@ -169,7 +169,7 @@ class History:
 
     def _attach(self, player: Player, taker: Taker | None) -> None:
         name = f"link {self.random.randrange(3)}"
-        others = [other for other in self.players if other.container == player.container and name in other.takers]
+        others = [peer for peer in self.players if peer.container == player.container and name in peer.takers]
         if others:
             return
         self._say(f"{name} attached at {player.container}")
@@ -247,8 +247,8 @@ class History:
         self._say("a connection lost")
         player.barrier()  # its frames have been read: a socket that closes with unread input may lose them
         before = len(self.stage.plane._accepted)
-        for each in player.takers.values():
-            self._lost(each)
+        for holder in player.takers.values():
+            self._lost(holder)
         player.drop()
         self.stage.until(lambda: len(self.stage.plane._accepted) < before, "the plane sees the connection go")
         self.players[self.players.index(player)] = Player(self, player.container)
@@ -290,7 +290,7 @@ class History:
 
     def _at_a_limit(self, taker: Taker) -> bool:
         settings = self.stage.plane.settings
-        in_all = sum(len(other.held) for other in taker.client.takers.values())
+        in_all = sum(len(sibling.held) for sibling in taker.client.takers.values())
         assert len(taker.held) <= settings.amqp_max_unsettled
         assert in_all <= settings.amqp_max_unsettled_per_connection
         return len(taker.held) == settings.amqp_max_unsettled or in_all == settings.amqp_max_unsettled_per_connection
@@ -315,11 +315,11 @@ class History:
             return block.state[: block.filled].copy(), np.broadcast_to(holder, block.filled).copy()
 
     def _links(self) -> dict[tuple[str, str], int]:
-        found = {}
+        holders = {}
         for wire in list(self.stage.plane._accepted):
             for link, endpoint in list(wire.peer.links.items()) if wire.peer else ():
                 if isinstance(link, Sender):
                     key = (wire.peer.container, link.name)  # type: ignore[union-attr]
-                    assert key not in found
-                    found[key] = endpoint.holder  # type: ignore[union-attr]
-        return found
+                    assert key not in holders
+                    holders[key] = endpoint.holder  # type: ignore[union-attr]
+        return holders

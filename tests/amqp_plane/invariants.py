@@ -29,17 +29,17 @@ Found = TypeVar("Found")
 
 def look(stage: Stage, at: Callable[[Stage, c.Now], Found]) -> Found:
     """Return the result of `at` for one moment in which the broker is idle."""
-    found: Future[Found] = Future()
+    outcome: Future[Found] = Future()
 
     def take() -> None:
         try:
             with stage.service.turn() as turn:
-                found.set_result(at(stage, turn._now))
+                outcome.set_result(at(stage, turn._now))
         except BaseException as error:
-            found.set_exception(error)
+            outcome.set_exception(error)
 
     stage.plane.call(take)
-    return found.result(PATIENCE_S)
+    return outcome.result(PATIENCE_S)
 
 
 # --- no link waits for available messages
@@ -112,7 +112,7 @@ def miscounted(stage: Stage, now: c.Now) -> list[str]:
             *_levels(queue),
             *_holdings(queue),
         ]
-        wrong += [f"{queue.name}: {what} {kept}, not {true}" for what, kept, true in compared if kept != true]
+        wrong += [f"{queue.name}: {name} {count}, not {true}" for name, count, true in compared if count != true]
         if not conserved(queue):
             wrong.append(f"{queue.name}: messages are lost or invented")
         wrong += [f"{queue.name}: group {code} has no holder" for code in _ownerless(queue)]
@@ -177,8 +177,8 @@ def _rows(block: Any, name: str) -> Any:
 
 def left_behind(stage: Stage, now: c.Now) -> dict[str, Any]:
     """Find remains of clients while no client is connected (C8, E2)."""
-    found = {**_left_in_the_engine(stage.service.state), **_left_in_the_plane(stage.plane)}
-    return {what: left for what, left in found.items() if left}
+    residue = {**_left_in_the_engine(stage.service.state), **_left_in_the_plane(stage.plane)}
+    return {name: left for name, left in residue.items() if left}
 
 
 def _left_in_the_engine(state: Any) -> dict[str, Any]:

@@ -55,21 +55,21 @@ class Client:
             data = b""
         if not data:
             self.gone = True
-            found = self.connection.receive_eof()
+            received = self.connection.receive_eof()
         else:
-            found = self.connection.receive_data(data)
-        for event in found:
+            received = self.connection.receive_data(data)
+        for event in received:
             self.on_event(event)
         return True
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
+    def until(self, condition: Callable[[], bool], description: str) -> None:
         end = time.monotonic() + PATIENCE_S
         while True:
             self.pump(0.0)
             if condition():
                 return
-            assert time.monotonic() < end, f"waited in vain: {what}"
-            assert not self.gone, f"the connection has gone, waiting for {what}"
+            assert time.monotonic() < end, f"waited in vain: {description}"
+            assert not self.gone, f"the connection has gone, waiting for {description}"
             self.pump(0.05)
 
     def drop(self, *, quietly: bool = False) -> None:

@@ -70,14 +70,14 @@ SUBSCRIPTIONS = {  # capabilities, whether it is durable, names of links
 
 @dataclass(repr=False)
 class Game:
-    """The shared state of the clients of one history. `said`: the log of their acts, to explain a failure."""
+    """The shared state of the clients of one history. `acts`: the log of what they did, to explain a failure."""
 
     stage: Stage
     random: Random
     queues: Sequence[str]
     exchanges: Sequence[str]
     players: list[Player] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    acts: list[str] = field(default_factory=list)
     numbers: Any = field(default_factory=itertools.count)
 
     def join(self) -> Player:
@@ -167,7 +167,7 @@ class Player(Client):
     # --- for acts
 
     def _say(self, text: str) -> None:
-        self.game.said.append(f"{self.container}: {text}")
+        self.game.acts.append(f"{self.container}: {text}")
 
     def _name(self) -> str:
         return f"link {next(self.game.numbers)}"
@@ -262,8 +262,8 @@ class Player(Client):
         """Attach to a dynamic source; a link sends to it."""
         policy: Any = {symbol("lifetime-policy"): Described(ULong(self.random.choice(LIFETIMES)), [])}
         link = self._receive(Source(dynamic=True, dynamic_node_properties=policy))
-        other = self.random.choice([player for player in self.game.players if player.sessions and not player.gone])
-        other._send_to(link.source.address)  # type: ignore[union-attr]
+        sender = self.random.choice([player for player in self.game.players if player.sessions and not player.gone])
+        sender._send_to(link.source.address)  # type: ignore[union-attr]
 
     def control(self) -> None:
         if len(self.controls) < 2:
@@ -375,10 +375,10 @@ class Player(Client):
             self._say(f"{link.name} comes back with {list(held)}")
         else:
             back = self.random.choice(self.sessions).receiver(link.name)
-            said = {tag: self.random.choice([None, None, Accepted(), Released()]) for tag in tags if self._chance(0.8)}
-            fields = {**fields, "unsettled": said, "incomplete_unsettled": self._chance(0.1)}
+            states = {tag: self.random.choice([None, None, Accepted(), Released()]) for tag in tags if self._chance(0.8)}
+            fields = {**fields, "unsettled": states, "incomplete_unsettled": self._chance(0.1)}
             self.takers[back] = {}
-            self._say(f"{link.name} resumes {said}")
+            self._say(f"{link.name} resumes {states}")
         self.asked[back] = self.asked[link]
         back.attach(source=source, target=Target(address="here"), **fields)
         self.until(lambda: back.state is not LinkState.ATTACH_SENT, "the answer to an attach")

@@ -112,12 +112,12 @@ def an_outcome_elsewhere_of_what_was_acquired_in_a_transaction(s: Stage) -> None
         a = s.script().usual()
         control(a)
         control(a, handle=8)
-        txn, other = declare(a, 0), declare(a, 1, handle=8)
+        txn, second = declare(a, 0), declare(a, 1, handle=8)
         a.receiver()
         a.send(acquires(0, 1, txn))
         payload = a.expect_message(state=within(txn))
         assert payload.endswith(b"m0")
-        a.send(says(within(other, Accepted()) if elsewhere else Accepted(), 0, settled=False))
+        a.send(says(within(second, Accepted()) if elsewhere else Accepted(), 0, settled=False))
         if elsewhere:
             assert _conditions(a.expect(Detach, handle=1)) == ROLLBACK
         else:

@@ -45,9 +45,9 @@ def _refused(a: Script, attach: Attach, condition: str) -> None:
         assert answer.target is None
     else:
         assert answer.source is None
-    said = a.expect(Detach, closed=True)
-    assert said.error is not None
-    assert said.error.condition == condition, said.error
+    refusal = a.expect(Detach, closed=True)
+    assert refusal.error is not None
+    assert refusal.error.condition == condition, refusal.error
     a.send(detach(attach.handle))
 
 
@@ -217,10 +217,10 @@ def _establishment_fails(b: Script) -> None:
     assert answer.properties is not None
     assert answer.properties[symbol("amqp:connection-establishment-failed")] is True
     assert answer.properties.get(symbol(POLICY), 0) == 0  # the enforced policy
-    said = b.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:invalid-field"
-    assert said.error.info == {symbol("invalid-field"): symbol("container-id")}
+    close = b.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:invalid-field"
+    assert close.error.info == {symbol("invalid-field"): symbol("container-id")}
     b.send(Close())
     b.expect_end()
 
@@ -234,10 +234,10 @@ def sole_connection_closes_the_older(s: Stage) -> None:
     a.receiver(handle=1, credit=5)
     a.expect_messages(b"m0")
     b = s.script("B", **asked).usual()
-    said = a.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-locked"
-    assert said.error.info == {symbol("sole-connection-enforcement"): True}
+    close = a.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:resource-locked"
+    assert close.error.info == {symbol("sole-connection-enforcement"): True}
     b.receiver(credit=5)
     b.expect_messages(b"m0")
     a.send(Close())
@@ -262,9 +262,9 @@ def more_links_than_the_peer_has_handles(s: Stage) -> None:
     a.expect(Flow)
     s.note("our answer needs a handle above the peer's limit: only its session ends")
     a.send(receives(handle=1))
-    said = a.expect(End)
-    assert said.error is not None
-    assert said.error.condition == "amqp:not-allowed"
+    end = a.expect(End)
+    assert end.error is not None
+    assert end.error.condition == "amqp:not-allowed"
     a.send(End())
     a.begin()
     a.sender()
@@ -283,9 +283,9 @@ def frames_of_512_octets(s: Stage) -> None:
     a.expect_message()
     s.note("an attach whose answer fits no frame: the session ends")
     a.send(sends(handle=2, name="n" * 300, source=Source(address="s" * 300)))
-    said = a.expect(End)
-    assert said.error is not None
-    assert said.error.condition == "amqp:frame-size-too-small"
+    end = a.expect(End)
+    assert end.error is not None
+    assert end.error.condition == "amqp:frame-size-too-small"
     a.send(End())
     a.begin()
     a.sender()

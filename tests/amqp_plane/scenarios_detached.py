@@ -146,8 +146,8 @@ def resumed_on_another_connection(s: Stage) -> None:
     s.show("q")
     b.send(flow(0, 10))
     s.note("first the outcome is confirmed; then deliveries without one, from the requested byte; then new deliveries")
-    told = b.expect(Transfer, delivery_tag=tag(1), resume=True, settled=True)
-    assert told.state == Accepted()
+    delivery = b.expect(Transfer, delivery_tag=tag(1), resume=True, settled=True)
+    assert delivery.state == Accepted()
     assert header_of(b.expect_message(delivery_tag=tag(0), resume=True)).delivery_count == 0
     half = b.expect_message(delivery_tag=tag(3), resume=True, state=Received(section_number=1, section_offset=2))
     assert half == message(b"m3")[2:]

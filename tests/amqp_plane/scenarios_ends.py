@@ -93,9 +93,9 @@ def a_violation_returns_what_the_links_held(s: Stage) -> None:
     a = _holding(s, "A")
     s.note("garbage instead of a frame")
     a.say("eight octets of garbage", b"\x00\x00\x00\x08\x01\x02\x00\x00")
-    said = a.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:connection:framing-error"
+    close = a.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:connection:framing-error"
     a.expect_end()
     _returned(s, a)
 
@@ -112,9 +112,9 @@ def a_session_error_ends_its_links_alone(s: Stage) -> None:
     a.expect_messages(b"m2")
     s.note("a flow for a handle that is not attached")
     a.send(flow(9, 1), channel=1)
-    said = a.expect(End, 1)
-    assert said.error is not None
-    assert said.error.condition == "amqp:session:unattached-handle"
+    end = a.expect(End, 1)
+    assert end.error is not None
+    assert end.error.condition == "amqp:session:unattached-handle"
     a.send(End(), channel=1)
     s.until(lambda: s.counts("q") == {"available": 3, "acquired": 1}, "the messages of the session are back")
     a.send(flow(0, 2, count=1))
@@ -209,9 +209,9 @@ def errors_name_their_scope(s: Stage) -> None:
     a = s.script().usual()
     a.sender()
     a.send((Transfer(handle=0, delivery_id=0), message(b"no tag")))
-    said = a.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition == "amqp:invalid-field"
+    refusal = a.expect(Detach)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:invalid-field"
     s.note("frames that were sent to the link before its end are dropped")
     a.send(transfer(1), detach())
     a.sender()
@@ -233,16 +233,16 @@ def more_sessions_and_links_than_are_allowed(s: Stage) -> None:
     a.sender()
     a.receiver(handle=1)
     a.send(sends(handle=2, name="third"))
-    said = a.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:connection:framing-error"
+    close = a.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:connection:framing-error"
     a.send(Close())
     a.expect_end()
     b = s.script("B").usual()
     b.send(begin(), channel=1)
-    said = b.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:connection:framing-error"
+    close = b.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:connection:framing-error"
     b.send(Close())
     b.expect_end()
 
@@ -255,9 +255,9 @@ def more_connections_than_are_allowed(s: Stage) -> None:
     b.send(Open(container_id="B"))
     b.hear_header()
     b.expect(Open)
-    said = b.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-limit-exceeded"
+    close = b.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:resource-limit-exceeded"
     b.send(Close())
     b.expect_end()
 
@@ -289,9 +289,9 @@ def the_broker_stops(s: Stage) -> None:
     a.expect_messages(b"m0")
     s.lines.append("!  the broker stops")
     s.stop()
-    said = a.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:connection:forced"
+    close = a.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:connection:forced"
     a.send(Close())
     a.expect_end()
     assert s.service.submit(c.Stat("q"))[0]["available"] == 1

@@ -195,10 +195,10 @@ def a_delivery_of_two_transactions(s: Stage) -> None:
     control(a, handle=8)
     a.receiver(credit=1)
     a.expect_messages(b"m0")
-    one, other = declare(a, 0), declare(a, 1, handle=8)
-    a.send(says(within(one, Accepted()), 0, settled=False), says(within(other, Released()), 0, settled=False))
+    first, later = declare(a, 0), declare(a, 1, handle=8)
+    a.send(says(within(first, Accepted()), 0, settled=False), says(within(later, Released()), 0, settled=False))
     assert _conditions(a.expect(Detach, handle=1)) == ROLLBACK
-    commit(a, 2, one)
+    commit(a, 2, first)
     a.expect(Disposition, role=SENDER, first=0, settled=True, state=Accepted())
     discharged(a, 2)
     s.show("q")
@@ -240,7 +240,7 @@ def _time_out(s: Stage) -> None:
 
 def _failed(s: Stage) -> bool:
     with s.service.turn():
-        return all(isinstance(each.failed, TransactionTimedOut) for each in s.service.state.transactions.open.values())
+        return all(isinstance(txn.failed, TransactionTimedOut) for txn in s.service.state.transactions.open.values())
 
 
 SCENARIOS = [

@@ -30,9 +30,9 @@ MIB = 1 << 20
 
 
 def _conditions(body: Disposition | Detach) -> str | None:
-    said = body.state if isinstance(body, Disposition) else body
-    assert isinstance(said, (Rejected, Detach))
-    return said.error and said.error.condition
+    outcome = body.state if isinstance(body, Disposition) else body
+    assert isinstance(outcome, (Rejected, Detach))
+    return outcome.error and outcome.error.condition
 
 
 def send_unsettled_settled_and_mixed(s: Stage) -> None:

@@ -33,20 +33,20 @@ def _make(a: Script, policy: int | None = None, handle: int = 0, **fields: Any) 
 def _refused(a: Script, attach: Attach, condition: str) -> None:
     a.send(attach)
     a.expect(Attach)
-    said = a.expect(Detach, closed=True)
-    assert said.error is not None
-    assert said.error.condition == condition, said.error
+    refusal = a.expect(Detach, closed=True)
+    assert refusal.error is not None
+    assert refusal.error.condition == condition, refusal.error
     a.send(detach(attach.handle))
 
 
-def _closes(maker: Script, other: Script) -> None:
+def _closes(maker: Script, peer: Script) -> None:
     """Close the link that created a node: it ends without an error, other links to the node end with one."""
     maker.send(detach(0))
     maker.expect(Detach, handle=0, error=None)
     gone = maker.expect(Detach, handle=1)
     assert gone.error is not None
     assert gone.error.condition == "amqp:resource-deleted"
-    other.expect(Detach, handle=0)
+    peer.expect(Detach, handle=0)
 
 
 def a_temporary_queue_ends_with_the_link_that_made_it(s: Stage) -> None:

@@ -125,8 +125,8 @@ def outcomes(s: Stage) -> None:
 
 
 def annotations_are_merged(s: Stage) -> None:
-    kept = {symbol("x-opt-kept"): "sender", symbol("x-opt-changed"): "sender"}
-    filled(s, message(b"m0", message_annotations=kept), message(b"m1"))
+    annotations = {symbol("x-opt-kept"): "sender", symbol("x-opt-changed"): "sender"}
+    filled(s, message(b"m0", message_annotations=annotations), message(b"m1"))
     a = s.script().usual()
     a.receiver(credit=2)
     a.expect_messages(b"m0", b"m1")
@@ -344,12 +344,12 @@ def a_queue_is_deleted_under_its_links(s: Stage) -> None:
     a.expect_messages(b"m0", b"m1")
     a.sender(handle=1)
     s.delete("q")
-    found = {}
+    conditions = {}
     for _ in range(2):
         ended = a.expect(Detach, closed=True)
         assert ended.error is not None
-        found[ended.handle] = ended.error.condition
-    assert found == {0: "amqp:resource-deleted", 1: "amqp:resource-deleted"}
+        conditions[ended.handle] = ended.error.condition
+    assert conditions == {0: "amqp:resource-deleted", 1: "amqp:resource-deleted"}
     a.send(detach(0), detach(1))
     s.note("outcomes for messages of the deleted queue have no effect")
     a.send(says(Accepted(), 0, 1))

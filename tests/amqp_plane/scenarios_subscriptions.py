@@ -17,7 +17,7 @@ SELECTOR, NO_LOCAL = Symbol("apache.org:selector-filter:string"), Symbol("apache
 
 def subscribes(name: str, address: str = "news", handle: int = 0, *more: str, **fields: Any) -> Attach:
     """Subscribe as JMS does; `more`: further capabilities."""
-    capabilities = tuple(symbol(one) for one in ("topic", *more))
+    capabilities = tuple(symbol(capability) for capability in ("topic", *more))
     return receives(handle=handle, name=name, source=Source(address=address, capabilities=capabilities, **fields))
 
 
@@ -148,9 +148,9 @@ def shared_subscriptions(s: Stage) -> None:
     changed = durably("all|global2", "news/sport", 3, "shared", "global")
     a.send(changed)
     a.expect(Attach, source=None)
-    said = a.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-locked"
+    refusal = a.expect(Detach)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:resource-locked"
     a.send(detach(3))
     s.note("closed while it is in use")
     a.send(receives(handle=3, name="all|global", source=None, desired_capabilities=(symbol("shared"), symbol("global"))))
@@ -158,9 +158,9 @@ def shared_subscriptions(s: Stage) -> None:
     assert stolen.error is not None
     a.expect(Attach)
     a.send(detach(2), detach(3))
-    said = a.expect(Detach, handle=3)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-locked"
+    refusal = a.expect(Detach, handle=3)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:resource-locked"
     s.note("volatile subscriptions end with their last link")
     a.send(detach(0), detach(1))
     a.expect(Detach)
@@ -182,9 +182,9 @@ def a_subscription_with_messages_in_a_transaction_stays_as_it_is(s: Stage) -> No
     s.note("another routing key before the discharge: refused, and nothing changes")
     a.send(durably("sub", "news/sport"))
     a.expect(Attach, source=None)
-    said = a.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-locked"
+    refusal = a.expect(Detach)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:resource-locked"
     a.send(detach())
     with s.service.turn() as turn:
         assert [binding.key for _, binding in subscriptions.bindings(turn, "sub:anonymous:reader:sub")] == ["#"]
@@ -205,9 +205,9 @@ def one_of_two_links_closes(s: Stage) -> None:
     _attached(a, durably("sub|2", "news", 1, "shared"), credit=0)
     s.note("another link uses the subscription: the closed link ends, the subscription does not")
     a.send(detach(0))
-    said = a.expect(Detach, handle=0, closed=True)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-locked"
+    refusal = a.expect(Detach, handle=0, closed=True)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:resource-locked"
     _publish(s, p, 0)
     a.send(flow(1, 5))
     a.expect_messages(b"m0")
@@ -224,9 +224,9 @@ def shared_or_not(s: Stage) -> None:
     _attached(a, durably("sub"))
     a.send(durably("sub|2", "news", 1, "shared"))
     a.expect(Attach, source=None)
-    said = a.expect(Detach, handle=1)
-    assert said.error is not None
-    assert said.error.condition == "amqp:precondition-failed"
+    refusal = a.expect(Detach, handle=1)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:precondition-failed"
     a.send(detach(1))
 
 

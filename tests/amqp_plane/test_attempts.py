@@ -89,8 +89,8 @@ def test_c8_an_open_transaction_that_the_broker_rolls_back_is_no_attempt(
         assert are_back(s) == dict.fromkeys(range(COUNT), 0)
 
 
-@pytest.mark.parametrize("what", ["login", "right"])
-def test_c8_a_right_that_is_withdrawn_is_no_attempt(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("withdrawn", ["login", "right"])
+def test_c8_a_right_that_is_withdrawn_is_no_attempt(tmp_path: Path, withdrawn: str) -> None:
     both = {"q": "send,receive,browse"}
     site = Site(tmp_path, {"alice": user("secret")}, {"alice": both})
     with stage(tmp_path, access=site.access, fsync="never") as s:
@@ -99,11 +99,11 @@ def test_c8_a_right_that_is_withdrawn_is_no_attempt(tmp_path: Path, what: str) -
         s.service.submit(enqueue("q", *[b"m%d" % number for number in range(COUNT)]))
         a.receiver(credit=COUNT, source=Source(address="q", default_outcome=FAILED))
         a.expect_messages(*[b"m%d" % number for number in range(COUNT)])
-        if what == "login":
+        if withdrawn == "login":
             site.edit({"alice": user("another")}, {"alice": both})
         else:
             site.edit({"alice": user("secret")}, {"alice": {"q": "send"}})
-        a.expect(Close if what == "login" else Detach)
+        a.expect(Close if withdrawn == "login" else Detach)
         assert are_back(s) == dict.fromkeys(range(COUNT), 0)
 
 
@@ -132,15 +132,15 @@ SAYS: dict[str, tuple[list[object], dict[int, int]]] = {
 }
 
 
-@pytest.mark.parametrize("what", SAYS)
+@pytest.mark.parametrize("case", SAYS)
 @pytest.mark.parametrize("way", ENDS)
-def test_c8_a_lost_link_counts_what_its_receiver_had_begun_with(tmp_path: Path, way: str, what: str) -> None:
-    said, attempts = SAYS[what]
+def test_c8_a_lost_link_counts_what_its_receiver_had_begun_with(tmp_path: Path, way: str, case: str) -> None:
+    dispositions, attempts = SAYS[case]
     with stage(tmp_path) as s:
         s.declare("q")
         a = s.script().usual()
         holding(s, a)
-        for disposition in said:
+        for disposition in dispositions:
             a.send(disposition)  # type: ignore[arg-type]
         s.settle()
         ENDS[way](a)

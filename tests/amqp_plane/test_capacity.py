@@ -119,10 +119,10 @@ def test_who_cannot_use_its_turn_hands_it_on(tmp_path: Path, asked: Counter[str]
 
 
 @pytest.mark.parametrize("limits", [CONNECTION, SESSION])
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("resumable", [False, True])
 @pytest.mark.parametrize("closed", [False, True])
-def test_the_end_of_a_link_is_capacity_for_others(tmp_path: Path, limits: dict[str, int], kept: bool, closed: bool) -> None:
-    source = Source(address="q", **(MINUTE if kept else {"expiry_policy": "link-detach"}))  # type: ignore[arg-type]
+def test_the_end_of_a_link_is_capacity_for_others(tmp_path: Path, limits: dict[str, int], resumable: bool, closed: bool) -> None:
+    source = Source(address="q", **(MINUTE if resumable else {"expiry_policy": "link-detach"}))  # type: ignore[arg-type]
     with stage(tmp_path, **limits) as made:
         made.declare("q")
         made.service.submit(enqueue("q", *[b"m"] * 4))
@@ -133,7 +133,7 @@ def test_the_end_of_a_link_is_capacity_for_others(tmp_path: Path, limits: dict[s
         a.receiver(credit=2, handle=1, name="waits")
         a.nothing()
         a.send(detach(0, closed=closed))
-        if kept and not closed:
+        if resumable and not closed:
             a.expect(Detach)
             a.nothing()  # its messages are still there
             return

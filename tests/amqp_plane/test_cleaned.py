@@ -31,11 +31,11 @@ OPTIONS = {"segment_bytes": MIB, "retention_bytes": MIB, "clean_bandwidth": 1 <<
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path, disk=LyingDisk(), **OPTIONS) as found:
-        found.service.state.records = True  # so that no message of the traffic waits for its recording
-        found.declare("mine", archive=False)
-        found.declare("q", archive=False)
-        yield found
+    with stage(tmp_path, disk=LyingDisk(), **OPTIONS) as broker:
+        broker.service.state.records = True  # so that no message of the traffic waits for its recording
+        broker.declare("mine", archive=False)
+        broker.declare("q", archive=False)
+        yield broker
 
 
 def url(made: Stage) -> str:
@@ -77,13 +77,13 @@ def test_deliveries_that_are_unsettled_while_it_cleans_are_settled_or_come_again
     assert receiver.receive(LIMIT_S).body in (held[4], "8" * 50)
     clean(made)
     connection.close()
-    other = BlockingConnection(url(made), timeout=LIMIT_S)
-    again = other.create_receiver("mine", credit=16)
+    reopened = BlockingConnection(url(made), timeout=LIMIT_S)
+    again = reopened.create_receiver("mine", credit=16)
     assert sorted(again.receive(LIMIT_S).body for _ in range(16)) == sorted(f"{number}" * 50 for number in range(4, 20))
     clean(made)
     for _ in range(16):
         again.accept()
-    other.close()
+    reopened.close()
     made.until(lambda: made.service.submit(c.Stat("mine"))[0]["archived"] == 20, "all are settled")
 
 
@@ -107,9 +107,9 @@ def test_a_transaction_that_is_open_while_it_cleans_ends_as_it_says(made: Stage,
         session.close()
         left = [b"%d" % number * 50 for number in range(10)]
         for queue, expected in (("out", taken if commits else []), ("mine", left[4:] if commits else left)):
-            found = connection.session().consumer(queue, prefetch=0)
-            assert [found.receive(LIMIT_S).body for _ in expected] == expected
-            assert found.receive(0) is None
+            reader = connection.session().consumer(queue, prefetch=0)
+            assert [reader.receive(LIMIT_S).body for _ in expected] == expected
+            assert reader.receive(0) is None
 
 
 def test_who_consumes_while_it_cleans_gets_every_message_in_order(made: Stage) -> None:

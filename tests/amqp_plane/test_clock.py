@@ -51,11 +51,11 @@ def test_who_is_silent_is_cut_off_also_beside_a_connection_that_cannot_be_looked
         stage.close()
 
 
-@pytest.mark.parametrize("said", ["a header", "SASL's header"])
-def test_a_login_that_takes_too_long_is_told_so(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("sent", ["a header", "SASL's header"])
+def test_a_login_that_takes_too_long_is_told_so(tmp_path: Path, sent: str) -> None:
     with stage(tmp_path, amqp_login_timeout_s=0.5) as s:
         a = s.script(open=False)
-        if said == "a header":
+        if sent == "a header":
             a.say("header", protocol_header(0))
             a.hear_header()
             a.expect(Open)

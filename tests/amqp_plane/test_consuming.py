@@ -112,9 +112,9 @@ def test_an_exclusive_consumer_is_alone(made: Stage, how: str) -> None:
     """Q5: a second one is refused with *resource-locked*, and accepted after any end of the first."""
     declare_again(made, "exclusive" if how == "queue" else "all")
     asks: dict[str, Any] = {"property": {"exclusive": True}, "capability": {"capabilities": ("exclusive",)}, "queue": {}}[how]
-    other = Consumer(made, "other")
+    earliest = Consumer(made, "other")
     assert Consumer(made, "early", **asks).refused == Condition.RESOURCE_LOCKED
-    other.detach()
+    earliest.detach()
     first = Consumer(made, "first", **asks).grant(10)
     assert Consumer(made, "second").refused == Condition.RESOURCE_LOCKED
     publish(made, 2)

@@ -73,8 +73,8 @@ class Doors:
         self.broker.start()
 
         def ports() -> list[str]:  # logged when the broker is ready, a little later
-            found = re.findall(r"amqps?://127\.0\.0\.1:(\d+)", self.broker.log())
-            return found if len(found) == len(LISTENERS) else []
+            numbers = re.findall(r"amqps?://127\.0\.0\.1:(\d+)", self.broker.log())
+            return numbers if len(numbers) == len(LISTENERS) else []
 
         self.ports = dict(zip(LISTENERS, map(int, until(ports, "all ports are logged")), strict=True))
 
@@ -129,12 +129,12 @@ def login(side: socket.socket, sasl: SaslClient) -> list[Any]:
     """Read the broker's frames of the SASL layer."""
     side.sendall(SASL)
     assert read(side, 8) == SASL
-    said = []
+    received = []
     while not sasl.done:
-        said.append(frame(side))
-        for answer in sasl.receive(said[-1]):
+        received.append(frame(side))
+        for answer in sasl.receive(received[-1]):
             side.sendall(encode_frame(0, answer.encode(), frame_type=SASL_FRAME))
-    return said
+    return received
 
 
 def client(mechanism: str, name: str | None = "alice", password: str = SECRET) -> SaslClient:
@@ -175,13 +175,13 @@ def test_a_mechanism_lets_in_where_it_is_offered(doors: Doors, door: str, mechan
 def test_a_certificate_logs_its_user_in_and_nobody_else(doors: Doors) -> None:
     for _ in range(2):
         with doors.connect("tls, named", ALICE) as side:
-            said = login(side, client("EXTERNAL"))
-            assert said[0].sasl_server_mechanisms[0] == "EXTERNAL"
+            frames = login(side, client("EXTERNAL"))
+            assert frames[0].sasl_server_mechanisms[0] == "EXTERNAL"
             assert isinstance(opened(side), Open)
     for certificate in (CLIENTS.issue_cert(common_name="stranger.example"), CLIENTS.issue_cert(common_name="alice")):
         with doors.connect("tls, named", certificate) as side:
-            said = login(side, client("EXTERNAL"))
-            assert said[-1] == SaslOutcome(code=1)
+            frames = login(side, client("EXTERNAL"))
+            assert frames[-1] == SaslOutcome(code=1)
             assert ends(side) == b""
 
 
@@ -201,8 +201,8 @@ def test_the_nameless_are_one_user_whose_permissions_count(doors: Doors) -> None
         side.sendall(encode_frame(0, begin().encode()) + encode_frame(0, sends("q").encode()))
         frame(side)
         assert isinstance(frame(side), Attach)
-        said = frame(side)
-        assert said.error.condition == REFUSED
+        refusal = frame(side)
+        assert refusal.error.condition == REFUSED
 
 
 # ---- who is refused
@@ -214,10 +214,10 @@ def refused_plain(doors: Doors, door: str, response: bytes) -> bytes:
         init = SaslInit(mechanism="PLAIN", initial_response=response)
         side.sendall(SASL + encode_frame(0, init.encode(), frame_type=SASL_FRAME))
         here = f"{side.getsockname()[0]}:{side.getsockname()[1]}"
-        said = ends(side)
+        answer = ends(side)
     log = doors.broker.log()
     assert f"{here}: login refused" in log, "logged, with the peer"
-    return said
+    return answer
 
 
 @pytest.mark.parametrize("door", ["plain", "tls, named"])
@@ -225,9 +225,9 @@ def test_all_who_are_refused_hear_the_same(doors: Doors, door: str) -> None:
     """PLAIN: a wrong password, an unknown name, a user without a password, another user's identity, an invalid response."""
     wrong = "wrong " + SECRET
     responses = [f"\0alice\0{wrong}", f"\0who\0{SECRET}", f"\0nobody's\0{SECRET}", f"bob\0alice\0{SECRET}", "x", "\0\0"]
-    said = {refused_plain(doors, door, response.encode()) for response in responses}
-    assert len(said) == 1
-    assert said.pop().endswith(encode_frame(0, SaslOutcome(code=1).encode(), frame_type=SASL_FRAME))
+    answers = {refused_plain(doors, door, response.encode()) for response in responses}
+    assert len(answers) == 1
+    assert answers.pop().endswith(encode_frame(0, SaslOutcome(code=1).encode(), frame_type=SASL_FRAME))
     assert wrong not in doors.broker.log()
 
 
@@ -237,10 +237,10 @@ def test_scram_says_as_little(doors: Doors) -> None:
     salts = []
     for name, password in (("alice", "wrong"), ("who", SECRET), ("who", "wrong"), ("nobody's", SECRET)):
         with doors.connect("plain") as side:
-            said = login(side, client(SCRAM, name, password))
-            challenge = dict(part.split("=", 1) for part in said[1].challenge.decode().split(","))
+            frames = login(side, client(SCRAM, name, password))
+            challenge = dict(part.split("=", 1) for part in frames[1].challenge.decode().split(","))
             salts.append((name, challenge["s"]))
-            shapes.add((len(challenge["r"]), len(challenge["s"]), challenge["i"], said[2].code, said[2].additional_data))
+            shapes.add((len(challenge["r"]), len(challenge["s"]), challenge["i"], frames[2].code, frames[2].additional_data))
             assert ends(side) == b""
     assert len(shapes) == 1
     assert salts[1] == salts[2]
@@ -256,14 +256,14 @@ def test_a_certificate_that_does_not_hold_is_refused_in_the_handshake(doors: Doo
     else:
         certificate = STRANGERS.issue_cert(common_name="alice.example")
     before = len(doors.broker.log())
-    heard = b""
+    answer = b""
     with contextlib.suppress(ssl.SSLError, ConnectionResetError), doors.connect("tls, named", certificate) as side:
         side.sendall(SASL)
-        heard = read(side, 8)
-    assert heard == b"", "the broker has sent no byte"
-    said = doors.broker.log()[before:]
-    assert re.search(r"127\.0\.0\.1:\d+: TLS: the client's certificate is refused", said)
-    assert ("expired" in said) == (kind == "expired")
+        answer = read(side, 8)
+    assert answer == b"", "the broker has sent no byte"
+    log = doors.broker.log()[before:]
+    assert re.search(r"127\.0\.0\.1:\d+: TLS: the client's certificate is refused", log)
+    assert ("expired" in log) == (kind == "expired")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux listens at 127.0.0.2 by default")
@@ -288,8 +288,8 @@ def test_a_free_port_is_the_same_at_each_address_of_a_name(tmp_path: Path, monke
             with socket.create_connection((address, stage.address[1]), timeout=30) as client:
                 client.sendall(AMQP)
                 assert client.recv(8) == AMQP
-        assert [each.getsockname()[1] != stage.address[1] for each in blocking] == [True] * taken
+        assert [blocker.getsockname()[1] != stage.address[1] for blocker in blocking] == [True] * taken
     finally:
         stage.close()
-        for each in blocking:
-            each.close()
+        for blocker in blocking:
+            blocker.close()

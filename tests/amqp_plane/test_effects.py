@@ -11,59 +11,59 @@ from penstock.broker_core.amqp_plane.loop.syncs import Deadline
 
 
 def test_an_effect_happens_when_the_disk_has_it_and_overtakes_none() -> None:
-    effects, told = EffectQueue(), list[str]()
-    effects.when_durable(20, lambda: told.append("an accepted message"))
-    effects.when_durable(10, lambda: told.append("one with an earlier position, added later"))
-    effects.behind_all(0, lambda: told.append("an attach that put nothing into the log"))
-    effects.when_durable(30, lambda: told.append("another message"))
-    assert (effects.happen(19), told, effects.end) == (False, [], 30)
+    effects, happened = EffectQueue(), list[str]()
+    effects.when_durable(20, lambda: happened.append("an accepted message"))
+    effects.when_durable(10, lambda: happened.append("one with an earlier position, added later"))
+    effects.behind_all(0, lambda: happened.append("an attach that put nothing into the log"))
+    effects.when_durable(30, lambda: happened.append("another message"))
+    assert (effects.happen(19), happened, effects.end) == (False, [], 30)
     assert effects.happen(20)
-    assert told == [
+    assert happened == [
         "an accepted message",
         "one with an earlier position, added later",
         "an attach that put nothing into the log",
     ]
     assert effects
     assert effects.happen(30)
-    assert (len(told), bool(effects), effects.idle, effects.end) == (4, False, True, 0)
+    assert (len(happened), bool(effects), effects.idle, effects.end) == (4, False, True, 0)
 
 
 def test_what_need_not_survive_a_crash_waits_for_nothing() -> None:
-    effects, told = EffectQueue(), list[str]()
-    effects.when_durable(10, lambda: told.append("durable"))
-    effects.when_durable(0, lambda: told.append("not durable"))
+    effects, happened = EffectQueue(), list[str]()
+    effects.when_durable(10, lambda: happened.append("durable"))
+    effects.when_durable(0, lambda: happened.append("not durable"))
     assert effects.happen(0)
-    assert (told, bool(effects)) == (["not durable"], True)
+    assert (happened, bool(effects)) == (["not durable"], True)
 
 
 def test_an_effect_that_fails_concerns_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
-    effects, told = EffectQueue(), list[str]()
-    effects.when_durable(1, lambda: told.extend(1))  # type: ignore[arg-type]
-    effects.when_durable(1, lambda: told.append("the next"))
+    effects, happened = EffectQueue(), list[str]()
+    effects.when_durable(1, lambda: happened.extend(1))  # type: ignore[arg-type]
+    effects.when_durable(1, lambda: happened.append("the next"))
     assert effects.happen(1)
-    assert told == ["the next"]
+    assert happened == ["the next"]
     assert "an effect failed" in caplog.text
 
 
 def test_a_deadline_is_reached_once_and_not_when_its_reason_is_gone() -> None:
     """Timers fire in the order of their times, so the timer that stops the loop comes last."""
     loop, reached = asyncio.new_event_loop(), list[str]()
-    kept = Deadline(loop, 0.0, lambda: reached.append("kept"))
+    lasting = Deadline(loop, 0.0, lambda: reached.append("lasting"))
     gone = Deadline(loop, 0.0, lambda: reached.append("gone"))
     again = Deadline(loop, 0.0, lambda: reached.append("again"))
     try:
-        for deadline in (kept, kept, gone, again):
+        for deadline in (lasting, lasting, gone, again):
             deadline.set()
         gone.cancel()
         again.cancel()
         again.set()
         loop.call_later(0.001, loop.stop)
         loop.run_forever()
-        assert reached == ["kept", "again"]
-        kept.cancel()  # it does not run: nothing happens
-        kept.set()
+        assert reached == ["lasting", "again"]
+        lasting.cancel()  # it does not run: nothing happens
+        lasting.set()
         loop.call_later(0.001, loop.stop)
         loop.run_forever()
     finally:
         loop.close()
-    assert reached == ["kept", "again", "kept"]
+    assert reached == ["lasting", "again", "lasting"]

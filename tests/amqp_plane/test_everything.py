@@ -111,17 +111,17 @@ def _operate(game: Game) -> None:
     """A client of another protocol changes a queue."""
     choice = game.random.choice
     queue = choice(DELETED)
-    one, other = game.random.sample(MOVED, 2)
+    source, target = game.random.sample(MOVED, 2)
     wishes: list[list[c.Command[Any]]] = [
         [c.PauseQueue(choice(game.queues))],
         [c.PauseQueue(paused, paused=False) for paused in game.queues],
         [c.Purge(choice(game.queues))],
         [c.AlterQueue(*choice(ALTERATIONS))],
-        [choice([c.Copy(one, other), c.Move(one, other), c.Redrive("dead"), c.Redrive("dying")])],
+        [choice([c.Copy(source, target), c.Move(source, target), c.Redrive("dead"), c.Redrive("dying")])],
         [c.DeleteQueue(queue, force=True), _declaration(queue)],
     ]
     commands = choice(wishes)
-    game.said.append(f"the operator: {commands[0]}")
+    game.acts.append(f"the operator: {commands[0]}")
     with contextlib.suppress(ResourceLimit):  # of where it would move something to
         for command in commands:
             game.stage.service.submit(command)
@@ -137,7 +137,7 @@ def _present(game: Game) -> list[Player]:
 def _step(game: Game) -> None:
     players = _present(game)
     if game.random.random() < CLEANED:
-        game.said.append("the cleaner")
+        game.acts.append("the cleaner")
         game.stage.service.cleaner.clean()
     elif game.random.random() < OPERATED:
         _operate(game)
@@ -200,7 +200,7 @@ def test_everything_at_once(seed: int, tmp_path: Path, caplog: pytest.LogCapture
         try:
             _play(game)
         except BaseException:
-            print("\n".join(game.said[-60:]))
+            print("\n".join(game.acts[-60:]))
             raise
         finally:
             for player in game.players:

@@ -92,8 +92,8 @@ def publish(made: Stage, count: int, size: int = 8) -> None:
 
 def waiting(made: Stage, *queues: str) -> int:
     """Count the links that wait for messages, of all queues or these."""
-    found = made.plane.commit_loop.acquisitions._queues
-    interests = [found[queue] for queue in queues if queue in found] if queues else list(found.values())
+    by_queue = made.plane.commit_loop.acquisitions._queues
+    interests = [by_queue[queue] for queue in queues if queue in by_queue] if queues else list(by_queue.values())
     return sum(link.standing == INTERESTED for interest in interests for link in list(interest.members.values()))
 
 
@@ -209,14 +209,14 @@ def test_who_cannot_work_when_his_turn_comes_hands_it_on(made: Stage) -> None:
         link.grant(10)
     client.on_event = lambda event: got.append(event.link.name) if isinstance(event, events.Delivered) else None
     made.until(lambda: client.pump() or waiting(made, "q", "r") == 2, "both wait")
-    other = made.client("other")
-    last = other.connection.begin().receiver("last")
+    third = made.client("other")
+    last = third.connection.begin().receiver("last")
     last.attach(source=Source(address="r"), target=Target())
     last.grant(1)
-    made.until(lambda: other.pump() or waiting(made, "r") == 2, "all three wait")
+    made.until(lambda: third.pump() or waiting(made, "r") == 2, "all three wait")
     made.service.submit(enqueue("q", b"x"), enqueue("r", b"x"))
     client.until(lambda: got == ["q"], "the message of the first queue")
-    other.until(lambda: bool(last.unsettled), "the message of the second queue")
+    third.until(lambda: bool(last.unsettled), "the message of the second queue")
 
 
 @pytest.mark.parametrize("made", [{"amqp_max_unsettled": 2, "amqp_max_unsettled_per_connection": 2}], indirect=True)

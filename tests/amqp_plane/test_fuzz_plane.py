@@ -133,14 +133,14 @@ class Scene:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Check the promise around a block."""
-        before, said = self.bystander.rounds, len(self.broker.log())
+        before, logged = self.bystander.rounds, len(self.broker.log())
         self.bystander.served(before)
         memory = self.resident()
         yield
         assert self.broker.running
         self.bystander.served(before)
         assert self.resident() - memory < GROWTH
-        log = self.broker.log()[said:]
+        log = self.broker.log()[logged:]
         assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
 
     def resident(self) -> int:

@@ -29,7 +29,7 @@ def _play(history: History, steps: int, burst: int) -> None:
             history.calm()
             history.check()
     except BaseException:
-        print("\n".join(history.said[-60:]))
+        print("\n".join(history.acts[-60:]))
         raise
     finally:
         for player in history.players:

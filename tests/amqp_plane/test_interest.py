@@ -78,7 +78,7 @@ class Queue:
         while (worker := self.interest.next(bool(self.available))) is not None:
             looks += self._look(worker)
             members = len(self.interest.members)
-            selecting = sum(each.known < float("inf") for each in self.interest.members.values())
+            selecting = sum(member.known < float("inf") for member in self.interest.members.values())
             assert looks <= members * (1 + selecting), "each looks once a turn, and again when the link ahead of it continues"
         return looks
 
@@ -104,24 +104,28 @@ class Queue:
         self.looks.append(worker)
         wanted = self.wanted(worker)
         behind = [self.interest.members[number] for number in self.interest.ahead_of(worker)]
-        bound = min([worker.known, *(self.place(other) for other in behind)])
-        found = [number for number in wanted if number < bound][: min(worker.capacity, QUANTUM)]
-        if not found and max(self.available, default=-1) >= worker.known and not any(number < worker.known for number in wanted):
+        bound = min([worker.known, *(self.place(member) for member in behind)])
+        numbers = [number for number in wanted if number < bound][: min(worker.capacity, QUANTUM)]
+        if (
+            not numbers
+            and max(self.available, default=-1) >= worker.known
+            and not any(number < worker.known for number in wanted)
+        ):
             self.interest.awaits(worker)
             return 1
         if not self.available:
             self.interest.misses(worker)
             return 1
-        if not found and wanted:
+        if not numbers and wanted:
             assert behind
             self.interest.stands_back(worker)
             return 1
-        for number in found:
+        for number in numbers:
             assert not worker.acquires or not self.rivals(worker, number), "a lower link took a message that a higher one wanted"
             self._give(worker, number)
         if not worker.capacity:
             self.interest.rests(worker)
-        elif found and self.available:
+        elif numbers and self.available:
             self.interest.stays(worker)
         else:
             self.interest.waits(worker)
@@ -468,8 +472,8 @@ class InterestMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_given_a_message_twice(self) -> None:
-        given = Counter(number for worker in self.queue.consumers() for number in worker.got)
-        assert not given or given.most_common(1)[0][1] == 1
+        deliveries = Counter(number for worker in self.queue.consumers() for number in worker.got)
+        assert not deliveries or deliveries.most_common(1)[0][1] == 1
 
 
 class RestlessMachine(InterestMachine):

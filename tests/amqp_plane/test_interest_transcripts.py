@@ -37,11 +37,11 @@ class InterestScript(Script):
         self.consumer: dict[str, Link] = {}
 
     def attach(self, name: str, *words: str) -> str:
-        given = dict(word.partition("=")[::2] for word in words)
-        link = Link(name, int(given.get("priority", 0)), acquires="browses" not in given)
+        options = dict(word.partition("=")[::2] for word in words)
+        link = Link(name, int(options.get("priority", 0)), acquires="browses" not in options)
         self.consumer[name] = link
         if link.acquires:
-            self.links[name] = self.engine.run(c.Subscribe("q", link.priority, "exclusive" in given))
+            self.links[name] = self.engine.run(c.Subscribe("q", link.priority, "exclusive" in options))
         self.interest.join(self._number(name), link)
         self.interest.only(self.engine.state.queues["q"].consumers.active)
         return "attached"
@@ -86,10 +86,10 @@ class InterestScript(Script):
     def turn(self) -> str:
         """Run one turn. Returns the links that looked, in order, with the messages that each took."""
         self.interest.begin_round()
-        said = []
+        texts = []
         while (link := self.interest.next(bool(self.engine.state.queues["q"].counts[1]))) is not None:
-            said.append(f"{link.name} {self._look(link)}")
-        return "; ".join(said) or "no link looks"
+            texts.append(f"{link.name} {self._look(link)}")
+        return "; ".join(texts) or "no link looks"
 
     def _look(self, link: Link) -> str:
         wanted = min(link.capacity, self.QUANTUM)
@@ -112,9 +112,9 @@ class InterestScript(Script):
     def lists(self) -> str:
         names = {"notified": NOTIFIED, "interested": INTERESTED, "not interested": RESTS}
         acquiring = [link for link in self.consumer.values() if link.acquires]
-        found = {said: [x.name for x in acquiring if x.standing == standing] for said, standing in names.items()}
-        found["non-acquiring"] = [link.name for link in self.consumer.values() if not link.acquires]
-        return "; ".join(f"{said}: {' '.join(who)}" for said, who in found.items() if who)
+        groups = {label: [x.name for x in acquiring if x.standing == standing] for label, standing in names.items()}
+        groups["non-acquiring"] = [link.name for link in self.consumer.values() if not link.acquires]
+        return "; ".join(f"{label}: {' '.join(who)}" for label, who in groups.items() if who)
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

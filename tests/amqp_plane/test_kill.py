@@ -41,18 +41,18 @@ class Known:
     """A message as its receiver expects it. `count`: the delivery-count that it came with, or must come with next."""
 
     count: int
-    said: str = ""  # the outcome; "held" while it waits for one; empty when the message is not with a receiver
+    outcome: str = ""  # "held" while it waits for one; empty when the message is not with a receiver
     confirmed: bool = False
 
     def counts(self) -> set[int]:
         """Return the possible counts after a restart: an unconfirmed outcome may be applied or not."""
-        if self.said == "modified":
+        if self.outcome == "modified":
             return {self.count + 1} if self.confirmed else {self.count, self.count + 1}
         return {self.count}
 
     def next(self) -> int:
         """The delivery-count of its next delivery in the same life."""
-        return self.count + (self.said == "modified")
+        return self.count + (self.outcome == "modified")
 
 
 @dataclass
@@ -81,10 +81,10 @@ class Record:
     def wait_for(self, more: int, work: list[Future[None]]) -> None:
         with self.changed:
             target = self.events + more
-            assert self.changed.wait_for(lambda: self.events >= target or any(one.done() for one in work), 60)
-        for one in work:
-            if one.done():
-                one.result()
+            assert self.changed.wait_for(lambda: self.events >= target or any(future.done() for future in work), 60)
+        for future in work:
+            if future.done():
+                future.result()
                 raise AssertionError("a client stopped before the broker did")
 
 
@@ -150,26 +150,26 @@ def receive_until_killed(client: Client, name: str, queue: str, record: Record, 
         outcomes: dict[str, list[Any]] = {}
         with record.changed:
             for delivery in deliveries:
-                number, found = int.from_bytes(delivery.tag, "big"), decode_message(delivery.payload)
+                number, message = int.from_bytes(delivery.tag, "big"), decode_message(delivery.payload)
                 place = queue, number
                 assert place not in record.settled, f"{place} was settled, and that was confirmed"
-                assert record.bodies.setdefault(place, found.data[0]) == found.data[0]
+                assert record.bodies.setdefault(place, message.data[0]) == message.data[0]
                 record.first.setdefault(name, number)
                 if place not in record.seen:  # otherwise it was given back, to its place
                     assert number > highest[0], f"{place} comes after {highest[0]}"
                     highest[0] = number
                     record.seen.add(place)
-                count = (found.header.delivery_count if found.header else 0) or 0
+                count = (message.header.delivery_count if message.header else 0) or 0
                 before = record.known.get(place, Known(0))
-                assert before.said != "held", f"{place} has two holders"
+                assert before.outcome != "held", f"{place} has two holders"
                 assert count == before.next(), f"{place}: delivery-count {count} after {before}"
-                said = random.choices(["accepted", "released", "modified", "held"], [70, 10, 10, 10])[0]
-                record.known[place] = Known(count, said)
+                outcome = random.choices(["accepted", "released", "modified", "held"], [70, 10, 10, 10])[0]
+                record.known[place] = Known(count, outcome)
                 mine[delivery.id] = number, record.known[place]
-                outcomes.setdefault(said, []).append(delivery)
-        for said, several in outcomes.items():
-            if said != "held":
-                state = {"accepted": Accepted(), "released": Released(), "modified": Modified(delivery_failed=True)}[said]
+                outcomes.setdefault(outcome, []).append(delivery)
+        for outcome, several in outcomes.items():
+            if outcome != "held":
+                state = {"accepted": Accepted(), "released": Released(), "modified": Modified(delivery_failed=True)}[outcome]
                 session.dispose(several, state, settled=False)
 
     def disposed(event: Any) -> None:
@@ -178,7 +178,7 @@ def receive_until_killed(client: Client, name: str, queue: str, record: Record, 
             for delivery in event.deliveries:
                 number, known = mine.pop(delivery.id)
                 known.confirmed = True
-                if known.said == "accepted":
+                if known.outcome == "accepted":
                     record.settled.add((queue, number))
                     del record.known[queue, number]
                 else:
@@ -218,21 +218,21 @@ def test_fifty_kills_under_amqp_clients(tmp_path: Path) -> None:
             work = [pool.submit(send_until_killed, clients[name], name, record) for name in SENDERS]
             for name, queue in RECEIVERS.items():
                 work.append(pool.submit(receive_until_killed, clients[name], name, queue, record, Random(random.random())))
-            for one in work:
-                one.add_done_callback(record.ended)
+            for future in work:
+                future.add_done_callback(record.ended)
             try:
                 record.wait_for(random.randint(1, 400), work)
             finally:
                 broker.kill()
-            for one in work:
-                one.result(60)
+            for future in work:
+                future.result(60)
         if "three" in record.first and lowest.get("p") is not None:  # the only receiver of its queue
             assert record.first["three"] == lowest["p"], f"cycle {cycle}: the queue does not begin with its first message"
             began += 1
         record.first.clear()
         record.seen.clear()
         broker.start()
-        flying += sum(known.said == "held" for known in record.known.values())
+        flying += sum(known.outcome == "held" for known in record.known.values())
         with FlightClient(broker.url) as client:
             lowest = {queue: check_what_is_left(client, queue, record) for queue in QUEUES}
     with FlightClient(broker.url) as client:
@@ -254,7 +254,7 @@ def check_what_is_left(client: FlightClient, queue: str, record: Record) -> int 
     for place in [place for place in record.known if place[0] == queue]:
         known = record.known.pop(place)
         if place[1] not in left:
-            assert known.said == "accepted", f"{place} is missing, and was not settled: {known}"
+            assert known.outcome == "accepted", f"{place} is missing, and was not settled: {known}"
             record.settled.add(place)
             continue
         assert left[place[1]] in known.counts(), f"{place} has the count {left[place[1]]} after {known}"
@@ -265,7 +265,7 @@ def check_what_is_left(client: FlightClient, queue: str, record: Record) -> int 
 
 
 def check_all(client: FlightClient, record: Record) -> None:
-    found: dict[str, list[tuple[int, str]]] = {name: [] for name in SENDERS}
+    by_sender: dict[str, list[tuple[int, str]]] = {name: [] for name in SENDERS}
     for queue in QUEUES:
         rows = browse(client, queue, "sequenceNumber", "body", "state", states=["available", "acquired", "archived"])
         assert [row["sequenceNumber"] for row in rows] == list(range(client.call("queue.stat", queue=queue)["enqueued"]))
@@ -276,8 +276,8 @@ def check_all(client: FlightClient, record: Record) -> None:
             assert record.bodies.get(place, text) == text, "another message was received under that number"
             assert queue_of(sender, number) == queue
             assert (row["state"] == "archived") == (place in record.settled)
-            found[sender].append((number, queue))
-    for sender, places in found.items():
+            by_sender[sender].append((number, queue))
+    for sender, places in by_sender.items():
         for queue in QUEUES:
             numbers = [number for number, where in places if where == queue]
             assert numbers == sorted(set(numbers)), f"messages of {sender} are out of order or duplicated"

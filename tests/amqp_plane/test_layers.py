@@ -159,10 +159,10 @@ def test_each_prefix_of_a_handshake_is_only_incomplete(make: Make) -> None:
     if isinstance(layer, WebSocketLayer):
         assert len(whole_talk) > 100
     for length in range(len(says[0])):
-        _, other = make()
-        assert other.receive(says[0][:length]) == b""
-        assert not other.ready
-        assert not other.closed
+        _, fresh = make()
+        assert fresh.receive(says[0][:length]) == b""
+        assert not fresh.ready
+        assert not fresh.closed
 
 
 # --- invalid input
@@ -175,17 +175,17 @@ def test_garbage_is_an_error_or_waits_whole_or_octet_by_octet(make: Make, seed: 
     source = random.Random(SEED + seed)
     garbage = source.choice([b"", b"AMQP\0\1\0\0", b"AMQP\3\1\0\0", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01"])
     garbage += source.randbytes(source.choice([3, 400, 20_000]))
-    said: list[tuple[str, bytes]] = []
+    results: list[tuple[str, bytes]] = []
     for cut in (whole, octets):
         _, layer = make()
         came, error = feed(layer, cut(garbage))
         if error is not None:
             assert layer.data_to_send() or not isinstance(layer, WebSocketLayer)
             assert layer.receive(b"more" * 1000) == b""
-        said.append((str(error), came))
-    assert said[0] == said[1]
+        results.append((str(error), came))
+    assert results[0] == results[1]
     if len(garbage) > 17_000:
-        assert said[0][0] != "None"
+        assert results[0][0] != "None"
 
 
 @every_layer

@@ -64,8 +64,8 @@ def test_a_consumer_that_comes_and_goes_puts_nothing_it_has_not_read_into_the_de
     tmp_path: Path, way: str, notes: Any
 ) -> None:
     """As qpid-jms does: it prefetches, processes one message, marks the rest as failed, and closes."""
-    said = None if notes is None else {Symbol(name): value for name, value in notes.items()}
-    default = Modified(delivery_failed=True, message_annotations=said)
+    annotations = None if notes is None else {Symbol(name): value for name, value in notes.items()}
+    default = Modified(delivery_failed=True, message_annotations=annotations)
     with stage(tmp_path) as s:
         s.declare("dead")
         s.declare("q", deadLetterQueue="dead", maxAttempts=2)

@@ -67,10 +67,10 @@ def limited(tmp_path: Path) -> Limited:
 
 def told(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
     """Expect a frame with this error."""
-    said = a.expect(kind, **fields)
-    assert said.error is not None
-    assert said.error.condition == condition
-    return said
+    answer = a.expect(kind, **fields)
+    assert answer.error is not None
+    assert answer.error.condition == condition
+    return answer
 
 
 def closed(a: Script, condition: str, *, answer: bool = True) -> None:
@@ -206,8 +206,8 @@ def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited
 
         before = [holds(f"holds {number}") for number in range(OF_ONE_USER)]
         beyond = holds("beyond")
-        said = told(beyond, Detach, "amqp:resource-limit-exceeded")
-        assert "all connections together" in said.error.description
+        answer = told(beyond, Detach, "amqp:resource-limit-exceeded")
+        assert "all connections together" in answer.error.description
         before.pop().drop()
         s.until(
             lambda: s.plane.unfinished.octets == len(half) * (OF_ONE_USER - 1), "the octets of a lost connection are forgotten"
@@ -228,10 +228,10 @@ def test_a_message_that_is_never_completed_ends_its_connection(limited: Limited)
         s.plane.unfinished._now = lambda: clock[0]
         half, whole = message(b"x" * 3000)[:2000], message(b"x" * 3000)
         a, b = s.script("A", container_id="a"), s.script("B", container_id="b")
-        for each in (a, b):
-            each.begin(0)
-            each.sender()
-            each.send(transfer(0, half, more=True))
+        for script in (a, b):
+            script.begin(0)
+            script.sender()
+            script.send(transfer(0, half, more=True))
         s.until(lambda: s.plane.unfinished.octets == 2 * len(half), "both are half sent")
         clock[0] = 50.0
         b.send(more(whole[len(half) :]))
@@ -275,8 +275,8 @@ def test_connections_beyond_the_limit_are_told_so_until_not_even_that_is_afforda
         s.until(lambda: len(s.plane._accepted) == 4 + DOOMED, "all of them are accepted")
         beyond = s.script("beyond", open=False)
         assert not beyond._fill(1), "the end without a frame"
-        for one in silent:
-            one.drop(quietly=True)
+        for peer in silent:
+            peer.drop(quietly=True)
         friends.pop().drop()
         s.until(lambda: len(s.plane._accepted) == 3, "they are gone")
         s.script("again", container_id="again").usual().sender()
@@ -470,9 +470,9 @@ def test_a_sender_has_as_many_under_way_as_its_credit(limited: Limited) -> None:
         a = s.script("A").usual()
         a.send(sends())
         a.expect(Attach)
-        said = a._frame()
-        assert said is not None
-        assert said[1].link_credit == 10  # type: ignore[attr-defined]
+        granted = a._frame()
+        assert granted is not None
+        assert granted[1].link_credit == 10  # type: ignore[attr-defined]
         a.send(*[transfer(number) for number in range(11)])
         while not isinstance(frame := a._frame(), tuple) or not isinstance(frame[1], Detach):
             assert frame is not None, "the connection stays open"

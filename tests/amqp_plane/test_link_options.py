@@ -14,8 +14,10 @@ from penstock.broker_core.amqp_plane.links.options import LinkOptions, link_opti
 
 
 def attach(capabilities: tuple[str, ...] = (), **properties: Any) -> Attach:
-    given = {Symbol(name.replace("__", ":")): value for name, value in properties.items()}
-    return Attach(name="l", handle=0, role=True, source=Source(address="q", capabilities=capabilities), properties=given or None)
+    by_symbol = {Symbol(name.replace("__", ":")): value for name, value in properties.items()}
+    return Attach(
+        name="l", handle=0, role=True, source=Source(address="q", capabilities=capabilities), properties=by_symbol or None
+    )
 
 
 @pytest.mark.parametrize("value", [5, Int(5), Byte(5), UInt(5), Long(5), "5"])

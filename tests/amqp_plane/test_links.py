@@ -64,12 +64,12 @@ def test_an_open_that_the_peers_frames_do_not_take_is_shorter(tmp_path: Path) ->
     users = write(tmp_path / "users.json", {name: user("a's")}, {name: {"q": "receive"}})
     with stage(tmp_path, disk=LyingDisk(), access=Access(users)) as made:
         made.declare("q")
-        for size, told in ((65536, True), (512, False)):
+        for size, has_token in ((65536, True), (512, False)):
             login = SaslClient(user=name, password="a's")
             client = made.client(f"{size}", sasl=login, max_frame_size=size, first_frame_size=size)
             answer = client.connection.remote_open
             assert answer is not None
-            assert ("flight-token" in (answer.properties or {})) is told
+            assert ("flight-token" in (answer.properties or {})) is has_token
 
 
 def test_a_user_without_the_right_is_refused_and_learns_nothing(tmp_path: Path) -> None:
@@ -78,27 +78,27 @@ def test_a_user_without_the_right_is_refused_and_learns_nothing(tmp_path: Path) 
     with stage(tmp_path, disk=LyingDisk(), access=Access(users)) as made:
         made.declare("mine", "hers")
         client = made.client("bob's", sasl=SaslClient(user="bob", password="bob's"))
-        said: list[str] = []
+        answers: list[str] = []
 
         def on_event(event: Any) -> None:
             if isinstance(event, events.Detached):
                 assert event.error is not None
-                said.append(f"{event.error.condition} {event.error.description}".replace("hers", "X").replace("none", "X"))
+                answers.append(f"{event.error.condition} {event.error.description}".replace("hers", "X").replace("none", "X"))
                 event.link.detach()
 
         client.on_event = on_event
         session = client.connection.begin()
         for queue in ("hers", "none"):
             session.receiver(queue).attach(source=Source(address=queue), target=Target())
-            client.until(lambda: bool(said), "a refusal")
-        assert said[0].startswith("amqp:unauthorized-access")
+            client.until(lambda: bool(answers), "a refusal")
+        assert answers[0].startswith("amqp:unauthorized-access")
         browser = session.receiver("browser")
         browser.attach(source=Source(address="mine", distribution_mode="copy"), target=Target())
         sender = session.sender("sender")
         sender.attach(source=Source(), target=Target(address="mine"))
-        client.until(lambda: len(said) == 4, "the refusals")
-        assert said[0] == said[1]
-        assert all(text.startswith("amqp:unauthorized-access") for text in said)
+        client.until(lambda: len(answers) == 4, "the refusals")
+        assert answers[0] == answers[1]
+        assert all(text.startswith("amqp:unauthorized-access") for text in answers)
         mine = session.receiver("mine")
         mine.attach(source=Source(address="mine"), target=Target())
         client.until(lambda: mine.state is LinkState.ATTACHED, "its own queue")

@@ -37,7 +37,7 @@ def made(tmp_path: Path) -> Iterator[Stage]:
 def there(*kinds: type[Any]) -> list[Any]:
     """Return the reachable objects of these classes. Scripted clients have none."""
     gc.collect()
-    return [found for found in gc.get_objects() if type(found) in kinds]
+    return [item for item in gc.get_objects() if type(item) in kinds]
 
 
 def keeper(a: Script) -> None:
@@ -46,36 +46,36 @@ def keeper(a: Script) -> None:
     a.expect_message()
 
 
-def dropped(s: Stage, a: Script, kept: int) -> None:
+def dropped(s: Stage, a: Script, count: int) -> None:
     a.drop()
-    s.until(lambda: len(s.plane.registry) == kept and s.plane.count_connections() == 0, "the connection has gone")
+    s.until(lambda: len(s.plane.registry) == count and s.plane.count_connections() == 0, "the connection has gone")
     s.settle()
 
 
 def test_a_detached_link_keeps_no_deliveries_of_other_links(made: Stage) -> None:
     before = len(there(Delivery))
     made.service.submit(enqueue("q", *[b"m"] * 50))
-    for kept in range(1, ROUNDS + 1):
-        a = made.script(container_id=f"c{kept}").usual()
+    for number in range(1, ROUNDS + 1):
+        a = made.script(container_id=f"c{number}").usual()
         keeper(a)
         a.receiver(credit=40, handle=1, name="bulk")
         for _ in range(40):
             a.expect_message()
-        dropped(made, a, kept)
-        assert made.counts("q") == {"acquired": kept, "available": 50 - kept}
+        dropped(made, a, number)
+        assert made.counts("q") == {"acquired": number, "available": 50 - number}
     assert len(there(Delivery)) == before + ROUNDS
 
 
 def test_a_detached_link_keeps_no_messages_that_were_half_sent(made: Stage) -> None:
     before = len(there(_Partial))
     made.service.submit(enqueue("q", *[b"m"] * ROUNDS))
-    for kept in range(1, ROUNDS + 1):
-        a = made.script(container_id=f"c{kept}").usual()
+    for number in range(1, ROUNDS + 1):
+        a = made.script(container_id=f"c{number}").usual()
         keeper(a)
         a.sender(handle=1)
         a.send(transfer(0, bytes(30_000), handle=1, more=True))
         made.until(lambda: made.plane.unfinished.octets == 30_000, "the first frame of a message")
-        dropped(made, a, kept)
+        dropped(made, a, number)
         assert not made.plane.unfinished.octets
     assert len(there(_Partial)) == before
 
@@ -94,17 +94,17 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
     a.say("half a frame", struct.pack(">IBBH", 60_000, 2, 0, 0), bytes(30_000))
     made.until(lambda: made.counts("q").get("available") == 3, "the earlier messages")
     dropped(made, a, 1)
-    [connection] = [each for each in there(Connection) if id(each) not in before]
+    [connection] = [candidate for candidate in there(Connection) if id(candidate) not in before]
     assert connection.sessions == connection.remote_sessions == {}
     received = connection._received
     assert (received._rest, received._parts, connection._out) == (b"", [], [])
     assert len(there(_FrameTemplate)) == templates
-    [kept] = made.plane.registry.links()
-    session = kept.link.session
+    [detached] = made.plane.registry.links()
+    session = detached.link.session
     assert (session.links, session.remote_links, session.handles.named) == ({}, {}, {})
     assert (session.incoming, session.outgoing) == ({}, {})
-    assert not kept.peer.capacity.underway
-    assert len(kept.link.unsettled) == 1
+    assert not detached.peer.capacity.underway
+    assert len(detached.link.unsettled) == 1
 
 
 def test_a_detached_link_keeps_no_deliveries_of_a_session_that_has_ended(made: Stage) -> None:
@@ -167,12 +167,12 @@ def test_messages_that_wait_for_room_are_not_kept_when_their_link_ends(made: Sta
     made.service.submit(enqueue("q", *[b"m"] * ROUNDS))
     body = message(bytes(20_000), properties=Properties(to="full"))
     before = len(there(Delivery))
-    for kept in range(1, ROUNDS + 1):
-        a = made.script(container_id=f"c{kept}").usual()
+    for number in range(1, ROUNDS + 1):
+        a = made.script(container_id=f"c{number}").usual()
         keeper(a)
         a.sender(None, handle=1)
         a.send(transfer(0, body, handle=1))
         made.until(lambda: made.plane.sender_credit.waiting_bytes > 20_000, "the message waits")
-        dropped(made, a, kept)
+        dropped(made, a, number)
         assert not made.plane.sender_credit.waiting_bytes
     assert len(there(Delivery)) == before + ROUNDS

@@ -26,7 +26,7 @@ FROM, TO = ("m", "n"), ("x", "y")
 HELD = 40  # messages that each session holds of each queue
 SESSIONS = 2
 
-Said = tuple[str, str, int]  # session's queue, kind, number of the message
+Request = tuple[str, str, int]  # session's queue, kind, number of the message
 
 
 class NotingDisk(LyingDisk):
@@ -43,7 +43,7 @@ class NotingDisk(LyingDisk):
 
     def _call(self, call: str, name: str = "") -> None:
         super()._call(call, name)
-        if call == "sync" and any(each.endswith(".seg") for each in self.names()):
+        if call == "sync" and any(file.endswith(".seg") for file in self.names()):
             self.noted.append(len(self.data(self.log)))
 
 
@@ -52,7 +52,7 @@ class Talk:
 
     def __init__(self, a: Script, channel: int) -> None:
         self.a, self.channel = a, channel
-        self.said: list[Said] = []
+        self.requests: list[Request] = []
         self.sent = 0
         self.counts = dict.fromkeys(TO, 0)
         self.open = {name: list(range(HELD)) for name in FROM}  # numbers of messages that it has not settled
@@ -72,7 +72,7 @@ class Talk:
 
     def send(self, random: Random) -> object:
         name, settled = random.choice(TO), random.random() < 0.3
-        self.said.append((f"{name}{self.channel}", "sent", self.counts[name]))
+        self.requests.append((f"{name}{self.channel}", "sent", self.counts[name]))
         self.counts[name] += 1
         self.sent += 1
         return transfer(self.sent - 1, message(b"m"), TO.index(name), settled=settled)
@@ -82,7 +82,7 @@ class Talk:
         if not self.open[name]:
             return None
         number = self.open[name].pop(random.randrange(len(self.open[name])))
-        self.said.append((f"{name}{self.channel}", "settled", number))
+        self.requests.append((f"{name}{self.channel}", "settled", number))
         outcome = random.choice(self.outcomes)
         return says(outcome, FROM.index(name) * HELD + number, settled=random.random() < 0.8)
 
@@ -105,7 +105,7 @@ def test_whatever_a_crash_leaves_is_the_first_of_what_each_session_said(seed: in
         lengths, all_of_it = disk.noted[begun:], disk.copy()
     seen = _crashes(disk.log, all_of_it, lengths, talks)
     assert len(seen) > 4, "too few crashes had a part of it"
-    assert max(seen) == tuple(len(talk.said) for talk in talks)
+    assert max(seen) == tuple(len(talk.requests) for talk in talks)
 
 
 @pytest.mark.parametrize(("seed", "asks_again"), [(0, False), (2, True), (3, True)])
@@ -155,8 +155,8 @@ def _talk(s: Stage, a: Script, talks: list[Talk], random: Random) -> None:
     """Bursts of requests; the client waits for some of them."""
     for _ in range(40):
         talk = random.choice(talks)
-        said = [random.choice([talk.send, talk.settle, talk.settle])(random) for _ in range(random.choice([1, 1, 2, 5]))]
-        a.send(*[each for each in said if each is not None], channel=talk.channel)  # type: ignore[misc]
+        bodies = [random.choice([talk.send, talk.settle, talk.settle])(random) for _ in range(random.choice([1, 1, 2, 5]))]
+        a.send(*[body for body in bodies if body is not None], channel=talk.channel)  # type: ignore[misc]
         if random.random() < 0.4:
             a.send(flow(None, echo=True), channel=talk.channel)
         if random.random() < 0.5:
@@ -170,19 +170,19 @@ def _check(disk: LyingDisk, talks: list[Talk]) -> tuple[int, ...]:
     with running(disk) as service:
         state = service.state
         for talk in talks:
-            there = []
-            for queue, what, number in talk.said:
-                found = state.queues.get(queue)
-                if found is None:
-                    there.append(False)
-                elif what == "sent":
-                    there.append(found.next_sequence > number)
+            present = []
+            for name, action, number in talk.requests:
+                queue = state.queues.get(name)
+                if queue is None:
+                    present.append(False)
+                elif action == "sent":
+                    present.append(queue.next_sequence > number)
                 else:
-                    block = found.blocks[0]
-                    there.append(number < block.filled and block.state[number] == State.ARCHIVED)
-            count = int(sum(there))
-            missing = [said for said, is_there in zip(talk.said, there, strict=True) if not is_there]
-            assert there == [True] * count + [False] * (len(there) - count), (
+                    block = queue.blocks[0]
+                    present.append(number < block.filled and block.state[number] == State.ARCHIVED)
+            count = int(sum(present))
+            missing = [request for request, is_there in zip(talk.requests, present, strict=True) if not is_there]
+            assert present == [True] * count + [False] * (len(present) - count), (
                 f"session {talk.channel}: {missing[0]} is missing, and later requests exist"
             )
             counts.append(count)

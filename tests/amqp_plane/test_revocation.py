@@ -57,17 +57,17 @@ def holding(s: Stage, name: str = "alice", **fields: Any) -> Script:
 
 
 def closed(a: Script) -> None:
-    said = a.expect(Close)
-    assert said.error is not None
-    assert said.error.condition == REFUSED
+    close = a.expect(Close)
+    assert close.error is not None
+    assert close.error.condition == REFUSED
     a.send(Close())
     a.expect_end()
 
 
 def detached(a: Script, handle: int = 0) -> None:
-    said = a.expect(Detach, handle=handle, closed=True)
-    assert said.error is not None
-    assert said.error.condition == REFUSED
+    refusal = a.expect(Detach, handle=handle, closed=True)
+    assert refusal.error is not None
+    assert refusal.error.condition == REFUSED
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
@@ -123,8 +123,8 @@ def test_a_permission_that_is_gone_ends_its_links_and_nothing_else(s: Stage, sit
     a.send(flow(1, 1))
     a.sender("p", handle=3)
     a.send(transfer(1, message(b"to p"), handle=3))
-    said = [type(frame[1]) for frame in (a._frame(), a._frame()) if frame is not None]
-    assert Disposition in said, "the confirmation, and the message itself, in any order"
+    kinds = [type(frame[1]) for frame in (a._frame(), a._frame()) if frame is not None]
+    assert Disposition in kinds, "the confirmation, and the message itself, in any order"
     a.send(receives("q", handle=4, name="once more"))
     a.expect(Attach)
     detached(a, handle=3)  # the lowest that is free at the broker
@@ -170,8 +170,8 @@ def test_the_anonymous_relay_asks_for_each_message(s: Stage, site: Site) -> None
     site.edit(USERS, {**MAY, "alice": {"p": ALL}})
     s.until(lambda: s.plane._users == 1, "the broker has looked at its peers")
     a.send(transfer(1, to_q), transfer(2, message(b"x", properties=_to("p"))))
-    said = [a.expect(Disposition), a.expect(Disposition)]
-    refused = next(one for one in said if isinstance(one.state, Rejected))
+    outcomes = [a.expect(Disposition), a.expect(Disposition)]
+    refused = next(outcome for outcome in outcomes if isinstance(outcome.state, Rejected))
     assert refused.first == 1
     assert refused.state.error.condition == REFUSED
     assert s.counts("q") == {"available": 1}

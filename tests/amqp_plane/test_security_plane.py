@@ -63,8 +63,8 @@ def _all_refusals_are_logged(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     # Each has its own salt, so the right password of one user does not help with another.
-    kept = {name: credentials_of(SECRET, name.encode().ljust(16), QUICK) for name in ("alice", "bob", "carol")}
-    users = {name: User(credentials) for name, credentials in kept.items()}
+    credentials_by_name = {name: credentials_of(SECRET, name.encode().ljust(16), QUICK) for name in ("alice", "bob", "carol")}
+    users = {name: User(credentials) for name, credentials in credentials_by_name.items()}
     may = {"alice": {"q": "send", "of alice": "send,receive,browse"}, "bob": {"q": "receive", "of bob": "receive"}}
     return Site(tmp_path, users, {**may, "carol": {"q": "browse", "bystander": "send,receive"}})
 
@@ -117,8 +117,8 @@ def before_the_proof(s: Stage, password: str) -> tuple[Script, SaslResponse]:
 
 
 def codes(scripts: list[Script]) -> list[int]:
-    found = [hear(script) for script in scripts]
-    return [outcome.code for outcome in found if isinstance(outcome, SaslOutcome)]
+    answers = [hear(script) for script in scripts]
+    return [outcome.code for outcome in answers if isinstance(outcome, SaslOutcome)]
 
 
 def test_proofs_that_come_at_once_are_counted_before_the_next_is_looked_at(s: Stage) -> None:
@@ -170,7 +170,9 @@ def test_a_failure_counts_once(site: Site, tmp_path: Path, offered: tuple[str, .
 
 def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.INFO)
-    [limit] = [found for found in logging.getLogger("penstock.amqp").filters if isinstance(found, log_limit.LogLimit)]
+    [limit] = [
+        log_filter for log_filter in logging.getLogger("penstock.amqp").filters if isinstance(log_filter, log_limit.LogLimit)
+    ]
     monkeypatch.setattr(limit, "_clock", lambda: limit._since)  # all in one window
     monkeypatch.setattr(limit, "_lines", 0)
     for number in range(log_limit.LINES + 60):
@@ -282,11 +284,11 @@ def test_a_link_needs_the_right_of_its_direction(s: Stage, name: str, right: str
     a = log_in(s, name, SECRET).usual()
     copies = receives("q", name="copies")
     copies.source.distribution_mode = symbol("copy")
-    for each, body in (("send", sends("q")), ("receive", receives("q")), ("browse", copies)):
-        s.note(each)
+    for direction, body in (("send", sends("q")), ("receive", receives("q")), ("browse", copies)):
+        s.note(direction)
         a.send(body)
         a.expect(Attach)
-        if each == right:
+        if direction == right:
             if right == "send":
                 a._frame()  # its credit
             a.nothing()
@@ -303,15 +305,15 @@ def _close_link() -> Detach:
 
 def test_a_queue_that_is_not_there_and_one_that_is_not_permitted_sound_alike(s: Stage) -> None:
     a = log_in(s, "alice", SECRET).usual()
-    said = []
+    refusals = []
     for queue in ("of bob", "which is not there"):
         a.send(sends(queue, name="same"))
         a.expect(Attach)
         error = a.expect(Detach).error
         assert error is not None
-        said.append((error.condition, (error.description or "").replace(queue, "X")))
+        refusals.append((error.condition, (error.description or "").replace(queue, "X")))
         a.send(_close_link())
-    assert said[0] == said[1]
+    assert refusals[0] == refusals[1]
 
 
 def test_the_relay_sends_only_where_its_user_may(s: Stage) -> None:
@@ -319,14 +321,14 @@ def test_the_relay_sends_only_where_its_user_may(s: Stage) -> None:
     a.sender(None)
     for number, queue in enumerate(("q", "of bob", "which is not there")):
         a.send(transfer(number, message(b"x", properties=Properties(to=queue))))
-    said: dict[int, Any] = {}
-    while len(said) < 3:
-        one = a.expect(Disposition)
-        said.update(dict.fromkeys(range(one.first, (one.last or one.first) + 1), one.state))
-    assert said[0] == Accepted()
-    assert isinstance(said[1], Rejected)
-    assert isinstance(said[2], Rejected)
-    assert said[1].error.condition == said[2].error.condition == REFUSED
+    outcomes: dict[int, Any] = {}
+    while len(outcomes) < 3:
+        disposition = a.expect(Disposition)
+        outcomes.update(dict.fromkeys(range(disposition.first, (disposition.last or disposition.first) + 1), disposition.state))
+    assert outcomes[0] == Accepted()
+    assert isinstance(outcomes[1], Rejected)
+    assert isinstance(outcomes[2], Rejected)
+    assert outcomes[1].error.condition == outcomes[2].error.condition == REFUSED
     assert s.counts("q") == {"available": 1}
     assert s.counts("of bob") == {}
 

@@ -63,9 +63,9 @@ class Selecting:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path, disk=LyingDisk()) as found:
-        found.declare("q")
-        yield found
+    with stage(tmp_path, disk=LyingDisk()) as broker:
+        broker.declare("q")
+        yield broker
 
 
 @pytest.mark.parametrize("by", [BY_NAME, BY_NUMBER])
@@ -82,9 +82,9 @@ def test_a_link_gets_what_matches_and_its_source_says_so(made: Stage, by: Any) -
 
 def test_what_comes_is_delivered_to_who_waits_for_it(made: Stage) -> None:
     red, blue = Selecting(made, "red"), Selecting(made, "blue", "colour = 'blue'")
-    for each in (red, blue):
-        each.link.grant(100)
-        each.client.pump()
+    for consumer in (red, blue):
+        consumer.link.grant(100)
+        consumer.client.pump()
     for number in range(20):
         made.service.submit(colours(1, 0) if number % 3 == 0 else colours(1))
     red.client.until(lambda: len(red.got) == 7, "the red ones")
@@ -114,17 +114,17 @@ def test_what_one_gives_back_is_offered_to_the_next_before_what_comes_later(made
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("colour =", "at character 9: found the end"),
         ("JMSRedelivered", "a selector is evaluated once"),
         (5, "a selector is a string"),
     ],
 )
-def test_a_bad_selector_refuses_the_link_and_says_what_is_wrong(made: Stage, text: Any, said: str) -> None:
+def test_a_bad_selector_refuses_the_link_and_says_what_is_wrong(made: Stage, text: Any, reason: str) -> None:
     refused = Selecting(made, "refused", text).refused
     assert refused.condition == Condition.INVALID_FIELD
-    assert said in refused.description
+    assert reason in refused.description
 
 
 def test_a_cold_queue_is_evaluated_in_pieces_beside_the_loop(made: Stage, monkeypatch: Any) -> None:
@@ -133,16 +133,16 @@ def test_a_cold_queue_is_evaluated_in_pieces_beside_the_loop(made: Stage, monkey
     made.service.submit(colours(1000, 950))
     evaluate, threads, go = matching.matches, set(), threading.Event()
 
-    def slowly(*given: Any) -> Any:
+    def slowly(*arguments: Any) -> Any:
         threads.add(threading.current_thread().name)
         go.wait()
-        return evaluate(*given)
+        return evaluate(*arguments)
 
     monkeypatch.setattr(matching, "matches", slowly)
-    taker, other = Selecting(made, "taker"), Selecting(made, "other", None)
+    taker, unfiltered = Selecting(made, "taker"), Selecting(made, "other", None)
     taker.link.grant(5, drain=True)
     taker.client.pump()
-    other.gets(0, 1, 2, credit=3)
+    unfiltered.gets(0, 1, 2, credit=3)
     assert taker.got == []
     go.set()
     taker.client.until(lambda: taker.link.link_credit == 0, "the end of the credit")
@@ -151,16 +151,16 @@ def test_a_cold_queue_is_evaluated_in_pieces_beside_the_loop(made: Stage, monkey
 
 
 def test_a_link_whose_selector_cannot_be_evaluated_ends_with_the_reason(made: Stage, monkeypatch: Any) -> None:
-    def fails(*given: Any) -> Any:
+    def fails(*arguments: Any) -> Any:
         raise errors.DamagedJournal("the record at 5 is damaged")
 
     made.service.submit(colours(5, 1))
     monkeypatch.setattr(matching, "matches", fails)
-    taker, other = Selecting(made, "taker"), Selecting(made, "other", None)
+    taker, unfiltered = Selecting(made, "taker"), Selecting(made, "other", None)
     taker.link.grant(5)
     taker.client.until(lambda: taker.refused is not None, "the end of the link")
     assert "damaged" in taker.refused.description
-    other.gets(0, 1, 2, 3, 4)
+    unfiltered.gets(0, 1, 2, 3, 4)
 
 
 def test_links_with_the_same_selector_share_its_evaluation(made: Stage, monkeypatch: Any) -> None:
@@ -210,8 +210,8 @@ def _all_come(made: Stage, consumers: list[Waiting], count: int, burst: int, red
     for come in range(burst, count + 1, burst):
         made.service.submit(colours(burst, *range(0, burst, red)))
         made.until(lambda come=come: _got(consumers) == come, "all messages")  # type: ignore[misc]
-    assert sorted(number for each in consumers for number in each.got) == list(range(count))
-    return [len(each.got) for each in consumers]
+    assert sorted(number for consumer in consumers for number in consumer.got) == list(range(count))
+    return [len(consumer.got) for consumer in consumers]
 
 
 @pytest.mark.parametrize("burst", [1, 20])
@@ -264,10 +264,10 @@ def test_what_comes_back_is_offered_by_priority_too(made: Stage) -> None:
 def test_a_higher_one_that_ends_while_its_selector_is_evaluated_holds_nobody_up(made: Stage, monkeypatch: Any) -> None:
     evaluate, go, looks = matching.matches, threading.Event(), threading.Event()
 
-    def slowly(*given: Any) -> Any:
+    def slowly(*arguments: Any) -> Any:
         looks.set()
         assert go.wait(30)
-        return evaluate(*given)
+        return evaluate(*arguments)
 
     high, low = Waiting(made, "high", RED, 10), Waiting(made, "low", None, 0)
     monkeypatch.setattr(matching, "matches", slowly)
@@ -284,10 +284,10 @@ def test_a_higher_one_that_ends_while_its_selector_is_evaluated_holds_nobody_up(
 def test_who_is_held_back_and_drains_hears_when_it_is_known_what_it_gets(made: Stage, monkeypatch: Any) -> None:
     evaluate, go, looks = matching.matches, threading.Event(), threading.Event()
 
-    def slowly(*given: Any) -> Any:
+    def slowly(*arguments: Any) -> Any:
         looks.set()
         assert go.wait(30)
-        return evaluate(*given)
+        return evaluate(*arguments)
 
     high, low = Waiting(made, "high", RED, 10), Selecting(made, "low", None)
     monkeypatch.setattr(matching, "matches", slowly)
@@ -389,7 +389,7 @@ def test_a_blank_selector_of_a_subscription_is_none(made: Stage) -> None:
     filters = {Symbol("jms-selector"): Described(BY_NAME, " ")}
     link.attach(source=Source(address="news", filter=filters), target=Target())
     client.until(lambda: link.state is LinkState.ATTACHED, "an answer to the attach")
-    ((binding,),) = [each["bindings"] for each in made.service.submit(c.ListExchanges())]
+    ((binding,),) = [exchange["bindings"] for exchange in made.service.submit(c.ListExchanges())]
     assert "selector" not in binding
 
 

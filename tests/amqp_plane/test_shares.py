@@ -60,14 +60,14 @@ def test_transactions_of_one_user_leave_room_for_others(tmp_path: Path, monkeypa
     site = Site(tmp_path, {"alice": user(), "bob": user()}, {n: {"*": "send,receive"} for n in names})
     with stage(tmp_path, fsync="never", access=site.access) as s:
         a, b = (log_in(s, "alice", container_id=f"{number}").usual() for number in range(2))
-        for each in (a, b):
-            control(each)
-            txn = declare(each, 0)
+        for script in (a, b):
+            control(script)
+            txn = declare(script, 0)
         b.send(asked(1, Declare()))
         assert rejected(b, 1) == "amqp:resource-limit-exceeded"
-        other = log_in(s, "bob").usual()
-        control(other)
-        declare(other, 0)
+        bob = log_in(s, "bob").usual()
+        control(bob)
+        declare(bob, 0)
         roll_back(b, 2, txn)
         discharged(b, 2)
         declare(b, 3)

@@ -103,10 +103,10 @@ def test_who_does_not_get_as_far_as_an_open_is_shed(scene: Scene, kind: str) -> 
     """Each of them together, with its octets in every combination of layers."""
     with scene.watched():
         attackers = []
-        for said in UNFINISHED.values():
+        for opening in UNFINISHED.values():
             attacker = Attacker(scene, kind, random.Random(0))
             attacker.open_layers()
-            attacker.say(said)
+            attacker.say(opening)
             attackers.append(attacker)
         for attacker in attackers:
             ended(attacker.side)
@@ -114,11 +114,11 @@ def test_who_does_not_get_as_far_as_an_open_is_shed(scene: Scene, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["tls", "websocket", "tls, websocket"])
-@pytest.mark.parametrize("said", [b"", HELLO, HELLO + bytes(300), b"GET / HTTP/1.1\r\nHost: x\r\n"])
-def test_half_open_layers_are_shed(scene: Scene, kind: str, said: bytes) -> None:
+@pytest.mark.parametrize("opening", [b"", HELLO, HELLO + bytes(300), b"GET / HTTP/1.1\r\nHost: x\r\n"])
+def test_half_open_layers_are_shed(scene: Scene, kind: str, opening: bytes) -> None:
     with scene.watched():
         side = scene.connect(kind)
-        side.sendall(said)
+        side.sendall(opening)
         ended(side)
 
 
@@ -128,13 +128,13 @@ def test_a_handshake_octet_by_octet_gains_no_time(scene: Scene, kind: str) -> No
     with scene.watched():
         client = KINDS[kind]()
         client.say(SASL + INIT)
-        said = client.data_to_send() or bytes(400)
+        handshake = client.data_to_send() or bytes(400)
         side = scene.connect(kind)
         side.settimeout(0.02)
         sent = 0
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             while sent < 10_000:
-                side.sendall(said[sent % (len(said) - 1)].to_bytes(1, "big") if sent < len(said) - 1 else b"")
+                side.sendall(handshake[sent % (len(handshake) - 1)].to_bytes(1, "big") if sent < len(handshake) - 1 else b"")
                 sent += 1
                 try:
                     if not side.recv(65536):

@@ -59,9 +59,9 @@ def test_a_peer_that_stops_beating_is_closed_and_what_it_held_is_back(tmp_path: 
 
         beating = threading.Thread(target=beat)
         beating.start()
-        said = a.expect(Close)
-        assert said.error is not None
-        assert said.error.condition == "amqp:resource-limit-exceeded"
+        close = a.expect(Close)
+        assert close.error is not None
+        assert close.error.condition == "amqp:resource-limit-exceeded"
         s.until(lambda: s.counts("q") == {"available": 2, "acquired": 1}, "its messages are back")
         over.set()
         beating.join()
@@ -210,7 +210,7 @@ def test_a_reader_that_was_only_slow_misses_nothing(tmp_path: Path) -> None:
 
 
 def _other_sender(s: Stage) -> None:
-    other = s.script("other", container_id="other").usual()
-    other.sender()
-    other.send(transfer(0, message(b"late")))
-    other.expect(Disposition, state=Accepted())
+    sender = s.script("other", container_id="other").usual()
+    sender.sender()
+    sender.send(transfer(0, message(b"late")))
+    sender.expect(Disposition, state=Accepted())

@@ -52,11 +52,11 @@ WAYS = [(cut, passes) for cut in CUTS for passes in (False, True)]
 
 def _cases() -> list[tuple[Scenario, str, bool]]:
     errors = scenarios_pipelined.SCENARIOS
-    found = [(scenario, cut, passes) for scenario in SCENARIOS for cut, passes in WAYS if _is_exact(scenario, passes)]
+    cases = [(scenario, cut, passes) for scenario in SCENARIOS for cut, passes in WAYS if _is_exact(scenario, passes)]
     if os.environ.get("PENSTOCK_SPLITS") == "all":
-        return found
-    others = [case for case in found if case[0] not in errors]
-    return [case for case in found if case[0] in errors] + Random(SEED).sample(others, CHOSEN)
+        return cases
+    others = [case for case in cases if case[0] not in errors]
+    return [case for case in cases if case[0] in errors] + Random(SEED).sample(others, CHOSEN)
 
 
 def _is_exact(scenario: Scenario, passes: bool) -> bool:

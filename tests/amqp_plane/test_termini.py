@@ -38,23 +38,23 @@ def read(**filters: Any) -> Filters:
 
 @pytest.mark.parametrize("descriptor", [Symbol(SELECTOR), ULong(0x0000468C00000004)])
 def test_a_filter_is_known_by_its_descriptor(descriptor: object) -> None:
-    found = read(any_name=Described(descriptor, "a = 1"))
-    assert found.selector is not None
-    assert found.selector.text == "a = 1"
-    assert found.answered == {"any-name": Described(descriptor, "a = 1")}
+    filters = read(any_name=Described(descriptor, "a = 1"))
+    assert filters.selector is not None
+    assert filters.selector.text == "a = 1"
+    assert filters.answered == {"any-name": Described(descriptor, "a = 1")}
 
 
 def test_or_by_its_key() -> None:
-    found = filters_of(Source(filter={Symbol(SELECTOR): "a = 1", Symbol(NO_LOCAL): []}))
-    assert found.selector is not None
-    assert found.no_local
+    filters = filters_of(Source(filter={Symbol(SELECTOR): "a = 1", Symbol(NO_LOCAL): []}))
+    assert filters.selector is not None
+    assert filters.no_local
 
 
 def test_of_no_local_only_the_name_is_answered_so_that_a_link_keeps_nothing_large() -> None:
     large = Array("symbol", (Symbol("ab"),) * 20_000)
     for descriptor in (Symbol(NO_LOCAL), ULong(0x0000468C00000003)):
-        found = read(no_local=Described(descriptor, large), again=Described(descriptor, large))
-        assert found == Filters(no_local=True, answered={"no-local": Described(descriptor, [])})
+        filters = read(no_local=Described(descriptor, large), again=Described(descriptor, large))
+        assert filters == Filters(no_local=True, answered={"no-local": Described(descriptor, [])})
     assert filters_of(Source(filter={Symbol(NO_LOCAL): large})).answered == {NO_LOCAL: Described(Symbol(NO_LOCAL), [])}
 
 
@@ -88,7 +88,7 @@ def test_a_selector_that_says_nothing_is_refused_by_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "lifetime"),
+    ("descriptor", "lifetime"),
     [
         (None, "link"),
         (0x2B, "link"),
@@ -97,13 +97,13 @@ def test_a_selector_that_says_nothing_is_refused_by_its_place() -> None:
         ("amqp:delete-on-no-links-or-messages:list", "unusedOrEmpty"),
     ],
 )
-def test_each_lifetime_policy_is_an_option(said: int | str | None, lifetime: str) -> None:
-    policy = None if said is None else Described(said, [])
+def test_each_lifetime_policy_is_an_option(descriptor: int | str | None, lifetime: str) -> None:
+    policy = None if descriptor is None else Described(descriptor, [])
     assert lifetime_of({Symbol("lifetime-policy"): policy}) == lifetime
 
 
 @pytest.mark.parametrize(
-    ("said", "condition"),
+    ("value", "condition"),
     [
         (Described(0x2F, []), "amqp:not-implemented"),
         (Described(Symbol("amqp:for-ever:list"), []), "amqp:not-implemented"),
@@ -112,12 +112,12 @@ def test_each_lifetime_policy_is_an_option(said: int | str | None, lifetime: str
         ([], "amqp:invalid-field"),
     ],
 )
-def test_another_policy_is_refused_with_those_that_are_allowed(said: object, condition: str) -> None:
+def test_another_policy_is_refused_with_those_that_are_allowed(value: object, condition: str) -> None:
     """E2, 3.5.9"""
     with pytest.raises(
         Refusal, match=r"lifetime-policy .*amqp:delete-on-close:list.*amqp:delete-on-no-links-or-messages:list"
     ) as refused:
-        lifetime_of({Symbol("lifetime-policy"): said})
+        lifetime_of({Symbol("lifetime-policy"): value})
     assert refused.value.condition == condition
 
 
@@ -133,7 +133,7 @@ PARTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/%|
 
 
 @given(st.tuples(PARTS, PARTS, PARTS), st.tuples(PARTS, PARTS, PARTS))
-def test_each_subscription_has_a_queue_of_its_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+def test_each_subscription_has_a_queue_of_its_own(left: tuple[str, str, str], right: tuple[str, str, str]) -> None:
     """A stranger cannot choose names that lead to another user's subscription."""
 
     def queues(user: str, container: str, name: str) -> list[str]:
@@ -142,13 +142,13 @@ def test_each_subscription_has_a_queue_of_its_own(one: tuple[str, str, str], oth
         source = Source(capabilities=("shared",))
         return [own, all_, subscriptions.of_link(peer, "x" + name, source, "news", None, Filters()).queue]
 
-    found = queues(*one)
-    assert len(set(found)) == 3
-    for queue in found:
+    left_queues = queues(*left)
+    assert len(set(left_queues)) == 3
+    for queue in left_queues:
         check_name("queue", queue)
         assert "/" not in queue
-    if one != other:
-        assert found[0] != queues(*other)[0]
+    if left != right:
+        assert left_queues[0] != queues(*right)[0]
 
 
 def test_a_durable_subscription_outlives_the_broker_and_others_do_not(tmp_path: Path) -> None:
@@ -198,9 +198,9 @@ def test_a_subscription_is_permitted_by_its_exchange(site: Site, tmp_path: Path)
         assert alice.expect(Attach).source is not None
         refused(bob, durably("sub"))
         site.edit(USERS, {"alice": {"sub:*": "receive"}})
-        said = alice.expect(Detach).error
-        assert said is not None
-        assert said.condition == "amqp:unauthorized-access"
+        error = alice.expect(Detach).error
+        assert error is not None
+        assert error.condition == "amqp:unauthorized-access"
 
 
 def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(tmp_path: Path) -> None:
@@ -280,12 +280,12 @@ def test_a_copy_of_an_exchange_is_received_and_one_of_a_queue_browsed(tmp_path: 
         alice.send(durably("sub"))
         assert alice.expect(Attach).source is not None
         refused(bob, durably("sub"))
-        kept = {"durable": 2, "expiry_policy": "never", "distribution_mode": "copy"}
-        bob.send(receives(handle=1, source=Source(address="q", **kept)))
+        terminus = {"durable": 2, "expiry_policy": "never", "distribution_mode": "copy"}
+        bob.send(receives(handle=1, source=Source(address="q", **terminus)))
         shown = bob.expect(Attach).source
         assert isinstance(shown, Source)
         assert (shown.distribution_mode, shown.durable, shown.expiry_policy) == ("copy", 0, "link-detach")
-        refused(alice, receives(handle=1, source=Source(address="q", **kept)))
+        refused(alice, receives(handle=1, source=Source(address="q", **terminus)))
 
 
 def test_an_attach_that_waits_for_the_disk_is_not_one_to_a_deleted_node(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_dynamic_node_needs_the_right_to_receive_there(site: Site, tmp_path: P
 def refused(script: Any, attach: Attach) -> None:
     script.send(attach)
     script.expect(Attach, source=None)
-    said = script.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition == "amqp:unauthorized-access"
+    refusal = script.expect(Detach)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:unauthorized-access"
     script.send(Detach(handle=attach.handle, closed=True))

@@ -58,10 +58,10 @@ def test_other_transactions_of_the_link_do_not_wait(tmp_path: Path, looks: Count
         roll_back(a, 1, txn)
         a.nothing()
         for number in range(2, 22, 2):
-            other = declare(a, number)
-            a.send(acquires(0, 5, other, incoming_window=0, echo=True), channel=1)
+            second = declare(a, number)
+            a.send(acquires(0, 5, second, incoming_window=0, echo=True), channel=1)
             a.expect(Flow, 1)
-            (roll_back if number % 4 else commit)(a, number + 1, other)
+            (roll_back if number % 4 else commit)(a, number + 1, second)
             discharged(a, number + 1)
         made.note("a flow on another session, or one that opens no window, wakes no discharge")
         looks.clear()
@@ -89,9 +89,9 @@ def test_the_end_of_the_link_lets_the_discharge_be_answered(tmp_path: Path, how:
             a.send(acquires(0, 1, b"\x07", incoming_window=0), channel=1)  # there is no such transaction
         else:
             a.send(detach(0) if how == "link" else End(), channel=1)
-        found = [a._frame()[1] for _ in range(2)]  # type: ignore[index]
-        assert Counter(map(type, found)) == {Disposition: 1, End if how == "session" else Detach: 1}
-        assert next(each for each in found if isinstance(each, Disposition)).state == Accepted()
+        bodies = [a._frame()[1] for _ in range(2)]  # type: ignore[index]
+        assert Counter(map(type, bodies)) == {Disposition: 1, End if how == "session" else Detach: 1}
+        assert next(body for body in bodies if isinstance(body, Disposition)).state == Accepted()
 
 
 def test_a_rollback_does_not_abort_what_is_sent_in_another_transaction(tmp_path: Path) -> None:

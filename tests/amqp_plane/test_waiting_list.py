@@ -81,9 +81,9 @@ def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s:
     monkeypatch.setattr(waiting_list, "CAPACITY_TIMEOUT_S", 0.1)
     a = relay(s, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
     a.send(transfer(1, to("few")))
-    said = a.expect(Detach).error
-    assert said is not None
-    assert said.condition == FULL
+    error = a.expect(Detach).error
+    assert error is not None
+    assert error.condition == FULL
 
 
 def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +141,9 @@ def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, ki
     a.sender("few")
     a.receiver("few", handle=1, credit=10)
     for number in range(3):
-        said = [says(Accepted(), number - 1, settled=settled)] if number else []
-        a.send(*said, transfer(number, message(b"m", properties=Properties(message_id=f"{number}"))))
-        if said and not settled:
+        dispositions = [says(Accepted(), number - 1, settled=settled)] if number else []
+        a.send(*dispositions, transfer(number, message(b"m", properties=Properties(message_id=f"{number}"))))
+        if dispositions and not settled:
             a.expect(Disposition, role=SENDER, first=number - 1)
         a.expect(Disposition, role=RECEIVER, first=number, state=Accepted())
         a.expect_message()

@@ -87,10 +87,10 @@ def test_a_request_for_ever_is_ended() -> None:
     """W5: memory of an unauthenticated peer."""
     layer = WebSocketLayer()
     layer.receive(b"GET / HTTP/1.1\r\n")
-    heard = iter(range(0, 10 * MAX_REQUEST, 100))
-    _, error = feed(layer, (b"X-%05d: " % number + b"x" * 89 + b"\r\n" for number in heard))
+    offsets = iter(range(0, 10 * MAX_REQUEST, 100))
+    _, error = feed(layer, (b"X-%05d: " % number + b"x" * 89 + b"\r\n" for number in offsets))
     assert error is not None
-    assert next(heard) <= MAX_REQUEST + 100
+    assert next(offsets) <= MAX_REQUEST + 100
 
 
 @every_cut
@@ -101,8 +101,8 @@ def test_a_client_is_told_why(cut: Cut) -> None:
     client.hear(layer.data_to_send())
     rejected = next(event for event in client.events if isinstance(event, RejectConnection))
     assert rejected.status_code == 400
-    said = b"".join(event.data for event in client.events if isinstance(event, RejectData))
-    assert b"this listener needs the subprotocol amqp" in said
+    body = b"".join(event.data for event in client.events if isinstance(event, RejectData))
+    assert b"this listener needs the subprotocol amqp" in body
 
 
 def opened() -> tuple[WebSocketClient, WebSocketLayer]:
