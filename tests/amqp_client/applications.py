@@ -116,7 +116,7 @@ class Transactions:
         if isinstance(event, events.Disposed) and isinstance(event.state, TransactionalState):
             assert not event.settled, "after a rollback the deliveries are still the link's"
             name = type(event.state.outcome).__name__
-            self.work[event.state.txn_id] += [(name, body_of(peer.payload(each.tag))) for each in event.deliveries]
+            self.work[event.state.txn_id] += [(name, body_of(peer.payload(delivery.tag))) for delivery in event.deliveries]
             return True
         return False
 

@@ -89,8 +89,8 @@ class Peer:
             machine = amqp.Connection(amqp.Role.SERVER, self.settings, self.sasl())
             while not machine.finished:
                 data = sock.recv(256 * 1024)
-                found = machine.receive_data(data, time.monotonic()) if data else machine.receive_eof()
-                for event in found:
+                received = machine.receive_data(data, time.monotonic()) if data else machine.receive_eof()
+                for event in received:
                     self._on(machine, event)
                 sock.sendall(machine.data_to_send())
         except OSError:

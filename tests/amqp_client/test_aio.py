@@ -42,8 +42,8 @@ def test_what_is_sent_is_gone_through_in_order_and_accepted(broker: Broker) -> N
             return [(message.json(), message.subject) async for message in queue.receive(limit=20)]
 
     assert run(go()) == [(number, "count") for number in range(20)]
-    found = stat(broker, "in-order")
-    assert (found["available"], found["acquired"], found["archived"]) == (0, 0, 20)
+    counts = stat(broker, "in-order")
+    assert (counts["available"], counts["acquired"], counts["archived"]) == (0, 0, 20)
 
 
 def test_outcomes_and_an_early_end(broker: Broker) -> None:
@@ -166,16 +166,16 @@ def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
 
     with Peer(hook=hold) as peer:
         run(go())
-        until(lambda: any(isinstance(each, events.Closed) for each in peer.seen), "the client closes the connection")
+        until(lambda: any(isinstance(event, events.Closed) for event in peer.seen), "the client closes the connection")
 
 
 def test_a_session_that_nobody_waits_for_any_more_is_closed() -> None:
     """A loop is cancelled while its session waits for a server. Later there is one again."""
-    lost, found = threading.Event(), threading.Event()
+    lost, returned = threading.Event(), threading.Event()
 
     def pause(seconds: float, closing: threading.Event) -> None:
         lost.set()
-        assert found.wait(LIMIT_S)
+        assert returned.wait(LIMIT_S)
 
     async def go() -> None:
         async with AsyncConnection(lambda: connect(peer.url, pause=pause)) as connection:
@@ -187,12 +187,12 @@ def test_a_session_that_nobody_waits_for_any_more_is_closed() -> None:
             receiving.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await receiving
-            found.set()
+            returned.set()
             await asyncio.to_thread(until, lambda: count(events.Begun), "the session is opened")
             await asyncio.to_thread(until, lambda: count(events.Ended) == count(events.Begun), "and closed")
 
     def count(kind: type) -> int:
-        return len([each for each in peer.seen if isinstance(each, kind)])
+        return len([event for event in peer.seen if isinstance(event, kind)])
 
     with Peer() as peer:
         run(go())

@@ -118,11 +118,11 @@ def test_c5_q16_a_group_that_is_free_is_free_for_the_next_pull(broker: Broker) -
         producer = session.producer("grouped")
         for name in "ab":
             producer.send(Message(value=name, has_value=True, properties=Properties(group_id="g")))
-        one, other = session.consumer("grouped", prefetch=0), session.consumer("grouped", prefetch=0)
-        first = one.receive(LIMIT_S)
-        assert other.receive(0) is None
+        left, right = session.consumer("grouped", prefetch=0), session.consumer("grouped", prefetch=0)
+        first = left.receive(LIMIT_S)
+        assert right.receive(0) is None
         first.acknowledge()
-        assert other.receive(0).body == "b"
+        assert right.receive(0).body == "b"
 
 
 def test_c12_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path) -> None:

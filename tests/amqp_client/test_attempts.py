@@ -115,9 +115,9 @@ def proton(url: str, queue: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that tests stop and start again."""
-    made = Broker(tmp_path_factory.mktemp("kept"))
+    made = Broker(tmp_path_factory.mktemp("restarted"))
     made.start()
     yield made
     ENDED.set()
@@ -126,39 +126,39 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("end", [Broker.stop, Broker.kill], ids=["SIGTERM", "kill -9"])
-def test_c8_the_end_of_the_broker_uses_up_no_attempt(kept: Broker, end: Callable[[Broker], None]) -> None:
-    filled(kept, *SESSIONS, "proton")
+def test_c8_the_end_of_the_broker_uses_up_no_attempt(restarted: Broker, end: Callable[[Broker], None]) -> None:
+    filled(restarted, *SESSIONS, "proton")
     with ExitStack() as open_:
-        connection = connect(kept.amqp_url, reconnect=None)
+        connection = connect(restarted.amqp_url, reconnect=None)
         begin_all(connection)
-        theirs = proton(kept.amqp_url, "proton")
+        theirs = proton(restarted.amqp_url, "proton")
         for queue in (*SESSIONS, "proton"):
-            all_are_held(kept, queue)
-        end(kept)
-        open_.callback(kept.start)
+            all_are_held(restarted, queue)
+        end(restarted)
+        open_.callback(restarted.start)
     for name, (*_, left, _) in SESSIONS.items():
-        assert (name, counts(kept, name)) == (name, [0] * left)
-    assert counts(kept, "proton") == [0] * COUNT
-    assert stat(kept, "dead")["enqueued"] == 0
+        assert (name, counts(restarted, name)) == (name, [0] * left)
+    assert counts(restarted, "proton") == [0] * COUNT
+    assert stat(restarted, "dead")["enqueued"] == 0
     theirs.container.stop()
-    with Client(kept.url) as client:
+    with Client(restarted.url) as client:
         for queue in (*SESSIONS, "proton", "dead"):
             client.call("queue.delete", queue=queue)
 
 
-def test_c8_a_connection_that_an_operator_closes_uses_up_no_attempt(kept: Broker) -> None:
-    filled(kept, *SESSIONS)
-    connection = connect(kept.amqp_url, reconnect=None)
+def test_c8_a_connection_that_an_operator_closes_uses_up_no_attempt(restarted: Broker) -> None:
+    filled(restarted, *SESSIONS)
+    connection = connect(restarted.amqp_url, reconnect=None)
     begin_all(connection)
     for queue in SESSIONS:
-        all_are_held(kept, queue)
-    with Client(kept.url) as client:
-        [mine] = [each for each in client.call("connection.list")["connections"] if each["container"] == connection.client_id]
+        all_are_held(restarted, queue)
+    with Client(restarted.url) as client:
+        [mine] = [entry for entry in client.call("connection.list")["connections"] if entry["container"] == connection.client_id]
         client.call("connection.close", id=mine["id"])
         for name, (*_, left, _) in SESSIONS.items():
-            until(lambda queue=name: not stat(kept, queue)["acquired"], f"{name} is back")  # type: ignore[misc]
-            assert (name, counts(kept, name)) == (name, [0] * left)
-        assert stat(kept, "dead")["enqueued"] == 0
+            until(lambda queue=name: not stat(restarted, queue)["acquired"], f"{name} is back")  # type: ignore[misc]
+            assert (name, counts(restarted, name)) == (name, [0] * left)
+        assert stat(restarted, "dead")["enqueued"] == 0
         for queue in (*SESSIONS, "dead"):
             client.call("queue.delete", queue=queue)
 
@@ -184,62 +184,62 @@ sys.stdin.read()
 """
 
 
-def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(kept: Broker, repository: Path) -> None:
+def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(restarted: Broker, repository: Path) -> None:
     """kill -9: the client sends nothing more."""
-    filled(kept, *SESSIONS, "small", maxAttempts=0)
-    command = [sys.executable, "-c", CRASHING, kept.amqp_url, str(repository)]
+    filled(restarted, *SESSIONS, "small", maxAttempts=0)
+    command = [sys.executable, "-c", CRASHING, restarted.amqp_url, str(repository)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             for queue in (*SESSIONS, "small"):
-                all_are_held(kept, queue)
+                all_are_held(restarted, queue)
         finally:
             process.kill()
     for name, (*_, left, had) in {**SESSIONS, "small": (COUNT, 2)}.items():
-        until(lambda queue=name: not stat(kept, queue)["acquired"], f"{name} is back")  # type: ignore[misc]
-        assert (name, counts(kept, name)) == (name, [1] * had + [0] * (left - had))
-    with Client(kept.url) as client:
+        until(lambda queue=name: not stat(restarted, queue)["acquired"], f"{name} is back")  # type: ignore[misc]
+        assert (name, counts(restarted, name)) == (name, [1] * had + [0] * (left - had))
+    with Client(restarted.url) as client:
         for queue in (*SESSIONS, "small", "dead"):
             client.call("queue.delete", queue=queue)
 
 
 @pytest.mark.parametrize("client", ["small", "application", "block"])
-def test_c7_a_busy_application_leaves_the_next_message_to_others(kept: Broker, client: str) -> None:
+def test_c7_a_busy_application_leaves_the_next_message_to_others(restarted: Broker, client: str) -> None:
     """A report of the application's messages carries no credit. A receiver of blocks sends no report, and counts as others do."""
-    filled(kept, "busy", maxAttempts=0)
+    filled(restarted, "busy", maxAttempts=0)
     with ExitStack() as open_:
         if client == "small":
-            receiver = open_.enter_context(amqp_client.connect(kept.amqp_url)).receiver("busy", credit=1)
+            receiver = open_.enter_context(amqp_client.connect(restarted.amqp_url)).receiver("busy", credit=1)
             assert len(receiver.receive(1, LIMIT_S)) == 1
         elif client == "application":
-            session = open_.enter_context(connect(kept.amqp_url)).session(CLIENT)
+            session = open_.enter_context(connect(restarted.amqp_url)).session(CLIENT)
             assert session.consumer("busy", prefetch=1).receive(LIMIT_S) is not None
         else:
-            blocks = open_.enter_context(amqp_client.connect(kept.amqp_url)).block_receiver("busy", 1)
+            blocks = open_.enter_context(amqp_client.connect(restarted.amqp_url)).block_receiver("busy", 1)
             assert len(blocks.receive_blocks(LIMIT_S)) == 1
-        other = open_.enter_context(amqp_client.connect(kept.amqp_url)).receiver("busy", credit=COUNT)
-        assert decode_message(other.receive(1, LIMIT_S)[0].payload).data == [b"1"]
-    until(lambda: not stat(kept, "busy")["acquired"], "all are back")
-    assert counts(kept, "busy") == [1, 1] + [0] * (COUNT - 2)
-    with Client(kept.url) as flight:
+        idle = open_.enter_context(amqp_client.connect(restarted.amqp_url)).receiver("busy", credit=COUNT)
+        assert decode_message(idle.receive(1, LIMIT_S)[0].payload).data == [b"1"]
+    until(lambda: not stat(restarted, "busy")["acquired"], "all are back")
+    assert counts(restarted, "busy") == [1, 1] + [0] * (COUNT - 2)
+    with Client(restarted.url) as flight:
         for queue in ("busy", "dead"):
             flight.call("queue.delete", queue=queue)
 
 
-def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(kept: Broker) -> None:
+def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(restarted: Broker) -> None:
     """A consumer, its session and its connection are closed in turn. The client's clock is ahead of the broker's."""
-    filled(kept, "closing", maxAttempts=1)
+    filled(restarted, "closing", maxAttempts=1)
     late = [0.0]
-    with connect(kept.amqp_url, wall=lambda: late[0]) as connection:
+    with connect(restarted.amqp_url, wall=lambda: late[0]) as connection:
         connection.session().producer("closing").send("stale", ttl_ms=3_600_000)
         session = connection.session(INDIVIDUAL)
         consumer = session.consumer("closing", prefetch=COUNT + 1)
         assert consumer.receive(LIMIT_S) is not None
         consumer.close()
-        until(lambda: stat(kept, "closing")["available"] == COUNT, "the prefetched messages are back")
+        until(lambda: stat(restarted, "closing")["available"] == COUNT, "the prefetched messages are back")
         session.close()  # the application's message has had its attempt
-        assert stat(kept, "dead")["available"] == 1
+        assert stat(restarted, "dead")["available"] == 1
         auto = connection.session()
         consumer = auto.consumer("closing", prefetch=COUNT)
         until(lambda: len(consumer.arrivals) == COUNT, "all are prefetched")
@@ -248,5 +248,5 @@ def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(kept: Broker) -
             assert consumer.receive(LIMIT_S) is not None
         assert consumer.receive(0.05) is None
         assert consumer.expired == 1
-    assert counts(kept, "closing") == [0]
-    assert stat(kept, "dead")["available"] == 1
+    assert counts(restarted, "closing") == [0]
+    assert stat(restarted, "dead")["available"] == 1

@@ -62,7 +62,7 @@ def test_c12_a_lane_runs_one_task_at_a_time_in_order_and_lets_other_lanes_in_bet
 
 
 def test_c12_callbacks_of_one_session_never_overlap_and_those_of_several_do() -> None:
-    sessions, each = 3, 20
+    sessions, per_session = 3, 20
     inside = [Counted() for _ in range(sessions)]
     everyone = threading.Barrier(sessions)  # broken, unless all sessions are in a callback together
     left = threading.Semaphore(0)
@@ -77,9 +77,9 @@ def test_c12_callbacks_of_one_session_never_overlap_and_those_of_several_do() ->
 
             session = connection.session()
             for queue in ("x", "y"):  # two consumers of one session also take turns
-                peer.queues[f"{queue}{number}"] += bodies(*map(str, range(each))) if queue == "x" else bodies(*"abc")
+                peer.queues[f"{queue}{number}"] += bodies(*map(str, range(per_session))) if queue == "x" else bodies(*"abc")
                 session.consumer(f"{queue}{number}", callback=callback)
-        for _ in range(sessions * (each + 3)):
+        for _ in range(sessions * (per_session + 3)):
             assert left.acquire(timeout=LIMIT_S)
     assert [counted.most for counted in inside] == [1] * sessions
 
@@ -112,12 +112,12 @@ def test_c12_every_synchronous_call_is_allowed_inside_a_callback(mode: Acknowled
 
         def callback(message: ReceivedMessage) -> None:
             try:
-                other = connection.session(AcknowledgeMode.CLIENT)
-                other.consumer("other").receive(LIMIT_S).acknowledge()
-                assert other.consumer("other", prefetch=0).receive(0) is None
-                other.producer("answers").send("synchronous")
-                other.recover()
-                other.close()
+                second = connection.session(AcknowledgeMode.CLIENT)
+                second.consumer("other").receive(LIMIT_S).acknowledge()
+                assert second.consumer("other", prefetch=0).receive(0) is None
+                second.producer("answers").send("synchronous")
+                second.recover()
+                second.close()
                 message.acknowledge()
                 if mode is not AcknowledgeMode.TRANSACTED:
                     session.producer("answers").send("synchronous")
@@ -133,7 +133,7 @@ def test_c12_every_synchronous_call_is_allowed_inside_a_callback(mode: Acknowled
 
 
 def test_c12_a_callback_that_raises_is_told_gives_its_message_back_and_does_not_stop_the_others() -> None:
-    told: list[Exception] = []
+    reported: list[Exception] = []
     finished = threading.Event()
 
     def callback(message: ReceivedMessage) -> None:
@@ -142,7 +142,7 @@ def test_c12_a_callback_that_raises_is_told_gives_its_message_back_and_does_not_
         if message.body == b"c":
             finished.set()
 
-    with Peer() as peer, connect(peer.url, on_error=told.append, callback_threads=1) as connection:
+    with Peer() as peer, connect(peer.url, on_error=reported.append, callback_threads=1) as connection:
         peer.queues["q"] += bodies(*"abc")
         session = connection.session()
         consumer = session.consumer("q", callback=callback)
@@ -154,7 +154,7 @@ def test_c12_a_callback_that_raises_is_told_gives_its_message_back_and_does_not_
         assert said(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Accepted")]
         _, (_, modified), _ = peer.outcomes
         assert (modified.delivery_failed, modified.message_annotations) == (True, {"x-opt-retry-delay": 1000})
-        assert [repr(error) for error in told] == ["KeyError('no such order')"]
+        assert [repr(error) for error in reported] == ["KeyError('no such order')"]
 
 
 def test_each_failed_attempt_waits_longer_up_to_a_longest_wait() -> None:
@@ -178,19 +178,19 @@ def test_c12_after_close_no_callback_runs() -> None:
         assert running.wait(LIMIT_S)
         closing = threading.Thread(target=session.close)
         closing.start()
-        other = connection.session()
+        probe = connection.session()
         while not session.callbacks._pauses:  # before, it is not asked to close
-            round_trip(other)
+            round_trip(probe)
         go_on.set()
         closing.join(LIMIT_S)
         assert ran == [b"a"]
-        round_trip(other)
+        round_trip(probe)
         assert said(peer) == [(b"a", "Accepted"), (b"b", "Released"), (b"c", "Released")]
 
 
 def test_c12_closing_calls_what_outcomes_are_due_to_though_the_pool_is_busy() -> None:
     running, go_on = threading.Event(), threading.Event()
-    told: list[Confirmation] = []
+    confirmed: list[Confirmation] = []
 
     def busy(message: ReceivedMessage) -> None:
         running.set()
@@ -201,7 +201,7 @@ def test_c12_closing_calls_what_outcomes_are_due_to_though_the_pool_is_busy() ->
         connection.session().consumer("q", callback=busy)
         assert running.wait(LIMIT_S)
         session = connection.session()
-        confirmations = [session.producer("out").send("x", on_outcome=told.append) for _ in range(3)]
+        confirmations = [session.producer("out").send("x", on_outcome=confirmed.append) for _ in range(3)]
         session.close()
-        assert told == confirmations
+        assert confirmed == confirmations
         go_on.set()

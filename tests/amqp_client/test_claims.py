@@ -23,9 +23,9 @@ MESSAGE = Message(data=[b"hello"]).encode()
 
 
 def opened(peer: ClaimsPeer, *, key: str = KEY, token_s: int = 3600) -> Connection:
-    found = shared_access.parse(peer.connection_string.replace(KEY, key))
-    access = dataclasses.replace(found.access, token_s=token_s)
-    return login(found.url, Credentials(shared=access), timeout_s=10)
+    parsed = shared_access.parse(peer.connection_string.replace(KEY, key))
+    access = dataclasses.replace(parsed.access, token_s=token_s)
+    return login(parsed.url, Credentials(shared=access), timeout_s=10)
 
 
 def test_each_address_gets_a_token_before_its_link() -> None:
@@ -107,10 +107,10 @@ def test_a_broker_without_claims_is_told() -> None:
     ],
 )
 def test_a_connection_string_is_read(text: str, url: str, entity: str | None) -> None:
-    found = shared_access.parse(text)
-    assert (found.url, found.entity, found.access.name) == (url, entity, "n")
-    assert found.access.key.startswith("k")
-    assert found.access.key not in repr(found).replace("token_s", "")
+    parsed = shared_access.parse(text)
+    assert (parsed.url, parsed.entity, parsed.access.name) == (url, entity, "n")
+    assert parsed.access.key.startswith("k")
+    assert parsed.access.key not in repr(parsed).replace("token_s", "")
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_a_token_is_signed_as_service_bus_documents_it() -> None:
     """The sum over the quoted resource, a newline and the expiry, with the key as it is written."""
     token = shared_access.SharedAccess("ns.servicebus.windows.net", "Root", "c2VjcmV0").token("my queue", 1700000000)
     resource = "sb%3A%2F%2Fns.servicebus.windows.net%2Fmy+queue"
-    found = parse_qs(token.removeprefix("SharedAccessSignature "))
+    fields = parse_qs(token.removeprefix("SharedAccessSignature "))
     assert token.startswith(f"SharedAccessSignature sr={resource}&sig=")
-    assert (found["se"], found["skn"]) == (["1700000000"], ["Root"])
+    assert (fields["se"], fields["skn"]) == (["1700000000"], ["Root"])
     digest = hmac.new(b"c2VjcmV0", f"{resource}\n1700000000".encode(), hashlib.sha256).digest()
-    assert base64.b64decode(found["sig"][0]) == digest
+    assert base64.b64decode(fields["sig"][0]) == digest

@@ -21,8 +21,8 @@ from .peer import Peer
 
 def flows(peer: Peer) -> list[tuple[int, bool]]:
     """Credit and drain of each flow of a link, in order."""
-    found = [event.flow for event in peer.seen if isinstance(event, events.Flowed) and event.link is not None]
-    return [(flow.link_credit, flow.drain) for flow in found]
+    received = [event.flow for event in peer.seen if isinstance(event, events.Flowed) and event.link is not None]
+    return [(flow.link_credit, flow.drain) for flow in received]
 
 
 def body(consumer: Consumer, timeout_s: float | None = LIMIT_S) -> bytes | None:
@@ -40,8 +40,8 @@ def test_c3_links_take_turns_in_one_queue_of_arrivals() -> None:
     arrivals.add("c", [])
     taken = [arrivals.take() for _ in range(3)]
     arrivals.add("c", [20])
-    while (found := arrivals.take()) is not None:
-        taken.append(found)
+    while (arrival := arrivals.take()) is not None:
+        taken.append(arrival)
     assert [item for _, item in taken if item is not None] == [1, 10, 2, 11, 3, 20, 4]
     assert not arrivals
     assert len(arrivals) == 0
@@ -182,8 +182,8 @@ def test_c5_a_waiting_pull_over_several_sources_takes_one_and_gives_a_second_bac
         consumer = session.consumer("a", "b", prefetch=0)
         message = consumer.receive(LIMIT_S)
         round_trip(session)
-        (other,) = {"a", "b"} - {message.source}
-        assert said(peer) == [(other.encode(), "Released")]
+        (released,) = {"a", "b"} - {message.source}
+        assert said(peer) == [(released.encode(), "Released")]
 
 
 def test_c5_full_queues_are_pulled_in_turn() -> None:

@@ -52,8 +52,8 @@ def exchange(client: Client, queue: str) -> None:
     """A call, a put and a get."""
     client.call("queue.declare", queue=queue)
     assert client.put({"op": "enqueue", "queue": queue}, ROWS.schema, [ROWS])["messages"] == 2
-    found = list(client.get(op="browse", queue=queue, states=["available"], columns=["body"]))
-    assert [body for batch in found for body in batch.column(0).to_pylist()] == [b"one", b"two"]
+    batches = list(client.get(op="browse", queue=queue, states=["available"], columns=["body"]))
+    assert [body for batch in batches for body in batch.column(0).to_pylist()] == [b"one", b"two"]
 
 
 def test_a_broker_without_users_is_found_by_its_amqp_address(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_plain_amqp_broker_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "host", "properties", "found"),
+    ("url", "host", "properties", "expected"),
     [
         ("amqp://h", "h", {"flight-scheme": "grpc", "flight-port": 1}, Endpoint("grpc://h:1")),
         ("amqp://h", "h", {"flight-scheme": "grpc+tls", "flight-port": 1, "flight-token": "t"}, Endpoint("grpc+tls://h:1", "t")),
@@ -196,11 +196,11 @@ def test_a_plain_amqp_broker_is_refused_with_what_to_do() -> None:
         ("amqp://h", "h", {}, Foreign("", "")),
     ],
 )
-def test_an_endpoint_is_no_less_safe_than_the_url(url: str, host: str, properties: dict[str, Any], found: Any) -> None:
-    if isinstance(found, (Endpoint, Foreign)):
-        assert endpoint_of(url, host, properties) == found
+def test_an_endpoint_is_no_less_safe_than_the_url(url: str, host: str, properties: dict[str, Any], expected: Any) -> None:
+    if isinstance(expected, (Endpoint, Foreign)):
+        assert endpoint_of(url, host, properties) == expected
     else:
-        with pytest.raises(found):
+        with pytest.raises(expected):
             endpoint_of(url, host, properties)
 
 

@@ -58,9 +58,9 @@ def test_c12_an_attempt_without_descriptors_is_followed_by_another() -> None:
             assert program.stdout.readline() == "ready\n"
             peer.queues["q"] += bodies("after the loss")
             peer.cut()
-            said, log = program.communicate(timeout=2 * LIMIT_S)
-        assert said == "after the loss 2\n", log
-        assert len([each for each in peer.seen if isinstance(each, events.Opened)]) == 3  # the second one had no pump
+            output, log = program.communicate(timeout=2 * LIMIT_S)
+        assert output == "after the loss 2\n", log
+        assert len([event for event in peer.seen if isinstance(event, events.Opened)]) == 3  # the second one had no pump
 
 
 def test_c12_a_server_that_is_slow_after_a_loss_ends_nothing() -> None:
@@ -90,16 +90,16 @@ def test_c12_a_server_that_is_slow_after_a_loss_ends_nothing() -> None:
 
 
 def test_c12_a_mistake_in_the_reconnect_is_told_to_those_who_wait() -> None:
-    told: list[Exception] = []
+    failures: list[Exception] = []
 
     def random() -> float:
         raise ZeroDivisionError("a mistake")
 
-    with Peer() as peer, connect(peer.url, random=random, on_error=told.append) as connection:
+    with Peer() as peer, connect(peer.url, random=random, on_error=failures.append) as connection:
         consumer = connection.session().consumer("q")
         peer.cut()
         with pytest.raises(errors.PenstockError, match="a mistake"):
             consumer.receive(LIMIT_S)
         with pytest.raises(errors.PenstockError, match="a mistake"):
             connection.session()
-        until(lambda: len(told) == 2, "the loss and its result are reported")
+        until(lambda: len(failures) == 2, "the loss and its result are reported")

@@ -115,9 +115,9 @@ def test_a_client_certificate_logs_in_with_external(authority: Authority, tmp_pa
         assert who(peer) == [("ann", "EXTERNAL")]
         with pytest.raises(errors.PeerError, match=f"{peer.url} wants a client certificate: give one"):
             connect(peer.url, ca_file=authority.ca_file)
-        other = Authority(tmp_path, "stranger").issue("ann", "DNS:ann")
+        stranger = Authority(tmp_path, "stranger").issue("ann", "DNS:ann")
         with pytest.raises(errors.PeerError, match=f"{peer.url} refuses the client certificate .*UNKNOWN_CA"):
-            connect(peer.url, ca_file=authority.ca_file, cert_file=other.cert, key_file=other.key)
+            connect(peer.url, ca_file=authority.ca_file, cert_file=stranger.cert, key_file=stranger.key)
 
 
 def test_messages_pass_over_tls(authority: Authority) -> None:
@@ -179,14 +179,14 @@ def test_nobody_there_and_somebody_else_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("octets", "says"),
     [
         (b"", "ended the connection without an answer: the broker was stopped, perhaps"),
         (protocol_header(3), "broke during the login: the broker was stopped, perhaps; try again"),
     ],
     ids=["nothing", "a header"],
 )
-def test_a_server_that_goes_during_the_login(said: bytes, says: str) -> None:
+def test_a_server_that_goes_during_the_login(octets: bytes, says: str) -> None:
     """As a broker that is killed just then. Only if it sent nothing may it be another kind of server."""
 
     def serve(listening: socket.socket) -> None:
@@ -195,11 +195,11 @@ def test_a_server_that_goes_during_the_login(said: bytes, says: str) -> None:
                 accepted, _ = listening.accept()
                 with accepted:
                     accepted.recv(8)
-                    accepted.sendall(said)
+                    accepted.sendall(octets)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(5)
         threading.Thread(target=serve, args=(listening,), daemon=True).start()
         with pytest.raises(errors.PeerError, match=says) as refused:
             connect(f"amqp://127.0.0.1:{listening.getsockname()[1]}", timeout_s=5)
-    assert ("another kind of server" in str(refused.value)) == (not said)
+    assert ("another kind of server" in str(refused.value)) == (not octets)

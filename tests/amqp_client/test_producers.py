@@ -77,7 +77,7 @@ def test_c9_what_the_message_says_of_itself_stays_and_each_gets_an_id() -> None:
         first, second = (amqp.decode_message(payload) for payload in peer.received)
         assert (first.header.durable, first.header.priority) == (False, 7)
         assert (second.header.durable, second.header.priority, second.header.ttl) == (True, 9, 5000)
-        assert [each.properties.message_id for each in (first, second)] == ["me:1", "me:2"]
+        assert [message.properties.message_id for message in (first, second)] == ["me:1", "me:2"]
         with pytest.raises(errors.InvalidRequest, match="give a Message, bytes or str"):
             producer.send(17)  # type: ignore[arg-type]
 
@@ -130,16 +130,16 @@ def test_c9_a_refused_send_is_told_once_by_send_or_by_flush_or_by_the_callback()
         with pytest.raises(errors.ResourceLimit, match="full"):
             producer.flush()
         producer.flush()
-        told: list[Confirmation] = []
+        confirmed: list[Confirmation] = []
         came = threading.Event()
 
         def callback(confirmation: Confirmation) -> None:
-            told.append(confirmation)
+            confirmed.append(confirmation)
             came.set()
 
         producer.send("with a callback", on_outcome=callback)
         assert came.wait(LIMIT_S)
-        assert isinstance(told[0].error, errors.ResourceLimit)
+        assert isinstance(confirmed[0].error, errors.ResourceLimit)
         assert producer.refused == 3
 
 
@@ -190,12 +190,12 @@ def test_c9_a_link_that_the_broker_ends_fails_its_producer_only() -> None:
 def test_c9_outcomes_that_wait_for_their_callback_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "MAX_PENDING_OUTCOMES", 2)
     running, go_on = threading.Event(), threading.Event()
-    told: list[Confirmation] = []
+    confirmed: list[Confirmation] = []
 
     def slow(confirmation: Confirmation) -> None:
         running.set()
         assert go_on.wait(LIMIT_S)
-        told.append(confirmation)
+        confirmed.append(confirmation)
 
     with Peer() as peer, connect(peer.url) as connection:
         producer = connection.session().producer("q")
@@ -207,4 +207,4 @@ def test_c9_outcomes_that_wait_for_their_callback_are_bounded(monkeypatch: pytes
             producer.send("too much", on_outcome=slow, timeout_s=0.05)
         producer.send("without a callback")
         go_on.set()
-    assert len(told) == 3
+    assert len(confirmed) == 3

@@ -51,8 +51,8 @@ def test_the_loop_accepts_what_it_has_seen(broker: Broker, connection: Connectio
     assert seen == [0, 1, 2, 3]
 
     def counts() -> tuple[int, int, int]:
-        found = stat(broker, "looped")
-        return found["available"], found["acquired"], found["archived"]
+        stats = stat(broker, "looped")
+        return stats["available"], stats["acquired"], stats["archived"]
 
     until(lambda: counts() == (1, 0, 4), "four are settled, and one is left")  # the acceptance is asynchronous
     with Client(broker.url) as client:
@@ -150,8 +150,8 @@ def test_many_threads_and_more_addresses_than_producers_are_kept(broker: Broker,
         thread.join()
     assert failures == []
     with Client(broker.url) as client:
-        found = {queue["queue"]: queue["available"] for queue in client.call("queue.list")["queues"]}
-    assert {name: found[name] for name in names} == dict.fromkeys(names, 4)
+        depths = {queue["queue"]: queue["available"] for queue in client.call("queue.list")["queues"]}
+    assert {name: depths[name] for name in names} == dict.fromkeys(names, 4)
 
 
 def test_a_slow_attach_holds_up_no_send_to_another_address() -> None:
@@ -179,11 +179,11 @@ def test_a_slow_attach_holds_up_no_send_to_another_address() -> None:
         for sender in senders:
             sender.join(LIMIT_S)
         assert sorted(map(body_of, peer.received)) == [b"1", b"2", b"3"]
-        assert len([each for each in peer.seen if isinstance(each, events.Attached)]) == 2
+        assert len([event for event in peer.seen if isinstance(event, events.Attached)]) == 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         ({"body": "a", "json": 1}, "a body or json, not both"),
         ({"body": {"id": 7}}, "a body of type dict cannot be sent: give octets or a text"),
@@ -199,8 +199,8 @@ def test_a_slow_attach_holds_up_no_send_to_another_address() -> None:
         ({"body": "a", "ttl": 1 << 32}, "ttl is seconds from 0 to 4,294,967"),
     ],
 )
-def test_what_cannot_be_sent_is_said(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(errors.InvalidRequest, match=said):
+def test_what_cannot_be_sent_is_said(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=reason):
         composed(**arguments)
 
 

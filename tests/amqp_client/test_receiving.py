@@ -60,7 +60,7 @@ def test_a_message_beyond_the_limit_ends_its_link_and_fills_no_memory(size: int)
     with Peer(hook=heedless) as peer, connect(peer.url, max_message_octets=100_000) as connection:
         peer.queues["orders"] += messages(1, size=size)
         peer.queues["others"] += messages(1)
-        receiver, other = connection.receiver("orders", credit=1), connection.receiver("others", credit=1)
+        receiver, others = connection.receiver("orders", credit=1), connection.receiver("others", credit=1)
         if size < 100_000:
             assert len(receiver.receive(1, timeout_s=30)) == 1
         else:
@@ -68,7 +68,7 @@ def test_a_message_beyond_the_limit_ends_its_link_and_fills_no_memory(size: int)
                 errors.ResourceLimit, match=r"from 'orders', where this client takes 100,000 .* max_message_octets"
             ):
                 receiver.receive(1, timeout_s=30)
-        assert len(other.receive(1, timeout_s=30)) == 1  # the connection continues
+        assert len(others.receive(1, timeout_s=30)) == 1  # the connection continues
 
 
 def test_a_message_without_an_end_is_cut_off() -> None:
@@ -90,18 +90,18 @@ def test_a_message_without_an_end_is_cut_off() -> None:
 
 
 def test_the_peer_is_told_how_large_a_message_may_be() -> None:
-    told = []
+    sizes = []
 
     def hook(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
         if isinstance(event, events.Attached):
-            told.append(event.attach.max_message_size)
+            sizes.append(event.attach.max_message_size)
         return False
 
     with Peer(hook=hook) as peer:
-        for given in ({}, {"max_message_octets": 1000}):
-            with connect(peer.url, **given) as connection:
+        for options in ({}, {"max_message_octets": 1000}):
+            with connect(peer.url, **options) as connection:
                 connection.receiver("orders")
-    assert told == [MAX_MESSAGE_OCTETS, 1000]
+    assert sizes == [MAX_MESSAGE_OCTETS, 1000]
 
 
 def test_credit_that_is_lowered_is_taken_back() -> None:
@@ -149,11 +149,11 @@ def test_each_outcome_says_what_it_means() -> None:
         peer.queues["orders"] += messages(5)
         receiver = connection.receiver("orders")
         receiver.drain()
-        one, two, three, four, _ = receiver.receive(timeout_s=0)
-        receiver.accept([one])
-        receiver.release([two])
-        receiver.reject([three], "not JSON")
-        receiver.modify([four], failed=True, undeliverable=True, annotations={"x-opt-why": "busy"})
+        first, second, third, fourth, _ = receiver.receive(timeout_s=0)
+        receiver.accept([first])
+        receiver.release([second])
+        receiver.reject([third], "not JSON")
+        receiver.modify([fourth], failed=True, undeliverable=True, annotations={"x-opt-why": "busy"})
         connection.close()
         states = [state for _, state in peer.outcomes]
         assert states[:2] == [Accepted(), Released()]

@@ -36,9 +36,9 @@ def lost(connection: Connection) -> None:
 
 def test_c12_the_plan_takes_the_next_servers_at_once_and_then_waits_longer_and_longer() -> None:
     plan = Backoff(first_s=1, factor=2, most_s=5).plan(["a", "b", "c"], "b", random=lambda: 0.0)
-    found = list(islice(plan, 14))
-    assert [url for _, url in found] == [*"cabcabcabcabca"]
-    assert [wait for wait, _ in found] == [0, 0, 0, 1, 0, 0, 2, 0, 0, 4, 0, 0, 5, 0]
+    steps = list(islice(plan, 14))
+    assert [url for _, url in steps] == [*"cabcabcabcabca"]
+    assert [wait for wait, _ in steps] == [0, 0, 0, 1, 0, 0, 2, 0, 0, 4, 0, 0, 5, 0]
 
 
 def test_c12_one_server_alone_is_not_asked_again_at_once() -> None:
@@ -77,9 +77,9 @@ def test_c12_another_server_takes_over_and_everything_goes_on_there() -> None:
     with Peer() as second, Peer() as first:
         connection = connect([first.url, second.url], random=lambda: 0.0, pause=lambda wait, _: waits.append(wait))
         with connection:
-            one, two = connection.session(), connection.session()
-            producer, consumer = one.producer("out"), one.consumer("in")
-            two.consumer("callbacks", callback=callback)
+            left, right = connection.session(), connection.session()
+            producer, consumer = left.producer("out"), left.consumer("in")
+            right.consumer("callbacks", callback=callback)
             producer.send("to the first")
             second.queues["in"] += bodies("from the second")
             second.queues["callbacks"] += bodies("called")
@@ -94,14 +94,14 @@ def test_c12_another_server_takes_over_and_everything_goes_on_there() -> None:
 
 def test_c12_after_its_attempts_the_loss_is_final() -> None:
     waits: list[float] = []
-    told: list[Exception] = []
+    reported: list[Exception] = []
     with Peer() as peer:
         connection = connect(
             peer.url,
             reconnect=Backoff(first_s=1, factor=2, attempts=3),
             random=lambda: 0.0,
             pause=lambda wait, _: waits.append(wait),
-            on_error=told.append,
+            on_error=reported.append,
         )
         consumer = connection.session().consumer("q")
     for _ in range(2):
@@ -237,7 +237,7 @@ def test_c12_settling_what_came_on_a_lost_connection_is_an_error_and_it_comes_ag
 @pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
 def test_c12_an_acknowledgement_of_the_client_itself_is_a_no_op_after_a_loss(mode: AcknowledgeMode) -> None:
     running, go_on, again = threading.Event(), threading.Event(), threading.Event()
-    told: list[Exception] = []
+    reported: list[Exception] = []
 
     def callback(message: ReceivedMessage) -> None:
         if not running.is_set():
@@ -247,7 +247,7 @@ def test_c12_an_acknowledgement_of_the_client_itself_is_a_no_op_after_a_loss(mod
             again.set()
 
     with Peer() as second, Peer() as first:
-        with connect([first.url, second.url], pause=at_once, on_error=told.append, clock=lambda: 0.0) as connection:
+        with connect([first.url, second.url], pause=at_once, on_error=reported.append, clock=lambda: 0.0) as connection:
             first.queues["q"] += bodies("a")
             second.queues["q"] += bodies("a")
             connection.session(mode).consumer("q", callback=callback)
@@ -257,20 +257,20 @@ def test_c12_an_acknowledgement_of_the_client_itself_is_a_no_op_after_a_loss(mod
             go_on.set()
             assert again.wait(LIMIT_S)
         assert said(second) == [(b"a", "Accepted")]
-        assert [type(error) for error in told] == [errors.PeerError]  # the loss itself
+        assert [type(error) for error in reported] == [errors.PeerError]  # the loss itself
 
 
 def test_c12_callbacks_of_sends_come_once_though_they_were_sent_twice() -> None:
-    told: list[Confirmation] = []
+    confirmed: list[Confirmation] = []
     gate = Gate(events.Delivered)
     with Peer() as second, Peer(hook=gate, on_deliveries=lambda *_: None) as first:
         with connect([first.url, second.url], pause=at_once) as connection:
             producer = connection.session().producer("q")
-            confirmation = producer.send("hello", on_outcome=told.append)
+            confirmation = producer.send("hello", on_outcome=confirmed.append)
             gate.wait()
             first.cut()
             confirmation.wait(LIMIT_S)
-        assert told == [confirmation]
+        assert confirmed == [confirmation]
 
 
 def test_c5_a_pull_that_waits_goes_on_at_the_next_server() -> None:
@@ -332,7 +332,7 @@ def test_a_session_that_is_closed_before_the_server_has_begun_it_ends_then() -> 
     with Peer(hook=hold) as peer, connect(peer.url) as connection:
         connection.session().close()
         connection.session().producer("q").send("x")
-        until(lambda: [each.session for each in peer.seen if isinstance(each, events.Ended)] == begun[:1], "it is ended")
+        until(lambda: [event.session for event in peer.seen if isinstance(event, events.Ended)] == begun[:1], "it is ended")
 
 
 def test_spark_s_tasks_are_not_sent_this_client() -> None:

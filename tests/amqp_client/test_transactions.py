@@ -25,10 +25,10 @@ def test_c11_sends_to_several_queues_and_what_was_received_happen_together() -> 
     with Peer(hook=hook) as peer, connect(peer.url) as connection:
         peer.queues["in"] += bodies("a", "b", "c")
         session = transacted(connection)
-        one, two, source = session.producer("one"), session.producer("two"), session.consumer("in")
+        first, second, source = session.producer("one"), session.producer("two"), session.consumer("in")
         source.receive(LIMIT_S)
-        one.send(b"1")
-        two.send(b"2")
+        first.send(b"1")
+        second.send(b"2")
         source.receive(LIMIT_S).acknowledge(Rejected())
         assert hook.committed == []
         session.commit()
@@ -170,11 +170,11 @@ def test_c11_a_consumer_may_be_closed_before_the_commit() -> None:
 def test_c11_transactions_of_two_sessions_are_apart() -> None:
     hook = Transactions()
     with Peer(hook=hook) as peer, connect(peer.url) as connection:
-        one, two = transacted(connection), transacted(connection)
-        for session, name in ((one, "1"), (two, "2")):
+        first, second = transacted(connection), transacted(connection)
+        for session, name in ((first, "1"), (second, "2")):
             session.producer("out").send(name.encode())
-        two.commit()
-        one.rollback()
+        second.commit()
+        first.rollback()
         assert hook.committed == [[("sent", b"2")]]
         assert hook.log == ["declare", "declare", "commit", "rollback"]
 
@@ -277,24 +277,24 @@ def test_c11_a_send_that_waits_over_a_loss_is_in_no_other_session_s_transaction(
         Peer(hook=hooks[0]) as first,
         connect([first.url, second.url], pause=lambda seconds, closing: None) as connection,
     ):
-        one, two = transacted(connection), transacted(connection)
-        waiting, other = one.producer("scarce"), two.producer("plenty")
+        left, right = transacted(connection), transacted(connection)
+        waiting, ready = left.producer("scarce"), right.producer("plenty")
         sending = threading.Thread(target=waiting.send, args=(b"mine",))
         sending.start()
-        until(lambda: one.transaction.id, "the sender has a transaction, and waits for credit")
+        until(lambda: left.transaction.id, "the sender has a transaction, and waits for credit")
         first.cut()
         with connection.changed:
             assert connection.changed.wait_for(lambda: connection.url == second.url, LIMIT_S)
-        other.send(b"yours")
+        ready.send(b"yours")
         connection.session().consumer("go")
         sending.join(LIMIT_S)
         assert not sending.is_alive()
         with pytest.raises(RolledBack):
-            one.commit()
-        two.commit()
+            left.commit()
+        right.commit()
         assert hooks[1].committed == [[("sent", b"yours")]]
         waiting.send(b"again")  # the producer and the session continue
-        one.commit()
+        left.commit()
         assert hooks[1].committed[1:] == [[("sent", b"again")]]
 
 

@@ -232,13 +232,13 @@ def test_penstock_work_handles_until_it_is_told_to_stop(tmp_path: Path, broker: 
     assert process.stdout is not None
     assert process.stderr is not None
     assert sorted(process.stdout.readline() for _ in range(3)) == [f"handled {number}\n" for number in range(3)]
-    url = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/metrics", line)))
+    url = next(match[0] for line in process.stderr if (match := re.search(r"http://127\.0\.0\.1:\d+/metrics", line)))
     with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
         assert b'penstock_worker_messages_total{outcome="accepted",queue="shop"}' in answer.read()
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
-    assert "shop: 3 accepted, 0 retried, 0 rejected" in said
+    assert "shop: 3 accepted, 0 retried, 0 rejected" in log
     assert stat(broker, "shop")["archived"] == 3
 
 
@@ -251,15 +251,15 @@ def test_a_handler_that_outlives_a_sigterm_is_left_behind(tmp_path: Path, broker
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
-    assert "a handler did not end within 0.1 s of the stop; its message is delivered again" in said
+    assert "a handler did not end within 0.1 s of the stop; its message is delivered again" in log
     (again,) = connection.queue("stuck").receive(limit=1, timeout=LIMIT_S)
     assert again.delivery_count == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [
         ("shop", "give MODULE:FUNCTION"),
         (".shop:handle", "give MODULE:FUNCTION"),
@@ -268,11 +268,11 @@ def test_a_handler_that_outlives_a_sigterm_is_left_behind(tmp_path: Path, broker
         ("shop:plain", 'decorate it with @penstock.worker("queue")'),
     ],
 )
-def test_what_is_no_worker_is_said(tmp_path: Path, broker: Broker, name: str, said: str) -> None:
+def test_what_is_no_worker_is_said(tmp_path: Path, broker: Broker, name: str, reason: str) -> None:
     (tmp_path / "shop.py").write_text(MODULE.format(queue="shop"))
     process = work(tmp_path, broker, name)
     _, complaint = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, said in complaint) == (2, True), complaint
+    assert (process.returncode, reason in complaint) == (2, True), complaint
 
 
 def test_a_mistake_in_the_module_is_not_blamed_on_the_name(tmp_path: Path, broker: Broker) -> None:
