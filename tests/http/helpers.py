@@ -35,19 +35,19 @@ class Http:
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """A header `x_y` is sent as `x-y`; an empty one is left out."""
-        given = {**self.headers, **headers}
+        merged = {**self.headers, **headers}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         try:
-            connection.putrequest(method, path, skip_host="host" in given, skip_accept_encoding=True)
-            for name, value in given.items():
+            connection.putrequest(method, path, skip_host="host" in merged, skip_accept_encoding=True)
+            for name, value in merged.items():
                 if value:
                     connection.putheader(name.replace("_", "-"), value)
             if body is not None:
                 connection.putheader("content-length", str(len(body)))
             connection.endheaders(body)
             answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
+            received = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, received, answer.read())
         finally:
             connection.close()
 

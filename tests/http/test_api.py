@@ -53,8 +53,8 @@ def test_a_get_changes_nothing(site: Site, guarded: Http) -> None:
     for action in sorted(name for name, action in ACTIONS.items() if action.reads):
         end = site.service.journal.end
         fields = {name: value for name, value in VALID[action].items() if value is not None}
-        pairs = [(name, each) for name, value in fields.items() for each in (value if isinstance(value, list) else [value])]
-        query = urlencode([(name, each if isinstance(each, str) else json.dumps(each)) for name, each in pairs])
+        pairs = [(name, item) for name, value in fields.items() for item in (value if isinstance(value, list) else [value])]
+        query = urlencode([(name, item if isinstance(item, str) else json.dumps(item)) for name, item in pairs])
         query = query.replace("Q", "orders")
         answer = guarded.get(f"/api/v1/{action}?{query}", authorization=alice)
         assert answer.status in (200, 404, 502), (action, answer)  # there is no archive here
@@ -74,20 +74,20 @@ def test_every_action_without_its_right_is_refused_as_over_flight(site: Site, gu
             named = json.loads(json.dumps(fields).replace("Q", queue))
             try:
                 alice.call(action, **named)
-                said = None
+                message = None
             except (errors.NotAllowed, errors.Unauthenticated) as error:
-                said = str(error)
+                message = str(error)
             except errors.PenstockError:
-                said = None
+                message = None
             answer = guarded.call(action, named, authorization=basic("alice"))
-            if said is None:
+            if message is None:
                 assert answer.status not in (401, 403), (action, answer)
             else:
-                assert (answer.status, answer.json["error"]["message"]) == (403, said), action
+                assert (answer.status, answer.json["error"]["message"]) == (403, message), action
 
 
 def test_errors_have_a_status_and_a_code(http: Http) -> None:
-    for action, fields, status, said in (
+    for action, fields, status, message in (
         ("queue.stat", {"queue": "nowhere"}, 404, "there is no queue 'nowhere'"),
         ("queue.stat", {}, 400, "field 'queue' is missing"),
         ("queue.stat", {"queue": 5}, 400, "field 'queue' must be str"),
@@ -97,7 +97,7 @@ def test_errors_have_a_status_and_a_code(http: Http) -> None:
         ("lease.renew", {"lease": "l", "epoch": 1}, 404, "no lease"),
     ):
         answer = http.post(f"/api/v1/{action}", fields)
-        assert (answer.status, said in answer.json["error"]["message"]) == (status, True), answer
+        assert (answer.status, message in answer.json["error"]["message"]) == (status, True), answer
     assert http.ask("POST", "/api/v1/queue.list", b"{", content_type="application/json").code == "INVALID_REQUEST"
     assert http.get("/api/v1/queue.stat?queue=a&queue=b").status == 400
     nowhere = http.get("/api/queues")

@@ -14,8 +14,8 @@ from ..programs import needs
 
 def documented(repository: Path) -> set[str]:
     """The names of the metrics in docs/http.md, and the parts of histograms. A test compares the page with a broker."""
-    found = set(re.findall(r"^\| `(penstock_\w+)` \|", (repository / "docs" / "http.md").read_text(), re.MULTILINE))
-    return found | {f"{name}_bucket" for name in found if name.endswith("_seconds")}
+    listed = set(re.findall(r"^\| `(penstock_\w+)` \|", (repository / "docs" / "http.md").read_text(), re.MULTILINE))
+    return listed | {f"{name}_bucket" for name in listed if name.endswith("_seconds")}
 
 
 @pytest.mark.parametrize("name", ["alerts.yml", "grafana.json"])

@@ -30,7 +30,7 @@ def page(repository: Path) -> str:
 
 def test_its_commands_run_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    said = ""
+    output = ""
     with Broker(tmp_path / "data", fsync="never") as broker:
         for block in re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
             script = "set -e\n" + block.replace(ADDRESS, broker.http_url).replace("curl -s", "curl -sS --fail-with-body")
@@ -38,14 +38,14 @@ def test_its_commands_run_from_top_to_bottom(page: str, tmp_path: Path) -> None:
                 ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, (block, done.stdout, done.stderr)
-            said += done.stdout
+            output += done.stdout
             if "penstock permit" in block:  # the broker looks at its users once in a second
                 password = (tmp_path / "alice.password").read_text().rstrip("\n")
                 alice = Http(broker.http_url, authorization=basic("alice", password))
                 until(lambda: alice.get("/api/v1/session").json.get("rights", {}).get("*"), "the rights of alice are valid")  # noqa: B023
-    assert '{"ready": true' in said
-    assert re.findall(r"^penstock_queues (.*)", said, re.MULTILINE) == ["0.0", "1.0"]
-    assert said.count('"changed": true') == 2
+    assert '{"ready": true' in output
+    assert re.findall(r"^penstock_queues (.*)", output, re.MULTILINE) == ["0.0", "1.0"]
+    assert output.count('"changed": true') == 2
 
 
 def test_its_list_of_actions_is_the_table(page: str) -> None:

@@ -49,13 +49,13 @@ def connect(http: Http) -> socket.socket:
 
 def ended(connection: socket.socket) -> bytes:
     """Octets that come until the broker closes the connection."""
-    said = b""
+    answer = b""
     try:
         while piece := connection.recv(65536):
-            said += piece
+            answer += piece
     except ConnectionResetError:
         pass
-    return said
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_a_request_that_never_comes_to_its_end_ends(http: Http, begun: bytes) ->
 
         thread = threading.Thread(target=go_on)
         thread.start()
-        said = ended(slow)
+        answer = ended(slow)
         drip.set()
         thread.join()
-        assert b" 200 " not in said
+        assert b" 200 " not in answer
         assert time.monotonic() - start >= TIMEOUT_S
 
 
@@ -143,13 +143,13 @@ def test_two_hundred_browsers_at_once_and_messages_go_on(broker: Broker, http: H
         connections = [http.client_connection() for _ in range(200)]  # each keeps its own
         try:
             with ThreadPoolExecutor(32) as threads:
-                said = list(threads.map(lambda each: poll(each), connections))
+                before = list(threads.map(lambda connection: poll(connection), connections))
                 send(client, "busy", numbered(100))
-                again = list(threads.map(lambda each: poll(each), connections))
+                again = list(threads.map(lambda connection: poll(connection), connections))
         finally:
             for connection in connections:
                 connection.close()
-        assert said + again == [200] * 400
+        assert before + again == [200] * 400
         assert len(browse(client, "busy")) == 100
 
 
@@ -161,17 +161,17 @@ def poll(connection: http.client.HTTPConnection) -> int:
 
 
 def test_one_connection_too_many_is_served_and_the_one_idle_for_longest_is_closed(broker: Broker, http: Http) -> None:
-    kept = [http.client_connection() for _ in range(MOST_CONNECTIONS)]
+    connections = [http.client_connection() for _ in range(MOST_CONNECTIONS)]
     try:
-        assert [poll(connection) for connection in kept] == [200] * MOST_CONNECTIONS
-        assert poll(kept[0]) == 200  # so that the second one is idle for longest
+        assert [poll(connection) for connection in connections] == [200] * MOST_CONNECTIONS
+        assert poll(connections[0]) == 200  # so that the second one is idle for longest
         assert http.get("/health/live").status == 200
-        assert poll(kept[0]) == 200
-        assert [poll(connection) for connection in kept[2:]] == [200] * (MOST_CONNECTIONS - 2)
+        assert poll(connections[0]) == 200
+        assert [poll(connection) for connection in connections[2:]] == [200] * (MOST_CONNECTIONS - 2)
         with pytest.raises((http_client.RemoteDisconnected, ConnectionError)):
-            poll(kept[1])
+            poll(connections[1])
     finally:
-        for connection in kept:
+        for connection in connections:
             connection.close()
 
 
@@ -292,10 +292,10 @@ def test_a_broker_stops_while_requests_are_open(site: Site, monkeypatch: pytest.
     arrived, go_on = threading.Event(), threading.Event()
     carry_out = site.plane.actions.carry_out
 
-    def slow(*given: object) -> bytes:
+    def slow(*arguments: object) -> bytes:
         arrived.set()
         go_on.wait(30)
-        return carry_out(*given)  # type: ignore[arg-type]
+        return carry_out(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(site.plane.actions, "carry_out", slow)
     with ThreadPoolExecutor(2) as threads, connect(http):

@@ -85,11 +85,11 @@ def sent(http: Http, *pieces: bytes) -> bytes:
     return answered
 
 
-@pytest.mark.parametrize("what", AMBIGUOUS)
-def test_a_request_whose_end_is_not_certain_is_refused_and_the_connection_closed(http: Http, what: str) -> None:
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_a_request_whose_end_is_not_certain_is_refused_and_the_connection_closed(http: Http, case: str) -> None:
     """In one piece and in several: data after a refused request is never parsed as a request."""
-    request, status = AMBIGUOUS[what]
-    cut = random.Random(what).randrange(1, len(request))
+    request, status = AMBIGUOUS[case]
+    cut = random.Random(case).randrange(1, len(request))
     for pieces in ((request + BEHIND,), (request[:cut], request[cut:] + BEHIND)):
         answered = sent(http, *pieces)
         assert answered.count(b"HTTP/1.1 ") <= 1
@@ -117,9 +117,9 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("what", ALLOWED)
-def test_a_request_whose_end_is_certain_is_answered(http: Http, what: str) -> None:
-    request = ALLOWED[what]
+@pytest.mark.parametrize("case", ALLOWED)
+def test_a_request_whose_end_is_certain_is_answered(http: Http, case: str) -> None:
+    request = ALLOWED[case]
     for pieces in ((request,), tuple(request[at : at + 1] for at in range(len(request)))):
         answered = sent(http, *pieces)
         assert answered.startswith(b"HTTP/1.1 200 "), answered

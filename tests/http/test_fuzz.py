@@ -54,14 +54,14 @@ def test_no_request_of_the_description_or_beside_it_finds_a_mistake_of_ours(http
             if path.endswith("queue.delete") or "tags" not in methods.get("post", {}):  # the other paths are not actions
                 continue
             schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
-            fields = {name: value(each, rolled) for name, each in schema["properties"].items() if rolled.random() < 0.8}
+            fields = {name: value(field, rolled) for name, field in schema["properties"].items() if rolled.random() < 0.8}
             if "queue" in fields and rolled.random() < 0.7:
                 fields["queue"] = "q"
             looks_right(http.post(path, fields))
             if fields:
                 wrong = rolled.choice(list(fields))
                 looks_right(http.post(path, {**fields, wrong: rolled.choice([[], {}, "x", 1.5, None, [[1]], True])}))
-            query = "&".join(f"{quote(name)}={quote(str(each)[:2000])}" for name, each in fields.items())
+            query = "&".join(f"{quote(name)}={quote(str(value)[:2000])}" for name, value in fields.items())
             looks_right(http.get(f"{path}?{query}"))
     octets = rolled.randbytes(200)
     for body in (b"", b"null", b"[]", b'{"a":' * 5000, b'{"queue": "\\ud800"}', b'{"queue": 1e999}', octets):

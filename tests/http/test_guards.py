@@ -139,11 +139,11 @@ def test_sessions_end_when_idle_when_old_and_when_there_are_too_many() -> None:
 
 def test_who_logs_in_again_and_again_ends_only_sessions_of_its_own() -> None:
     sessions = Sessions(10, 2, 100.0, 100.0)
-    other, _ = sessions.begin("bob", "t")
+    bob, _ = sessions.begin("bob", "t")
     first, second = (sessions.begin("alice", "t")[0] for _ in range(2))
     assert sessions.find(first) is not None  # and so the second is the one that was idle for longer
     third, _ = sessions.begin("alice", "t")
-    assert [sessions.find(name) is not None for name in (other, first, second, third)] == [True, True, False, True]
+    assert [sessions.find(name) is not None for name in (bob, first, second, third)] == [True, True, False, True]
 
 
 def test_a_user_has_so_many_logins_at_once(site: Site) -> None:

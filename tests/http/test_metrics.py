@@ -37,9 +37,9 @@ EVIL = 'a "quoted\\queue"'  # characters that a label must escape
 
 def values(families: list[Metric]) -> dict[str, float]:
     return {
-        each.name + "".join(f" {value}" for _, value in sorted(each.labels.items())): each.value
+        sample.name + "".join(f" {value}" for _, value in sorted(sample.labels.items())): sample.value
         for family in families
-        for each in family.samples
+        for sample in family.samples
     }
 
 
@@ -64,31 +64,31 @@ def test_both_formats_say_what_the_queues_have(used: Broker, http: Http) -> None
     old, new = http.get("/metrics"), http.get("/metrics", accept=OPENMETRICS)
     assert old.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert new.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-    for found in (values(list(of_text(old.body.decode()))), values(list(of_openmetrics(new.body.decode())))):
-        assert found["penstock_queue_messages orders available"] == 3
-        assert found["penstock_queue_messages orders acquired"] == 3
-        assert found["penstock_queue_enqueued_total orders"] == 10
-        assert found["penstock_queue_acknowledged_total orders"] == 4
-        assert found["penstock_queue_delivered_total orders"] == 7
-        assert found["penstock_queue_leases orders"] == 1
-        assert 0 < found["penstock_queue_oldest_message_age_seconds orders"] < 300
-        assert found[f"penstock_queue_oldest_message_age_seconds {EVIL}"] == 0
-        assert found[f"penstock_queue_removed_total {EVIL}"] == 10
-        assert found[f"penstock_queue_paused {EVIL}"] == 1
-        assert found["penstock_queues"] == 2
-        assert found["penstock_connections flight"] >= 0
-        assert found["penstock_journal_fsync_seconds_count"] >= 0
-        assert found["penstock_alarm disk-full"] == 0
-        assert found["process_resident_memory_bytes"] > 10 << 20
+    for samples in (values(list(of_text(old.body.decode()))), values(list(of_openmetrics(new.body.decode())))):
+        assert samples["penstock_queue_messages orders available"] == 3
+        assert samples["penstock_queue_messages orders acquired"] == 3
+        assert samples["penstock_queue_enqueued_total orders"] == 10
+        assert samples["penstock_queue_acknowledged_total orders"] == 4
+        assert samples["penstock_queue_delivered_total orders"] == 7
+        assert samples["penstock_queue_leases orders"] == 1
+        assert 0 < samples["penstock_queue_oldest_message_age_seconds orders"] < 300
+        assert samples[f"penstock_queue_oldest_message_age_seconds {EVIL}"] == 0
+        assert samples[f"penstock_queue_removed_total {EVIL}"] == 10
+        assert samples[f"penstock_queue_paused {EVIL}"] == 1
+        assert samples["penstock_queues"] == 2
+        assert samples["penstock_connections flight"] >= 0
+        assert samples["penstock_journal_fsync_seconds_count"] >= 0
+        assert samples["penstock_alarm disk-full"] == 0
+        assert samples["process_resident_memory_bytes"] > 10 << 20
 
 
 def test_the_documented_metrics_are_those_there_are(used: Broker, http: Http, repository: Path) -> None:
     text = (repository / "docs" / "http.md").read_text()
     documented = set(re.findall(r"^\| `(penstock_\w+)", text, re.MULTILINE))
-    found = list(of_text(http.get("/metrics").body.decode()))
-    names = {family.name + ("_total" if family.type == "counter" else "") for family in found}
+    families = list(of_text(http.get("/metrics").body.decode()))
+    names = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     assert {name for name in names if name.startswith("penstock_")} == {name for name in documented if "_copy_" not in name}
-    assert all(family.documentation.endswith(".") for family in found if family.name.startswith("penstock_"))
+    assert all(family.documentation.endswith(".") for family in families if family.name.startswith("penstock_"))
 
 
 def test_a_scrape_that_accepts_nonsense_gets_text(http: Http) -> None:
@@ -101,8 +101,8 @@ def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
     table = array("q", [1, 5, 2, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4_000_000, 0, 6_000_000]).tobytes()
     names, columns, rest = CountColumns(header, table).limited(1)
     assert (names, rest) == (["b", ""], 2)
-    found = {name: column.tolist() for name, column in columns.items()}
-    assert found == {"available": [5, 3], "acquired": [0, 0], "delayed": [0, 3], "staged": [0, 0], "oldest": [0, 4_000_000]}
+    sums = {name: column.tolist() for name, column in columns.items()}
+    assert sums == {"available": [5, 3], "acquired": [0, 0], "delayed": [0, 3], "staged": [0, 0], "oldest": [0, 4_000_000]}
     assert CountColumns(header, table).limited(3)[0] == ["a", "b", "c"]
     assert CountColumns(header, table).limited(0)[1]["available"].tolist() == [8]
 
@@ -118,9 +118,9 @@ def test_thousands_of_queues_with_messages_are_one_sum() -> None:
 
 def test_a_scrape_that_forms_what_has_changed_says_what_one_that_forms_all_says() -> None:
     random = Random(1)
-    columns = [*metrics.STATES, "oldest", *(each.column for each in (*metrics.GAUGES, *metrics.COUNTERS))]
+    columns = [*metrics.STATES, "oldest", *(metric.column for metric in (*metrics.GAUGES, *metrics.COUNTERS))]
     names, numbers = ["a", EVIL, "b"], {column: array("q", [0, 0, 0]) for column in columns}
-    kept = metrics.QueueText()
+    text = metrics.QueueText()
     for time_us in range(100):
         if random.random() < 0.1:
             names = random.sample(["a", EVIL, "b", "c", ""], 3)
@@ -128,19 +128,19 @@ def test_a_scrape_that_forms_what_has_changed_says_what_one_that_forms_all_says(
             numbers[column] = array("q", [value + random.randrange(2) for value in numbers[column]])
         for total_in_help in (False, True):
             again = metrics.QueueText().form(time_us, names, numbers, total_in_help=total_in_help)
-            assert kept.form(time_us, names, numbers, total_in_help=total_in_help) == again
+            assert text.form(time_us, names, numbers, total_in_help=total_in_help) == again
 
 
 def test_counts_that_are_formed_where_they_have_changed_are_those_there_are() -> None:
     random = Random(1)
-    names, table, kept = ["a", EVIL, "b"], [0] * 6, CountsText()
+    names, table, text = ["a", EVIL, "b"], [0] * 6, CountsText()
     for time_us in range(100):
         if random.random() < 0.1:
             names = random.sample(["a", EVIL, "b", "c", "é😀"], 3)
         table[random.randrange(6)] += random.randrange(2)
         header = {"queues": names, "time": time_us, "columns": ["available", "bytes"]}
-        found = json.loads(kept.form(CountColumns(header, array("q", table).tobytes())))
-        assert found == {"time": time_us, "queues": names, "available": table[:3], "bytes": table[3:]}
+        answer = json.loads(text.form(CountColumns(header, array("q", table).tobytes())))
+        assert answer == {"time": time_us, "queues": names, "available": table[:3], "bytes": table[3:]}
 
 
 def test_a_scrape_needs_a_login_and_shows_what_its_user_may_know_of(site: Site, plane: HttpPlane, guarded: Http) -> None:
@@ -162,8 +162,8 @@ def test_counts_and_history_are_columns(used: Broker, http: Http) -> None:
     assert (counts["available"][at], counts["acquired"][at], counts["acknowledged"][at]) == (3, 3, 4)
 
     def sampled() -> Any:
-        found = http.get("/api/v1/history?queue=orders&queue=nowhere").json
-        return found if found["queues"].get("orders", {}).get("depth") else None
+        answer = http.get("/api/v1/history?queue=orders&queue=nowhere").json
+        return answer if answer["queues"].get("orders", {}).get("depth") else None
 
     history = until(sampled, "the queue has a sample")
     assert history["period"] == 10
@@ -193,18 +193,18 @@ def test_a_real_prometheus_scrapes_and_answers(used: Broker, tmp_path: Path) -> 
         "--log.level=error",
     ]
     log = tmp_path / "prometheus.log"
-    with log.open("wb") as said:
-        port = held_port(said)  # it cannot choose a free port and report it
-        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=said, stderr=said)
+    with log.open("wb") as output:
+        port = held_port(output)  # it cannot choose a free port and report it
+        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=output, stderr=output)
     try:
 
         def scraped() -> dict[str, str]:
             assert process.poll() is None, log.read_text()
-            found = _query(port, "penstock_queue_messages{state='available'}")
-            return found if found.get("orders") == "3" else {}
+            depths = _query(port, "penstock_queue_messages{state='available'}")
+            return depths if depths.get("orders") == "3" else {}
 
-        found = until(scraped, lambda: f"Prometheus has the counts: {log.read_text()}", limit_s=60)
-        assert found == {"orders": "3", EVIL: "0"}
+        depths = until(scraped, lambda: f"Prometheus has the counts: {log.read_text()}", limit_s=60)
+        assert depths == {"orders": "3", EVIL: "0"}
         assert _query(port, "penstock_queue_acknowledged_total")["orders"] == "4"
     finally:
         process.kill()

@@ -44,11 +44,11 @@ def described(broker: Broker) -> Described:
 def closed(schema: Any) -> Any:
     """Make a schema strict: an object has the described properties alone."""
     if isinstance(schema, list):
-        return [closed(each) for each in schema]
+        return [closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: closed(each) for name, each in schema.items()}
-    return {**found, "additionalProperties": False} if "properties" in schema else found
+    copy = {name: closed(part) for name, part in schema.items()}
+    return {**copy, "additionalProperties": False} if "properties" in schema else copy
 
 
 class Described:
@@ -70,8 +70,8 @@ class Described:
             assert answer.body == b"", (method, path)
         else:
             schema = response["content"][answer.headers["content-type"].partition(";")[0]]["schema"]
-            found = answer.json if "json" in answer.headers["content-type"] else answer.body.decode()
-            jsonschema.Draft202012Validator({**closed(schema), "components": self.components}).validate(found)
+            body = answer.json if "json" in answer.headers["content-type"] else answer.body.decode()
+            jsonschema.Draft202012Validator({**closed(schema), "components": self.components}).validate(body)
         if answer.status < 300:
             self.answered.add(f"{method} {name}")
 
@@ -97,22 +97,22 @@ def test_every_path_and_field_is_described(described: Described) -> None:
         assert set(methods) == ({"get", "post"} if action.reads else {"post"})
         schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert schema["properties"].keys() == specs_of(action.operation.request).keys()
-        assert all(each["description"] for each in schema["properties"].values())
-    operations = [each["operationId"] for path in document["paths"].values() for each in path.values()]
+        assert all(field["description"] for field in schema["properties"].values())
+    operations = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert len(set(operations)) == len(operations)
     jsonschema.Draft202012Validator.check_schema({"$defs": document["components"]["schemas"]})
 
 
 def test_every_code_of_an_error_is_described_with_its_status(described: Described, repository: Path) -> None:
     responses = described.document["components"]["responses"]
-    found = set()
+    pairs = set()
     for name, response in responses.items():
-        said = response["content"]["application/json"]["schema"]["properties"]["error"]["properties"]["code"]["enum"]
-        found |= {(code, name.removeprefix("Error")) for code in said}
+        codes = response["content"]["application/json"]["schema"]["properties"]["error"]["properties"]["code"]["enum"]
+        pairs |= {(code, name.removeprefix("Error")) for code in codes}
     page = section((repository / "docs" / "http.md").read_text(), "Errors")
     own = {(code.strip("`"), status) for code, status, *_ in rows(page)[1:]}
     ours = {(code, str(statuses.status_of(kind))) for code, kind in errors.BY_CODE.items() if code != "ERROR"}
-    assert found == own | ours | {("ERROR", "500")}
+    assert pairs == own | ours | {("ERROR", "500")}
 
 
 def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Described) -> None:
@@ -131,8 +131,8 @@ def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Descr
             fields = of_queue(VALID[action], queue, prepare(client, queue, action))
             described.call(http, action, fields)
             if ACTIONS[action].reads and "queue" in fields:
-                given = {"queue": queue, **({"lineages": ["b", "3"]} if action == "archive.files" else {})}
-                described.get(http, f"{openapi.PREFIX}{action}?{urlencode(given, doseq=True)}")
+                query = {"queue": queue, **({"lineages": ["b", "3"]} if action == "archive.files" else {})}
+                described.get(http, f"{openapi.PREFIX}{action}?{urlencode(query, doseq=True)}")
             elif action == "stage.published":
                 described.get(http, f"{openapi.PREFIX}{action}?{urlencode(fields)}")
             elif ACTIONS[action].reads:

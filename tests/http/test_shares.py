@@ -42,19 +42,19 @@ def test_strangers_have_half_of_the_places_and_at_most_a_fixed_number() -> None:
 
 def test_the_address_with_the_most_connections_loses_the_one_that_waits_longest() -> None:
     shares = Shares(20)
-    one, many = entered(shares, 1, "10.0.0.1:1"), entered(shares, 9, "10.0.0.2:1")
+    single, many = entered(shares, 1, "10.0.0.1:1"), entered(shares, 9, "10.0.0.2:1")
     shares.touch(many[0])
     many[1].is_served = True
     more = entered(shares, 2, "10.0.0.3:1")
-    assert (dropped(one), dropped(many), dropped(more)) == ([], [2, 3], [])
+    assert (dropped(single), dropped(many), dropped(more)) == ([], [2, 3], [])
 
 
 def test_addresses_of_one_network_of_ipv6_count_as_one() -> None:
     shares = Shares(20)
-    one = entered(shares, 1, "10.0.0.1:1")
+    single = entered(shares, 1, "10.0.0.1:1")
     many = [client for number in range(9) for client in entered(shares, 1, f"[2001:db8::{number}]:1")]
     entered(shares, 3, "[2001:db8::ff]:1")
-    assert (dropped(one), dropped(many)) == ([], [0, 1, 2])
+    assert (dropped(single), dropped(many)) == ([], [0, 1, 2])
 
 
 def test_a_stranger_of_another_machine_does_not_take_the_place_of_one_of_this_machine() -> None:
@@ -86,21 +86,21 @@ def test_a_newcomer_takes_the_place_of_an_idle_user_of_whom_there_are_most_and_o
 
 
 def test_bytes_are_taken_from_whom_holds_the_most() -> None:
-    for user, other, limit in ((None, None, STRANGERS_BYTES), ("alice", "bob", USERS_BYTES)):
+    for user, rival, limit in ((None, None, STRANGERS_BYTES), ("alice", "bob", USERS_BYTES)):
         shares = Shares(512)
-        one, many = entered(shares, 1, "10.0.0.1:1", user), entered(shares, 8, "10.0.0.2:1", other)
-        assert shares.hold(one[0], limit // 16)
+        single, many = entered(shares, 1, "10.0.0.1:1", user), entered(shares, 8, "10.0.0.2:1", rival)
+        assert shares.hold(single[0], limit // 16)
         many[0].is_served = True
         assert all(shares.hold(client, limit // 8) for client in many)
-        assert (dropped(one), dropped(many)) == ([], [1])
-        assert shares.hold(one[0], limit // 8)
-        assert (dropped(one), dropped(many)) == ([], [1])
+        assert (dropped(single), dropped(many)) == ([], [1])
+        assert shares.hold(single[0], limit // 8)
+        assert (dropped(single), dropped(many)) == ([], [1])
         assert not shares.hold(many[1], 1)  # it is closed
         for client in many:
             client.is_served = True
-        assert not shares.hold(one[0], limit // 2)  # every other one is served
+        assert not shares.hold(single[0], limit // 2)  # every other one is served
         shares.leave(many[2])
-        assert shares.hold(one[0], limit // 4)
+        assert shares.hold(single[0], limit // 4)
 
 
 def test_what_a_connection_holds_goes_with_it() -> None:

@@ -153,13 +153,13 @@ HELD: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("what", HELD)
-def test_what_strangers_hold_in_other_ways_is_little_as_well(site: Site, patient: HttpPlane, what: str) -> None:
+@pytest.mark.parametrize("case", HELD)
+def test_what_strangers_hold_in_other_ways_is_little_as_well(site: Site, patient: HttpPlane, case: str) -> None:
     site.user("alice", *Right)
     assert Http(patient.url).get("/api/v1/openapi.json").status == 200
     assert Http(patient.url).get("/metrics", authorization=basic("alice")).status == 200
     before = peak_bytes(patient)
-    sent = HELD[what]()
+    sent = HELD[case]()
     with ExitStack() as opened:
         for connection in connections(patient, MAX_STRANGERS + 50, opened, receive_buffer=4096):
             connection.setblocking(False)

@@ -89,8 +89,8 @@ def test_a_new_process_takes_the_certificate_that_the_one_before_had(secured: Se
     certify(secured.authority, tmp_path)
 
     def renewed() -> str | None:
-        found = serial(plane.port, trusting)
-        return found if found != first and secured.tls._files.cert == chain.read_bytes() else None
+        current = serial(plane.port, trusting)
+        return current if current != first and secured.tls._files.cert == chain.read_bytes() else None
 
     second = until(renewed, "both processes have the new certificate")
     chain.unlink()
@@ -104,9 +104,9 @@ def serial(port: int, trusting: ssl.SSLContext) -> str:
         socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
         trusting.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
-        found = secured.getpeercert()
-        assert found is not None
-        return str(found["serialNumber"])
+        certificate = secured.getpeercert()
+        assert certificate is not None
+        return str(certificate["serialNumber"])
 
 
 def test_a_client_in_the_handshake_counts_as_a_connection(secured: Secured, site: Site) -> None:
