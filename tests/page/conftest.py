@@ -43,8 +43,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def _add_user(data: Path, name: str, *rights: Right) -> None:
-    kept = User(credentials_of(PASSWORD, b"0123456789abcdef", scram.MIN_ITERATIONS))
-    users_file.edit(data / users_file.FILE_NAME, lambda users: users.add(name, kept).permit(name, "*", rights))
+    user = User(credentials_of(PASSWORD, b"0123456789abcdef", scram.MIN_ITERATIONS))
+    users_file.edit(data / users_file.FILE_NAME, lambda users: users.add(name, user).permit(name, "*", rights))
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ def send(
     connection: Connection, queue: str, *bodies: bytes, subject: str = "news", group: str | None = None, **properties: str
 ) -> None:
     sender = connection.sender(queue)
-    given = {"properties": Properties(subject=subject, group_id=group), "application_properties": properties}
-    sender.send([Message(data=[body], **given).encode() for body in bodies])
+    fields = {"properties": Properties(subject=subject, group_id=group), "application_properties": properties}
+    sender.send([Message(data=[body], **fields).encode() for body in bodies])
     sender.flush()
 
 

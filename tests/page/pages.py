@@ -51,9 +51,9 @@ class Page:
     def js(self, script: str, *arguments: Any) -> Any:
         return self.browser.run(f"return ({script})", *arguments)
 
-    def until(self, found: Callable[[], Any], what: str = "the page shows it") -> Any:
+    def until(self, condition: Callable[[], Any], description: str = "the page shows it") -> Any:
         """Wait for something true."""
-        return waiting.until(found, lambda: f"{what}; on the page: {self.text()}", limit_s=PATIENCE_S)
+        return waiting.until(condition, lambda: f"{description}; on the page: {self.text()}", limit_s=PATIENCE_S)
 
     def text(self, selector: str = "body") -> str:
         return str(self.js("[...document.querySelectorAll(arguments[0])].map((each) => each.innerText).join('\\n')", selector))
@@ -78,16 +78,16 @@ class Page:
         })()"""
 
         def clicked() -> bool:
-            found = self.js(find, label, selector)
+            element = self.js(find, label, selector)
             try:
-                if found:
-                    self.js("arguments[0].scrollIntoView({block: 'center'})", found)  # not under the bar
-                    self.browser.click(found)
+                if element:
+                    self.js("arguments[0].scrollIntoView({block: 'center'})", element)  # not under the bar
+                    self.browser.click(element)
             except WebDriverError as error:
                 if "stale" not in str(error):  # redrawn meanwhile
                     raise
                 return False
-            return bool(found)
+            return bool(element)
 
         self.until(clicked, f"something to click: {label!r} in {selector}")
 
@@ -127,4 +127,4 @@ class Page:
     def problems(self) -> list[str]:
         """Errors in the browser's log: of scripts, and of the Content-Security-Policy."""
         entries = [entry["message"] for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
-        return [entry for entry in entries if not any(each in entry for each in EXPECTED)]
+        return [entry for entry in entries if not any(expected in entry for expected in EXPECTED)]

@@ -109,7 +109,7 @@ def test_names_subjects_bodies_and_errors_are_text(page: Page, client: Client, b
         page.until(lambda: page.text(".messages [role=alert]").strip())
         client.call("exchange.declare", exchange=EVIL, type="topic")
         client.call("exchange.bind", exchange=EVIL, queue=queue, key=EVIL)
-        for view, said in (
+        for view, shown in (
             ("exchanges", EVIL),
             ("connections", EVIL),
             ("leases", chosen),
@@ -118,7 +118,7 @@ def test_names_subjects_bodies_and_errors_are_text(page: Page, client: Client, b
             ("queues/" + page.js("encodeURIComponent(arguments[0])", f"no {EVIL}"), f"no {EVIL}"),
         ):
             page.open(view)
-            page.shows(said, "main")
+            page.shows(shown, "main")
         page.click("Connections", "nav")
         page.until(lambda: page.count("main td button"))
         page.js("document.querySelector('main td button').click()")
@@ -276,12 +276,12 @@ def test_a_connection_is_shown_and_closed(page: Page, client: Client, broker: Br
         send(connection, "deliveries", b"x", b"y", group="of blue ones")
         receiver = connection.receiver("deliveries", credit=2)
         assert len(receiver.receive(2, timeout_s=10)) == 2
-        (found,) = [each for each in client.call("connection.list")["connections"] if each["protocol"] == "amqp"]
+        (row,) = [entry for entry in client.call("connection.list")["connections"] if entry["protocol"] == "amqp"]
         page.open("queues/deliveries")
         page.shows("of blue ones", "main")
-        page.open(f"connections/{found['id']}")
+        page.open(f"connections/{row['id']}")
         page.shows("deliveries", "main tr.detail")
-        page.type("main input[type=search]", found["peer"])
+        page.type("main input[type=search]", row["peer"])
         page.until(lambda: page.count("main tbody tr:not(.detail)") >= 1)
         page.click("Close…", "main")
         page.shows("2 messages that it holds return", "dialog")
@@ -442,8 +442,8 @@ def test_an_hour_of_polling_leaks_nothing(page: Page) -> None:
             page.js("(location.hash = '#/queues')")
             page.ready()
             page.browser.cdp("HeapProfiler.collectGarbage")
-            found = {each["name"]: each["value"] for each in page.browser.cdp("Performance.getMetrics")["metrics"]}
-            return found["JSHeapUsedSize"] / 1e6, int(found["Nodes"]), int(found["JSEventListeners"])
+            metrics = {metric["name"]: metric["value"] for metric in page.browser.cdp("Performance.getMetrics")["metrics"]}
+            return metrics["JSHeapUsedSize"] / 1e6, int(metrics["Nodes"]), int(metrics["JSEventListeners"])
 
         page.browser.cdp("Performance.enable")
         polled(20)
@@ -463,6 +463,6 @@ def test_the_files_have_no_html_of_strings_and_no_foreign_address(repository: Pa
     forbidden = re.compile(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc|https?://(?!www\.w3\.org/)"
     )
-    found = {path.name: forbidden.findall(path.read_text()) for path in folder.iterdir()}
-    assert {name: bad for name, bad in found.items() if bad} == {}
-    assert sum(name.endswith(".js") for name in found) >= 10
+    matches = {path.name: forbidden.findall(path.read_text()) for path in folder.iterdir()}
+    assert {name: bad for name, bad in matches.items() if bad} == {}
+    assert sum(name.endswith(".js") for name in matches) >= 10

@@ -58,8 +58,8 @@ def test_exchanges_are_listed_with_what_is_bound_to_them(page: Page, client: Cli
     for queue, key, selector in (("news.all", "#", None), ("news.eu", "eu.*", "priority > 4")):
         client.call("exchange.bind", exchange="news", queue=queue, key=key, selector=selector)
     page.open("exchanges")
-    for said in ("news", "topic", "unroutable=drop", "eu.*", "selector priority > 4", "quiet", "no bindings"):
-        page.shows(said, "main table")
+    for text in ("news", "topic", "unroutable=drop", "eu.*", "selector priority > 4", "quiet", "no bindings"):
+        page.shows(text, "main table")
     page.type("main input[type=search]", "eu.")
     page.lacks("quiet", "main table")
     assert page.text("main tbody tr").split()[:2] == ["news", "topic"]  # the remaining binding has its exchange
