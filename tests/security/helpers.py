@@ -24,8 +24,8 @@ def write(path: Path, users: Mapping[str, User], permissions: Mapping[str, Mappi
 
     def change(before: Users) -> Users:
         after = Users(before.secret)
-        for name, kept in users.items():
-            after = after.add(name, kept)
+        for name, user in users.items():
+            after = after.add(name, user)
         for name, held in (permissions or {}).items():
             for queue, rights in held.items():
                 after = after.permit(name, queue, map(Right, rights.split(",")))

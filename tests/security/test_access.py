@@ -130,8 +130,8 @@ def test_an_accident_with_the_file_does_not_open_the_broker(
     with caplog.at_level(logging.ERROR):
         assert not refreshed(access, clock)
         assert not refreshed(access, clock)
-    (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]  # once, not every second
-    assert str(path) in said.getMessage()
+    (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]  # once, not every second
+    assert str(path) in error.getMessage()
     assert access.enforced
     assert access.may("alice", Right.SEND, "q")
     assert not access.may(ANONYMOUS, Right.SEND, "q")
@@ -214,16 +214,16 @@ def test_wrong_password_and_unknown_user_are_answered_alike_and_cost_alike(
     assert len(words) == 1
     assert len(work) == 3
     assert len(set(work)) == 1
-    said = [record.getMessage() for record in caplog.records]
-    assert all(PEER in line and "not it" not in line for line in said)
-    assert [name for name in ("alice", "bob", "spark") if any(name in line for line in said)] == ["alice", "bob", "spark"]
+    lines = [record.getMessage() for record in caplog.records]
+    assert all(PEER in line and "not it" not in line for line in lines)
+    assert [name for name in ("alice", "bob", "spark") if any(name in line for line in lines)] == ["alice", "bob", "spark"]
 
 
 def test_an_unknown_user_seems_the_same_over_restarts(path: Path, clock: Clock) -> None:
     write(path, {"alice": user()})
-    one, two = access_of(path, clock), access_of(path, clock)
-    assert one.secret == two.secret
-    assert one.iterations == two.iterations == scram.MIN_ITERATIONS  # of alice, not the default
+    first, second = access_of(path, clock), access_of(path, clock)
+    assert first.secret == second.secret
+    assert first.iterations == second.iterations == scram.MIN_ITERATIONS  # of alice, not the default
 
 
 def test_a_password_that_was_right_is_not_computed_again_until_it_changes(
@@ -296,9 +296,9 @@ ALWAYS = "Jan  1 00:00:00 2100 GMT"
 def test_a_certificate_is_its_user_by_common_name_or_the_first_other_name(path: Path, clock: Clock) -> None:
     access = access_of(write(path, {"alice": user(None, "alice.example", "old.example"), "bob": user()}), clock)
 
-    def who(common: list[str], other: list[str], until: str = ALWAYS) -> str | None:
+    def who(common: list[str], alternatives: list[str], until: str = ALWAYS) -> str | None:
         subject = tuple((("commonName", name),) for name in common)
-        names = tuple(("DNS", name) for name in other)
+        names = tuple(("DNS", name) for name in alternatives)
         return access.user_of_certificate({"subject": subject, "subjectAltName": names, "notAfter": until})
 
     assert who(["alice.example"], []) == "alice"

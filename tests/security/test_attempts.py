@@ -62,22 +62,22 @@ def test_memory_is_bounded_whatever_strangers_send(monkeypatch: pytest.MonkeyPat
 
 def test_guesses_that_come_at_once_are_no_more_than_one_after_another(tmp_path: Path) -> None:
     access = access_of(write(tmp_path / "users.json", {"alice": user()}), Clock())
-    count, said = 60, []
+    count, refusals = 60, []
     together = threading.Barrier(count)
 
     def guess(number: int) -> None:
         together.wait()
         with pytest.raises(errors.Unauthenticated) as refused:
             access.login("alice", f"guess {number}", HERE)
-        said.append("wrong user or password" in str(refused.value))
+        refusals.append("wrong user or password" in str(refused.value))
 
     guessers = [threading.Thread(target=guess, args=(number,)) for number in range(count)]
     for guesser in guessers:
         guesser.start()
     for guesser in guessers:
         guesser.join()
-    assert len(said) == count
-    assert FAILURES_OF_A_NAME <= sum(said) < FAILURES_OF_A_NAME + CHECKS_AT_ONCE
+    assert len(refusals) == count
+    assert FAILURES_OF_A_NAME <= sum(refusals) < FAILURES_OF_A_NAME + CHECKS_AT_ONCE
 
 
 @pytest.mark.parametrize(

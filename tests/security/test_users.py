@@ -30,12 +30,12 @@ from .helpers import QUICK, user, write
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     users = {"alice": user("pässword", "alice.example"), "spark": user(None, "CN of spark"), "böb": user()}
     path = write(tmp_path / "users.json", users, {"alice": {"orders.*": "send,receive"}, "anonymous": {"news": "browse"}})
-    found = users_file.read(path)
-    assert found is not None
-    assert dict(found.users) == users
-    assert found.permissions["alice"] == {"orders.*": {Right.SEND, Right.RECEIVE}}
-    assert found.permissions["anonymous"] == {"news": {Right.BROWSE}}
-    assert parse(render(found)) == found
+    contents = users_file.read(path)
+    assert contents is not None
+    assert dict(contents.users) == users
+    assert contents.permissions["alice"] == {"orders.*": {Right.SEND, Right.RECEIVE}}
+    assert contents.permissions["anonymous"] == {"news": {Right.BROWSE}}
+    assert parse(render(contents)) == contents
 
 
 def test_no_password_is_in_the_file_and_only_its_owner_reads_it(tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_a_lock_that_was_there_keeps_its_owner(tmp_path: Path) -> None:
 
 
 def test_two_users_with_one_password_have_nothing_in_common(tmp_path: Path) -> None:
-    one, two = (credentials_of("secret", os.urandom(16)) for _ in range(2))
-    assert {one.salt, one.stored_key, one.server_key}.isdisjoint({two.salt, two.stored_key, two.server_key})
-    assert one.iterations == DEFAULT_ITERATIONS >= scram.MIN_ITERATIONS
-    assert scram.check_password(one, "secret")
-    assert not scram.check_password(one, "Secret")
+    left, right = (credentials_of("secret", os.urandom(16)) for _ in range(2))
+    assert {left.salt, left.stored_key, left.server_key}.isdisjoint({right.salt, right.stored_key, right.server_key})
+    assert left.iterations == DEFAULT_ITERATIONS >= scram.MIN_ITERATIONS
+    assert scram.check_password(left, "secret")
+    assert not scram.check_password(left, "Secret")
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "anonymous", "a\nb", "x" * 256, "\u2163", "a\u00adb"])
@@ -278,9 +278,9 @@ def test_edits_of_several_processes_at_once_are_all_there(tmp_path: Path) -> Non
     for process in running:
         process.communicate(timeout=60)
     assert [process.returncode for process in running] == [0, 0, 0]
-    found = users_file.read(path)
-    assert found is not None
-    assert set(found.users) == {f"{name}-{number}" for name in "abc" for number in range(20)}
+    contents = users_file.read(path)
+    assert contents is not None
+    assert set(contents.users) == {f"{name}-{number}" for name in "abc" for number in range(20)}
 
 
 def test_an_edit_waits_for_the_one_before_it(tmp_path: Path) -> None:
@@ -301,18 +301,18 @@ def test_an_edit_waits_for_the_one_before_it(tmp_path: Path) -> None:
     go_on.set()
     first.join()
     second.join()
-    found = users_file.read(path)
-    assert found is not None
-    assert set(found.users) == {"alice", "first", "second"}
+    contents = users_file.read(path)
+    assert contents is not None
+    assert set(contents.users) == {"alice", "first", "second"}
 
 
 def test_a_writer_that_was_killed_half_way_leaves_the_old_file_and_stops_nobody(tmp_path: Path) -> None:
     path = write(tmp_path / "users.json", {"alice": user()})
     before = path.read_bytes()
     (tmp_path / "users.json.new").write_bytes(before[:50])
-    found = users_file.read(path)
-    assert found is not None
-    assert set(found.users) == {"alice"}
+    contents = users_file.read(path)
+    assert contents is not None
+    assert set(contents.users) == {"alice"}
     write(path, {"bob": user()})
     assert sorted(os.listdir(tmp_path)) == ["users.json", "users.json.lock"]
 
