@@ -165,7 +165,7 @@ def test_an_unknown_key_is_refused_with_the_file_and_the_keys(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("= 5", "is not TOML"),
         ("host = 5", "host cannot be 5"),
@@ -174,12 +174,12 @@ def test_an_unknown_key_is_refused_with_the_file_and_the_keys(tmp_path: Path) ->
         (f"queues = {'[' * 5000}{']' * 5000}", "nested too deep"),
     ],
 )
-def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, reason: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(errors.InvalidRequest) as refused:
         load(path, {"data": "d"})
     assert str(path) in str(refused.value)
-    assert said in str(refused.value)
+    assert reason in str(refused.value)
 
 
 def test_the_longest_times_can_be_waited_for(tmp_path: Path) -> None:
@@ -233,13 +233,13 @@ def test_relative_paths_are_resolved_where_they_are_read(name: str, tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "etc", "".join(f'{key} = "{value}"\n' for key, value in {**others, name: "there"}.items()))
     read = load(Path("etc/penstock.toml"))
-    given = load(None, {**others, name: "there"})
+    passed = load(None, {**others, name: "there"})
     built = Settings(**{**others, name: "there"})  # type: ignore[arg-type]
     flagged = load(Path("etc/penstock.toml"), {name: "there"})
     monkeypatch.chdir("/")
     kind = str if keys.KEYS[name] is kinds.STORE else Path
     assert getattr(read, name) == kind(tmp_path / "etc" / "there")
-    assert {getattr(each, name) for each in (given, built, flagged)} == {kind(tmp_path / "there")}
+    assert {getattr(settings, name) for settings in (passed, built, flagged)} == {kind(tmp_path / "there")}
 
 
 def test_the_url_of_a_store_is_no_path() -> None:
@@ -247,7 +247,7 @@ def test_the_url_of_a_store_is_no_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "reason"),
     [
         ({"tls_cert_file": "c"}, "tls_key_file is missing"),
         ({"tls_key_file": "k"}, "tls_cert_file is missing"),
@@ -255,10 +255,10 @@ def test_the_url_of_a_store_is_no_path() -> None:
         ({"flight_tls": True}, "flight_tls needs a certificate"),
     ],
 )
-def test_half_of_a_certificate_is_refused_by_what_is_missing(given: dict[str, object], said: str) -> None:
+def test_half_of_a_certificate_is_refused_by_what_is_missing(options: dict[str, object], reason: str) -> None:
     """W2: TLS that was asked for and cannot be is never left out quietly."""
-    with pytest.raises(errors.InvalidRequest, match=said):
-        load(None, {"data": "d", **given})
+    with pytest.raises(errors.InvalidRequest, match=reason):
+        load(None, {"data": "d", **options})
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_without_a_sasl_layer_only_where_anonymous_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "reason"),
     [
         ({}, r"listeners[1].port is missing"),
         ({"port": 70_000}, "listeners[1].port cannot be 70000; it must be a port number"),
@@ -98,10 +98,10 @@ def test_without_a_sasl_layer_only_where_anonymous_is() -> None:
         ({"port": 9}, "listeners[1].port 127.0.0.1:9 is the address of another listener"),
     ],
 )
-def test_a_wrong_listener_is_refused_with_its_place_and_field(table: dict[str, Any], said: str) -> None:
+def test_a_wrong_listener_is_refused_with_its_place_and_field(table: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         load(None, {"data": "d", "listeners": [{"port": 9}, table]})
-    assert said in str(refused.value)
+    assert reason in str(refused.value)
 
 
 def test_external_needs_a_client_ca() -> None:
@@ -135,7 +135,9 @@ def test_a_port_beside_listeners_is_refused_not_overlooked() -> None:
 
 
 def test_listeners_as_json_are_the_same() -> None:
-    given = parse([{"port": 5671, "tls": True, "host": "::1"}, {"port": 0, "mechanisms": ["ANONYMOUS"], "without_sasl": True}])
-    assert parse(to_json(given)) == given
-    assert given[0].scheme == "amqps"
+    listeners = parse(
+        [{"port": 5671, "tls": True, "host": "::1"}, {"port": 0, "mechanisms": ["ANONYMOUS"], "without_sasl": True}]
+    )
+    assert parse(to_json(listeners)) == listeners
+    assert listeners[0].scheme == "amqps"
     assert Listener(websocket=True, tls=True).scheme == "wss"
