@@ -147,9 +147,9 @@ def _resume(call: ActionCall, request: OfQueue) -> Reply:
 @action("queue.purge", admin("purge"), object_of(purged=COUNT))
 def _purge(call: ActionCall, request: OfQueue) -> Reply:
     """Removes all messages of a queue that have no holder."""
-    until, purged, count = next_sequence(call.service, request.queue), 0, MAX_PURGED
+    end, purged, count = next_sequence(call.service, request.queue), 0, MAX_PURGED
     while count == MAX_PURGED:
-        count = call.service.submit(c.Purge(request.queue, until=until))
+        count = call.service.submit(c.Purge(request.queue, end=end))
         purged += count
     return {"purged": purged}
 

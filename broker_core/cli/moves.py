@@ -1,4 +1,4 @@
-"""`penstock queue alter | pause | resume | move | copy | redrive | discard`"""
+"""`penstock queue move | copy | redrive | discard`"""
 
 from __future__ import annotations
 
@@ -11,27 +11,6 @@ import pyarrow as pa
 from ..client.flight import redriving
 from . import calls, show
 from .main import UsageError
-
-
-def alter(args: argparse.Namespace) -> int:
-    options: dict[str, str | None] = {**calls.pairs(args.option)}
-    if both := [name for name in args.reset if name in options]:
-        raise UsageError(f"--option and --reset both name {both[0]!r}; give one of them")
-    options.update(dict.fromkeys(args.reset))
-    if not options:
-        raise UsageError("nothing to alter: give --option NAME=VALUE, or --reset NAME for its default")
-    answer = _ask(args, "queue.alter", options=options)
-    result = "is altered" if answer["altered"] else "had these options already"
-    return show.answer(args, answer, f"queue {args.name} {result}")
-
-
-def pause(args: argparse.Namespace) -> int:
-    answer = _ask(args, "queue.pause")
-    return show.answer(args, answer, f"queue {args.name} is paused: it delivers no message until `queue resume`")
-
-
-def resume(args: argparse.Namespace) -> int:
-    return show.answer(args, _ask(args, "queue.resume"), f"queue {args.name} delivers again")
 
 
 def _transfer(args: argparse.Namespace, action: str, done: str) -> int:

@@ -122,6 +122,28 @@ def _messages(broker: Client, args: argparse.Namespace, states: list[str]) -> It
             yield message
 
 
+def alter(args: argparse.Namespace) -> int:
+    options: dict[str, str | None] = {**calls.pairs(args.option)}
+    if both := [name for name in args.reset if name in options]:
+        raise UsageError(f"--option and --reset both name {both[0]!r}; give one of them")
+    options.update(dict.fromkeys(args.reset))
+    if not options:
+        raise UsageError("nothing to alter: give --option NAME=VALUE, or --reset NAME for its default")
+    answer = calls.ask_long(args, f"queue.alter {args.name}", "queue.alter", queue=args.name, options=options)
+    result = "is altered" if answer["altered"] else "had these options already"
+    return show.answer(args, answer, f"queue {args.name} {result}")
+
+
+def pause(args: argparse.Namespace) -> int:
+    answer = calls.ask_long(args, f"queue.pause {args.name}", "queue.pause", queue=args.name)
+    return show.answer(args, answer, f"queue {args.name} is paused: it delivers no message until `queue resume`")
+
+
+def resume(args: argparse.Namespace) -> int:
+    answer = calls.ask_long(args, f"queue.resume {args.name}", "queue.resume", queue=args.name)
+    return show.answer(args, answer, f"queue {args.name} delivers again")
+
+
 def purge(args: argparse.Namespace) -> int:
     answer = calls.ask_long(args, f"purging {args.name}", "queue.purge", queue=args.name)
     return show.answer(args, answer, f"{show.counted(answer['purged'], 'message')} of {args.name} purged")

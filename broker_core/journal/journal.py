@@ -30,8 +30,8 @@ class Journal(Writer):
     """A log in one data directory; see `open`. Methods may be called from any thread, unless they say otherwise.
 
     `snapshot`: the latest one at the start. `snapshot_position`: LSN of the last durable one; segments below it may be dropped.
-    `repaired`: the tail that recovery cut. `written_by`: the version of Penstock that wrote the directory before, as the end of a
-    text.
+    `repaired`: the tail that recovery cut, or the snapshots that it skipped. `written_by`: the version of Penstock that wrote
+    the directory before, as the end of a text.
     """
 
     def __init__(

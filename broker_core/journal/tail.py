@@ -26,7 +26,7 @@ SECTOR = 512  # bytes; the smallest unit that a disk writes
 
 
 class Tail(NamedTuple):
-    """The last segment, read to its end. All but `cut` are LSNs: base <= synced <= end <= file_end."""
+    """The last segment, read to its end. `synced`, `end` and `file_end` are LSNs: base <= synced <= end <= file_end."""
 
     synced: int  # on the disk below this, a boundary of groups
     end: int  # good below this, a boundary of groups

@@ -375,7 +375,7 @@ def _opened(settings: Settings, disk: Disk, on_failure: Callable[[Exception], No
     )
     journal = Journal.open(disk, options, on_failure=on_failure)
     if journal.repaired is not None:
-        log.warning("the journal's tail was repaired: %s", journal.repaired)
+        log.warning("the journal was repaired: %s", journal.repaired)
     return journal
 
 

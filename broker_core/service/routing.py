@@ -15,7 +15,7 @@ from ..engine.columns.attributes import Coded
 from ..engine.commands import Route, Sent
 from ..engine.decide.exchanges import need_exchange
 from ..engine.model import routes
-from ..engine.model.headers import Term, matching, terms
+from ..engine.model.header_bindings import Term, matching, terms
 from ..engine.model.routes import Examined, Numbered, Plan
 from ..errors import PenstockError
 from ..messages.payloads import Stored, as_batch

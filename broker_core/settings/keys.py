@@ -102,7 +102,7 @@ class Settings:
     tls_client_ca_file: Path | None = key(
         None,
         k.FILE,
-        "The authority that signs clients' certificates, PEM. A client can present one and log in by its name (EXTERNAL).",
+        "The authority that signs clients' certificates, PEM. A client logs in with one (EXTERNAL) as the user of that name.",
     )
     flight_tls: bool = key(False, k.SWITCH, "Arrow Flight with the same certificate: grpc+tls instead of grpc.")
     # A repeated declaration changes nothing.

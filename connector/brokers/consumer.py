@@ -25,9 +25,9 @@ from ..backoff import RECONNECT_S, Patience, is_loss
 from ..identity import check_identities
 from ..offset import BrokersOffset, parse_brokers
 from ..options import Options
-from ..stream.consumer import BrokerConsumer
 from ..stream.credit import Credit
 from ..stream.fan_out import FanOut, added_counts, no_credit, rotated
+from ..stream.protocols import BrokerConsumer
 from .member import Member, Poll
 
 log = logging.getLogger("penstock")

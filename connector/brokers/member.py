@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from ...broker_core.errors import PenstockError
 from ..identity import Identity
 from ..options import Options
-from ..stream.consumer import BrokerConsumer
 from ..stream.credit import Credit
+from ..stream.protocols import BrokerConsumer
 
 AGAIN_S = 5.0  # until a broker that was left out is tried again; each attempt may last as long as a connection takes
 

@@ -26,7 +26,7 @@ class Credit:
 
     def __init__(self, messages: int | None, size: int | None, *, shared: bool = False) -> None:
         self._messages, self._bytes = messages, size
-        self._whole = True
+        self._untouched = True  # then a message larger than the limit may be taken alone
         self.shared = shared
 
     @property
@@ -42,17 +42,17 @@ class Credit:
         if self.spent:
             return TriggerLimits(None, None, 0, exclude=exclude, minPartitions=partitions)
         measure = self.limited and self.shared
-        return TriggerLimits(self._messages, self._bytes, until, exclude, wait_ms, self._whole, measure, partitions)
+        return TriggerLimits(self._messages, self._bytes, until, exclude, wait_ms, self._untouched, measure, partitions)
 
     def spend(self, messages: int, size: int) -> None:
-        self._whole = self._whole and not messages
+        self._untouched = self._untouched and not messages
         if self._messages is not None:
             self._messages = max(0, self._messages - messages)
         if self._bytes is not None:
             self._bytes = max(0, self._bytes - size)
 
     def reserve(self, share: Credit) -> None:
-        self._whole = self._whole and share.spent
+        self._untouched = self._untouched and share.spent
         if not share.spent:
             self.spend(share._messages or 0, share._bytes or 0)
 
@@ -66,5 +66,5 @@ class Credit:
     def _share(self, number: int, among: int) -> Credit:
         parts = [None if whole is None else (whole + among - 1 - number) // among for whole in (self._messages, self._bytes)]
         share = Credit(*parts, shared=True)
-        share._whole = among == 1 and self._whole
+        share._untouched = among == 1 and self._untouched
         return share

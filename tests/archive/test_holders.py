@@ -13,7 +13,7 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from penstock.broker_core.archive.table import layout
 from penstock.broker_core.archive.table.layout import SCHEMA
-from penstock.broker_core.archive.write.commits import OWNER, QUEUE, application
+from penstock.broker_core.archive.write.queue_table import OWNER, QUEUE, application
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.engine.columns.states import Outcome

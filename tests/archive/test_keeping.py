@@ -15,8 +15,8 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.archive.recorder import worker
-from penstock.broker_core.archive.write import commits, compaction, parquet
-from penstock.broker_core.archive.write.commits import QueueTable
+from penstock.broker_core.archive.write import compaction, parquet, queue_table
+from penstock.broker_core.archive.write.queue_table import QueueTable
 from penstock.broker_core.archive.write.table_files import FolderTableStore, store_of
 from penstock.broker_core.children.frames import ChildFrame
 from penstock.connector.options import Options
@@ -117,8 +117,8 @@ def test_a_file_is_kept_for_longer_than_delta_s_log_remembers_by_default(rig: Ri
             return datetime.now(tz) - 8 * days
 
     with monkeypatch.context() as patch:
-        patch.setattr(commits, "datetime", Then)
-        patch.setattr(commits, "CHECKPOINT_COMMITS", 1)
+        patch.setattr(queue_table, "datetime", Then)
+        patch.setattr(queue_table, "CHECKPOINT_COMMITS", 1)
         assert opened(rig).compact(1 << 20) == 1
     assert opened(rig).vacuum(20 * 86400.0) == 0
     assert sequences(before.to_pyarrow_table().sort_by("sequenceNumber")) == numbers(range(20))

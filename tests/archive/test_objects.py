@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.archive.write.commits import QueueTable
+from penstock.broker_core.archive.write.queue_table import QueueTable
 from penstock.broker_core.archive.write.table_files import store_of
 from penstock.broker_core.engine import commands as c
 

@@ -16,8 +16,8 @@ import pytest
 
 from penstock.broker_core.archive.read import files
 from penstock.broker_core.archive.read.files import Table
-from penstock.broker_core.archive.write import commits
-from penstock.broker_core.archive.write.commits import QueueTable
+from penstock.broker_core.archive.write import queue_table
+from penstock.broker_core.archive.write.queue_table import QueueTable
 from penstock.broker_core.archive.write.table_files import store_of
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.errors import ArchiveUnsupported
@@ -255,7 +255,7 @@ def test_what_is_turned_on_before_the_commit_is_noticed(rig: Rig, folder: Path) 
 
 def test_rows_deleted_while_files_are_put_together_stay_deleted(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: the compaction is given up, and comes again later."""
-    put_together = commits.compaction.put_together
+    put_together = queue_table.compaction.put_together
 
     def delete_first(*arguments: Any) -> Any:
         writers.delete(folder, {writers.active(folder)[0]["path"]: [5]})
@@ -263,7 +263,7 @@ def test_rows_deleted_while_files_are_put_together_stay_deleted(rig: Rig, folder
 
     table = mine(rig)
     with monkeypatch.context() as patch:
-        patch.setattr(commits.compaction, "put_together", delete_first)
+        patch.setattr(queue_table.compaction, "put_together", delete_first)
         assert table.compact(1 << 30) == 0
     left = [number for number in range(30) if number != 5]
     assert rows(folder) == left
@@ -284,7 +284,7 @@ def test_an_append_only_table_keeps_its_old_days(rig: Rig, folder: Path, caplog:
 @pytest.mark.parametrize("kept", ["true", "false"])
 def test_old_commits_stay_where_others_want_them(rig: Rig, folder: Path, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: `delta.enableExpiredLogCleanup`."""
-    monkeypatch.setattr(commits, "CHECKPOINT_COMMITS", 1)
+    monkeypatch.setattr(queue_table, "CHECKPOINT_COMMITS", 1)
     properties = {"delta.enableExpiredLogCleanup": kept, "delta.logRetentionDuration": "interval 0 seconds"}
     writers.commit(folder, writers.metadata(folder, properties))
     before = len(list((folder / "_delta_log").glob("*.json")))

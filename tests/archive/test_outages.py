@@ -17,8 +17,8 @@ import pytest
 from penstock.broker_core import local_files
 from penstock.broker_core.archive.recorder.estimate import DAY_S, Growth, bytes_below
 from penstock.broker_core.archive.table.layout import SCHEMA
-from penstock.broker_core.archive.write import commits, table_files
-from penstock.broker_core.archive.write.commits import QueueTable
+from penstock.broker_core.archive.write import queue_table, table_files
+from penstock.broker_core.archive.write.queue_table import QueueTable
 from penstock.broker_core.archive.write.table_files import FolderTableStore
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.journal.segments import HEADER_BYTES
@@ -250,7 +250,7 @@ def test_a_power_cut_at_any_time_leaves_the_table_that_the_journal_relies_on(
 
     for module in (local_files, table_files):
         monkeypatch.setattr(module, "sync", noted)
-    monkeypatch.setattr(commits, "CHECKPOINT_COMMITS", 6)
+    monkeypatch.setattr(queue_table, "CHECKPOINT_COMMITS", 6)
     rig.options |= {"archive_compact_files": 4, "archive_vacuum_after_s": 0.0}
     rig.reopen()
     for number in range(1, 12):
@@ -430,7 +430,7 @@ def test_a_power_cut_that_tears_the_commit_under_way(rig: Rig, torn: bytes, pass
 
 def test_a_power_cut_that_tears_a_checkpoint(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: the commits before it are still there."""
-    monkeypatch.setattr(commits, "CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(queue_table, "CHECKPOINT_COMMITS", 3)
     for _ in range(3):
         settled(rig, 10)
         rig.record()

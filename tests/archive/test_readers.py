@@ -6,7 +6,7 @@ import deltalake
 import pytest
 
 from penstock.broker_core.archive.table.layout import table_url
-from penstock.broker_core.archive.write import commits
+from penstock.broker_core.archive.write import queue_table
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.states import Outcome
 
@@ -20,7 +20,7 @@ polars = pytest.importorskip("polars")
 @pytest.fixture
 def folder(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> str:
     """A table of two passes, some messages accepted and some rejected, whose log has a checkpoint."""
-    monkeypatch.setattr(commits, "CHECKPOINT_COMMITS", 2)
+    monkeypatch.setattr(queue_table, "CHECKPOINT_COMMITS", 2)
     for outcome, error in ((Outcome.ACCEPTED, None), (Outcome.REJECTED, "not wanted")):
         rig.send("q", numbered(10))
         rig.settle("q", 10, outcome, error)

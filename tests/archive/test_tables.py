@@ -16,7 +16,7 @@ import pytest
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.archive.table.layout import STORED, folder_name
-from penstock.broker_core.archive.write.commits import QueueTable
+from penstock.broker_core.archive.write.queue_table import QueueTable
 from penstock.broker_core.archive.write.table_files import store_of
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet

@@ -269,7 +269,7 @@ def test_a_dead_letter_that_is_at_home_already_is_not_redriven() -> None:
 def test_a_purge_is_bounded_and_ends_where_it_is_told() -> None:
     """Q20."""
     engine = make(6)
-    assert [engine.run(c.Purge("q", 2, until=5)) for _ in range(4)] == [2, 2, 1, 0]
+    assert [engine.run(c.Purge("q", 2, end=5)) for _ in range(4)] == [2, 2, 1, 0]
     assert fate(engine, 5) == "available"
 
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from penstock.broker_core import errors
 from penstock.broker_core.engine.columns.attributes import Coded
 from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.engine.model import exchange_options
-from penstock.broker_core.engine.model import headers as headers_module
+from penstock.broker_core.engine.model import exchange_options, header_bindings
 from penstock.broker_core.engine.model.bindings import Binding
 from penstock.broker_core.engine.model.exchange import Exchange, Exchanges
-from penstock.broker_core.engine.model.headers import matching
+from penstock.broker_core.engine.model.header_bindings import matching
 from penstock.broker_core.engine.model.routes import Examined, Sending, Stale, particulars, route
 from penstock.broker_core.engine.model.topics import Trie
 from penstock.broker_core.messages.encoding import texts
@@ -121,7 +120,7 @@ NAMES = st.sampled_from(["k", "l", "x-m"])
 ARGUMENTS = st.builds(
     lambda values, mode: {**values, **({"x-match": mode} if mode else {})},
     st.dictionaries(NAMES, st.sampled_from([None, "1", 1, "2"]), max_size=3),
-    st.sampled_from([None, *headers_module.MODES]),
+    st.sampled_from([None, *header_bindings.MODES]),
 )
 HEADERS = st.dictionaries(NAMES, st.sampled_from(["1", "2", "3"]), max_size=3)
 
@@ -132,7 +131,7 @@ HEADERS = st.dictionaries(NAMES, st.sampled_from(["1", "2", "3"]), max_size=3)
 @example(-0.0)
 @example(1e-7)
 def test_E1_a_number_that_a_binding_wants_has_the_text_that_the_column_shows(value: float) -> None:
-    assert headers_module.terms({"weight": value}) == [("weight", texts.text(value))]
+    assert header_bindings.terms({"weight": value}) == [("weight", texts.text(value))]
 
 
 @given(st.lists(ARGUMENTS, max_size=6), st.lists(HEADERS, min_size=1, max_size=8), st.sampled_from([1, 7, 1 << 22]))
@@ -142,11 +141,11 @@ def test_E1_headers_against_a_model(bindings: list[dict[str, Any]], messages: li
         for name, text in headers.items():
             found.setdefault((name, None), []).append(row)
             found.setdefault((name, text), []).append(row)
-    before, headers_module.CELLS = headers_module.CELLS, cells  # also tables of a few rows
+    before, header_bindings.CELLS = header_bindings.CELLS, cells  # also tables of a few rows
     try:
         matched = matching(enumerate(bindings), {term: np.array(rows) for term, rows in found.items()}, len(messages))
     finally:
-        headers_module.CELLS = before
+        header_bindings.CELLS = before
     expected = {n: [row for row, headers in enumerate(messages) if header_model(b, headers)] for n, b in enumerate(bindings)}
     assert {n: rows.tolist() for n, rows in matched.items()} == {n: rows for n, rows in expected.items() if rows}
 

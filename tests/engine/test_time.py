@@ -115,7 +115,7 @@ def test_what_waits_for_its_time_is_purged_too() -> None:
     engine = engine_with()
     send(engine, due=times(3, None, 5, 3, None))
     assert took(engine, 1) == [1]
-    assert [engine.run(c.Purge("q", 2, until=4)), engine.run(c.Purge("q", 2, until=4))] == [2, 1]
+    assert [engine.run(c.Purge("q", 2, end=4)), engine.run(c.Purge("q", 2, end=4))] == [2, 1]
     assert counts(engine) == [0, 1, 1, 3]
     block = engine.state.queues["q"].blocks[0]
     assert np.asarray(block.outcome.get(np.array([0, 2, 3]))).tolist() == [Outcome.PURGED] * 3

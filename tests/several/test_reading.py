@@ -17,8 +17,8 @@ from penstock.connector.brokers import consumer as brokers
 from penstock.connector.brokers import member
 from penstock.connector.brokers.consumer import BrokersConsumer
 from penstock.connector.identity import Identity
-from penstock.connector.stream.consumer import BrokerConsumer
 from penstock.connector.stream.credit import Credit
+from penstock.connector.stream.protocols import BrokerConsumer
 from penstock.connector.stream.reader import StreamReader
 
 from .helpers import INITIAL, LIMIT, Site

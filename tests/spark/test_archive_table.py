@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Broker
 from penstock.broker_core.archive.table.layout import table_url
-from penstock.broker_core.archive.write.commits import QueueTable
+from penstock.broker_core.archive.write.queue_table import QueueTable
 from penstock.broker_core.archive.write.table_files import store_of
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c

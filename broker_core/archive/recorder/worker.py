@@ -23,7 +23,7 @@ from ...engine.columns.rowset import RowSet
 from ...errors import PenstockError
 from ...journal.view import JournalView
 from ..write import parquet
-from ..write.commits import NotOurs, QueueTable, TableRefused, TableUnreachable, application
+from ..write.queue_table import NotOurs, QueueTable, TableRefused, TableUnreachable, application
 from ..write.rows import RecordingContent, RecordingRows
 from ..write.table_files import TableStore, names_in, short, store_of
 

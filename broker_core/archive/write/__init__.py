@@ -1,6 +1,6 @@
 """Writing an archive table.
 
-commits      a table, and the commits to it
+queue_table  a table: creation, checks, commits, retention, vacuum
 rows         the rows of a recording, from the journal's segments
 parquet      Parquet files
 compaction   small files into larger ones

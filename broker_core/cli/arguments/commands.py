@@ -91,13 +91,13 @@ def _queue(commands: p.Commands) -> None:
     p.option(peek, "--states", "LIST", text, default="available")
     p.option(peek, "--selector", "TEXT", p.SELECTOR)
 
-    alter = p.client_command(queue, "alter", "change options of a queue", "moves", name="NAME")
+    alter = p.client_command(queue, "alter", "change options of a queue", "queue", name="NAME")
     _option(alter)
     p.repeated(alter, "--reset", "K", "set an option back to its default")
 
     text = "stop deliveries until `queue resume`; messages are still accepted"
-    p.client_command(queue, "pause", text, "moves", name="NAME")
-    p.client_command(queue, "resume", "start deliveries again", "moves", name="NAME")
+    p.client_command(queue, "pause", text, "queue", name="NAME")
+    p.client_command(queue, "resume", "start deliveries again", "queue", name="NAME")
     _moves(queue)
 
     text = "archive all waiting messages, also delayed ones, as purged; acquired messages stay"

@@ -90,11 +90,11 @@ class Enqueue(Stores[EnqueueReply]):
 
 @dataclass(frozen=True)
 class Purge(Command[int]):
-    """The end of AVAILABLE and DELAYED messages before sequence number `until`, the oldest first. Reply: how many."""
+    """The end of AVAILABLE and DELAYED messages before sequence number `end`, the oldest first. Reply: how many."""
 
     queue: str
     messages: int = MAX_PURGED
-    until: int | None = None
+    end: int | None = None
 
 
 class Offer(NamedTuple):

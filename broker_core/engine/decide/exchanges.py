@@ -11,7 +11,7 @@ from ... import errors, notations
 from .. import commands as c
 from .. import events as e
 from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
-from ..model import headers
+from ..model import header_bindings
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
 from ..model.exchange_options import OPTIONS, checked
@@ -98,7 +98,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
         raise errors.InvalidRequest(f"arguments: a {exchange.kind} exchange looks at no headers; leave them out")
     if len(binding.arguments) > MAX_ARGUMENTS:
         raise errors.InvalidRequest(f"arguments: there are {len(binding.arguments)}; at most {MAX_ARGUMENTS} are allowed")
-    headers.check(binding.arguments)
+    header_bindings.check(binding.arguments)
 
 
 @decides(c.Unbind)

@@ -134,19 +134,19 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.En
 @decides(c.Purge)
 def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
     queue = need_queue(state, command.queue)
-    rows = _waiting(queue, command.until, command.messages)
+    rows = _waiting(queue, command.end, command.messages)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
 
 
-def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
+def _waiting(queue: Queue, end: int | None, messages: int) -> RowSet:
     parts: list[tuple[int, Ints]] = []
     for number in sorted(queue.blocks):
         block = queue.blocks[number]
-        if messages <= 0 or (until is not None and until <= block.base):
+        if messages <= 0 or (end is not None and end <= block.base):
             break
         rows = block.waiting()[:messages]
-        if until is not None:
-            rows = rows[rows < until - block.base]
+        if end is not None:
+            rows = rows[rows < end - block.base]
         parts.append((number, rows))
         messages -= len(rows)
     return RowSet.of(parts)

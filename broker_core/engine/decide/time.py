@@ -107,7 +107,7 @@ def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
 
 
 @decides(c.StartBroker)
-def recovered(state: BrokerState, command: c.StartBroker, now: c.Now) -> Decision[dict[str, int]]:
+def start_broker(state: BrokerState, command: c.StartBroker, now: c.Now) -> Decision[dict[str, int]]:
     """Messages held by links return, transactions roll back, and nodes that only links kept alive end."""
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():

@@ -7,11 +7,12 @@ last_values, retention                  older values that a newer one replaces; 
 consumers, search, groups, exclusions   which consumer may take which messages
 lease, reads, batch_outcomes            leases and their batches; reads of a batch; outcomes of single messages
 exchange, exchange_options, bindings    exchanges, their options, and the bindings that lead to queues
-topics, headers, routes                 patterns of routing keys, bindings by headers, the queues of each message
+topics, header_bindings, routes                 patterns of routing keys, bindings by headers, the queues of each message
 stages, publish_keys, transaction       writes before their publish; their keys; open transactions
 transfer, dispositions                  messages that change their queue; how a delivery ends, and when the next one begins
 recordings                              settled messages that are written to the archive
 
 After a restart the broker derives the holders of groups, the AVAILABLE messages of each block, and the times at which something
-is due. It loses open transactions, which are rolled back, and deliveries to links, which the command `Recovered` returns.
+is due. It loses open transactions, which are rolled back, and deliveries to links, whose messages the command `StartBroker`
+returns to their queues.
 """

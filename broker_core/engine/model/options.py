@@ -80,7 +80,9 @@ class Rules:
         ("all", "header"),
         "Messages that must be on disk before their sender receives *accepted*: all, or the durable ones.",
     )
-    message_ttl: int = option(0, _TIME, "Longest time to live in milliseconds, also for messages without a ttl; 0: no limit.")
+    message_ttl: int = option(
+        0, _TIME, "Longest time to live in milliseconds; a message without a ttl gets this one; 0: no limit."
+    )
     expired: str = option("archive", ("archive", "deadLetter"), "Destination of expired messages.")
     rejected: str = option(
         "deadLetter",

@@ -2,6 +2,7 @@
 
 import {h, replace, svg, text} from "./dom.js";
 
+export const SAMPLES = 360; // of a series at most, as in service/history.py
 const POINTS = 60;
 const WIDTH = 600;
 const HEIGHT = 118;

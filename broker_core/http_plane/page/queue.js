@@ -5,7 +5,7 @@ import {ask, field, note} from "./dialog.js";
 import {badge, facts, h, panel, replace, table, text} from "./dom.js";
 import {bytes, count, plural, rate, short, span, time} from "./format.js";
 import {messages} from "./messages.js";
-import {Chart} from "./plot.js";
+import {Chart, SAMPLES} from "./plot.js";
 import {look} from "./rates.js";
 
 const POLL_S = 2;
@@ -79,8 +79,8 @@ export function show(root, poll, name) {
     const series = await history([name], signal);
     const mine = series.queues[name];
     if (!mine) return;
-    depth.show([mine.depth], 360, series.period);
-    rates.show([mine.enqueued, mine.delivered, mine.acknowledged].map((values) => values.map((value) => value / series.period)), 360, series.period);
+    depth.show([mine.depth], SAMPLES, series.period);
+    rates.show([mine.enqueued, mine.delivered, mine.acknowledged].map((values) => values.map((value) => value / series.period)), SAMPLES, series.period);
   }
 
   async function describe(signal) {

@@ -3,7 +3,7 @@
 import {history} from "./api.js";
 import {badge, h, panel, replace, text} from "./dom.js";
 import {bytes, count, rate, short, span} from "./format.js";
-import {Chart, Spark} from "./plot.js";
+import {Chart, SAMPLES, Spark} from "./plot.js";
 import {look} from "./rates.js";
 
 const POLL_S = 2;
@@ -170,8 +170,8 @@ export function show(root, poll) {
   async function plotAll(signal) {
     const all = await history([], signal);
     const {depth = [], enqueued = [], delivered = []} = all.queues[""] ?? {};
-    chart.show([depth], 360, all.period);
-    rates.show([enqueued, delivered].map((values) => values.map((value) => value / all.period)), 360, all.period);
+    chart.show([depth], SAMPLES, all.period);
+    rates.show([enqueued, delivered].map((values) => values.map((value) => value / all.period)), SAMPLES, all.period);
   }
 
   async function plotSeen(signal) {

@@ -166,7 +166,9 @@ class QueueTable:
         """
         last_number = self._table.transaction_version(application_id)
         if last_number is not None and last_number > number and not inherited:
-            raise TableRefused(f"the table {self.url} has pass {last_number} of this queue; the broker is at {number}{_PUT_BACK}")
+            raise TableRefused(
+                f"the table {self.url} has recording {last_number} of this queue; the broker is at recording {number}{_PUT_BACK}"
+            )
         if last_number is None or last_number < number:
             return None
         version = self._table.version()
@@ -178,8 +180,8 @@ class QueueTable:
         missing = rows.minus(self._rows_of(content))
         if missing and all(rows.minus(committed) for committed in self._committed(content)):
             raise TableRefused(
-                f"the table {self.url} has pass {content.number} of this queue already, and not with the message of sequence "
-                f"number {missing.first}{_PUT_BACK}"
+                f"the table {self.url} has recording {content.number} of this queue already, and not with the message of "
+                f"sequence number {missing.first}{_PUT_BACK}"
             )
 
     def has_just(self, content: RecordingContent) -> bool:
