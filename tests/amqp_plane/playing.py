@@ -70,7 +70,7 @@ SUBSCRIPTIONS = {  # capabilities, whether it is durable, names of links
 
 @dataclass(repr=False)
 class Game:
-    """The shared state of the clients of one history. `acts`: the log of what they did, to explain a failure."""
+    """The shared state of the clients of one history. `acts`: the log of their actions, to explain a failure."""
 
     stage: Stage
     random: Random
