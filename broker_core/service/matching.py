@@ -168,6 +168,8 @@ class Presences:
 
     def hints(self, queue: Queue | None, selector: Selector) -> list[str] | None:
         """Return hints for lookalikes that no compared message has; None before a message was compared."""
+        if not selector.lookalikes:  # an equal selector with another spelling may have some
+            return []
         with self._lock:
             known = None if queue is None else self._entries.get((queue.id, selector.text))
             return None if known is None else known.hints()
