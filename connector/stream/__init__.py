@@ -1,7 +1,7 @@
 """Stream reads.
 
 - reader: Spark's planning calls, translated into those of the consumer that a query needs
-- protocols: what the planner of a stream needs of a consumer, and a query over several brokers of each
+- protocols: the consumer of a stream, and the consumer of one broker in a query over several
 - queues, lease: the consumer of queues at one broker; the planner's side of one lease
 - fan_out: one query over several queues or brokers, the order of a trigger's steps
 - credit: the limits of a trigger, for all queues and brokers together

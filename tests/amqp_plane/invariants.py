@@ -185,7 +185,7 @@ def _left_in_the_engine(state: Any) -> dict[str, Any]:
     queues = state.queues.values()
     grouped = [queue for queue in queues if queue.groups is not None]
     return {
-        "transactions": [*state.transactions.open, *state.transactions._holders, *state.transactions._owners],
+        "transactions": [*state.transactions.open, *state.transactions._holders, *state.transactions.by_owner],
         "stages": [*state.stages],
         "staged bytes": state.staged_bytes,
         "links": [*state.links],

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Source
 from penstock.broker_core.amqp.types import Described, Symbol
-from penstock.broker_core.amqp_plane.nodes import subscriptions
+from penstock.broker_core.amqp_plane import queue_reads
 
 from .frames import detach, flow, receives, says, symbol, transfer
 from .harness import Script, Stage
@@ -187,7 +187,7 @@ def a_subscription_with_messages_in_a_transaction_stays_as_it_is(s: Stage) -> No
     assert refusal.error.condition == "amqp:resource-locked"
     a.send(detach())
     with s.service.turn() as turn:
-        assert [binding.key for _, binding in subscriptions.bindings(turn, "sub:anonymous:reader:sub")] == ["#"]
+        assert [binding.key for _, binding in queue_reads.bindings(turn, "sub:anonymous:reader:sub")] == ["#"]
     commit(a, 1, txn)
     a.expect(Disposition, first=0, settled=True, state=Accepted())
     discharged(a, 1)

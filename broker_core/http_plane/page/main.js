@@ -152,8 +152,8 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "Escape" && location.hash.split("/").length > 2) location.hash = location.hash.split("/").slice(0, 2).join("/");
 });
 
-const theme = localStorage.getItem("theme");
-if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
+const chosen = localStorage.getItem("theme");
+if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen;
 window.addEventListener("hashchange", route);
 whenLoginIsNeeded(async () => {
   note("Your login has ended: log in again.", "bad");

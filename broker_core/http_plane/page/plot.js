@@ -37,7 +37,7 @@ export class Spark {
     const line = path(firstPoints, top, 98, 19, POINTS);
     this.line.setAttribute("d", line);
     this.second.setAttribute("d", path(secondPoints, top, 98, 19, POINTS));
-    this.fill.setAttribute("d", line && `${line}L98 20L${(98 - ((some.length - 1) * 98) / (POINTS - 1)).toFixed(1)} 20Z`);
+    this.fill.setAttribute("d", line && `${line}L98 20L${(98 - ((firstPoints.length - 1) * 98) / (POINTS - 1)).toFixed(1)} 20Z`);
   }
 }
 
