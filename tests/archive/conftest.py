@@ -27,8 +27,8 @@ def make_rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for rig in made:
+        rig.close()
 
 
 @pytest.fixture
@@ -36,6 +36,6 @@ def rig(make_rig: Callable[..., Rig]) -> Rig:
     """A broker with the queue `q`."""
     from penstock.broker_core.engine import commands as c
 
-    found = make_rig()
-    found.service.submit(c.DeclareQueue("q"))
-    return found
+    new_rig = make_rig()
+    new_rig.service.submit(c.DeclareQueue("q"))
+    return new_rig

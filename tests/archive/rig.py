@@ -47,7 +47,7 @@ class InProcess:
         header = json.loads(json.dumps(request))
         worker = RecorderWorker(self._hello, self._step)
         try:
-            answer = worker.answer(ChildFrame(header, [bytes(each) for each in attachments]))
+            answer = worker.answer(ChildFrame(header, [bytes(attachment) for attachment in attachments]))
         except Died:
             raise ProcessEnded("it was killed") from None
         finally:
@@ -87,8 +87,8 @@ class Rig:
         self.service.close()
 
     def send(self, queue: str, *batches: pa.RecordBatch | list[bytes]) -> None:
-        for each in batches:
-            batch = each if isinstance(each, pa.RecordBatch) else batch_of(each)
+        for part in batches:
+            batch = part if isinstance(part, pa.RecordBatch) else batch_of(part)
             self.service.submit(c.Enqueue(queue, batch.num_rows, stored_sizes(batch), store(batch)))
 
     def settle(
@@ -106,14 +106,14 @@ class Rig:
         host.now = lambda: wall() + 3_600_000_000  # type: ignore[method-assign]
         try:
             for _ in range(most):
-                self.up = max([self.up, *(each.until for each in self.recorder._troubles.values())])
+                self.up = max([self.up, *(trouble.until for trouble in self.recorder._troubles.values())])
                 if not self.recorder.turn():
                     return
         finally:
             host.now = wall  # type: ignore[method-assign]
 
     def unrecorded(self) -> int:
-        return sum(each.rows for each in self.service.submit(c.ListBacklogs()))
+        return sum(backlog.rows for backlog in self.service.submit(c.ListBacklogs()))
 
     def table(self, queue: str = "q") -> pa.Table:
         return table(self.data / "archive", queue)
@@ -122,12 +122,12 @@ class Rig:
 def table(archive: Path | str, queue: str = "q") -> pa.Table:
     """The rows of a queue's table, in order, by deltalake and pyarrow."""
     url = table_url(str(archive), queue)
-    found = deltalake.DeltaTable(url, storage_options=delta_options(url)).to_pyarrow_table()
-    return found.sort_by([("queueId", "ascending"), ("sequenceNumber", "ascending"), ("pass", "ascending")])
+    content = deltalake.DeltaTable(url, storage_options=delta_options(url)).to_pyarrow_table()
+    return content.sort_by([("queueId", "ascending"), ("sequenceNumber", "ascending"), ("pass", "ascending")])
 
 
-def sequences(found: pa.Table) -> list[int]:
-    return [int(each) for each in found["sequenceNumber"].to_pylist()]
+def sequences(rows: pa.Table) -> list[int]:
+    return [int(number) for number in rows["sequenceNumber"].to_pylist()]
 
 
 def passes_of(folder: Path, queue: str = "q") -> Counter[int]:
@@ -135,4 +135,4 @@ def passes_of(folder: Path, queue: str = "q") -> Counter[int]:
 
 
 def numbers(*parts: range) -> list[int]:
-    return [int(each) for each in np.concatenate([np.array(part) for part in parts])]
+    return [int(number) for number in np.concatenate([np.array(part) for part in parts])]

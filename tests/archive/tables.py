@@ -30,7 +30,7 @@ def archived(payload: dict[str, list[Any]], sequence: list[int], time: list[int]
             "enqueuedTime": pa.array(time),
             "deliveryCount": pa.array([number % 3 for number in sequence], pa.int32()),
             "outcome": outcome if isinstance(outcome, str) else pa.array(outcome),
-            "settledTime": pa.array([each + 5 for each in time]),
+            "settledTime": pa.array([moment + 5 for moment in time]),
             "error": pa.nulls(len(sequence), pa.string()),
         },
         stored=True,

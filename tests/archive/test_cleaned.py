@@ -67,7 +67,7 @@ def test_a_pass_during_which_the_journal_is_cleaned_has_all_of_its_rows(make_rig
     rig.record()
     assert moved[0] > 5 * MIB
     assert sequences(rig.table()) == numbers(range(33 * BLOCK_ROWS // 32))
-    assert {len(each) for each in rig.table()["body"].to_pylist()} == {8}
+    assert {len(body) for body in rig.table()["body"].to_pylist()} == {8}
     cleaned(rig)
     assert is_small(rig)
     assert rig.service.submit(c.Stat("q"))[0]["available"] == 7
@@ -88,7 +88,7 @@ def test_a_journal_that_is_cleaned_while_a_pass_is_put_together(
     rig.record()
     assert moved[0] > 5 * MIB
     assert sequences(rig.table()) == numbers(range(33 * BLOCK_ROWS // 32))
-    assert {len(each) for each in rig.table()["body"].to_pylist()} == {8}
+    assert {len(body) for body in rig.table()["body"].to_pylist()} == {8}
 
 
 @pytest.mark.parametrize("step", STEPS)

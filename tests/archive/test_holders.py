@@ -28,7 +28,7 @@ BEFORE = pa.schema([field for field in SCHEMA if field.name not in ADDED])
 
 
 def holders(rig: Rig) -> list[str | None]:
-    return [None if each is None else str(each) for each in rig.table()["holder"].to_pylist()]
+    return [None if holder is None else str(holder) for holder in rig.table()["holder"].to_pylist()]
 
 
 def lease(rig: Rig, name: str, messages: int) -> None:
@@ -72,7 +72,7 @@ def test_a_packed_block_still_says_who_took_its_messages(rig: Rig) -> None:
 
 def as_before(rig: Rig) -> None:
     """Make the table as a version without the column made it: its schema, files, owner and transactions."""
-    path, found, current = rig.data / "archive" / "q", rig.table().select(BEFORE.names), rig.service.state.queues["q"]
+    path, before_rows, current = rig.data / "archive" / "q", rig.table().select(BEFORE.names), rig.service.state.queues["q"]
     name = application(rig.service.broker_id, rig.service.broker_id, current.id)
     shutil.rmtree(path)
     deltalake.DeltaTable.create(
@@ -83,7 +83,7 @@ def as_before(rig: Rig) -> None:
         raise_if_key_not_exists=False,
     )
     for number in range(1, current.recordings.finished + 1):
-        rows = found.filter(pa.compute.equal(found["pass"], number))
+        rows = before_rows.filter(pa.compute.equal(before_rows["pass"], number))
         transaction = CommitProperties(app_transactions=[Transaction(name, number)])
         deltalake.write_deltalake(path, rows, mode="append", commit_properties=transaction)
 

@@ -40,10 +40,10 @@ def opened(rig: Rig) -> QueueTable:
 
 
 def after(function: Callable[..., Any], then: Callable[[], None]) -> Callable[..., Any]:
-    def run(*given: Any, **named: Any) -> Any:
-        found = function(*given, **named)
+    def run(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
         then()
-        return found
+        return result
 
     return run
 
@@ -126,7 +126,7 @@ def test_a_file_is_kept_for_longer_than_delta_s_log_remembers_by_default(rig: Ri
 
 
 @pytest.mark.parametrize(
-    ("there", "then"),
+    ("setting", "then"),
     [
         (None, "interval 480 hours"),
         ("interval 3 hours", "interval 480 hours"),
@@ -135,11 +135,11 @@ def test_a_file_is_kept_for_longer_than_delta_s_log_remembers_by_default(rig: Ri
         ("interval 1 day", "interval 480 hours"),
     ],
 )
-def test_what_somebody_has_set_for_longer_is_left_as_it_is(several: Rig, there: str | None, then: str) -> None:
+def test_what_somebody_has_set_for_longer_is_left_as_it_is(several: Rig, setting: str | None, then: str) -> None:
     """D4: the time for which the table's log remembers removed files."""
     name = "delta.deletedFileRetentionDuration"
-    if there is not None:
-        foreign(several).alter.set_table_properties({name: there})
+    if setting is not None:
+        foreign(several).alter.set_table_properties({name: setting})
     for _ in range(2):
         opened(several).vacuum(20 * 86400.0)
     assert foreign(several).metadata().configuration[name] == then
@@ -149,19 +149,21 @@ def foreign(rig: Rig) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(rig.data / "archive" / "q")
 
 
-@pytest.mark.parametrize("what", ["compaction", "delete"])
-def test_somebody_else_rewrites_the_files_that_we_put_together(several: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+@pytest.mark.parametrize("change", ["compaction", "delete"])
+def test_somebody_else_rewrites_the_files_that_we_put_together(
+    several: Rig, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
     """D4: between our read and our commit: no row twice, and no deleted row returns."""
 
     def rewrite() -> None:
-        if what == "compaction":
+        if change == "compaction":
             foreign(several).optimize.compact()
         else:
             foreign(several).delete("sequenceNumber < 20")
 
     monkeypatch.setattr(compaction, "put_together", after(compaction.put_together, rewrite))
     assert opened(several).compact(1 << 20) == 0
-    left = numbers(range(20 if what == "delete" else 0, 50))
+    left = numbers(range(20 if change == "delete" else 0, 50))
     assert sequences(several.table()) == left
     monkeypatch.undo()
     opened(several).compact(1 << 20)
@@ -234,7 +236,7 @@ def test_a_disk_that_is_full_where_a_pass_is_committed(
 ) -> None:
     """D4: for its file, its commit, or their syncs: reported, retried, and each row exists once."""
 
-    def full(*given: Any, **named: Any) -> None:
+    def full(*arguments: Any, **named: Any) -> None:
         raise FULL
 
     settle(several, 10)
@@ -259,8 +261,8 @@ def test_retention_while_a_replay_reads(site: Site) -> None:
     site.send("q", body=[b"x"] * 10)
     site.settle("q", 10)
     site.record("q")
-    given = Options({"url": site.plane.url, "queue": "q", "mode": "replay", "maxMessagesPerTrigger": "4"})
-    replay = ReplayReader(given, source_schema(("sequenceNumber",)))
+    options = Options({"url": site.plane.url, "queue": "q", "mode": "replay", "maxMessagesPerTrigger": "4"})
+    replay = ReplayReader(options, source_schema(("sequenceNumber",)))
 
     def read(start: dict[str, Any], end: dict[str, Any]) -> list[int]:
         parts = replay.partitions(start, end)
@@ -282,10 +284,10 @@ def test_retention_while_a_replay_reads(site: Site) -> None:
 def test_a_process_that_looks_after_very_many_tables_remembers_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: the state of an object store's table takes 100 KB."""
     monkeypatch.setattr(worker, "STORES", 3)
-    found = worker.RecorderWorker({"broker": "b", "data": str(tmp_path)})
+    recorder = worker.RecorderWorker({"broker": "b", "data": str(tmp_path)})
     asked = {"op": "keep", "retentionS": None, "vacuumS": None, "fileBytes": 1 << 20, "compactFiles": 2}
     for queue in [*"abcde", *"abcde"]:
-        answer = found.answer(ChildFrame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))
+        answer = recorder.answer(ChildFrame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))
         assert answer == {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
-    assert len(found._stores) == 3
-    found._journal.close()
+    assert len(recorder._stores) == 3
+    recorder._journal.close()

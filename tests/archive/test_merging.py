@@ -21,10 +21,10 @@ Keys = list[tuple[int, int, int]]
 def rows_of(keys: Sequence[tuple[int, int, int]], body: int = 0) -> pa.Table:
     """Rows of the table with these values of `COLUMNS`, whose bodies have so many octets."""
     count = len(keys)
-    given = {"body": [b"x" * body] * count, **{name: [key[index] for key in keys] for index, name in enumerate(COLUMNS)}}
-    other = {"queue": "q", "enqueuedTime": 0, "lineage": "l"}
-    values = {each.name: given.get(each.name, [other.get(each.name)] * count) for each in table.FILE_SCHEMA}
-    return pa.table({each.name: pa.array(values[each.name], each.type) for each in table.FILE_SCHEMA}, table.FILE_SCHEMA)
+    columns = {"body": [b"x" * body] * count, **{name: [key[index] for key in keys] for index, name in enumerate(COLUMNS)}}
+    defaults = {"queue": "q", "enqueuedTime": 0, "lineage": "l"}
+    values = {field.name: columns.get(field.name, [defaults.get(field.name)] * count) for field in table.FILE_SCHEMA}
+    return pa.table({field.name: pa.array(values[field.name], field.type) for field in table.FILE_SCHEMA}, table.FILE_SCHEMA)
 
 
 def written(folder: Path, *parts: Sequence[tuple[int, int, int]], body: int = 0, group: int = 1 << 20) -> list[MergeInput]:
@@ -33,14 +33,14 @@ def written(folder: Path, *parts: Sequence[tuple[int, int, int]], body: int = 0,
     return [MergeInput(FolderTableStore(folder), f"{number}.parquet") for number in range(len(parts))]
 
 
-def keys_of(found: Iterable[pa.Table]) -> Keys:
-    columns = [[value for part in parts for value in part] for parts in zip(*map(_lists, found), strict=True)]
+def keys_of(tables: Iterable[pa.Table]) -> Keys:
+    columns = [[value for part in parts for value in part] for parts in zip(*map(_lists, tables), strict=True)]
     return list(zip(*columns, strict=True))
 
 
-def _lists(found: pa.Table) -> list[list[int]]:
-    assert found.schema == table.FILE_SCHEMA
-    return [found.column(name).to_pylist() for name in COLUMNS]
+def _lists(rows: pa.Table) -> list[list[int]]:
+    assert rows.schema == table.FILE_SCHEMA
+    return [rows.column(name).to_pylist() for name in COLUMNS]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -56,8 +56,8 @@ def test_all_rows_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         first = number * random.choice([0, 10, 1000])
         keys = [(random.randint(1, 2), first + random.randrange(spread), number) for _ in range(random.randint(0, 120))]
         parts.append(keys if random.random() < 0.1 else sorted(keys))
-    found = merged(written(tmp_path, *parts, group=random.choice([4, 1000])))
-    assert keys_of(found) == sorted(key for part in parts for key in part)
+    tables = merged(written(tmp_path, *parts, group=random.choice([4, 1000])))
+    assert keys_of(tables) == sorted(key for part in parts for key in part)
 
 
 @pytest.mark.parametrize("between", [10_000, 1], ids=["one after another", "among each other"])

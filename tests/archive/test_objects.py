@@ -87,12 +87,12 @@ def test_a_store_s_table_is_kept_small_as_a_folder_s_is(remote: Rig, archive: st
 
 def test_tables_of_deleted_queues_are_looked_after(make_rig: Callable[..., Rig], archive: str) -> None:
     """D4: retention continues; tables of other brokers are left alone, without a message."""
-    rig, other = make_rig(archive=archive), make_rig("other", archive=archive)
-    for each, name in ((rig, "gone ü"), (other, "theirs")):
-        each.service.submit(c.DeclareQueue(name))
-        settle(each, 3, name)
-        each.record()
-        each.service.submit(c.DeleteQueue(name))
+    rig, second = make_rig(archive=archive), make_rig("other", archive=archive)
+    for broker, name in ((rig, "gone ü"), (second, "theirs")):
+        broker.service.submit(c.DeclareQueue(name))
+        settle(broker, 3, name)
+        broker.record()
+        broker.service.submit(c.DeleteQueue(name))
     rig.up += 100_000
     rig.record()
     asked = [request["url"] for request in rig.child.asked if request["op"] == "keep"]
@@ -164,15 +164,15 @@ def test_a_store_that_is_slow_and_whose_clock_is_off(over_wire: Rig, wire: Proxy
 
 
 @pytest.mark.parametrize("fault", ["cut", "lost"])
-@pytest.mark.parametrize("what", [".parquet", ".json"])
+@pytest.mark.parametrize("suffix", [".parquet", ".json"])
 def test_a_put_of_which_nobody_knows_whether_it_was_done(
-    over_wire: Rig, wire: Proxy, archive: str, fault: str, what: str
+    over_wire: Rig, wire: Proxy, archive: str, fault: str, suffix: str
 ) -> None:
     """D4: the network fails in the middle of a file, or of a commit, or before the answer: each message is there once."""
     failed: list[str] = []
 
     def fail(method: str, path: str) -> str | None:
-        if method != "PUT" or what not in path or failed:
+        if method != "PUT" or suffix not in path or failed:
             return None
         failed.append(path)
         return fault

@@ -72,10 +72,10 @@ def mine(rig: Rig) -> QueueTable:
 
 def rows(folder: Path | str) -> list[int]:
     """Sequence numbers of the rows, by delta-rs's own reader, which applies deletion vectors."""
-    found = pa.table(
+    content = pa.table(
         deltalake.QueryBuilder().register("t", deltalake.DeltaTable(folder)).execute('SELECT "sequenceNumber" n FROM t')
     )
-    return sorted(found["n"].to_pylist())
+    return sorted(content["n"].to_pylist())
 
 
 def error(rig: Rig) -> str:
@@ -107,7 +107,7 @@ def test_compaction_retention_and_vacuum_honour_deletion_vectors(rig: Rig, folde
     assert rows(folder) == [*left, *range(30, 50)]
     assert mine(rig).expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) > 0
     assert rows(folder) == []
-    assert sum("deletionVector" in each for each in writers.actions(folder, "remove")) == 2
+    assert sum("deletionVector" in action for action in writers.actions(folder, "remove")) == 2
 
 
 def test_rows_that_others_have_deleted_by_copying_do_not_come_back(rig: Rig, folder: Path) -> None:
@@ -281,17 +281,17 @@ def test_an_append_only_table_keeps_its_old_days(rig: Rig, folder: Path, caplog:
     assert rows(folder) == list(range(40))
 
 
-@pytest.mark.parametrize("kept", ["true", "false"])
-def test_old_commits_stay_where_others_want_them(rig: Rig, folder: Path, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", ["true", "false"])
+def test_old_commits_stay_where_others_want_them(rig: Rig, folder: Path, setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: `delta.enableExpiredLogCleanup`."""
     monkeypatch.setattr(queue_table, "CHECKPOINT_COMMITS", 1)
-    properties = {"delta.enableExpiredLogCleanup": kept, "delta.logRetentionDuration": "interval 0 seconds"}
+    properties = {"delta.enableExpiredLogCleanup": setting, "delta.logRetentionDuration": "interval 0 seconds"}
     writers.commit(folder, writers.metadata(folder, properties))
     before = len(list((folder / "_delta_log").glob("*.json")))
     rig.record()
     more(rig, recorded=True)
     after = len(list((folder / "_delta_log").glob("*.json")))
-    assert after == before + 2 if kept == "false" else after < before + 2
+    assert after == before + 2 if setting == "false" else after < before + 2
 
 
 def test_a_table_that_was_dropped_is_made_anew(rig: Rig, folder: Path) -> None:

@@ -62,22 +62,22 @@ def test_a_folder_that_is_not_there_for_a_while_is_waited_for(rig: Rig) -> None:
 
 def test_an_archive_whose_process_hangs_falls_behind(rig: Rig) -> None:
     """D4: a status request meanwhile contains it, although the recorder's thread waits for the reply."""
-    said: list[tuple[str | None, bool]] = []
+    reports: list[tuple[str | None, bool]] = []
     wall = rig.recorder._host.now
 
     def hang(step: str) -> None:
         if step == "write":
             for hours in (0, 1):
                 rig.recorder._host.now = lambda hours=hours: wall() + hours * 3_600_000_000  # type: ignore[misc, method-assign]
-                said.append((rig.recorder.behind(), rig.recorder.status()["behind"]))
+                reports.append((rig.recorder.behind(), rig.recorder.status()["behind"]))
 
     rig.step = hang
     settled(rig, 10)
-    until(lambda: rig.recorder.turn() and bool(said), "the pass is due, and has hung")
+    until(lambda: rig.recorder.turn() and bool(reports), "the pass is due, and has hung")
     rig.recorder._host.now = wall  # type: ignore[method-assign]
-    assert said[0] == (None, False)
-    assert "10 settled messages" in str(said[1][0])
-    assert said[1][1]
+    assert reports[0] == (None, False)
+    assert "10 settled messages" in str(reports[1][0])
+    assert reports[1][1]
     rig.record()
     assert rig.recorder.behind() is None
 
@@ -130,19 +130,19 @@ def test_a_queue_whose_table_cannot_be_written_holds_up_no_other(rig: Rig) -> No
 def test_a_table_of_another_broker_is_refused(make_rig: Callable[..., Rig], tmp_path: Path) -> None:
     """D4: two brokers with one folder: the first has the table, the other reports its owner."""
     shared = str(tmp_path / "shared")
-    one, other = make_rig("one", archive=shared), make_rig("other", archive=shared)
-    for rig in (one, other):
+    one, second = make_rig("one", archive=shared), make_rig("other", archive=shared)
+    for rig in (one, second):
         rig.service.submit(c.DeclareQueue("q"))
         settled(rig, 5)
         rig.record()
-    assert one.service.broker_id in error_of(other)
-    assert "give each broker a folder of its own" in error_of(other)
-    assert other.unrecorded() == 5
-    other.service.submit(c.DeclareQueue("mine"))
-    settled(other, 2, "mine")
-    other.record()
-    found = deltalake.DeltaTable(f"{shared}/q").to_pyarrow_table()
-    assert set(found["lineage"].to_pylist()) == {one.service.broker_id}
+    assert one.service.broker_id in error_of(second)
+    assert "give each broker a folder of its own" in error_of(second)
+    assert second.unrecorded() == 5
+    second.service.submit(c.DeclareQueue("mine"))
+    settled(second, 2, "mine")
+    second.record()
+    rows = deltalake.DeltaTable(f"{shared}/q").to_pyarrow_table()
+    assert set(rows["lineage"].to_pylist()) == {one.service.broker_id}
     assert deltalake.DeltaTable(f"{shared}/mine").to_pyarrow_table().num_rows == 2
 
 
@@ -173,7 +173,7 @@ def test_commits_of_others_between_ours_are_no_harm(rig: Rig) -> None:
     settled(rig, 5)
     rig.step = lambda name: foreign(rig) if name == "commit" else None
     rig.record()
-    assert [each for each in sequences(rig.table()) if each < 1 << 40] == numbers(range(10))
+    assert [number for number in sequences(rig.table()) if number < 1 << 40] == numbers(range(10))
     assert len(sequences(rig.table())) == 12
     assert rig.unrecorded() == 0
 
@@ -188,9 +188,9 @@ def test_columns_that_somebody_has_added_are_no_harm_and_others_are(rig: Rig) ->
     rig.record()
     assert sequences(rig.table()) == numbers(range(4))
     table = deltalake.DeltaTable(path)
-    other = pa.schema([field for field in SCHEMA if field.name != "outcome"])
+    narrower = pa.schema([field for field in SCHEMA if field.name != "outcome"])
     configuration = dict(table.metadata().configuration)
-    deltalake.DeltaTable.create(path, other, "overwrite", ["day"], configuration=configuration, raise_if_key_not_exists=False)
+    deltalake.DeltaTable.create(path, narrower, "overwrite", ["day"], configuration=configuration, raise_if_key_not_exists=False)
     settled(rig, 2)
     rig.record()
     assert "has no column 'outcome' any more: another program has changed it" in error_of(rig)
@@ -241,7 +241,7 @@ def test_a_power_cut_at_any_time_leaves_the_table_that_the_journal_relies_on(
         root, after = rig.data / "archive", tmp_path / "after"
         shutil.rmtree(after, ignore_errors=True)
         for path in root.rglob("*"):
-            if path in synced and path.is_file() and synced.issuperset(each for each in path.parents if rig.data in each.parents):
+            if path in synced and path.is_file() and synced.issuperset(up for up in path.parents if rig.data in up.parents):
                 target = after / path.relative_to(root)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, target)
@@ -324,10 +324,10 @@ def cut_off(rig: Rig, after: Path) -> None:
     shutil.rmtree(after)
     shutil.copytree(rig.data, after)
     synced = rig.service.journal.synced
-    for each in rig.service.journal.segments():
-        if each.end > synced:
-            with open(after / Path(each.path).name, "r+b") as file:
-                file.truncate(HEADER_BYTES + max(0, synced - each.base))
+    for segment in rig.service.journal.segments():
+        if segment.end > synced:
+            with open(after / Path(segment.path).name, "r+b") as file:
+                file.truncate(HEADER_BYTES + max(0, synced - segment.base))
 
 
 def died(*arguments: object) -> None:
@@ -364,7 +364,7 @@ def test_a_disk_that_has_room_for_all_that_the_archive_keeps_is_large_enough(
     """D4: of 1 GiB an hour for 30 days: an alarm that never ends would say nothing. One on which it does not fit is not, from the
     beginning on, though it has room for 30 days."""
     up, size = [0.0], [0]
-    sizes = [each << 30 for each in gigabytes(compacts, vacuum_after_days)]
+    sizes = [size << 30 for size in gigabytes(compacts, vacuum_after_days)]
     settings = Settings(data=tmp_path, archive_retention_age_s=30 * DAY_S)
     for more, warns in ((-6, True), (6, False)):
         disk = max(sizes) + (more << 30) + settings.free_space_mark_bytes

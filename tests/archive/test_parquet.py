@@ -30,7 +30,7 @@ DAY = 20_000  # since 1970
 
 def rows(count: int, first: int = 0, day: int = DAY, **columns: Any) -> pa.Table:
     """Rows of the table, with nulls where there may be some; a single value in `columns` stands in all rows."""
-    given = {
+    values = {
         "queue": "q",
         "sequenceNumber": np.arange(first, first + count),
         "enqueuedTime": day * 86_400_000_000,
@@ -42,7 +42,7 @@ def rows(count: int, first: int = 0, day: int = DAY, **columns: Any) -> pa.Table
     }
     arrays = []
     for field in table.SCHEMA:
-        value = given.get(field.name)
+        value = values.get(field.name)
         if value is None or isinstance(value, (int, str)):
             value = [value] * count
         arrays.append(pa.array(value, pa.int32()).cast(field.type) if field.name == "day" else pa.array(value).cast(field.type))
@@ -51,10 +51,10 @@ def rows(count: int, first: int = 0, day: int = DAY, **columns: Any) -> pa.Table
 
 def written(path: Path, *tables: pa.Table, file_bytes: int = 1 << 30) -> list[pq.ParquetFile]:
     files = parquet.write(FolderTableStore(path), "f", tables, file_bytes)
-    found = [pq.ParquetFile(path / file.path) for file in files]
-    assert [file.rows for file in files] == [each.metadata.num_rows for each in found]
+    parquet_files = [pq.ParquetFile(path / file.path) for file in files]
+    assert [file.rows for file in files] == [opened.metadata.num_rows for opened in parquet_files]
     assert [json.loads(file.statistics)["numRecords"] for file in files] == [file.rows for file in files]
-    return found
+    return parquet_files
 
 
 VALUES = {
@@ -69,7 +69,7 @@ VALUES = {
 @pytest.mark.parametrize("columns", VALUES.values(), ids=VALUES)
 def test_a_file_is_as_one_that_arrow_alone_writes(tmp_path: Path, columns: list[dict[str, Any]]) -> None:
     """Types, rows, encodings and statistics, of however many tables its rows come."""
-    tables = [rows(100, 100 * number, **each) for number, each in enumerate(columns)]
+    tables = [rows(100, 100 * number, **column) for number, column in enumerate(columns)]
     (ours,) = written(tmp_path, *tables)
     plain = pa.concat_tables(tables).select(table.FILE_SCHEMA.names)
     pq.write_table(
@@ -81,12 +81,12 @@ def test_a_file_is_as_one_that_arrow_alone_writes(tmp_path: Path, columns: list[
     assert ours.schema_arrow.equals(table.FILE_SCHEMA)
     assert ours.schema.equals(theirs.schema)
     assert ours.read().equals(plain)
-    (mine,), (other,) = ([each.metadata.row_group(n) for n in range(each.num_row_groups)] for each in (ours, theirs))
+    (mine,), (their_group,) = ([source.metadata.row_group(n) for n in range(source.num_row_groups)] for source in (ours, theirs))
     for index in range(mine.num_columns):
-        found, wanted = mine.column(index), other.column(index)
-        assert found.encodings == wanted.encodings
-        assert found.is_stats_set == wanted.is_stats_set
-        assert not found.is_stats_set or found.statistics.to_dict() == wanted.statistics.to_dict()
+        actual, wanted = mine.column(index), their_group.column(index)
+        assert actual.encodings == wanted.encodings
+        assert actual.is_stats_set == wanted.is_stats_set
+        assert not actual.is_stats_set or actual.statistics.to_dict() == wanted.statistics.to_dict()
 
 
 def test_a_read_learns_from_a_file_which_columns_have_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +119,8 @@ def test_records_of_all_sizes_and_their_scattered_rows_are_in_the_table(rig: Rig
     monkeypatch.setattr(records, "SMALL_ROWS", 50)
     monkeypatch.setattr(batches, "SMALL_ROWS", 50)
     subjects = batch_of(numbered(70)).append_column("subject", pa.array(["s"] * 70))
-    for each in (numbered(60), numbered(3), numbered(2, 20), numbered(80), encoded(*range(4)), encoded(*range(60)), subjects):
-        rig.send("q", each)
+    for batch in (numbered(60), numbered(3), numbered(2, 20), numbered(80), encoded(*range(4)), encoded(*range(60)), subjects):
+        rig.send("q", batch)
     link = rig.service.submit(c.Subscribe("q"))
     taken = rig.service.submit(c.Acquire("q", link, 200)).rows
     scattered = RowSet.of([(0, np.arange(0, 200, 3))])

@@ -132,9 +132,9 @@ def _kill_at_random(data: Path, archive: str, random: Random, times: int) -> Non
         until(lambda: recorded(broker), "all is recorded")
     finally:
         broker.kill()
-    found = table(archive)
-    assert Counter(Counter(sequences(found)).values()) == {1: sent}
-    assert found["body"].to_pylist() == numbered(sent, 24)
+    rows = table(archive)
+    assert Counter(Counter(sequences(rows)).values()) == {1: sent}
+    assert rows["body"].to_pylist() == numbered(sent, 24)
 
 
 def test_a_process_that_hears_nothing_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,14 +153,14 @@ def test_a_process_that_hears_nothing_does_not_hold_up_a_stop(tmp_path: Path, mo
         except child.ProcessEnded as error:
             gone.append(error)
 
-    threads = [threading.Thread(target=each, daemon=True) for each in (ask, asked.close)]
+    threads = [threading.Thread(target=target, daemon=True) for target in (ask, asked.close)]
     threads[0].start()
     until(asked._asking.locked, "an answer is waited for")
     process = asked._process
     threads[1].start()
-    for each in threads:
-        each.join(20)
-    over = not any(each.is_alive() for each in threads)
+    for thread in threads:
+        thread.join(20)
+    over = not any(thread.is_alive() for thread in threads)
     assert process is not None
     process.kill()
     assert over
@@ -197,8 +197,8 @@ def test_without_an_archive_there_is_no_table_and_no_process(tmp_path: Path) -> 
 def take(client: Client, lease: str, count: int, **known: Any) -> dict[str, Any]:
     """Read and finish a batch as Spark does; return the fields that the next one needs."""
     fields = {"queue": "q", "lease": lease, "run": "r"}
-    given = known or {"epoch": None, "finished": 0, "fresh": True}
-    taken = client.call("lease.advance", **fields, **given, messages=count)
+    state = known or {"epoch": None, "finished": 0, "fresh": True}
+    taken = client.call("lease.advance", **fields, **state, messages=count)
     part = {**fields, "epoch": taken["epoch"], "batch": taken["batch"], "first": 0, "last": 1 << 60, "columns": ["body"]}
     del part["queue"]
     assert sum(batch.num_rows for batch in client.get(op="batch", **part)) == count
@@ -228,6 +228,6 @@ def test_the_archive_says_which_user_and_which_lease_took_a_message(tmp_path: Pa
             take(client, "etl", 1, **known)
             client.call("queue.purge", queue="q")
             until(lambda: bool(client.call("archive.status")["unrecorded"] == 0), "all is recorded")
-    found = table(tmp_path / "data" / "archive").select(["holder", "outcome"]).to_pylist()
-    said = [("ann", "accepted", 2), ("ann", "rejected", 1), ("root:etl", "accepted", 3), (None, "purged", 2)]
-    assert [(row["holder"], row["outcome"]) for row in found] == [each[:2] for each in said for _ in range(each[2])]
+    rows = table(tmp_path / "data" / "archive").select(["holder", "outcome"]).to_pylist()
+    expected = [("ann", "accepted", 2), ("ann", "rejected", 1), ("root:etl", "accepted", 3), (None, "purged", 2)]
+    assert [(row["holder"], row["outcome"]) for row in rows] == [group[:2] for group in expected for _ in range(group[2])]

@@ -30,10 +30,10 @@ def folder(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_polars_reads_the_table(folder: str) -> None:
     """D4."""
-    found = polars.scan_delta(folder).filter(polars.col("outcome") == "rejected").collect()
-    assert found["error"].to_list() == ["not wanted"] * 10
-    assert sorted(found["sequenceNumber"].to_list()) == list(range(10, 20))
-    assert sorted(found["body"].to_list()) == numbered(10)
+    rows = polars.scan_delta(folder).filter(polars.col("outcome") == "rejected").collect()
+    assert rows["error"].to_list() == ["not wanted"] * 10
+    assert sorted(rows["sequenceNumber"].to_list()) == list(range(10, 20))
+    assert sorted(rows["body"].to_list()) == numbered(10)
 
 
 def test_duckdb_reads_the_table(folder: str) -> None:
@@ -134,5 +134,5 @@ def test_a_restored_broker_writes_a_lineage_of_its_own(rig: Rig) -> None:
     rig.reopen()
     rig.record()
     assert rig.unrecorded() == 0
-    found = rig.table()
-    assert set(found["lineage"].to_pylist()) == {rig.service.broker_id, "another"}
+    rows = rig.table()
+    assert set(rows["lineage"].to_pylist()) == {rig.service.broker_id, "another"}

@@ -30,15 +30,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Table:
     for number in (1, 2, 3):
         sequences = list(range((number - 1) * PER_PASS, number * PER_PASS))
         payload = {
-            "body": [b"%d" % each for each in sequences],
-            "subject": ["even" if each % 2 == 0 else None for each in sequences],
+            "body": [b"%d" % sequence for sequence in sequences],
+            "subject": ["even" if sequence % 2 == 0 else None for sequence in sequences],
         }
-        outcomes = ["rejected" if each % 10 == 0 else "accepted" for each in sequences]
-        times = [BEGIN + each * DAY_US // PER_PASS for each in sequences]
-        found = write(folder, number, archived(payload, sequences, times, outcomes), row_group_rows=100)
+        outcomes = ["rejected" if sequence % 10 == 0 else "accepted" for sequence in sequences]
+        times = [BEGIN + sequence * DAY_US // PER_PASS for sequence in sequences]
+        file = write(folder, number, archived(payload, sequences, times, outcomes), row_group_rows=100)
         encoded = {"message": [b"\0Sw\xa1\1y"] * 5}
         write(folder, number, archived(encoded, list(range(5)), [BEGIN] * 5), queue_id=8)
-    return found
+    return file
 
 
 def of(**bounds: Any) -> Bounds:
@@ -46,14 +46,14 @@ def of(**bounds: Any) -> Bounds:
 
 
 def read(table: Table, bounds: Bounds, selector: str | None = None, parts: int = 1) -> list[int]:
-    found: list[int] = []
+    bodies: list[int] = []
     for file in files.version(table, bounds).files:
         for number in range(parts):
             opened = scan.opened(table.url, file.path)
             for batch in scan.batches(opened, scan.FileShare(file.path, number, parts), ["body"], bounds, selector):
                 assert batch.schema.names in (["sequenceNumber", "body"], ["sequenceNumber", "body", "message"])
-                found += [int(body) for body in batch.column("body").to_pylist()]
-    return found
+                bodies += [int(body) for body in batch.column("body").to_pylist()]
+    return bodies
 
 
 WANTED: list[tuple[dict[str, Any], range | list[int]]] = [
@@ -85,10 +85,10 @@ def test_exactly_the_rows_within_the_bounds(recorded: Table, bounds: dict[str, A
 
 def test_a_selector_is_evaluated_on_rows_of_either_form(recorded: Table) -> None:
     assert read(recorded, of(first=10, last=20), "JMSType = 'even'") == list(range(10, 21, 2))
-    other = of(queue_id=8)
-    (file, *_) = files.version(recorded, other).files
+    another_queue = of(queue_id=8)
+    (file, *_) = files.version(recorded, another_queue).files
     batches = list(
-        scan.batches(scan.opened(recorded.url, file.path), scan.FileShare(file.path), ["body"], other, "JMSType IS NULL")
+        scan.batches(scan.opened(recorded.url, file.path), scan.FileShare(file.path), ["body"], another_queue, "JMSType IS NULL")
     )
     assert sum(batch.num_rows for batch in batches) == 5
     assert set(parse("JMSType IS NULL AND colour = 'red'").columns()) == {"subject", "properties", "message"}
@@ -123,8 +123,8 @@ def test_columns_without_a_value_are_not_read_and_come_as_nulls(recorded: Table,
     monkeypatch.setattr(scan, "_read", lambda file, group, names: read_names.update(names) or real(file, group, names))
     wanted = ["body", "subject", "correlationId", "error", "outcome"]
     (file, *_) = files.version(recorded, of(last=99)).files
-    found = scan.batches(scan.opened(recorded.url, file.path), scan.FileShare(file.path), wanted, of(last=99))
-    rows = pa.Table.from_batches(table.rows_of_read(wanted, batch, "orders") for batch in found)
+    batches = scan.batches(scan.opened(recorded.url, file.path), scan.FileShare(file.path), wanted, of(last=99))
+    rows = pa.Table.from_batches(table.rows_of_read(wanted, batch, "orders") for batch in batches)
     assert read_names == {"sequenceNumber", "body", "subject", "outcome"}
     assert rows.column("subject").to_pylist() == ["even", None] * 50
     assert rows.column("correlationId").to_pylist() == rows.column("error").to_pylist() == [None] * 100
@@ -176,10 +176,10 @@ def test_a_path_that_leads_elsewhere(path: str) -> None:
 
 def test_tasks_have_about_as_many_rows() -> None:
     listed = [files.File("large", 1000, 0, 999), *(files.File(f"small-{n}", 30, 0, 1) for n in range(10))]
-    found = files.tasks(listed, 100)
-    assert [[share.path for share in task] for task in found][:10] == [["large"]] * 10
-    assert [len(task) for task in found[10:]] == [3, 3, 3, 1]
-    assert {share.parts for task in found[:10] for share in task} == {10}
+    tasks = files.tasks(listed, 100)
+    assert [[share.path for share in task] for task in tasks][:10] == [["large"]] * 10
+    assert [len(task) for task in tasks[10:]] == [3, 3, 3, 1]
+    assert {share.parts for task in tasks[:10] for share in task} == {10}
     assert len(files.tasks(listed, 10**6, 4)) == 5
     assert files.tasks([], 10) == []
     groups = [number for part in range(7) for number in scan.FileShare("f", part, 7).of(5)]

@@ -69,14 +69,14 @@ def through_a_file(rows: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
 @pytest.mark.parametrize("payload", [COLUMNAR, ENCODED])
 @pytest.mark.parametrize("columns", [READ, ["body"], ["message"], ["state", "annotations"], ["queue"], list(table.STORED[:3])])
 def test_a_read_of_the_table_gives_what_a_read_of_the_queue_gives(payload: dict[str, list[Any]], columns: list[str]) -> None:
-    found = through_a_file(in_the_table(payload), table.needed(columns))
-    from_table = table.rows_of_read(columns, found, "orders")
+    rows = through_a_file(in_the_table(payload), table.needed(columns))
+    from_table = table.rows_of_read(columns, rows, "orders")
     from_queue = stored(payload, assembly.needed(columns))
     assert from_table.schema == from_queue.schema
     assert from_table.to_pylist() == from_queue.to_pylist()
-    given = [assembly.converted(columns, batch, "orders", {}) for batch in (from_table, from_queue)]
-    assert given[0].schema == message.arrow_schema(columns)
-    assert given[0].to_pylist() == given[1].to_pylist()
+    tables = [assembly.converted(columns, batch, "orders", {}) for batch in (from_table, from_queue)]
+    assert tables[0].schema == message.arrow_schema(columns)
+    assert tables[0].to_pylist() == tables[1].to_pylist()
 
 
 def test_a_row_says_whose_it_is_and_on_which_day_it_came() -> None:
@@ -104,13 +104,13 @@ OTHER_TYPES = {
 }
 
 
-@pytest.mark.parametrize("other", range(3))
-def test_whoever_compacts_the_table_may_choose_other_types_of_arrow(other: int) -> None:
+@pytest.mark.parametrize("type_index", range(3))
+def test_whoever_compacts_the_table_may_choose_other_types_of_arrow(type_index: int) -> None:
     rows = in_the_table(COLUMNAR)
     arrays = []
     for field, array in zip(rows.schema, rows.columns, strict=True):
         choices = OTHER_TYPES.get(field.type, [field.type])
-        wanted = choices[min(other, len(choices) - 1)]
+        wanted = choices[min(type_index, len(choices) - 1)]
         if pa.types.is_dictionary(wanted):
             array = array.dictionary_encode()
         elif pa.types.is_map(wanted):
@@ -121,13 +121,13 @@ def test_whoever_compacts_the_table_may_choose_other_types_of_arrow(other: int) 
             array = pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, 0, [entries])
         arrays.append(array if pa.types.is_dictionary(array.type) or array.type == wanted else array.cast(wanted))
     rewritten = pa.RecordBatch.from_arrays(arrays, names=rows.schema.names).slice(1)
-    found = table.rows_of_read(READ, rewritten, "orders")
-    assert found.to_pylist() == table.rows_of_read(READ, rows, "orders").slice(1).to_pylist()
+    converted = table.rows_of_read(READ, rewritten, "orders")
+    assert converted.to_pylist() == table.rows_of_read(READ, rows, "orders").slice(1).to_pylist()
 
 
 def test_a_file_of_before_lacks_a_column() -> None:
-    found = table.rows_of_read(["error"], in_the_table(COLUMNAR).select(["sequenceNumber"]), "orders")
-    assert found.column("error").null_count == 3
+    rows = table.rows_of_read(["error"], in_the_table(COLUMNAR).select(["sequenceNumber"]), "orders")
+    assert rows.column("error").null_count == 3
 
 
 PLAIN = string.ascii_letters + string.digits + "_.-"
@@ -158,13 +158,13 @@ NAMES = st.text(min_size=1, max_size=255) | st.text("-xA3:._", min_size=1, max_s
 
 
 @given(NAMES, NAMES)
-def test_folders_are_short_and_plain_and_different(queue: str, other: str) -> None:
+def test_folders_are_short_and_plain_and_different(queue: str, different: str) -> None:
     name = table.folder_name(queue)
     assert len(name) <= table.FOLDER_BYTES
     assert set(name) <= set(PLAIN)
     assert name[0] not in "._"
     assert name[-1] != "."
-    assert (name == table.folder_name(other)) == (queue == other)
+    assert (name == table.folder_name(different)) == (queue == different)
 
 
 def test_long_names_that_begin_alike_have_folders_of_their_own() -> None:

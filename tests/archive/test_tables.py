@@ -68,13 +68,13 @@ def test_the_table_has_what_the_broker_has_of_messages_of_either_form(rig: Rig) 
     rig.settle("q", 2, Outcome.REJECTED, "not wanted")
     rig.service.submit(c.Purge("q"))
     rig.record()
-    found = rig.table()
-    assert found["deliveryCount"].to_pylist() == [1, 1, 1, 0, 0, 0, 0, 0]
-    assert found["outcome"].to_pylist() == ["accepted"] * 3 + ["rejected"] * 2 + ["purged"] * 3
-    assert found["error"].to_pylist() == [None] * 3 + ["not wanted"] * 2 + [None] * 3
-    assert set(found["queueId"].to_pylist()) == {1}
-    assert found.select(STORED).cast(as_stored(rig.service).schema).to_pylist() == as_stored(rig.service).to_pylist()
-    assert all(time is not None for time in found["settledTime"].to_pylist())
+    rows = rig.table()
+    assert rows["deliveryCount"].to_pylist() == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert rows["outcome"].to_pylist() == ["accepted"] * 3 + ["rejected"] * 2 + ["purged"] * 3
+    assert rows["error"].to_pylist() == [None] * 3 + ["not wanted"] * 2 + [None] * 3
+    assert set(rows["queueId"].to_pylist()) == {1}
+    assert rows.select(STORED).cast(as_stored(rig.service).schema).to_pylist() == as_stored(rig.service).to_pylist()
+    assert all(time is not None for time in rows["settledTime"].to_pylist())
     assert "settledTime" in SYSTEM_COLUMNS
     assert rig.recorder.status()["recorded"] == 8
 
@@ -129,9 +129,11 @@ def test_processes_that_die_again_and_again_leave_each_message_once(rig: Rig, se
             rig.reopen()
     while rig.unrecorded():
         rig.record()
-    found = rig.table()
+    content = rig.table()
     for number, count in settled.items():
-        mine = [row for row, each in zip(sequences(found), found["queueId"].to_pylist(), strict=True) if each == number]
+        mine = [
+            row for row, queue_id in zip(sequences(content), content["queueId"].to_pylist(), strict=True) if queue_id == number
+        ]
         assert mine == numbers(range(count)), f"of queue {number}"
     assert rig.unrecorded() == 0
 
@@ -145,9 +147,9 @@ def test_a_packed_block_is_recorded_from_where_it_went(rig: Rig) -> None:
     assert rig.service.pack_blocks() == 1
     rig.reopen()
     rig.record()
-    found = rig.table()
-    assert sequences(found) == numbers(range(BLOCK_ROWS + 5))
-    assert found["body"].to_pylist()[::BLOCK_ROWS] == [numbered(1, 16)[0], numbered(1, 16, BLOCK_ROWS)[0]]
+    rows = rig.table()
+    assert sequences(rows) == numbers(range(BLOCK_ROWS + 5))
+    assert rows["body"].to_pylist()[::BLOCK_ROWS] == [numbered(1, 16)[0], numbered(1, 16, BLOCK_ROWS)[0]]
 
 
 def test_a_queue_without_archive_has_no_table(rig: Rig) -> None:
@@ -168,8 +170,8 @@ def test_a_deleted_queue_s_messages_reach_the_table_of_its_name(rig: Rig) -> Non
     rig.settle("q", 2)
     rig.reopen()
     rig.record()
-    found = rig.table()
-    assert list(zip(found["queueId"].to_pylist(), sequences(found), strict=True)) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+    rows = rig.table()
+    assert list(zip(rows["queueId"].to_pylist(), sequences(rows), strict=True)) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
 
 @pytest.mark.parametrize("name", ["orders", "a.b c", "ünïcode 𝄞", "..", "=41", "A" * 255, "ü" * 255, "con:?|<>", "%2F", "sub:x"])
@@ -248,8 +250,8 @@ def test_messages_whose_payload_retention_took_without_an_archive_are_left_out(
     assert retain(rig.service) > 0
     rig.service.state.records = True
     rig.record()
-    found = sequences(rig.table())
-    assert found == numbers(range(400, 450))
+    numbers_read = sequences(rig.table())
+    assert numbers_read == numbers(range(400, 450))
     assert "400 messages of queue 'q' settled without an archive" in caplog.text
     assert rig.unrecorded() == 0
 

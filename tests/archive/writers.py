@@ -32,28 +32,28 @@ def actions(folder: Path | str, kind: str) -> list[dict[str, Any]]:
 
 def protocol(reader: int = 3, writer: int = 7, features: tuple[str, ...] = (), *, writer_only: bool = False) -> dict[str, Any]:
     """A protocol with these features in addition to those of every table."""
-    found: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
+    action: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
     if reader == 3:
-        found["readerFeatures"] = [] if writer_only else list(features)
+        action["readerFeatures"] = [] if writer_only else list(features)
     if writer == 7:
-        found["writerFeatures"] = ["appendOnly", "invariants", *features]
-    return {"protocol": found}
+        action["writerFeatures"] = ["appendOnly", "invariants", *features]
+    return {"protocol": action}
 
 
 def metadata(folder: Path | str, properties: dict[str, str], field: dict[str, Any] | None = None) -> dict[str, Any]:
     """The table's metadata with more properties, and with one more column."""
-    found = actions(folder, "metaData")[-1]
-    found["configuration"] = {**found["configuration"], **properties}
-    schema = json.loads(found["schemaString"])
+    current = actions(folder, "metaData")[-1]
+    current["configuration"] = {**current["configuration"], **properties}
+    schema = json.loads(current["schemaString"])
     if field is not None:
         schema["fields"].append({"name": "more", "type": "string", "nullable": True, "metadata": {}, **field})
     if "delta.columnMapping.mode" in properties:
-        found["configuration"]["delta.columnMapping.maxColumnId"] = str(len(schema["fields"]))
+        current["configuration"]["delta.columnMapping.maxColumnId"] = str(len(schema["fields"]))
         for number, each in enumerate(schema["fields"], 1):
             mapped = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": each["name"]}
             each["metadata"] = {**each["metadata"], **mapped}
-    found["schemaString"] = json.dumps(schema)
-    return {"metaData": found}
+    current["schemaString"] = json.dumps(schema)
+    return {"metaData": current}
 
 
 def delete(folder: Path | str, places: dict[str, list[int]]) -> None:
@@ -68,14 +68,14 @@ def delete(folder: Path | str, places: dict[str, list[int]]) -> None:
 
 def active(folder: Path | str) -> list[dict[str, Any]]:
     """The files of the newest version, by their commits."""
-    found: dict[str, dict[str, Any]] = {}
+    added: dict[str, dict[str, Any]] = {}
     for path in sorted((Path(folder) / "_delta_log").glob("*.json")):
         entries = [json.loads(line) for line in path.read_text().splitlines()]
         for entry in entries:
             if "remove" in entry:
-                found.pop(entry["remove"]["path"], None)
-        found |= {entry["add"]["path"]: entry["add"] for entry in entries if "add" in entry}
-    return list(found.values())
+                added.pop(entry["remove"]["path"], None)
+        added |= {entry["add"]["path"]: entry["add"] for entry in entries if "add" in entry}
+    return list(added.values())
 
 
 def _key(add: dict[str, Any]) -> dict[str, Any]:

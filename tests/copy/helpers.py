@@ -64,11 +64,11 @@ def restored(store: Any, directory: Path, writer: str | None = None) -> tuple[li
     disk = LocalDisk(directory)
     journal = Journal.open(disk)
     position = journal.snapshot.position if journal.snapshot else 0
-    found = content(journal, position)
+    contents = content(journal, position)
     if journal.snapshot:
-        found = [*eval(journal.snapshot.meta), *found]
+        contents = [*eval(journal.snapshot.meta), *contents]
     disk.close()
-    return found, report
+    return contents, report
 
 
 def drop_before(journal: Journal, position: int) -> list[object]:

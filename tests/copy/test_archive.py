@@ -17,42 +17,42 @@ from ..flight.helpers import numbered
 @pytest.mark.parametrize("step", ["write", "commit", "answer"])
 def test_passes_after_a_restore_are_not_those_of_the_original(step: str, tmp_path: Path) -> None:
     archive = str(tmp_path / "tables")
-    one = Rig(tmp_path / "one", archive=archive)
-    one.service.submit(c.DeclareQueue("q"))
-    one.send("q", numbered(100))
-    one.settle("q", 10)
-    one.record()
+    rig = Rig(tmp_path / "one", archive=archive)
+    rig.service.submit(c.DeclareQueue("q"))
+    rig.send("q", numbered(100))
+    rig.settle("q", 10)
+    rig.record()
 
     def die(name: str) -> None:
         if name == step:
             raise Died
 
-    one.settle("q", 10)
-    one.step = die
+    rig.settle("q", 10)
+    rig.step = die
     with contextlib.suppress(Died):
-        one.record()
-    one.close()
-    assert main(["backup", "--data", str(one.data), "--to", str(tmp_path / "backup")]) == 0
+        rig.record()
+    rig.close()
+    assert main(["backup", "--data", str(rig.data), "--to", str(tmp_path / "backup")]) == 0
 
-    one.step = lambda name: None
-    one.open()
-    one.record()
-    one.settle("q", 10)
-    one.record()
+    rig.step = lambda name: None
+    rig.open()
+    rig.record()
+    rig.settle("q", 10)
+    rig.record()
     assert sequences(table(Path(archive))) == list(range(30))
-    one.close()
+    rig.close()
 
     lineages = {None}
     for number, name in enumerate(["two", "three"], 1):
         assert main(["restore", "--from", str(tmp_path / "backup"), "--data", str(tmp_path / name)]) == 0
-        other = Rig(tmp_path / name, archive=archive)
-        other.record()
-        assert other.unrecorded() == 0
-        other.reopen()
-        other.settle("q", 10)  # 20 to 29 again: in the backup they are not settled
-        other.record()
-        other.close()
-        found = sequences(table(Path(archive)))
-        assert found == sorted([*range(20), *[each for each in range(20, 30) for _ in range(number + 1)]])
-        lineages.add(other.service.journal.lineage.name)
+        second = Rig(tmp_path / name, archive=archive)
+        second.record()
+        assert second.unrecorded() == 0
+        second.reopen()
+        second.settle("q", 10)  # 20 to 29 again: in the backup they are not settled
+        second.record()
+        second.close()
+        numbers_read = sequences(table(Path(archive)))
+        assert numbers_read == sorted([*range(20), *[number_sent for number_sent in range(20, 30) for _ in range(number + 1)]])
+        lineages.add(second.service.journal.lineage.name)
     assert len(lineages) == 3

@@ -84,16 +84,16 @@ def test_a_lost_machine(mode: str, url: str, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "old")
     report = restore(url, tmp_path / "new", "--take-over")
     with Broker(tmp_path / "new", copy_url=url, copy=mode) as new:
-        found = bodies(new)
-        assert found == numbered(len(found), 500)  # in order, none twice, none invented
-        assert len(found) <= load.sent
+        restored_bodies = bodies(new)
+        assert restored_bodies == numbered(len(restored_bodies), 500)  # in order, none twice, none invented
+        assert len(restored_bodies) <= load.sent
         if mode == "sync":
-            assert len(found) >= load.confirmed
+            assert len(restored_bodies) >= load.confirmed
         else:
-            assert len(found) > 0
+            assert len(restored_bodies) > 0
             assert isinstance(report["lag"], int)
         with Client(new.url) as client:
-            send(client, "q", numbered(10, 500, len(found)))
+            send(client, "q", numbered(10, 500, len(restored_bodies)))
             client.call("queue.purge", queue="q")
             until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     assert penstock("check", tmp_path / "new")["damage"] == []
@@ -126,8 +126,8 @@ def test_the_old_broker_is_refused_at_its_next_write_and_stops(url: str, tmp_pat
                 until(lambda: not old.running, "the former broker has stopped")
                 assert "was taken over" in old.log()
                 assert "the broker stops" in old.log()
-                with Client(new.url) as other:
-                    send(other, "q", numbered(5, start=10))
+                with Client(new.url) as new_client:
+                    send(new_client, "q", numbered(5, start=10))
                 assert bodies(new) == numbered(15)
         with pytest.raises(errors.PenstockError, match="exit code 1"):
             old.stop()
@@ -147,8 +147,8 @@ def test_a_broker_goes_on_with_its_copy_after_kill_and_after_stop(url: str, tmp_
                 broker.kill()
             broker.start()
     restore(url, tmp_path / "other")
-    with Broker(tmp_path / "other") as other:
-        assert bodies(other) == numbered(6000, 500)
+    with Broker(tmp_path / "other") as second:
+        assert bodies(second) == numbered(6000, 500)
 
 
 def test_a_store_that_is_away_at_the_start(url: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +168,8 @@ def test_a_store_that_is_away_at_the_start(url: str, s3: S3Server, tmp_path: Pat
             until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     restore(url, tmp_path / "other")
     proxy.close()
-    with Broker(tmp_path / "other") as other:
-        assert bodies(other) == numbered(10)
+    with Broker(tmp_path / "other") as second:
+        assert bodies(second) == numbered(10)
 
 
 def test_faults_of_the_network_lose_nothing_and_double_nothing(
@@ -188,8 +188,8 @@ def test_faults_of_the_network_lose_nothing_and_double_nothing(
                 send(client, "q", numbered(10, start=start))
         assert {fault for _, _, fault in proxy.seen} == {None, "500", "503", "cut", "lost", "slow"}
         restore(url, tmp_path / "other")
-        with Broker(tmp_path / "other") as other:
-            assert bodies(other) == numbered(60)
+        with Broker(tmp_path / "other") as second:
+            assert bodies(second) == numbered(60)
     proxy.close()
 
 
@@ -207,8 +207,8 @@ def test_a_bucket_that_was_deleted(url: str, s3: S3Server, tmp_path: Path) -> No
             until(lambda: client.call("broker.status")["copy"]["state"] == "copying", "the copy continues", limit_s=60)
             until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     restore(url, tmp_path / "other")
-    with Broker(tmp_path / "other") as other:
-        assert bodies(other) == numbered(20)
+    with Broker(tmp_path / "other") as second:
+        assert bodies(second) == numbered(20)
 
 
 def test_a_backup_of_a_running_broker_is_consistent(url: str, tmp_path: Path) -> None:
@@ -228,10 +228,10 @@ def test_a_backup_of_a_running_broker_is_consistent(url: str, tmp_path: Path) ->
     report = restore(url, tmp_path / "other")
     assert report["kind"] == "backup"
     assert penstock("check", tmp_path / "other")["damage"] == []
-    with Broker(tmp_path / "other") as other:
-        found = bodies(other)
-        assert middle <= len(found) <= load.sent
-        assert found == numbered(len(found), 500)
+    with Broker(tmp_path / "other") as restored_broker:
+        restored_bodies = bodies(restored_broker)
+        assert middle <= len(restored_bodies) <= load.sent
+        assert restored_bodies == numbered(len(restored_bodies), 500)
 
 
 def test_a_backup_of_a_killed_broker_has_all_that_was_confirmed(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_a_backup_of_a_killed_broker_has_all_that_was_confirmed(tmp_path: Path) 
         load.stop()
         penstock("backup", "--data", tmp_path / "data", "--to", url)
     restore(url, tmp_path / "other")
-    with Broker(tmp_path / "other") as other:
-        assert len(bodies(other)) >= load.confirmed
+    with Broker(tmp_path / "other") as second:
+        assert len(bodies(second)) >= load.confirmed
 
 
 def test_a_checkpoint_ahead_of_a_restored_directory_is_refused(tmp_path: Path) -> None:
@@ -259,5 +259,5 @@ def test_a_checkpoint_ahead_of_a_restored_directory_is_refused(tmp_path: Path) -
             penstock("backup", "--data", tmp_path / "data", "--to", url)
             taken = client.call("lease.advance", **lease, epoch=None, finished=0, messages=5, fresh=True)
     restore(url, tmp_path / "other")
-    with Broker(tmp_path / "other") as other, Client(other.url) as client, pytest.raises(errors.WrongOffset):
+    with Broker(tmp_path / "other") as second, Client(second.url) as client, pytest.raises(errors.WrongOffset):
         client.call("lease.advance", **lease, epoch=None, finished=taken["batch"])

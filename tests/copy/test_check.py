@@ -81,11 +81,11 @@ def flip(path: Path, offset: int) -> None:
 
 def test_a_good_directory_is_good(good: Path) -> None:
     before = {path.name: path.read_bytes() for path in good.iterdir()}
-    found = check(good)
-    assert (found.damage, found.remarks) == ([], [])
-    assert found.segments >= 4
-    assert found.snapshots == 2
-    assert found.messages["available"] == 8500
+    result = check(good)
+    assert (result.damage, result.remarks) == ([], [])
+    assert result.segments >= 4
+    assert result.snapshots == 2
+    assert result.messages["available"] == 8500
     assert {path.name: path.read_bytes() for path in good.iterdir()} == before
 
 
@@ -95,9 +95,9 @@ def test_a_directory_of_a_running_broker_is_good(tmp_path: Path) -> None:
         with Client(broker.url) as client:
             send(client, "q", numbered(3000, 500))
             assert ReadOnlyDirectory(tmp_path / "data").live
-            found = check(tmp_path / "data")
-            assert found.damage == []
-            assert found.messages["available"] == 3000
+            result = check(tmp_path / "data")
+            assert result.damage == []
+            assert result.messages["available"] == 3000
         broker.kill()
         assert check(tmp_path / "data").damage == []
 
@@ -125,9 +125,12 @@ def test_a_flipped_byte_is_found(kind: str, good: Path, tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         shutil.copytree(good, tmp_path / "data")
         flip(tmp_path / "data" / path.name, offset)
-        found = check(tmp_path / "data")
-        assert found.damage, offset
-        assert any(path.name in text and ", offset " in text for text in found.damage) or kind == "the id", (offset, found.damage)
+        result = check(tmp_path / "data")
+        assert result.damage, offset
+        assert any(path.name in text and ", offset " in text for text in result.damage) or kind == "the id", (
+            offset,
+            result.damage,
+        )
 
 
 def test_the_offset_is_that_of_the_damaged_record(good: Path, tmp_path: Path) -> None:
@@ -143,8 +146,8 @@ def test_the_offset_is_that_of_the_damaged_record(good: Path, tmp_path: Path) ->
 def test_a_missing_segment_and_a_torn_note(good: Path, tmp_path: Path) -> None:
     shutil.copytree(good, tmp_path / "data")
     flip(tmp_path / "data" / "synced", 10)
-    found = check(tmp_path / "data")
-    assert (len(found.damage), len(found.remarks)) == (0, 1)
+    result = check(tmp_path / "data")
+    assert (len(result.damage), len(result.remarks)) == (0, 1)
     missing = sorted((tmp_path / "data").glob("*.seg"))[2]
     missing.unlink()
     assert any(missing.name in text for text in check(tmp_path / "data").damage)
@@ -160,6 +163,6 @@ def test_a_torn_tail_is_a_remark(good: Path, tmp_path: Path) -> None:
     data = path.read_bytes().rstrip(b"\0")
     (tmp_path / "data" / "synced").unlink()
     path.write_bytes(data[:-100] + bytes(PREALLOCATE_BYTES))
-    found = check(tmp_path / "data")
-    assert found.damage == []
-    assert "torn write" in found.remarks[0]
+    result = check(tmp_path / "data")
+    assert result.damage == []
+    assert "torn write" in result.remarks[0]

@@ -29,11 +29,11 @@ def contents(first: int, count: int, size: int = 1000) -> list[Content]:
 def test_a_restore_has_all_that_was_copied(tmp_path: Path) -> None:
     store, sent = FaultyStore(), contents(0, 50)
     with copied(LyingDisk(), store, segment_bytes=8000) as running:
-        for one in sent:
-            running.append(one)
+        for entry in sent:
+            running.append(entry)
         running.until_copied()
-        found, report = restored(store, tmp_path / "data")
-    assert found == sent
+        contents_read, report = restored(store, tmp_path / "data")
+    assert contents_read == sent
     assert (report.broker, report.lag, report.kind) == ("broker-1", 0, "copy")
     assert report.position == running.journal.stored
 
@@ -129,8 +129,8 @@ def test_answers_that_were_lost_do_no_harm(tmp_path: Path) -> None:
     store.fail = lambda call, name: StoreError("500") if random.random() < 0.2 else None
     store.lose = lambda call, name: StoreError("cut") if random.random() < 0.2 else None
     with copied(LyingDisk(), store, "sync", segment_bytes=8000) as running:
-        for one in contents(0, 15):
-            running.append(one, wait_s=60)
+        for entry in contents(0, 15):
+            running.append(entry, wait_s=60)
         assert running.failures == []
         assert restored(FaultyStore(store.objects), tmp_path / "data")[0] == contents(0, 15)
 
@@ -139,8 +139,8 @@ def test_the_former_broker_is_refused_at_its_next_put_and_stops(tmp_path: Path) 
     objects: dict[str, bytes] = {}
     old = Copied(LyingDisk(), FaultyStore(objects), "sync")
     old.append(*contents(0, 3))
-    found, report = restored(FaultyStore(objects), tmp_path / "data", writer="new-1")
-    assert found == contents(0, 3)
+    contents_read, report = restored(FaultyStore(objects), tmp_path / "data", writer="new-1")
+    assert contents_read == contents(0, 3)
     assert report.taken_over
     end = old.append(*contents(3, 1), wait_s=None)
     with pytest.raises(StorageError, match="was taken over"):
@@ -203,8 +203,8 @@ def test_the_former_is_refused_at_its_start(tmp_path: Path) -> None:
 
 def test_the_copy_of_another_broker_is_refused() -> None:
     objects: dict[str, bytes] = {}
-    with copied(LyingDisk(), FaultyStore(objects)) as one:
-        one.until_copied()
+    with copied(LyingDisk(), FaultyStore(objects)) as first:
+        first.until_copied()
     disk = LyingDisk()
     file = disk.create("id")
     file.append([b"broker-2"])
@@ -292,8 +292,8 @@ def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(copier_module, "TEND_S", 0.01)
     store = FaultyStore()
     with copied(LyingDisk(), store, segment_bytes=8000) as running:
-        for one in contents(0, 60):
-            running.append(one)
+        for entry in contents(0, 60):
+            running.append(entry)
         position = running.journal.end
         running.journal.write_snapshot(position, b"[]", [])
         running.append(*contents(60, 5))
@@ -308,10 +308,10 @@ def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch,
             "the copy also drops the segments",
         )
         running.until_copied()
-        kept = {segment.base for segment in running.journal.segments()}
+        bases = {segment.base for segment in running.journal.segments()}
         assert restored(store, tmp_path / "data")[0] == contents(60, 5)
     disk = LocalDisk(tmp_path / "data")
-    assert kept <= {int(name[:20]) for name in disk.names() if name.endswith(".seg")}
+    assert bases <= {int(name[:20]) for name in disk.names() if name.endswith(".seg")}
     listed = manifest.read(disk)
     assert listed is not None
     assert listed.holes is not None
@@ -324,8 +324,8 @@ def test_small_chunks_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(copier_module, "TEND_S", 0.01)
     store = FaultyStore()
     with copied(LyingDisk(), store, "sync") as running:
-        for one in contents(0, 200, 10):
-            running.append(one)
+        for entry in contents(0, 200, 10):
+            running.append(entry)
         until(lambda: len(store.objects) < 100, "chunks are merged")
         assert restored(store, tmp_path / "data")[0] == contents(0, 200, 10)
 

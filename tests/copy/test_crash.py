@@ -37,9 +37,9 @@ class History:
             self.sent = [*before, *content(running.journal, position)]
             assert len(self.sent) >= self.confirmed
             for number in range(messages):
-                one = (b"meta %d" % len(self.sent), Random(len(self.sent)).randbytes(900))
-                self.sent.append(one)
-                end = running.append(one, wait_s=None)
+                entry = (b"meta %d" % len(self.sent), Random(len(self.sent)).randbytes(900))
+                self.sent.append(entry)
+                end = running.append(entry, wait_s=None)
                 while not store.stopped.is_set():
                     with contextlib.suppress(TimeoutError):
                         running.journal.wait(end, 0.02)
@@ -76,15 +76,15 @@ def test_a_crash_at_each_request(after: bool, tmp_path: Path, monkeypatch: pytes
         store.stopped.set()
         history.end()
         if history.confirmed:
-            found, _ = restored(FaultyStore(store.objects), tmp_path / f"first-{step}")
-            assert found == history.sent[: len(found)], step
-            assert len(found) >= history.confirmed, step
+            contents_read, _ = restored(FaultyStore(store.objects), tmp_path / f"first-{step}")
+            assert contents_read == history.sent[: len(contents_read)], step
+            assert len(contents_read) >= history.confirmed, step
         again = FaultyStore(store.objects)
         history.run(disk, again, 3)
         assert history.ended.failures == [], step
         assert history.confirmed == len(history.sent), step
-        found, _ = restored(FaultyStore(store.objects), tmp_path / f"second-{step}")
-        assert found == history.sent, step
+        contents_read, _ = restored(FaultyStore(store.objects), tmp_path / f"second-{step}")
+        assert contents_read == history.sent, step
         again.stopped.set()
         disk.stopped = True
         history.end()

@@ -49,12 +49,12 @@ def test_every_state_of_the_store_can_be_restored(tmp_path: Path, monkeypatch: p
     lengths = []
     for number, objects in enumerate(store.states):
         try:
-            found, _ = restored(FaultyStore(objects), tmp_path / f"{number}")
+            restored_contents, _ = restored(FaultyStore(objects), tmp_path / f"{number}")
         except InvalidRequest:
             assert not lengths  # before the first contents
             continue
-        assert found == CONTENTS[: len(found)]
-        lengths.append(len(found))
+        assert restored_contents == CONTENTS[: len(restored_contents)]
+        lengths.append(len(restored_contents))
     assert lengths == sorted(lengths)
     assert lengths[-1] == 20
     assert len(lengths) > 50
@@ -67,8 +67,8 @@ def test_a_dropped_segment_stays_until_the_copy_has_a_snapshot_that_does_without
     store = FaultyStore()
     with copied(LyingDisk(), store, segment_bytes=6000) as running:
         end = running.append(*CONTENTS[:20])
-        for one in CONTENTS[20:30]:
-            end = running.append(one)
+        for entry in CONTENTS[20:30]:
+            end = running.append(entry)
         running.until_copied()
         running.journal.write_snapshot(end, repr(CONTENTS[:30]).encode(), [])
         assert drop_before(running.journal, end)

@@ -107,19 +107,19 @@ class Load:
         with connect(self.url, timeout_s=LIMIT_S) as connection:
             consumer = connection.session(AcknowledgeMode.INDIVIDUAL).consumer("q", prefetch=10)
             while not self._stop.is_set():
-                found = consumer.receive(0.1)
-                if found is not None:
-                    found.acknowledge()
-                    self.confirmed[name].add(found.message.properties.message_id)
+                delivery = consumer.receive(0.1)
+                if delivery is not None:
+                    delivery.acknowledge()
+                    self.confirmed[name].add(delivery.message.properties.message_id)
 
     def _proton_receives(self, name: str) -> None:
         connection = BlockingConnection(self.url, timeout=LIMIT_S)
         try:
             receiver = connection.create_receiver("q", credit=10)
             while not self._stop.is_set():
-                found = receiver.receive(timeout=LIMIT_S)
+                delivery = receiver.receive(timeout=LIMIT_S)
                 receiver.accept()
-                self.confirmed[name].add(found.id)
+                self.confirmed[name].add(delivery.id)
         finally:
             with contextlib.suppress(*LOST):
                 connection.close()
@@ -183,7 +183,7 @@ def test_clients_go_on_at_the_restored_broker(how: str, s3: S3Server, tmp_path: 
             sends = {name: texts for name, texts in load.confirmed.items() if "receives" not in name}
             with Client(new.url) as client:
                 states = ["available", "acquired", "archived"]
-                there = Counter(row["messageId"] for row in browse(client, "q", "messageId", states=states))
+                counts = Counter(row["messageId"] for row in browse(client, "q", "messageId", states=states))
             for name, texts in sends.items():
-                assert texts - set(there) == set(), name  # nothing that was confirmed is lost
-            assert set(there.values()) == {1}  # nor doubled
+                assert texts - set(counts) == set(), name  # nothing that was confirmed is lost
+            assert set(counts.values()) == {1}  # nor doubled

@@ -27,12 +27,12 @@ CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(30
 
 @pytest.fixture
 def store() -> FaultyStore:
-    found = FaultyStore()
-    with copied(LyingDisk(), found, segment_bytes=8000) as running:
-        for one in CONTENTS:
-            running.append(one)
+    new_store = FaultyStore()
+    with copied(LyingDisk(), new_store, segment_bytes=8000) as running:
+        for entry in CONTENTS:
+            running.append(entry)
         running.until_copied()
-    return FaultyStore(found.objects)
+    return FaultyStore(new_store.objects)
 
 
 def test_a_restore_that_is_broken_off_anywhere_is_refused_and_can_begin_again(store: FaultyStore, tmp_path: Path) -> None:
@@ -95,16 +95,16 @@ def test_a_damaged_copy_is_named(store: FaultyStore, tmp_path: Path) -> None:
 
 def test_each_restore_begins_a_lineage(store: FaultyStore, tmp_path: Path) -> None:
     """Numbers given by a state, such as passes of the archiver, must not be taken for those of the original."""
-    found = set()
+    lineages = set()
     for name in ("one", "two"):
         restored(store, tmp_path / name)
         for _ in range(2):
             disk = LocalDisk(tmp_path / name)
             journal = Journal.open(disk)
-            found.add(journal.lineage.name)
+            lineages.add(journal.lineage.name)
             assert (journal.lineage.parent, journal.lineage.name != "broker-1") == ("broker-1", True)
             disk.close()
-    assert len(found) == 2
+    assert len(lineages) == 2
     assert Journal.open(LyingDisk(), new_id=lambda: "broker-1").lineage.name == "broker-1"
 
 
@@ -141,16 +141,16 @@ def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert main(["check", str(tmp_path / "look")]) == 4
     assert main(["restore", "--from", str(tmp_path / "nowhere"), "--data", str(tmp_path / "x")]) == 1
     assert main(["check", str(tmp_path)]) == 1
-    said = capfd.readouterr()
+    output = capfd.readouterr()
     for text in ("copy lagSeconds", "backed up", "the broker that writes the copy continues", "no damage found", "1 damaged"):
-        assert text in said.out
-    assert f"damaged: {path}, offset " in said.out
+        assert text in output.out
+    assert f"damaged: {path}, offset " in output.out
     for text in (
         "holds a copy, and cannot also take a backup",
         "holds no copy and no backup",
         "not the data directory of a broker",
     ):
-        assert text in said.err
+        assert text in output.err
 
 
 def test_a_program_gets_one_error_of_a_store_that_fails(

@@ -23,12 +23,12 @@ CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(30
 
 @pytest.fixture
 def store() -> FaultyStore:
-    found = FaultyStore()
-    with copied(LyingDisk(), found, segment_bytes=8000) as running:
-        for one in CONTENTS:
-            running.append(one)
+    new_store = FaultyStore()
+    with copied(LyingDisk(), new_store, segment_bytes=8000) as running:
+        for entry in CONTENTS:
+            running.append(entry)
         running.until_copied()
-    return FaultyStore(found.objects)
+    return FaultyStore(new_store.objects)
 
 
 def test_a_take_over_into_a_place_that_will_not_do_stops_nobody(
@@ -66,16 +66,16 @@ def test_a_backup_is_nobodys_to_take_over(tmp_path: Path) -> None:
         running.append(*CONTENTS[:3])
     url = str(tmp_path / "backup")
     penstock("backup", "--data", tmp_path / "data", "--to", url)
-    said = penstock("restore", "--from", url, "--data", tmp_path / "other", "--take-over", code=1)
-    assert "--take-over" in str(said)
+    output = penstock("restore", "--from", url, "--data", tmp_path / "other", "--take-over", code=1)
+    assert "--take-over" in str(output)
     penstock("restore", "--from", url, "--data", tmp_path / "other")
 
 
 def test_a_directory_that_is_complete_is_not_restored_over(store: FaultyStore, tmp_path: Path) -> None:
     """The restore was killed when it had only the mark to remove, and a broker has used the directory since."""
-    found, _ = restored(store, tmp_path / "data")
+    contents, _ = restored(store, tmp_path / "data")
     (tmp_path / "data" / restoring.RESTORING).write_text("")
     with pytest.raises(InvalidRequest, match="not empty"):
         restoring.restore(store, tmp_path / "data")
-    assert found == CONTENTS
+    assert contents == CONTENTS
     assert (tmp_path / "data" / "id").exists()

@@ -26,12 +26,12 @@ CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(40
 
 @pytest.fixture
 def store() -> FaultyStore:
-    disk, found = LyingDisk(), FaultyStore()
+    disk, new_store = LyingDisk(), FaultyStore()
     with copied(disk, FaultyStore(), segment_bytes=8000) as running:
         running.append(*CONTENTS)
-    with copied(disk.kill(), found, segment_bytes=8000) as running:
+    with copied(disk.kill(), new_store, segment_bytes=8000) as running:
         running.until_copied()
-    return FaultyStore(found.objects)
+    return FaultyStore(new_store.objects)
 
 
 class Counting(FaultyStore):
@@ -76,9 +76,9 @@ def test_a_restore_from_a_copy_that_goes_on_gets_what_it_has_only_once(tmp_path:
                 go_on()
 
         reading = Counting(store.objects, meanwhile)
-        found, _ = restored(reading, tmp_path / "data")
-    assert found == sent[: len(found)]
-    assert len(found) >= 60
+        contents, _ = restored(reading, tmp_path / "data")
+    assert contents == sent[: len(contents)]
+    assert len(contents) >= 60
     assert rounds[0] > restoring.CHANGES
     assert set(reading.reads.values()) == {1}
 
@@ -114,13 +114,13 @@ def test_a_missing_object_is_named_and_not_looked_for_again_and_again(store: Fau
 def test_more_segments_than_files_may_be_open(tmp_path: Path) -> None:
     store = FaultyStore()
     with copied(LyingDisk(), store, segment_bytes=2000) as running:
-        for one in CONTENTS * 3:
-            running.append(one, wait_s=None)
+        for entry in CONTENTS * 3:
+            running.append(entry, wait_s=None)
             running.journal.wait(running.journal.end)
         running.until_copied()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    there = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (there + 60, before[1]))
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files + 60, before[1]))
     try:
         restoring.restore(store, tmp_path / "data")
     finally:
@@ -130,11 +130,11 @@ def test_more_segments_than_files_may_be_open(tmp_path: Path) -> None:
 
 def test_a_request_that_fails_is_made_again(store: FaultyStore, tmp_path: Path) -> None:
     """One of three requests fails, and each other of them was carried out."""
-    said, numbers = list[StoreError](), itertools.count()
-    patient = RetryingStore(store, 60.0, said.append)
+    failures, numbers = list[StoreError](), itertools.count()
+    patient = RetryingStore(store, 60.0, failures.append)
     store.fail = store.lose = lambda call, name: StoreError("503 Slow Down") if next(numbers) % 3 == 0 else None
     restoring.restore(patient, tmp_path / "data", writer="new-1")
-    assert said
+    assert failures
     assert restored(FaultyStore(store.objects), tmp_path / "again")[0] == CONTENTS
 
 

@@ -142,9 +142,9 @@ def test_what_else_a_stop_takes_time_for_is_not_taken_from_the_copy(monkeypatch:
 
 def is_waiting(thread: str) -> bool:
     """Say whether a thread of this name waits for the journal."""
-    (number,) = [each.ident for each in threading.enumerate() if each.name == thread]
-    found = traceback.extract_stack(sys._current_frames().get(number or 0))
-    return any(frame.name == "wait" and frame.filename.endswith("writer.py") for frame in found)
+    (number,) = [running.ident for running in threading.enumerate() if running.name == thread]
+    stack = traceback.extract_stack(sys._current_frames().get(number or 0))
+    return any(frame.name == "wait" and frame.filename.endswith("writer.py") for frame in stack)
 
 
 def _wait(gate: threading.Event) -> None:

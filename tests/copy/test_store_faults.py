@@ -62,6 +62,6 @@ def test_clocks_decide_nothing() -> None:
     new.claim(Marker(("old", "new")))
     with pytest.raises(CopyFenced, match="1970-01-01"):
         old.put(old.prepare([], [], position=0))
-    found = last_chunk(FaultyStore(objects))
-    assert found is not None
-    assert (found.writer, found.number) == ("new", 2)
+    chunk = last_chunk(FaultyStore(objects))
+    assert chunk is not None
+    assert (chunk.writer, chunk.number) == ("new", 2)

@@ -13,11 +13,11 @@ from .helpers import Site
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    found = [Broker(tmp_path_factory.mktemp("brokers") / letter) for letter in "abc"]
-    for broker in found:
+    started = [Broker(tmp_path_factory.mktemp("brokers") / letter) for letter in "abc"]
+    for broker in started:
         broker.start()
-    yield found
-    for broker in found:
+    yield started
+    for broker in started:
         broker.stop()
 
 

@@ -68,11 +68,11 @@ class Site:
 
     def drained(self, reader: StreamReader, offset: dict[str, Any]) -> tuple[list[list[str]], dict[str, Any]]:
         """All that is there, batch by batch, and the offset after it."""
-        found = []
+        bodies = []
         while (end := reader.latestOffset(offset, LIMIT)) != offset:
-            found.append(self.read(reader, offset, end))
+            bodies.append(self.read(reader, offset, end))
             offset = end
-        return found, offset
+        return bodies, offset
 
     def counts(self, letters: str = "abc") -> dict[str, tuple[int, int, int]]:
         """Available, acquired, archived."""
@@ -82,8 +82,8 @@ class Site:
     def bodies(self, letter: str) -> list[str]:
         """Bodies of the messages that wait at a broker, in order."""
         with Client(self.broker(letter).url) as client:
-            found = client.get(op="browse", queue=self.queue, columns=["body"])
-            return [body.decode() for batch in found for body in batch.column("body").to_pylist()]
+            batches = client.get(op="browse", queue=self.queue, columns=["body"])
+            return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
 
     def expected(self, letters: str = "abc") -> list[str]:
         """All that was sent to these, sorted."""

@@ -48,7 +48,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             broker = Broker(folder / name / "data", fsync="never", flight_tls=True, listeners=listeners, **settings)
             brokers.append(stack.enter_context(broker))
         (folder / "password").write_text("pencil\n")
-        yield {"url": ",".join(str(each.amqp_url) for each in brokers), "caFile": authority.ca_file, "folder": folder}
+        yield {"url": ",".join(str(broker.amqp_url) for broker in brokers), "caFile": authority.ca_file, "folder": folder}
 
 
 def test_leases_of_a_user_stand_by_the_names_that_the_user_gives(secured: dict[str, Any]) -> None:
@@ -90,8 +90,8 @@ def test_one_user_and_one_ca_hold_for_all(secured: dict[str, Any]) -> None:
 
     reader = StreamReader(Options(options), SCHEMA)
     end = reader.latestOffset(INITIAL, LIMIT)
-    found = [body for part in reader.partitions(INITIAL, end) for rows in reader.read(part) for body in rows["body"].to_pylist()]
-    assert sorted(map(int, found)) == sorted([*range(40)] * 2)
+    bodies = [body for part in reader.partitions(INITIAL, end) for rows in reader.read(part) for body in rows["body"].to_pylist()]
+    assert sorted(map(int, bodies)) == sorted([*range(40)] * 2)
     reader.stop()
 
 

@@ -22,9 +22,9 @@ def other(site: Site) -> Iterator[str]:
         site.call(letter, "queue.delete", queue=name, force=True)
 
 
-def send_other(site: Site, letter: str, other: str, count: int) -> None:
+def send_other(site: Site, letter: str, name: str, count: int) -> None:
     first, queue = site.sent[letter], site.queue
-    site.queue = other
+    site.queue = name
     site.send(letter, count)
     site.queue = queue
     assert site.sent[letter] == first + count
@@ -33,28 +33,28 @@ def send_other(site: Site, letter: str, other: str, count: int) -> None:
 @pytest.mark.parametrize("before", ["a", "ab"])
 @pytest.mark.parametrize("lease", ["me", None])
 def test_queues_and_brokers_are_added_and_the_unfinished_batch_comes_first(
-    site: Site, other: str, before: str, lease: str | None
+    site: Site, added: str, before: str, lease: str | None
 ) -> None:
     options = {} if lease is None else {"lease": lease}
     for letter in before:
         site.send(letter, 2)
-    one = site.reader(before, **options)
-    first = one.latestOffset(INITIAL, LIMIT)
-    found = site.read(one, INITIAL, first)
+    reader = site.reader(before, **options)
+    first = reader.latestOffset(INITIAL, LIMIT)
+    bodies = site.read(reader, INITIAL, first)
     site.send("a", 1)
-    second = one.latestOffset(first, LIMIT)  # planned, and then the driver dies
-    assert one.partitions(first, second)
+    second = reader.latestOffset(first, LIMIT)  # planned, and then the driver dies
+    assert reader.partitions(first, second)
     for letter in "abc":
-        send_other(site, letter, other, 2)
-    grown = site.reader("abc", queue=f"{other},{site.queue}", **options)
+        send_other(site, letter, added, 2)
+    grown = site.reader("abc", queue=f"{added},{site.queue}", **options)
     assert site.read(grown, first, second) == ["a2"]
-    found += ["a2"]
+    bodies += ["a2"]
     batches, last = site.drained(grown, second)
     assert grown.latestOffset(last, LIMIT) == last
-    assert sorted([*found, *(body for batch in batches for body in batch)]) == site.expected()
+    assert sorted([*bodies, *(body for batch in batches for body in batch)]) == site.expected()
     for letter in "abc":
         with Client(site.broker(letter).url) as client:
-            for queue in (site.queue, other):
+            for queue in (site.queue, added):
                 stat = client.call("queue.stat", queue=queue)
                 assert (stat["available"], stat["acquired"]) == (0, 0)
     assert sorted(last["brokers"]) == sorted(map(site.id, "abc"))

@@ -29,8 +29,8 @@ def test_queue_list_adds_up(site: Site) -> None:
 
 
 def test_status_tells_of_each(site: Site) -> None:
-    found = json.loads(penstock("status", "--url", site.urls(), "--json").stdout)
-    assert list(found) == site.urls().split(",")
+    status = json.loads(penstock("status", "--url", site.urls(), "--json").stdout)
+    assert list(status) == site.urls().split(",")
     assert penstock("status", "--url", site.urls("ab")).stdout.count("--- grpc://") == 2
 
 
@@ -38,11 +38,11 @@ def test_a_queue_in_numbers_adds_up_where_it_is(site: Site) -> None:
     for letter, count in (("a", 3), ("b", 4)):
         site.send(letter, count)
     site.call("c", "queue.delete", queue=site.queue)
-    found = json.loads(penstock("queue", "stat", site.queue, "--url", site.urls(), "--json").stdout)
-    assert (found["available"], found["nextSequence"], found["brokers"]) == (7, 4, site.urls("ab").split(","))
-    assert set(found["oldest"]) == set(site.urls("ab").split(","))
-    said = penstock("queue", "stat", site.queue, "--url", site.urls()).stdout
-    assert all(f"oldest at {url}" in said for url in site.urls("ab").split(","))
+    statistics = json.loads(penstock("queue", "stat", site.queue, "--url", site.urls(), "--json").stdout)
+    assert (statistics["available"], statistics["nextSequence"], statistics["brokers"]) == (7, 4, site.urls("ab").split(","))
+    assert set(statistics["oldest"]) == set(site.urls("ab").split(","))
+    output = penstock("queue", "stat", site.queue, "--url", site.urls()).stdout
+    assert all(f"oldest at {url}" in output for url in site.urls("ab").split(","))
     refused = penstock("queue", "stat", "nowhere", "--url", site.urls())
     assert (refused.returncode, "there is no queue 'nowhere'" in refused.stderr) == (1, True)
 
@@ -55,13 +55,13 @@ def test_leases_and_what_waits_for_the_archive_are_those_of_all(site: Site) -> N
     leases = json.loads(penstock("lease", "list", "--url", site.urls(), "--json").stdout)
     mine = {lease["broker"] for lease in leases if lease["lease"] == "mine"}
     assert mine == set(site.urls("ab").split(","))
-    found = json.loads(penstock("archive", "--url", site.urls(), "--json").stdout)
-    (waiting,) = [row for row in found["queues"] if row["queue"] == site.queue]
+    status = json.loads(penstock("archive", "--url", site.urls(), "--json").stdout)
+    (waiting,) = [row for row in status["queues"] if row["queue"] == site.queue]
     assert (waiting["unrecorded"], set(waiting["brokers"])) == (5, mine)
 
 
 def test_what_is_no_number_is_told_of_each() -> None:
-    one = {
+    expected = {
         "options": {"deliveryLimit": 5},
         "paused": False,
         "leases": ["x", "y"],
@@ -75,7 +75,7 @@ def test_what_is_no_number_is_told_of_each() -> None:
         "archive": {"lag": 1.5, "error": "full"},
         "process": 4,
     }
-    assert added({"a": one, "b": two}) == {
+    assert added({"a": expected, "b": two}) == {
         "brokers": ["a", "b"],
         "options": {"a": {"deliveryLimit": 5}, "b": {"deliveryLimit": 6}},
         "paused": True,
@@ -83,7 +83,7 @@ def test_what_is_no_number_is_told_of_each() -> None:
         "archive": {"lag": 2.5, "error": "full"},
         "process": "3, 4",
     }
-    assert added({"a": one, "b": one})["options"] == {"deliveryLimit": 5}  # rules are not added
+    assert added({"a": expected, "b": expected})["options"] == {"deliveryLimit": 5}  # rules are not added
 
 
 def test_rows_that_one_of_them_keeps_for_ever_are_kept_for_ever() -> None:

@@ -29,7 +29,7 @@ def pushed(site: Site, reader: StreamReader, start: dict[str, Any], letters: str
     for letter in letters:
         site.send(letter, 1)
     end = reader.latestOffset(start, LIMIT)
-    assert sorted(each[0] for each in site.read(reader, start, end)) == sorted(letters)
+    assert sorted(body[0] for body in site.read(reader, start, end)) == sorted(letters)
     return end
 
 
@@ -62,8 +62,8 @@ def test_the_limit_holds_for_all_brokers_together_and_nobody_starves(site: Site)
         site.send(letter, count)
     batches, _ = site.drained(site.reader(maxMessagesPerTrigger="10"), INITIAL)
     assert [len(batch) for batch in batches] == [10, 10, 10, 6]
-    assert sorted(each for batch in batches for each in batch) == site.expected()
-    assert {each[0] for batch in batches[:3] for each in batch} == {"a", "b", "c"}
+    assert sorted(body for batch in batches for body in batch) == site.expected()
+    assert {body[0] for batch in batches[:3] for body in batch} == {"a", "b", "c"}
 
 
 def test_credit_is_divided_to_the_last_message() -> None:
@@ -75,10 +75,10 @@ def test_credit_is_divided_to_the_last_message() -> None:
 def test_what_is_reserved_is_taken_off_messages_and_bytes_and_no_large_message_is_taken_alone_then() -> None:
     credit = Credit(10, 100)
     credit.reserve(Credit(5, 50).divided(2)[0])
-    found = credit.limits(None, exclude=False)
-    assert (found.messages, found.bytes, found.alone) == (7, 75, False)
+    limits = credit.limits(None, exclude=False)
+    assert (limits.messages, limits.bytes, limits.alone) == (7, 75, False)
     credit.reserve(Credit(0, 0))
-    assert credit.limits(None, exclude=False) == found
+    assert credit.limits(None, exclude=False) == limits
     unlimited = Credit(None, 100)
     unlimited.reserve(Credit(None, 30))
     assert unlimited.limits(None, exclude=False)[:2] == (None, 70)
@@ -120,15 +120,15 @@ def test_a_broker_that_has_not_answered_yet_keeps_nobody_waiting(site: Site) -> 
 
 
 def test_a_message_that_comes_to_any_broker_while_the_query_waits_is_the_next_batch(site: Site) -> None:
-    reader, offset, found = site.reader(maxMessagesPerTrigger="1"), INITIAL, []
+    reader, offset, bodies = site.reader(maxMessagesPerTrigger="1"), INITIAL, []
     for letter in "abcab":
         assert reader.latestOffset(offset, LIMIT) == offset  # all have been asked to wait
         site.send(letter, 1)
         while (end := reader.latestOffset(offset, LIMIT)) == offset:
             pass
-        found += site.read(reader, offset, end)
+        bodies += site.read(reader, offset, end)
         offset = end
-    assert found == ["a0", "b0", "c0", "a1", "b1"]
+    assert bodies == ["a0", "b0", "c0", "a1", "b1"]
 
 
 def test_a_query_holds_no_more_than_its_limit_while_a_broker_waits_for_messages(site: Site) -> None:
@@ -138,7 +138,7 @@ def test_a_query_holds_no_more_than_its_limit_while_a_broker_waits_for_messages(
     offset = pushed(site, reader, offset, "a")  # b's batch is settled
     consumer = reader._kept
     assert isinstance(consumer, BrokersConsumer)
-    waiting = next(each for each in consumer._members if each.id == site.id("b"))
+    waiting = next(member for member in consumer._members if member.id == site.id("b"))
     gate, start, share = threading.Event(), offset["brokers"][waiting.id], Credit(10, None).divided(2)[1]
 
     def wait(asked: BrokerConsumer) -> dict[str, Any]:
@@ -229,8 +229,8 @@ def test_by_default_a_query_waits_for_a_broker_that_restarts(site: Site) -> None
 
 
 def test_the_checkpoint_of_one_broker_goes_on_with_two_and_back(site: Site) -> None:
-    one = site.reader("a")
-    first = pushed(site, one, INITIAL, "a")
+    single = site.reader("a")
+    first = pushed(site, single, INITIAL, "a")
     assert first["kind"] == "queues"
     two = site.reader("ab")
     second = pushed(site, two, first, "ab")

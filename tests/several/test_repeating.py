@@ -56,8 +56,8 @@ def halfway(site: Site) -> Iterator[None]:
     first, second, _ = in_order(site)
     publish = Publishing._publish
 
-    def publish_and_stop(made: Publishing, broker: str, *given: Any) -> bool:
-        repeated = publish(made, broker, *given)
+    def publish_and_stop(made: Publishing, broker: str, *arguments: Any) -> bool:
+        repeated = publish(made, broker, *arguments)
         if broker == first_id:
             site.broker(second).stop()
         return repeated
@@ -197,15 +197,15 @@ def test_two_drivers_that_decide_at_two_brokers_are_told_and_the_way_out_leads_o
 
         def between(
             made: Publishing,
-            *given: Any,
+            *arguments: Any,
             publish: Any = publish,
             late: BatchWriter = late,
             before: list[StageReport] = before,
             new: BatchWriter = new,
         ) -> bool:
-            if made._spread is new._spread and given[0] == site.id(first):
+            if made._spread is new._spread and arguments[0] == site.id(first):
                 late.commit(list(before))
-            return bool(publish(made, *given))
+            return bool(publish(made, *arguments))
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Publishing, "_publish", between)
@@ -227,12 +227,12 @@ def test_a_driver_that_comes_late_after_the_next_write_is_told_nothing(site: Sit
     tasks = list(written(made, rows(0, 90)))
     publish = Publishing._publish
 
-    def overtaken(publishing: Publishing, *given: Any) -> bool:
-        if publishing._spread is made._spread and given[0] == site.id(second):
+    def overtaken(publishing: Publishing, *arguments: Any) -> bool:
+        if publishing._spread is made._spread and arguments[0] == site.id(second):
             for version in "12":
-                other = writer(site, txnAppId=site.queue, txnVersion=version)
-                other.commit(list(written(other, rows(90 * int(version) - 90, 90))))
-        return publish(publishing, *given)
+                overtaking = writer(site, txnAppId=site.queue, txnVersion=version)
+                overtaking.commit(list(written(overtaking, rows(90 * int(version) - 90, 90))))
+        return publish(publishing, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Publishing, "_publish", overtaken)
@@ -286,8 +286,8 @@ def test_a_query_that_starts_again_settles_again_what_was_settled_at_some_broker
     settle("rejected").latestOffset(end, LIMIT)
     for letter in "abc":
         with Client(site.broker(letter).url) as client:
-            found = client.get(op="browse", queue=site.queue, states=["archived"], columns=["outcome"])
-            assert [outcome for batch in found for outcome in batch["outcome"].to_pylist()] == ["rejected"] * 2
+            batches = client.get(op="browse", queue=site.queue, states=["archived"], columns=["outcome"])
+            assert [outcome for batch in batches for outcome in batch["outcome"].to_pylist()] == ["rejected"] * 2
     settle("rejected")  # the batch is settled by now: nothing is changed, and nothing refused
     for letter in "abc":
         for left in site.call(letter, "stage.list")["stages"]:  # it would be discarded after a day
@@ -321,9 +321,9 @@ def test_a_write_goes_on_without_a_part_that_is_gone_if_it_may(site: Site, monke
     repeated(site, kind, failOnDataLoss="false")
     assert site.bodies(second) == []
     assert len(site.bodies(first)) + len(site.bodies(third)) + lost["messages"] == 90
-    there = numbers(site)
+    stored = numbers(site)
     repeated(site, kind)  # it counts as done, also where it is repeated with the default
-    assert numbers(site) == there
+    assert numbers(site) == stored
     assert staged(site) == ""
 
 

@@ -22,14 +22,14 @@ INITIAL = {"v": 1, "kind": "initial"}
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
     """Brokers a, b and c, each with three recorded messages of queue q."""
-    found = {letter: Site(Path(tmp_path_factory.mktemp("replay"))) for letter in "abc"}
-    for letter, site in found.items():
+    by_letter = {letter: Site(Path(tmp_path_factory.mktemp("replay"))) for letter in "abc"}
+    for letter, site in by_letter.items():
         site.client.call("queue.declare", queue="q")
         site.send("q", body=[f"{letter}{i}".encode() for i in range(ROWS)])
         site.settle("q", ROWS)
         site.record("q")
-    yield found
-    for site in found.values():
+    yield by_letter
+    for site in by_letter.values():
         site.close()
 
 
@@ -47,22 +47,22 @@ def read(reader: Any, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("limit", ["1", "4", "100"])
 def test_a_replay_goes_over_all_brokers_and_again_from_its_checkpoint(sites: dict[str, Site], limit: str) -> None:
-    reader, offset, found = replay(sites, "abc", maxMessagesPerTrigger=limit), INITIAL, []
+    reader, offset, bodies = replay(sites, "abc", maxMessagesPerTrigger=limit), INITIAL, []
     while (end := reader.latestOffset(offset, LIMIT)) != offset:
         batch = read(reader, offset, end)
         assert len(batch) <= int(limit)
         assert sorted(read(replay(sites, "cab"), offset, end)) == sorted(batch)
-        found += batch
+        bodies += batch
         offset = end
-    assert sorted(found) == [f"{letter}{i}" for letter in "abc" for i in range(ROWS)]
+    assert sorted(bodies) == [f"{letter}{i}" for letter in "abc" for i in range(ROWS)]
     with pytest.raises(errors.WrongOffset, match="does not name"):
         replay(sites, "ab").latestOffset(offset, LIMIT)
 
 
 def test_a_replay_of_one_broker_goes_on_with_two(sites: dict[str, Site]) -> None:
-    one = replay(sites, "a")
-    offset = one.latestOffset(INITIAL, LIMIT)
-    assert read(one, INITIAL, offset) == ["a0", "a1", "a2"]
+    single = replay(sites, "a")
+    offset = single.latestOffset(INITIAL, LIMIT)
+    assert read(single, INITIAL, offset) == ["a0", "a1", "a2"]
     two = replay(sites, "ab")
     assert read(two, offset, two.latestOffset(offset, LIMIT)) == ["b0", "b1", "b2"]
 

@@ -30,14 +30,14 @@ MESSAGES = 2_000
 @pytest.fixture(scope="module")
 def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
     folder = tmp_path_factory.mktemp("eight")
-    found = [Broker(folder / str(number), fsync="never", archive="off", amqp_port=None) for number in range(BROKERS)]
-    for broker in found:
+    brokers = [Broker(folder / str(number), fsync="never", archive="off", amqp_port=None) for number in range(BROKERS)]
+    for broker in brokers:
         broker.start()
         with Client(broker.url) as client:
             for name in NAMES:
                 client.call("queue.declare", queue=name)
-    yield found
-    for broker in found:
+    yield brokers
+    for broker in brokers:
         broker.stop()
 
 
@@ -48,8 +48,8 @@ def cpu_seconds(pid: int) -> float:
 
 def reader_of(brokers: list[Broker], **options: str) -> StreamReader:
     urls = ",".join(broker.url for broker in brokers)
-    given = {"url": urls, "queue": ",".join(NAMES), "lease": "scale", **options}
-    return StreamReader(Options(given), source_schema(("queue", "body")))
+    settings = {"url": urls, "queue": ",".join(NAMES), "lease": "scale", **options}
+    return StreamReader(Options(settings), source_schema(("queue", "body")))
 
 
 def send(broker: Broker, queue: str, bodies: list[bytes]) -> None:
@@ -66,19 +66,19 @@ def test_eight_brokers_and_a_hundred_queues(eight: list[Broker]) -> None:
         first = sent[str(number), queue]
         send(eight[number], queue, [f"{number} {first + i}".encode() for i in range(count)])
         sent[str(number), queue] += count
-    reader, offset, found, sizes = reader_of(eight, maxMessagesPerTrigger="300"), INITIAL, Counter[tuple[str, str]](), []
+    reader, offset, counts, sizes = reader_of(eight, maxMessagesPerTrigger="300"), INITIAL, Counter[tuple[str, str]](), []
     begin, mine, theirs = time.perf_counter(), time.process_time(), [cpu_seconds(broker.pid) for broker in eight]
     triggers = 0
     while (end := reader.latestOffset(offset, LIMIT)) != offset:
         triggers += 1
         rows = [row for part in reader.partitions(offset, end) for batch in reader.read(part) for row in batch.to_pylist()]
         sizes.append(len(rows))
-        found.update((row["body"].decode().partition(" ")[0], row["queue"]) for row in rows)
+        counts.update((row["body"].decode().partition(" ")[0], row["queue"]) for row in rows)
         offset = end
     spent = [cpu_seconds(broker.pid) - before for broker, before in zip(eight, theirs, strict=True)]
     print(f"{triggers} triggers, {time.perf_counter() - begin:.2f} s, planner {time.process_time() - mine:.2f} s of CPU,")
     print(f"brokers {sum(spent):.2f} s of CPU, offset {len(json.dumps(offset)):,} characters")
-    assert found == sent
+    assert counts == sent
     assert max(sizes) <= 300
     for broker in eight:
         with Client(broker.url) as client:

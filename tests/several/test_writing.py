@@ -33,9 +33,9 @@ def writer(site: Site, letters: str = "abc", **options: str) -> BatchWriter:
 
 
 def written(made: BatchWriter, *tasks: pa.RecordBatch) -> list[StageReport]:
-    found = [made.write(iter([task])) for task in tasks]
-    assert all(isinstance(each, StageReport) for each in found)
-    return found  # type: ignore[return-value]
+    reports = [made.write(iter([task])) for task in tasks]
+    assert all(isinstance(report, StageReport) for report in reports)
+    return reports  # type: ignore[return-value]
 
 
 def numbers(site: Site, letters: str = "abc") -> list[int]:
@@ -44,11 +44,11 @@ def numbers(site: Site, letters: str = "abc") -> list[int]:
 
 def places(site: Site) -> dict[str, set[str]]:
     """The brokers of each group."""
-    found = defaultdict(set)
+    brokers_of = defaultdict(set)
     for letter in "abc":
         for body in site.bodies(letter):
-            found[body.partition(":")[0]].add(letter)
-    return dict(found)
+            brokers_of[body.partition(":")[0]].add(letter)
+    return dict(brokers_of)
 
 
 # --- Where rows go ---------------------------------------------------------------------------------------------------------
@@ -58,10 +58,10 @@ def test_a_message_group_always_goes_to_the_same_broker(site: Site) -> None:
     for letters in ("abc", "cab"):
         made = writer(site, letters)
         made.commit(list(written(made, rows(0, 90), rows(0, 90))))
-    found = places(site)
-    assert len(found) == GROUPS
-    assert all(len(where) == 1 for where in found.values())
-    assert set.union(*found.values()) == {"a", "b", "c"}
+    actual = places(site)
+    assert len(actual) == GROUPS
+    assert all(len(where) == 1 for where in actual.values())
+    assert set.union(*actual.values()) == {"a", "b", "c"}
     for letter in "abc":
         bodies = [body for body in site.bodies(letter) if body.startswith("7:")]
         assert bodies in ([], ["7:7", "7:37", "7:67"] * 4)  # in the order of partitions and rows
@@ -108,8 +108,8 @@ def test_many_rows_are_sent_in_parts_and_keep_their_order(site: Site, monkeypatc
     made.commit([made.write(iter([rows(i, 30) for i in range(0, 900, 30)]))])
     assert numbers(site) == list(range(900))
     for letter in "abc":
-        found = [int(body.partition(":")[2]) for body in site.bodies(letter)]
-        assert found == sorted(found)
+        numbers_stored = [int(body.partition(":")[2]) for body in site.bodies(letter)]
+        assert numbers_stored == sorted(numbers_stored)
 
 
 # --- All of it, once -------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_a_broker_with_a_part_that_is_missing_cannot_be_left_out(site: Site) -> 
 
 def test_a_part_that_was_discarded_is_told_as_lost(site: Site) -> None:
     _, last = begun(site)
-    (stage,) = [each for each in site.call(last, "stage.list")["stages"] if each["queues"] == [site.queue]]
+    (stage,) = [row for row in site.call(last, "stage.list")["stages"] if row["queues"] == [site.queue]]
     site.call(last, "stage.discard", write=stage["stage"])
     made = writer(site, txnAppId=site.queue, txnVersion="1")
     with pytest.raises(errors.DataLoss, match="failOnDataLoss=false"):
@@ -269,8 +269,8 @@ def test_outcomes_go_to_the_broker_that_has_the_lease(site: Site) -> None:
     outcomes(site)
     for letter in "ab":
         with Client(site.broker(letter).url) as client:
-            found = client.get(op="browse", queue=site.queue, states=["archived"], columns=["outcome"])
-            assert [outcome for batch in found for outcome in batch["outcome"].to_pylist()] == ["rejected"] * 2
+            batches = client.get(op="browse", queue=site.queue, states=["archived"], columns=["outcome"])
+            assert [outcome for batch in batches for outcome in batch["outcome"].to_pylist()] == ["rejected"] * 2
 
 
 def test_leases_of_one_name_are_refused_for_outcomes(site: Site) -> None:

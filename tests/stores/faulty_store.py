@@ -55,11 +55,11 @@ class FaultyStore:
     def create(self, name: str, data: Sequence[bytes]) -> bool:
         off = self._before("create", name)
         with self._lock:
-            there = name in self.objects
-            if not there:
+            exists = name in self.objects
+            if not exists:
                 self.objects[name] = b"".join(data)
         self._after("create", name, off)
-        return not there
+        return not exists
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
         off = self._before("put", name)

@@ -79,16 +79,16 @@ def test_a_fault_is_an_error_or_nothing_happened(s3: S3Server, monkeypatch: pyte
     proxy = Proxy(s3.port)
     for name, value in environment(proxy.port).items():
         monkeypatch.setenv(name, value)
-    found: Any = open_store(f"s3://{BUCKET}/fault-{fault}")
+    store: Any = open_store(f"s3://{BUCKET}/fault-{fault}")
     faults = iter([fault] * (1 if fault in ("lost", "slow") else 10))
     proxy.fault = lambda method, path: next(faults, None) if method == "PUT" else None
     try:
-        done = found.create("chunks/1", [b"x" * 100_000])
+        done = store.create("chunks/1", [b"x" * 100_000])
     except StoreError:
         done = None
     faults = iter(())
-    again = found.create("chunks/1", [b"x" * 100_000])
-    assert found.get("chunks/1") == b"x" * 100_000  # whole, or not at all
+    again = store.create("chunks/1", [b"x" * 100_000])
+    assert store.get("chunks/1") == b"x" * 100_000  # whole, or not at all
     assert (done, again) in [(True, False), (None, True), (None, False), (False, False)]
     proxy.close()
 
@@ -120,8 +120,8 @@ def test_urls_that_are_none(tmp_path: Path) -> None:
 
 
 def test_a_folder_keeps_what_it_holds_to_its_owner(tmp_path: Path) -> None:
-    found = open_store(str(tmp_path / "store"))
-    found.create("chunks/1", [b"x"])
+    store = open_store(str(tmp_path / "store"))
+    store.create("chunks/1", [b"x"])
     assert os.stat(tmp_path / "store" / "chunks" / "1").st_mode & 0o077 == 0
     assert os.stat(tmp_path / "store").st_mode & 0o077 == 0
 
