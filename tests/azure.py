@@ -69,6 +69,6 @@ def signature() -> str:
     """
     until_when = (datetime.now(timezone.utc) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     fields = {"sp": "rl", "ss": "b", "srt": "sco", "st": "", "se": until_when, "sip": "", "spr": "https,http", "sv": "2019-12-12"}
-    text = "".join(f"{each}\n" for each in (ACCOUNT, *fields.values()))
+    text = "".join(f"{field}\n" for field in (ACCOUNT, *fields.values()))
     signed = hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)
     return urlencode({name: value for name, value in fields.items() if value} | {"sig": base64.b64encode(signed).decode()})

@@ -276,10 +276,10 @@ def broker_j() -> Path:
 
 def _or_skip(fetch: Any) -> Path:
     try:
-        found: Path = fetch()
+        path: Path = fetch()
     except artemis.Unavailable as error:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
-    return found
+    return path
 
 
 def started(kind: type[RealBroker], paths: pytest.TempPathFactory) -> Iterator[RealBroker]:

@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     forking.install()
     if not os.environ.get("PENSTOCK_TEST_WHEEL"):
         return
-    found = importlib.util.find_spec("penstock")
-    origin = Path(found.origin or "") if found else None
+    spec = importlib.util.find_spec("penstock")
+    origin = Path(spec.origin or "") if spec else None
     if origin is None or ROOT / "penstock" in origin.parents or "site-packages" not in origin.parts:
         raise pytest.UsageError(f"penstock would be tested from {origin}, not from the installed wheel: run ./dev test")
 

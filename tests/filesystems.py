@@ -22,8 +22,8 @@ class SmallDisk:
     @property
     def free(self) -> int:
         """Free bytes."""
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
 
     def fill(self, leave: int = 0) -> None:
         """Be the other program that fills the disk, up to `leave` bytes; 0 until it is full at one moment."""

@@ -44,15 +44,15 @@ END_LIMIT_S = 10
 class _Template(NamedTuple):
     channel: socket.socket
     process: subprocess.Popen[bytes]
-    said: IO[bytes]  # on stderr
+    errors: IO[bytes]  # on stderr
 
     def ended(self) -> RuntimeError:
         """Wait for the end, and return its error."""
-        with self.channel, self.said:
+        with self.channel, self.errors:
             code = self.process.wait(END_LIMIT_S)
-            self.said.seek(0)
-            said = self.said.read().decode(errors="replace").strip()
-        return RuntimeError(f"the template of tests/forking.py has ended with exit code {code}: {said or 'it said nothing'}")
+            self.errors.seek(0)
+            text = self.errors.read().decode(errors="replace").strip()
+        return RuntimeError(f"the template of tests/forking.py has ended with exit code {code}: {text or 'it said nothing'}")
 
 
 _lock = threading.Lock()
@@ -65,16 +65,16 @@ _templates: dict[tuple[tuple[str, str], ...], _Template] = {}
 class Popen(ByExec):  # type: ignore[type-arg]
     """`subprocess.Popen`, which forks the template where it can."""
 
-    def _execute_child(self, *given: Any) -> None:
-        how = inspect.signature(ByExec._execute_child).bind(self, *given).arguments  # type: ignore[attr-defined]
+    def _execute_child(self, *arguments: Any) -> None:
+        how = inspect.signature(ByExec._execute_child).bind(self, *arguments).arguments  # type: ignore[attr-defined]
         if not _can_be_forked(how):
-            super()._execute_child(*given)  # type: ignore[misc]
+            super()._execute_child(*arguments)  # type: ignore[misc]
             return
         files = [how["p2cread"], how["c2pwrite"], how["errwrite"]]
         try:
             self.pid = _fork(
                 {
-                    "arguments": [os.fspath(each) for each in how["args"][len(PREFIX) :]],
+                    "arguments": [os.fspath(argument) for argument in how["args"][len(PREFIX) :]],
                     "environment": dict(os.environ if how["env"] is None else how["env"]),
                     "folder": os.fspath(how["cwd"] or os.getcwd()),
                     "session": how["start_new_session"],
@@ -126,7 +126,7 @@ def template_for(environment: Mapping[str, str]) -> tuple[tuple[tuple[str, str],
     """An interpreter reads its settings when it starts, so a template serves processes with the same settings."""
     settings = tuple(sorted((name, value) for name, value in environment.items() if name.startswith(OF_INTERPRETER)))
     if settings not in _templates:
-        said = tempfile.TemporaryFile()  # noqa: SIM115
+        errors = tempfile.TemporaryFile()  # noqa: SIM115
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             # It ends with this process: it reads the end of `ours`.
@@ -135,11 +135,11 @@ def template_for(environment: Mapping[str, str]) -> tuple[tuple[tuple[str, str],
                 command,
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
-                stderr=said,
+                stderr=errors,
                 env=dict(environment),
                 start_new_session=True,
             )
-        _templates[settings] = _Template(ours, process, said)
+        _templates[settings] = _Template(ours, process, errors)
     return settings, _templates[settings]
 
 

@@ -108,8 +108,8 @@ class Proxy:
 
     def close(self) -> None:
         self._listener.close()
-        for one in self._sockets:
-            one.close()
+        for sock in self._sockets:
+            sock.close()
 
     def _accept(self) -> None:
         while True:

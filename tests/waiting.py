@@ -12,11 +12,11 @@ LIMIT_S, LOOK_S = 30.0, 0.005
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], what: str | Callable[[], str], *, limit_s: float = LIMIT_S) -> T:
+def until(is_met: Callable[[], T], description: str | Callable[[], str], *, limit_s: float = LIMIT_S) -> T:
     """Return the first true value. `what` describes the condition in a failure, as a text or a function."""
     deadline = time.monotonic() + limit_s
-    while not (value := found()):
+    while not (value := is_met()):
         if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {limit_s:g} s: {what if isinstance(what, str) else what()}")
+            raise AssertionError(f"not within {limit_s:g} s: {description if isinstance(description, str) else description()}")
         time.sleep(LOOK_S)
     return value

@@ -130,19 +130,19 @@ def test_a_queue_whose_table_cannot_be_written_holds_up_no_other(rig: Rig) -> No
 def test_a_table_of_another_broker_is_refused(make_rig: Callable[..., Rig], tmp_path: Path) -> None:
     """D4: two brokers with one folder: the first has the table, the other reports its owner."""
     shared = str(tmp_path / "shared")
-    one, second = make_rig("one", archive=shared), make_rig("other", archive=shared)
-    for rig in (one, second):
+    first_rig, second = make_rig("one", archive=shared), make_rig("other", archive=shared)
+    for rig in (first_rig, second):
         rig.service.submit(c.DeclareQueue("q"))
         settled(rig, 5)
         rig.record()
-    assert one.service.broker_id in error_of(second)
+    assert first_rig.service.broker_id in error_of(second)
     assert "give each broker a folder of its own" in error_of(second)
     assert second.unrecorded() == 5
     second.service.submit(c.DeclareQueue("mine"))
     settled(second, 2, "mine")
     second.record()
     rows = deltalake.DeltaTable(f"{shared}/q").to_pyarrow_table()
-    assert set(rows["lineage"].to_pylist()) == {one.service.broker_id}
+    assert set(rows["lineage"].to_pylist()) == {first_rig.service.broker_id}
     assert deltalake.DeltaTable(f"{shared}/mine").to_pyarrow_table().num_rows == 2
 
 

@@ -367,5 +367,5 @@ def test_a_dead_letter_that_is_redriven_as_its_pass_begins_is_not_in_it(rig: Rig
     assert (redriven, sequences(rig.table("once"))) == ([1], [0])
     rig.settle("once", 1)
     rig.record()
-    found = rig.table("once")
-    assert (sequences(found), found["outcome"].to_pylist()) == ([0, 1], ["accepted", "accepted"])
+    final = rig.table("once")
+    assert (sequences(final), final["outcome"].to_pylist()) == ([0, 1], ["accepted", "accepted"])

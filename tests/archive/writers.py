@@ -49,9 +49,9 @@ def metadata(folder: Path | str, properties: dict[str, str], field: dict[str, An
         schema["fields"].append({"name": "more", "type": "string", "nullable": True, "metadata": {}, **field})
     if "delta.columnMapping.mode" in properties:
         current["configuration"]["delta.columnMapping.maxColumnId"] = str(len(schema["fields"]))
-        for number, each in enumerate(schema["fields"], 1):
-            mapped = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": each["name"]}
-            each["metadata"] = {**each["metadata"], **mapped}
+        for number, entry in enumerate(schema["fields"], 1):
+            mapped = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": entry["name"]}
+            entry["metadata"] = {**entry["metadata"], **mapped}
     current["schemaString"] = json.dumps(schema)
     return {"metaData": current}
 

@@ -37,10 +37,10 @@ def put(queue: str, *batches: pa.RecordBatch, **options: Any) -> list[bytes]:
         for batch in batches:
             writer.write_batch(batch)
     messages = []
-    for found in pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue())):
-        messages.append(protobuf.octets(protobuf.DATA_HEADER, found.metadata.to_pybytes()))
-        if found.body is not None and found.body.size:
-            messages[-1] += protobuf.octets(protobuf.DATA_BODY, found.body.to_pybytes())
+    for ipc_message in pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue())):
+        messages.append(protobuf.octets(protobuf.DATA_HEADER, ipc_message.metadata.to_pybytes()))
+        if ipc_message.body is not None and ipc_message.body.size:
+            messages[-1] += protobuf.octets(protobuf.DATA_BODY, ipc_message.body.to_pybytes())
     command = json.dumps({"op": "enqueue", "queue": queue}).encode()
     messages[0] = protobuf.octets(protobuf.FLIGHT_DESCRIPTOR, b"\x08\x02" + protobuf.octets(2, command)) + messages[0]
     return messages
@@ -68,7 +68,7 @@ class Raw:
         self.flush()
         return number
 
-    def receive_until(self, found: Callable[[Any], bool]) -> list[Any]:
+    def receive_until(self, is_complete: Callable[[Any], bool]) -> list[Any]:
         while True:
             data = self.socket.recv(65536)
             if not data:
@@ -76,7 +76,7 @@ class Raw:
             new = self.h2.receive_data(data)
             self.events += new
             self.flush()
-            if any(found(event) for event in new):
+            if any(is_complete(event) for event in new):
                 return self.events
 
     def answer(self, number: int) -> tuple[bytes, dict[str, str]]:

@@ -49,8 +49,8 @@ class Site:
         self.clock.now += 1
 
     def user(self, name: str, *rights: Right, queue: str = "*", password: str = "secret") -> Peer:
-        kept = User(credentials_of(password, b"0123456789abcdef", scram.MIN_ITERATIONS))
-        self.edit(lambda users: users.add(name, kept).permit(name, queue, rights))
+        account = User(credentials_of(password, b"0123456789abcdef", scram.MIN_ITERATIONS))
+        self.edit(lambda users: users.add(name, account).permit(name, queue, rights))
         return self.peer(basic(name, password))
 
     def peer(self, authorization: str | None = None, **tls: Any) -> Peer:

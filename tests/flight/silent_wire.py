@@ -25,10 +25,10 @@ class SilentWire:
         self._silent.set()
 
     def close(self) -> None:
-        for one in (self._server, *self._sockets):
+        for sock in (self._server, *self._sockets):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
 
     def __enter__(self) -> SilentWire:
         return self

@@ -95,12 +95,12 @@ def is_taken(column: str, type_: pa.DataType) -> bool:
 @pytest.mark.parametrize("column", TAKEN)
 def test_every_type_is_taken_or_refused_by_column_and_type(channel: Any, column: str) -> None:
     for type_ in TYPES:
-        said = refusal(channel, put("q", empty(column, type_)))
+        text = refusal(channel, put("q", empty(column, type_)))
         if is_taken(column, type_):
-            assert said is None, (column, type_, said)
+            assert text is None, (column, type_, text)
         else:
-            assert said is not None, (column, type_)
-            assert f"column '{column}' has " in said, (type_, said)
+            assert text is not None, (column, type_)
+            assert f"column '{column}' has " in text, (type_, text)
 
 
 def patched(schema: pa.Schema, column: int, *changes: tuple[bool, int, str, int]) -> bytes:
@@ -127,16 +127,16 @@ def test_every_number_of_a_type_and_those_of_the_future(channel: Any) -> None:
     """Also the types that pyarrow cannot make: the schema has only their number."""
     schema = pa.schema([("body", pa.binary()), ("subject", pa.string())])
     for number in range(256):
-        said = refusal(channel, with_metadata(patched(schema, 1, (False, TYPE_NUMBER, "<B", number))))
+        reason = refusal(channel, with_metadata(patched(schema, 1, (False, TYPE_NUMBER, "<B", number))))
         if number in arrow_types.ACCEPTED:
             continue  # its other fields are those of a text: pyarrow reads it, or calls it malformed
-        assert said is not None, number
+        assert reason is not None, number
         name = arrow_types.NAMES[number] if number < len(arrow_types.NAMES) else f"with the number {number}"
-        assert f"column 'subject' has the Arrow type {name}" in said, said
+        assert f"column 'subject' has the Arrow type {name}" in reason, reason
     unknown = pa.schema([("body", pa.binary()), ("x", pa.string())])
     assert "no message column 'x'" in str(refusal(channel, put("q", empty("x", pa.float64()))))
-    said = refusal(channel, with_metadata(patched(unknown, 1, (False, TYPE_NUMBER, "<B", 200))))
-    assert "column 'x' has the Arrow type with the number 200" in str(said)
+    reason = refusal(channel, with_metadata(patched(unknown, 1, (False, TYPE_NUMBER, "<B", 200))))
+    assert "column 'x' has the Arrow type with the number 200" in str(reason)
 
 
 def test_interval_of_months_was_an_internal_error(channel: Any) -> None:
@@ -144,9 +144,9 @@ def test_interval_of_months_was_an_internal_error(channel: Any) -> None:
     schema = pa.schema([("body", pa.month_day_nano_interval())])
     _, *batches = put("q", pa.record_batch([pa.nulls(1, schema.field(0).type)], schema=schema))
     for unit in (0, 1, 3, 99):
-        said = refusal(channel, [*with_metadata(patched(schema, 0, (True, 0, "<h", unit))), *batches])
-        assert said is not None
-        assert "column 'body' has the Arrow type interval; it must be binary" in said
+        text = refusal(channel, [*with_metadata(patched(schema, 0, (True, 0, "<h", unit))), *batches])
+        assert text is not None
+        assert "column 'body' has the Arrow type interval; it must be binary" in text
 
 
 def test_units_and_widths_that_do_not_exist_are_no_internal_error(channel: Any) -> None:
@@ -170,9 +170,9 @@ def test_versions_and_kinds_of_messages(channel: Any, slot: int, form: str, good
     for number in (*range(8), 100):
         changed = bytearray(data)
         struct.pack_into(form, changed, place, number)
-        said = refusal(channel, with_metadata(bytes(changed)))
-        assert (said is None) == (number in good), (number, said)
-        assert said is None or text in said or "malformed" in said, said
+        reason = refusal(channel, with_metadata(bytes(changed)))
+        assert (reason is None) == (number in good), (number, reason)
+        assert reason is None or text in reason or "malformed" in reason, reason
 
 
 def test_the_list_is_that_of_the_format() -> None:

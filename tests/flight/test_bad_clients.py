@@ -68,8 +68,8 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        for one in self._sockets:
-            one.close()
+        for sock in self._sockets:
+            sock.close()
 
 
 @contextlib.contextmanager
@@ -84,10 +84,10 @@ def proxied(broker: Broker, change: Callable[[bytes], bytes | None]) -> Iterator
 
 def served(client: Client, queue: str) -> bool:
     """Check that another client is served as usual."""
-    other = queue + " other"
-    client.call("queue.declare", queue=other)
-    before = client.call("queue.stat", queue=other)["enqueued"]
-    return bool(send(client, other, numbered(3))["next"] == before + 3)
+    second = queue + " other"
+    client.call("queue.declare", queue=second)
+    before = client.call("queue.stat", queue=second)["enqueued"]
+    return bool(send(client, second, numbered(3))["next"] == before + 3)
 
 
 # ---- garbage
@@ -202,8 +202,8 @@ def test_a_client_that_is_killed_in_mid_stream_leaves_what_was_acknowledged(
         assert process.stdout.readline() == b"acknowledged\n"
         process.kill()
         process.communicate()
-    found = [row["body"] for row in browse(client, queue)]
-    assert found in (numbered(400), numbered(500)), "the stage is not seen, the acknowledged four batches are"
+    bodies_stored = [row["body"] for row in browse(client, queue)]
+    assert bodies_stored in (numbered(400), numbered(500)), "the stage is not seen, the acknowledged four batches are"
     published = client.call("stage.publish", stages=[queue + " stage"])["published"]
     assert published in (400, 500)
     assert served(client, queue)
@@ -262,7 +262,7 @@ def test_two_hundred_clients_at_once_are_all_served(broker: Broker, client: Clie
             return taken
 
     with ThreadPoolExecutor(clients) as pool:
-        taken = [sequence for one in pool.map(work, range(clients)) for sequence in one]
+        taken = [sequence for part in pool.map(work, range(clients)) for sequence in part]
     assert sorted(taken) == list(range(20 * clients)), "each message went to exactly one"
     stat = client.call("queue.stat", queue=queue)
     assert (stat["archived"], stat["available"], stat["acquired"]) == (20 * clients, 0, 0)
@@ -273,19 +273,19 @@ def test_readers_that_stop_reading_slow_nobody(broker: Broker, client: Client, q
         send(client, queue, numbered(4000, 1000, start=start))
     ticket = flight.Ticket(b'{"op": "browse", "queue": "%s", "columns": ["body"]}' % queue.encode())
     stuck = [raw(client).do_get(ticket) for _ in range(10)]
-    seen = [one.read_chunk().data.num_rows for one in stuck]
+    seen = [reader.read_chunk().data.num_rows for reader in stuck]
     assert max(seen) < 20_000
 
     def everything(_: int) -> int:
-        with Client(broker.url) as other:
-            return sum(batch.num_rows for batch in other.get(op="browse", queue=queue, columns=["body"]))
+        with Client(broker.url) as second:
+            return sum(batch.num_rows for batch in second.get(op="browse", queue=queue, columns=["body"]))
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(everything, range(8))) == [20_000] * 8
     assert served(client, queue)
     # They were only slow: later they receive everything.
-    for rows, one in zip(seen, stuck, strict=True):
-        assert rows + sum(chunk.data.num_rows for chunk in one) == 20_000
+    for rows, chunks in zip(seen, stuck, strict=True):
+        assert rows + sum(chunk.data.num_rows for chunk in chunks) == 20_000
 
 
 def test_a_sender_that_reads_no_acknowledgement_slows_nobody(client: Client, queue: str) -> None:
@@ -429,9 +429,9 @@ def test_a_disk_that_fails_ends_the_broker_and_loses_nothing_confirmed(tmp_path:
         broker.stop()
     assert confirmed
     with broker.start(), Client(broker.url) as client:
-        found = [row["body"] for row in browse(client, "q")]
-        assert found[:confirmed] == numbered(confirmed, 2000)
-        assert len(found) <= confirmed + 100
+        bodies_stored = [row["body"] for row in browse(client, "q")]
+        assert bodies_stored[:confirmed] == numbered(confirmed, 2000)
+        assert len(bodies_stored) <= confirmed + 100
 
 
 def test_a_second_stop_signal_or_none_leaves_a_directory_that_starts(tmp_path: Path) -> None:

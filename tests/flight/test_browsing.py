@@ -30,7 +30,7 @@ def test_ranges_cover_every_block_once_and_are_of_about_as_many_messages() -> No
         parts = split(blocks, wanted)
         assert len(parts) == wanted
         assert all(first <= last for first, last in parts)
-        assert all(one[1] < other[0] for one, other in pairwise(parts))
+        assert all(left[1] < right[0] for left, right in pairwise(parts))
         held = [sum(first <= number <= last for first, last in parts) for a, b, _ in blocks for number in range(a, b + 1)]
         assert set(held) == {1}
         # If the messages are spread evenly, no part has more than its share, except for its ends.
@@ -44,8 +44,8 @@ def planned(client: Client, queue: str, **asked: Any) -> list[list[int]]:
     parts = client.call("browse.plan", queue=queue, **asked, **sizes)["parts"]
     whole = browse(client, queue, "sequenceNumber", **asked)
     bounds = {name: value for name, value in asked.items() if name not in ("first", "last")}
-    found = [row for first, last in parts for row in browse(client, queue, "sequenceNumber", **bounds, first=first, last=last)]
-    assert found == whole
+    browsed = [row for first, last in parts for row in browse(client, queue, "sequenceNumber", **bounds, first=first, last=last)]
+    assert browsed == whole
     return list(parts)
 
 

@@ -53,17 +53,17 @@ def client(broker: Broker) -> Iterator[Client]:
 
 
 def received(broker: Broker, count: int, *, accept: bool = False, **options: Any) -> list[bytes]:
-    found: list[bytes] = []
+    intact: list[bytes] = []
     with amqp_client.connect(broker.amqp_url) as connection, connection.receiver("q", credit=100, **options) as receiver:
-        while len(found) < count:
+        while len(intact) < count:
             deliveries = receiver.receive(timeout_s=30)
-            assert deliveries, f"{count - len(found)} messages did not come"
-            found += [decode_message(delivery.payload).data[0] for delivery in deliveries]
+            assert deliveries, f"{count - len(intact)} messages did not come"
+            intact += [decode_message(delivery.payload).data[0] for delivery in deliveries]
             if accept:
                 receiver.accept(deliveries)
         receiver.drain()
         assert receiver.receive(timeout_s=0) == []
-    return found
+    return intact
 
 
 def discard(broker: Broker, *arguments: str) -> int:

@@ -59,9 +59,9 @@ def test_an_amqp_client_sees_why_and_where_it_died(broker: Broker, client: Clien
     messages = [amqp.decode_message(delivery.payload) for delivery in got]
     messages.sort(key=lambda message: int(message.message_annotations[Symbol(KEYS[2])]))
     for number, message in enumerate(messages):
-        said = message.message_annotations
-        assert [said.get(Symbol(key)) for key in KEYS[1:3]] == [queue, number]
-        assert said[Symbol("x-opt-death-time")] > 1_700_000_000_000
+        annotations = message.message_annotations
+        assert [annotations.get(Symbol(key)) for key in KEYS[1:3]] == [queue, number]
+        assert annotations[Symbol("x-opt-death-time")] > 1_700_000_000_000
         assert message.header is None or not message.header.delivery_count
     reasons = [[m.message_annotations.get(Symbol(key)) for key in (KEYS[0], KEYS[4])] for m in messages]
     assert reasons == [["rejected", "amqp:not-allowed: no such customer"]] * 2 + [["delivery_limit", None]]
@@ -72,8 +72,8 @@ def test_an_amqp_client_sees_why_and_where_it_died(broker: Broker, client: Clien
 def test_spark_sees_it_too_and_what_is_redriven_has_nothing_of_it(broker: Broker, client: Client, queue: str, dead: str) -> None:
     kill(broker, client, queue)
     rows = browse(client, dead, "annotations", "deliveryCount")
-    said = sorted((dict(row["annotations"]) for row in rows), key=lambda each: int(each[KEYS[2]]))
-    assert [[each.get(key) for key in KEYS[:3]] for each in said] == [
+    annotations = sorted((dict(row["annotations"]) for row in rows), key=lambda entry: int(entry[KEYS[2]]))
+    assert [[entry.get(key) for key in KEYS[:3]] for entry in annotations] == [
         ["rejected", queue, "0"],
         ["rejected", queue, "1"],
         ["delivery_limit", queue, "2"],
@@ -104,7 +104,7 @@ def test_what_expired_has_no_time_any_more(broker: Broker, client: Client, queue
         got: list[Any] = []
         while len(got) < 2:
             got += receiver.receive(timeout_s=30)
-        headers = [amqp.decode_message(each.payload).header or Header() for each in got]
+        headers = [amqp.decode_message(delivery.payload).header or Header() for delivery in got]
         assert [header.ttl for header in headers] == [None, None]
         receiver.release(got)
     with app.connect(broker.amqp_url) as connection:
@@ -118,9 +118,9 @@ def test_what_stayed_says_why_in_the_archive(broker: Broker, client: Client, que
     kill(broker, client, queue)
     assert client.call("queue.stat", queue=queue)["stayed"] == 3
     rows = browse(client, queue, "annotations", "outcome", states=["archived"], outcome="dead-lettered")
-    said = [dict(row["annotations"]) for row in rows]
-    assert [each[KEYS[0]] for each in said] == ["rejected", "rejected", "delivery_limit"]
-    assert {each[KEYS[1]] for each in said} == {queue}
+    annotations = [dict(row["annotations"]) for row in rows]
+    assert [entry[KEYS[0]] for entry in annotations] == ["rejected", "rejected", "delivery_limit"]
+    assert {entry[KEYS[1]] for entry in annotations} == {queue}
     with pytest.raises(errors.InvalidRequest, match="pairs"):
         client.call("queue.redrive", queue=queue, ranges=[0])
     assert client.call("queue.redrive", queue=queue, ranges=[2, 2, 0, 0, 7, 9]) == {"redriven": 2, "stayed": 0}
@@ -142,12 +142,12 @@ def test_a_selector_chooses_of_those_that_wait_and_of_those_that_stayed(client: 
 
     def redriven(name: str, **fields: Any) -> list[bytes]:
         before = client.call("queue.stat", queue=queue)["available"]
-        said = client.call("queue.redrive", queue=name, **fields)
-        assert client.call("queue.stat", queue=queue)["available"] - before == said["redriven"]
+        reply = client.call("queue.redrive", queue=name, **fields)
+        assert client.call("queue.stat", queue=queue)["available"] - before == reply["redriven"]
         client.call("queue.move", queue=queue, target=f"back in {queue}")
-        found = [row["body"] for row in browse(client, f"back in {queue}")]
+        bodies_back = [row["body"] for row in browse(client, f"back in {queue}")]
         client.call("queue.purge", queue=f"back in {queue}")
-        return found
+        return bodies_back
 
     client.call("queue.declare", queue=f"back in {queue}")
     assert redriven(dead, selector="colour = 'red'") == []
@@ -176,7 +176,7 @@ def test_who_waits_gets_what_is_moved_redriven_and_resumed(broker: Broker, clien
             got: list[Any] = []
             while len(got) < len(bodies):
                 got += receiver.receive(timeout_s=30)
-            assert [b"".join(amqp.decode_message(each.payload).data) for each in got] == list(bodies)
+            assert [b"".join(amqp.decode_message(delivery.payload).data) for delivery in got] == list(bodies)
             receiver.reject(got)
 
         send(client, dead, [b"moved"])

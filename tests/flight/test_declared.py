@@ -96,7 +96,7 @@ def test_E1_E4_what_conf_says_holds_at_each_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "text"),
     [
         ('type = "topic"', 'type = "fanout"', "exchanges[0] of the settings: exchange 'events' exists with type 'topic'"),
         ("maxMessages = 3", "maxMessages = 4", "queues[0] of the settings: queue 'orders' exists"),
@@ -107,7 +107,7 @@ def test_E1_E4_what_conf_says_holds_at_each_start(tmp_path: Path) -> None:
         ("create = true", 'create = "yes"', "policies[0].create cannot be 'yes'; it must be true or false"),
     ],
 )
-def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path: Path, old: str, new: str, text: str) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(CONFIG)
     settings = keys.load(path, {"data": tmp_path / "data"})
@@ -116,7 +116,7 @@ def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path:
         service.declare(settings)
         before = service.journal.end
         path.write_text(CONFIG.replace(old, new, 1))
-        with pytest.raises(errors.InvalidRequest, match=re.escape(said)):
+        with pytest.raises(errors.InvalidRequest, match=re.escape(text)):
             service.declare(keys.load(path, {"data": tmp_path / "data"}))
         assert service.journal.end == before, "nothing was changed"
     finally:

@@ -68,8 +68,8 @@ def views(rows: int) -> pa.RecordBatch:
 
 def nothing(rows: int) -> pa.RecordBatch:
     """Empty messages, an octet each."""
-    one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([b""]))
-    return pa.record_batch({"body": one, "subject": pa.nulls(rows)})
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([b""]))
+    return pa.record_batch({"body": column, "subject": pa.nulls(rows)})
 
 
 BOMBS: dict[str, tuple[Callable[[], pa.RecordBatch], dict[str, Any], str]] = {
@@ -98,13 +98,13 @@ def test_what_expands_is_refused_before_it_does(
 
     with Sampled(broker) as memory:
         throwers = [threading.Thread(target=throw) for _ in range(4)]
-        for each in throwers:
-            each.start()
-        for each in throwers:
-            each.join()
+        for thrower in throwers:
+            thrower.start()
+        for thrower in throwers:
+            thrower.join()
     print(bomb, sum(map(len, messages)), "octets", memory.growth >> 20, "MiB")
     assert len(failures) == 8
-    assert all(says in said for said in failures), failures[0]
+    assert all(says in failure for failure in failures), failures[0]
     assert memory.growth < GROWTH
     assert client.call("queue.stat", queue=queue)["enqueued"] == 0
     assert served(client, queue)
@@ -113,8 +113,8 @@ def test_what_expands_is_refused_before_it_does(
 def test_what_expands_within_the_limits_is_taken(client: Client, queue: str) -> None:
     for batch in (said_again(3), views(3)):
         assert client.put({"op": "enqueue", "queue": queue}, batch.schema, [batch])["messages"] == 3
-    found = [len(row["body"]) for part in client.get(op="browse", queue=queue, columns=["body"]) for row in part.to_pylist()]
-    assert found == [MIB] * 6
+    lengths = [len(row["body"]) for part in client.get(op="browse", queue=queue, columns=["body"]) for row in part.to_pylist()]
+    assert lengths == [MIB] * 6
 
 
 def test_buffers_that_overlap_are_refused(channel: grpc.Channel, queue: str) -> None:
@@ -158,8 +158,8 @@ def test_a_selector_looks_at_messages_a_few_at_a_time(
 ) -> None:
     """Large messages are not joined in memory, and decoded columns that the reader did not request are freed."""
     schema = pa.schema([pa.field("message", pa.binary())])
-    one = pa.record_batch([pa.array([message.encode()])], schema=schema)
-    client.put({"op": "enqueue", "queue": queue}, schema, [one] * count)
+    batch = pa.record_batch([pa.array([message.encode()])], schema=schema)
+    client.put({"op": "enqueue", "queue": queue}, schema, [batch] * count)
     with Sampled(broker) as memory:
         reader = Reader(client, queue)
         assert reader.advance(selector="JMSType = 'b' OR size = 3", messages=1) == reader.finished
@@ -261,10 +261,10 @@ def test_large_requests_are_read_one_after_another(broker: Broker, channel: grpc
 
     with Sampled(broker) as memory:
         throwers = [threading.Thread(target=throw) for _ in range(16)]
-        for each in throwers:
-            each.start()
-        for each in throwers:
-            each.join()
+        for thrower in throwers:
+            thrower.start()
+        for thrower in throwers:
+            thrower.join()
     print(memory.growth >> 20, "MiB")
     assert memory.growth < 160 * MIB
 
@@ -309,18 +309,18 @@ SILENT = [b"", frames.PREFACE, frames.PREFACE[:5], frames.PREFACE + frames.setti
 def silent_ones(broker: Broker, data: bytes) -> list[socket.socket]:
     """Return as many connections as `narrow` has, which have sent `data`, and nothing more."""
     made = [socket.create_connection(address(broker), timeout=30) for _ in range(4)]
-    for each in made:
-        each.sendall(data)
+    for sock in made:
+        sock.sendall(data)
     return made
 
 
 def heard(connection: socket.socket) -> bytes:
     """Return the bytes that the broker sends before it closes a connection."""
-    said = b""
+    received = b""
     with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1000):
-            said += piece
-    return said
+            received += piece
+    return received
 
 
 def answers(client: Client) -> bool:
@@ -333,8 +333,8 @@ def answers(client: Client) -> bool:
 
 def test_silent_connections_are_gone_after_a_while_and_others_are_served(narrow: Broker) -> None:
     for data in SILENT:
-        for each in silent_ones(narrow, data):
-            heard(each)
+        for silent_client in silent_ones(narrow, data):
+            heard(silent_client)
         with Client(narrow.url) as client:
             until(lambda: answers(client), "others are served when these are gone")
 
@@ -344,23 +344,23 @@ def test_a_connection_beyond_the_limit_hears_why_it_is_closed(tmp_path: Path) ->
         for data in SILENT:
             silent = silent_ones(broker, data)
             assert b"4 connections are open, the limit" in heard(socket.create_connection(address(broker), timeout=30))
-            for each in silent:
-                each.close()
+            for silent_client in silent:
+                silent_client.close()
             with Client(broker.url) as client:
                 until(lambda: answers(client), "others are served when these are gone")
 
 
 def test_a_user_has_a_limit_of_connections(narrow: Broker) -> None:
     clients = [Client(narrow.url) for _ in range(4)]
-    for each in clients[:3]:
-        each.call("hello")
+    for peer in clients[:3]:
+        peer.call("hello")
     with pytest.raises(errors.ResourceLimit, match="flight_max_connections_per_user"):
         clients[3].call("hello")
     clients[0].close()
     until(lambda: answers(clients[3]), "the fourth is let in for the first")
-    for each in clients[1:]:
-        each.call("hello")
-        each.close()
+    for peer in clients[1:]:
+        peer.call("hello")
+        peer.close()
 
 
 def test_a_connection_that_ends_in_its_login_counts_for_no_user() -> None:
@@ -455,10 +455,10 @@ def test_many_senders_share_the_memory_and_all_are_served(tmp_path: Path) -> Non
                 send(mine, "q", *[batch_of([b"x" * MIB] * 4)] * 6)
 
         senders = [threading.Thread(target=work) for _ in range(8)]
-        for each in senders:
-            each.start()
-        for each in senders:
-            each.join()
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
         assert client.call("queue.stat", queue="q")["enqueued"] == 8 * 6 * 4
 
 

@@ -29,7 +29,7 @@ def columnar() -> pa.RecordBatch:
     columns = {
         "body": pa.array([b"0", b"1", b"2", b"3"], pa.binary()),
         "subject": pa.array(subjects, pa.string()),
-        "properties": pa.array([None if each is None else list(each.items()) for each in properties], STRING_MAP),
+        "properties": pa.array([None if pairs is None else list(pairs.items()) for pairs in properties], STRING_MAP),
     }
     return pa.record_batch(list(columns.values()), names=list(columns))
 
@@ -117,7 +117,7 @@ def test_E1_what_is_declared_is_listed(client: Client, places: dict[str, str]) -
     bind = {"exchange": x, "queue": places["a"], "key": "a.*", "selector": "b  =  1", "noLocal": "me"}
     assert client.call("exchange.bind", **bind) == {"created": True}
     assert client.call("exchange.bind", **bind) == {"created": False}
-    (listed,) = [each for each in client.call("exchange.list")["exchanges"] if each["exchange"] == x]
+    (listed,) = [row for row in client.call("exchange.list")["exchanges"] if row["exchange"] == x]
     assert listed == {
         "exchange": x,
         "type": "topic",

@@ -234,27 +234,27 @@ def test_a_long_poll_ends_by_its_limit_also_while_other_queues_are_busy(client: 
 
 
 def test_a_publish_is_all_or_nothing_over_queues_and_once(client: Client, queue: str) -> None:
-    other = queue + " other"
-    client.call("queue.declare", queue=other)
+    second = queue + " other"
+    client.call("queue.declare", queue=second)
     key = {"kind": "stream", "id": queue, "number": 3}
-    for stage, target, start in (("a", queue, 0), ("b", other, 10), ("a", other, 20)):
+    for stage, target, start in (("a", queue, 0), ("b", second, 10), ("a", second, 20)):
         acknowledged = send(client, target, numbered(5, start=start), op="stage", stage=queue + stage)
         assert acknowledged == {"batches": 1, "messages": 5}
-    assert browse(client, queue) == browse(client, other) == []
+    assert browse(client, queue) == browse(client, second) == []
     with pytest.raises(errors.NotFound):
         client.call("stage.publish", stages=[queue + "a", queue + "missing"], key=key)
-    assert browse(client, queue) == browse(client, other) == []
+    assert browse(client, queue) == browse(client, second) == []
     stages = [queue + "b", queue + "a"]
     assert client.call("stage.publish", stages=stages, key=key) == {"published": 15, "repeated": False}
     assert [row["body"] for row in browse(client, queue)] == numbered(5)
-    assert [row["body"] for row in browse(client, other)] == numbered(5, start=10) + numbered(5, start=20)
+    assert [row["body"] for row in browse(client, second)] == numbered(5, start=10) + numbered(5, start=20)
     # A task that was run again left its stage behind; the repeated publish takes it away.
     send(client, queue, numbered(5), op="stage", stage=queue + "a")
     for number in (3, 2):
         again = client.call("stage.publish", stages=stages, key={**key, "number": number})
         assert again == {"published": 0, "repeated": True}
     assert client.call("stage.discard", stages=stages) == {"discarded": 0}
-    assert len(browse(client, queue)) + len(browse(client, other)) == 15
+    assert len(browse(client, queue)) + len(browse(client, second)) == 15
 
 
 # ---- acknowledgements

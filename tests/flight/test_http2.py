@@ -77,10 +77,10 @@ def test_wrong_headers_are_not_in_the_log_at_length(broker: Broker) -> None:
         stranger.settimeout(30)
         block = b"\x00\x7f" + b"\xff" * 9998
         stranger.sendall(frames.PREFACE + frames.settings({}) + frames.header(len(block), frames.FrameKind.HEADERS, 4, 1) + block)
-        said = b""
+        received = b""
         while octets := stranger.recv(65536):
-            said += octets
-    reason = said[said.rindex(frames.Code.COMPRESSION_ERROR.to_bytes(4, "big")) + 4 :].decode()
+            received += octets
+    reason = received[received.rindex(frames.Code.COMPRESSION_ERROR.to_bytes(4, "big")) + 4 :].decode()
     assert reason[:150] in broker.log()
     assert max(map(len, broker.log().splitlines())) < 1000
 
@@ -142,10 +142,10 @@ def test_a_small_window_gets_its_answer_in_small_pieces(broker: Broker, client: 
 
 def test_a_peer_that_sends_beyond_its_window_is_cut_off(peer: Raw) -> None:
     peer.socket.sendall(frames.header(MIB, frames.FrameKind.DATA, 0, peer.begin("DoPut")))
-    said = b""
+    received = b""
     while piece := peer.socket.recv(65536):
-        said += piece
-    assert b"more DATA than the connection's window" in said
+        received += piece
+    assert b"more DATA than the connection's window" in received
 
 
 def test_a_peer_that_does_not_read_for_a_while_is_not_cut_off_for_a_frame(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,11 +171,11 @@ def test_a_peer_that_does_not_read_for_a_while_is_not_cut_off_for_a_frame(site: 
             time.sleep(4 * listener.TICK_S)
         assert not connection._dead
         peer.socket.settimeout(30)
-        heard = bytearray()
-        while heard.count(ack) < sent // len(ping):
+        received = bytearray()
+        while received.count(ack) < sent // len(ping):
             data = peer.socket.recv(MIB)
             assert data
-            heard += data
+            received += data
 
 
 def test_random_frames_end_their_own_connection_at_most(broker: Broker, client: Client, queue: str) -> None:
@@ -214,9 +214,9 @@ def test_random_metadata_is_refused_or_read(queue: str) -> None:
         for _ in range(source.randint(1, 8)):
             evil[source.randrange(len(evil))] = source.choice([0, 1, 255, source.randrange(256)])
         with contextlib.suppress(struct.error, ValueError, IndexError, ResourceLimit, InvalidRequest):
-            kind, _, found = arrow_ipc._inspect(bytes(evil)[: source.choice([len(evil), source.randrange(len(evil))])])
+            kind, _, body = arrow_ipc._inspect(bytes(evil)[: source.choice([len(evil), source.randrange(len(evil))])])
             assert isinstance(kind, int)
-            assert len(found.buffers) <= arrow_ipc.MOST_BUFFERS
+            assert len(body.buffers) <= arrow_ipc.MOST_BUFFERS
 
 
 @pytest.mark.parametrize("calls", [9, 0], ids=["served", "refused"])
@@ -233,9 +233,9 @@ def test_a_listener_that_closes_ends_the_answers_that_it_has_begun(monkeypatch: 
             closed.wait(0.2)
             return before + bytes(self)
 
-    limits, said = ListenerLimits(9, 9, calls, 9, 30.0, MIB), Late(statuses.of(ResourceLimit("enough")))
-    monkeypatch.setattr(statuses, "of", lambda error: said)
-    listener = FlightListener("127.0.0.1", 0, limits, lambda call: said, None)
+    limits, late = ListenerLimits(9, 9, calls, 9, 30.0, MIB), Late(statuses.of(ResourceLimit("enough")))
+    monkeypatch.setattr(statuses, "of", lambda error: late)
+    listener = FlightListener("127.0.0.1", 0, limits, lambda call: late, None)
     peer = Raw(("127.0.0.1", listener.port))
     peer.begin("DoAction", end=True)
     assert begun.wait(30)
@@ -248,4 +248,4 @@ def test_a_listener_that_closes_ends_the_answers_that_it_has_begun(monkeypatch: 
     peer.close()
     listener_closes.join(30)
     assert closed.is_set()
-    assert bytes(said) in got
+    assert bytes(late) in got

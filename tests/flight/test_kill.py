@@ -52,10 +52,10 @@ class Record:
         """Wait until this many more confirmations have come while all clients are still working."""
         with self.changed:
             target = self.events + more
-            assert self.changed.wait_for(lambda: self.events >= target or any(one.done() for one in work), 60)
-        for one in work:
-            if one.done():
-                one.result()
+            assert self.changed.wait_for(lambda: self.events >= target or any(future.done() for future in work), 60)
+        for task in work:
+            if task.done():
+                task.result()
                 raise AssertionError("a client stopped before the broker did")
 
 
@@ -137,16 +137,16 @@ def test_fifty_kills_under_load_lose_nothing_confirmed_and_invent_nothing(tmp_pa
                 pool.submit(stage_until_killed, broker.url, record, cycle),
                 pool.submit(read_until_killed, broker.url, record),
             ]
-            for one in work:
-                one.add_done_callback(record.ended)
+            for future in work:
+                future.add_done_callback(record.ended)
             try:
                 record.wait_for(random.randint(1, 12), work)
                 while cycle % 12 == 11 and not {path.name for path in data.glob("*.snap")} - snapshots:
                     record.wait_for(1, work)  # in some lives housekeeping comes to a snapshot
             finally:
                 broker.kill()
-            for one in work:
-                one.result(60)
+            for future in work:
+                future.result(60)
         snapshots |= {path.name for path in data.glob("*.snap")}
     broker.start()
     with Client(broker.url) as client:
@@ -160,23 +160,23 @@ def test_fifty_kills_under_load_lose_nothing_confirmed_and_invent_nothing(tmp_pa
 
 def check(client: Client, record: Record) -> None:
     states = ["available", "acquired", "archived"]
-    found: dict[str, list[tuple[int, str, bytes, str]]] = {}
+    sent_rows: dict[str, list[tuple[int, str, bytes, str]]] = {}
     for queue in ("q", "p"):
         rows = browse(client, queue, "sequenceNumber", "body", "state", states=states)
         assert [row["sequenceNumber"] for row in rows] == list(range(client.call("queue.stat", queue=queue)["enqueued"]))
         for row in rows:
             sender, number = row["body"].split()[:2]
             assert row["body"] == body(sender.decode(), int(number))
-            found.setdefault(sender.decode(), []).append((int(number), queue, row["sequenceNumber"], row["state"]))
+            sent_rows.setdefault(sender.decode(), []).append((int(number), queue, row["sequenceNumber"], row["state"]))
 
     for sender in ("a", "b"):
-        numbers = [number for number, *_ in found[sender]]
+        numbers = [number for number, *_ in sent_rows[sender]]
         assert numbers == sorted(set(numbers)), f"messages of {sender} are out of order, or there twice"
         assert record.confirmed[sender] <= set(numbers), "a confirmed message is lost"
         assert numbers[-1] < record.sent[sender], "a message exists that was never sent"
 
     # The stages of one publish went over two queues: both parts are there or neither, and once.
-    numbers = [number for number, *_ in found["stager"]]
+    numbers = [number for number, *_ in sent_rows["stager"]]
     assert len(numbers) == len(set(numbers))
     assert len(numbers) % ROWS == 0
     assert sorted(numbers) == list(range(len(numbers)))
@@ -185,7 +185,7 @@ def check(client: Client, record: Record) -> None:
     # Each message was in one batch only, a confirmed settlement stays, and the lease took them in order.
     taken = [sequence for batch in sorted(record.read) for sequence, _ in record.read[batch]]
     assert taken == list(range(len(taken)))
-    state_of = {sequence: state for rows in found.values() for _, queue, sequence, state in rows if queue == "q"}
+    state_of = {sequence: state for rows in sent_rows.values() for _, queue, sequence, state in rows if queue == "q"}
     for batch in record.settled:
         assert all(state_of[sequence] == "archived" for sequence, _ in record.read[batch])
     assert len(record.settled) > 10

@@ -65,9 +65,9 @@ def test_a_batch_goes_on_without_them_and_they_are_archived_with_the_reason(old:
     reader = Reader(old, "plain")
     number = reader.advance()
     for _ in range(2):  # a repeated task reports the same
-        found = reader.read(number, columns=COLUMNS)
-        assert [row["sequenceNumber"] for row in found] == GOOD
-        assert [row["body"] for row in found] == [b"%d" % each for each in GOOD]
+        rows = reader.read(number, columns=COLUMNS)
+        assert [row["sequenceNumber"] for row in rows] == GOOD
+        assert [row["body"] for row in rows] == [b"%d" % number_sent for number_sent in GOOD]
     assert old.call("queue.stat", queue="plain")["malformed"] == 0  # nothing happens before the batch is settled
     settle(reader, number)
     stat = old.call("queue.stat", queue="plain")
@@ -93,9 +93,9 @@ def test_where_there_is_a_dead_letter_queue_they_go_there_whatever_becomes_of_wh
     assert [(n["x-opt-death-reason"], n["x-opt-death-queue"]) for n in notes] == [("malformed", "dying")] * 3
     assert [n["x-opt-death-sequence"] for n in notes] == [str(number) for number in BAD]
     # A reader of the dead letters also sets them aside: they end in its archive.
-    other = Reader(old, "dead")
-    assert other.read(other.advance(), columns=COLUMNS) == []
-    settle(other, 1)
+    second = Reader(old, "dead")
+    assert second.read(second.advance(), columns=COLUMNS) == []
+    settle(second, 1)
     assert old.call("queue.stat", queue="dead")["malformed"] == 3
     assert [row["outcome"] for row in browse(old, "dead", "outcome", states=["archived"])] == ["rejected"] * 3
 
@@ -123,16 +123,16 @@ def test_a_task_says_which_it_cannot_decode_and_goes_on(old: Client, local: bool
     if not local:
         monkeypatch.setattr(mapped, "_unreachable", {mine.broker})
     for _ in range(2):
-        found = rows_of(read_leased(mine, BrokerAccess(old.url), COLUMNS, True))
-        assert [row["sequenceNumber"] for row in found] == GOOD
+        rows = rows_of(read_leased(mine, BrokerAccess(old.url), COLUMNS, True))
+        assert [row["sequenceNumber"] for row in rows] == GOOD
     settle(reader, number)
     assert old.call("queue.stat", queue="plain")["malformed"] == 3
 
 
 def test_who_does_not_look_inside_gets_them_all(old: Client) -> None:
     reader = Reader(old, "plain")
-    found = reader.read(reader.advance(), columns=["message"])
-    assert len(found) == 101
+    rows = reader.read(reader.advance(), columns=["message"])
+    assert len(rows) == 101
     settle(reader, 1)
     assert old.call("queue.stat", queue="plain")["malformed"] == 0
 
@@ -160,16 +160,16 @@ def test_a_reason_writes_no_line_of_its_own_into_the_log(site: Site, caplog: pyt
     alice.get(op="batch", **named, first=0, last=9, columns=["sequenceNumber"])
     forged = "why\nWARNING penstock: all is well " + "x" * 10_000
     assert alice.call("lease.setAside", **named, reasons={forged: [1]}) == {"messages": 1}
-    [line] = [each.getMessage() for each in caplog.records if "because of invalid AMQP" in each.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "because of invalid AMQP" in record.getMessage()]
     assert line.isprintable()
     assert len(line) < 1000
 
 
 def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Client, capfd: pytest.CaptureFixture[str]) -> None:
-    found = browse(old, "plain", *COLUMNS, "error")
-    assert [row["sequenceNumber"] for row in found] == list(range(101))
-    assert [row["sequenceNumber"] for row in found if row["error"]] == list(BAD)
-    assert all((row["body"] is None) == (row["error"] is not None) for row in found)
+    rows = browse(old, "plain", *COLUMNS, "error")
+    assert [row["sequenceNumber"] for row in rows] == list(range(101))
+    assert [row["sequenceNumber"] for row in rows if row["error"]] == list(BAD)
+    assert all((row["body"] is None) == (row["error"] is not None) for row in rows)
     ticket: dict[str, Any] = {
         "op": "browse",
         "queue": "plain",
@@ -177,7 +177,7 @@ def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Clie
         "columns": [*COLUMNS, "error"],
     }
     look = BrowsePartition(None, ticket)
-    assert rows_of(read_browsed(look, BrokerAccess(old.url))) == found
+    assert rows_of(read_browsed(look, BrokerAccess(old.url))) == rows
     assert "message 50 of 'plain' is not a valid AMQP message (amqp:decode-error: nested too deep" in capfd.readouterr().err
 
 
@@ -208,8 +208,8 @@ def test_the_error_of_a_rejected_message_is_shown(old: Client) -> None:
     reader.epoch = None
     reader.advance(fresh=False)
     settle(reader, 1)
-    found = browse(old, "q", "sequenceNumber", "outcome", "error", states=["archived"])
-    assert [(row["outcome"], row["error"]) for row in found] == [("accepted", None), ("rejected", "no such customer")]
+    settled = browse(old, "q", "sequenceNumber", "outcome", "error", states=["archived"])
+    assert [(row["outcome"], row["error"]) for row in settled] == [("accepted", None), ("rejected", "no such customer")]
     rows = peek(old, "q", "--states", "archived")
     assert [row["error"] for row in rows] == [None, "no such customer"]
     out = io.StringIO()
@@ -221,9 +221,9 @@ def test_the_error_of_a_rejected_message_is_shown(old: Client) -> None:
 def test_a_message_that_is_none_matches_nothing_and_stops_nobody(old: Client) -> None:
     reader = Reader(old, "plain")
     number = reader.advance(selector="JMSType = 's' OR JMSType IS NULL")
-    found = reader.read(number, columns=["sequenceNumber"])
-    assert 7 not in [row["sequenceNumber"] for row in found]
-    assert set(GOOD) <= {row["sequenceNumber"] for row in found}
+    rows = reader.read(number, columns=["sequenceNumber"])
+    assert 7 not in [row["sequenceNumber"] for row in rows]
+    assert set(GOOD) <= {row["sequenceNumber"] for row in rows}
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -91,6 +91,6 @@ def test_a_query_that_goes_on_under_another_user_renews_its_lease(queries: Queri
     queries.reader("bob", "a").latestOffset(INITIAL, LIMIT)  # a lease of the same name
     going_on = queries.reader("bob", "a")
     assert queries.read(going_on, INITIAL, first) == ["a", "a"]
-    kept = queries.site.service.state.leases["alice:me"]
-    taken = kept.renewed
-    until(lambda: kept.renewed != taken, "the lease is renewed")
+    lease_state = queries.site.service.state.leases["alice:me"]
+    taken = lease_state.renewed
+    until(lambda: lease_state.renewed != taken, "the lease is renewed")

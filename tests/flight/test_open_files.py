@@ -49,8 +49,8 @@ def silent_connections(broker: Broker, limit: int) -> Iterator[None]:
     finally:
         over.set()
         flooding.join()
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()
 
 
 def test_silent_connections_stop_no_broker_and_nothing_is_lost_or_called_damaged(tmp_path: Path) -> None:

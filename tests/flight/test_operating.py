@@ -36,7 +36,7 @@ def amqp_url(site: Site) -> Iterator[str]:
 
 
 def of_amqp(peer: Peer) -> list[dict[str, Any]]:
-    return [each for each in peer.call("connection.list")["connections"] if each["protocol"] == "amqp"]
+    return [connection for connection in peer.call("connection.list")["connections"] if connection["protocol"] == "amqp"]
 
 
 def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> None:
@@ -48,8 +48,8 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
         receiver = connection.receiver("orders", credit=4)
         connection.sender("bills")
         assert len(receiver.receive(4, timeout_s=PATIENCE_S)) == 4
-        (found,) = of_amqp(root)
-        known = {name: found[name] for name in ("protocol", "user", "tls", "sessions", "slow", "stalled", "linkCount")}
+        (listed,) = of_amqp(root)
+        known = {name: listed[name] for name in ("protocol", "user", "tls", "sessions", "slow", "stalled", "linkCount")}
         assert known == {
             "protocol": "amqp",
             "user": "root",
@@ -59,8 +59,8 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
             "stalled": False,
             "linkCount": 2,
         }
-        assert abs(found["since"] / 1e6 - time.time()) < PATIENCE_S
-        links = {link["role"]: link for link in found["links"]}
+        assert abs(listed["since"] / 1e6 - time.time()) < PATIENCE_S
+        links = {link["role"]: link for link in listed["links"]}
         assert links["consumer"] | {"name": "", "heldSeconds": 0} == {
             "name": "",
             "role": "consumer",
@@ -85,14 +85,14 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
 
 
 def test_a_flight_connection_is_listed_and_can_be_closed(site: Site) -> None:
-    root, other = site.user("root", *Right), site.user("other", *Right)
-    other.call("hello")
-    found = {each["user"]: each for each in root.call("connection.list")["connections"]}
-    assert found["root"]["calls"] == ["DoAction"]
-    assert found["other"]["protocol"] == "flight"
-    assert root.call("connection.close", id=found["other"]["id"]) == {"id": found["other"]["id"], "closed": True}
+    root, second = site.user("root", *Right), site.user("other", *Right)
+    second.call("hello")
+    by_user = {connection["user"]: connection for connection in root.call("connection.list")["connections"]}
+    assert by_user["root"]["calls"] == ["DoAction"]
+    assert by_user["other"]["protocol"] == "flight"
+    assert root.call("connection.close", id=by_user["other"]["id"]) == {"id": by_user["other"]["id"], "closed": True}
     until(lambda: len(root.call("connection.list")["connections"]) == 1, "the other connection is closed")
-    other.call("hello")  # a later login succeeds
+    second.call("hello")  # a later login succeeds
 
 
 def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: Site, amqp_url: str) -> None:
@@ -102,12 +102,12 @@ def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: 
     with connect(amqp_url, "root", "secret") as connection:
         receiver = connection.receiver("orders", credit=3)
         assert len(receiver.receive(3, timeout_s=PATIENCE_S)) == 3
-        (found,) = of_amqp(root)
-        root.call("connection.close", id=found["id"], reason="you are too slow")
+        (listed,) = of_amqp(root)
+        root.call("connection.close", id=listed["id"], reason="you are too slow")
         until(lambda: root.call("queue.stat", queue="orders")["available"] == 3, "the messages are available again")
         with pytest.raises(errors.PenstockError, match="you are too slow"):
             receiver.receive(1, timeout_s=PATIENCE_S)
-        assert root.call("connection.close", id=found["id"]) == {"id": found["id"], "closed": False}
+        assert root.call("connection.close", id=listed["id"]) == {"id": listed["id"], "closed": False}
 
 
 @pytest.mark.parametrize("reason", [None, "maintenance", "two\nlines"])
@@ -120,8 +120,10 @@ def test_the_log_names_once_who_closed_which_connection(
     until(site.access.refresh, "the users are read again")
     bob.call("hello")
     with connect(amqp_url, "bob", "secret"):
-        found = root.call("connection.list")["connections"]
-        (target,) = [each for each in found if (each["user"], each["protocol"]) == ("bob", protocol)]
+        connections = root.call("connection.list")["connections"]
+        (target,) = [
+            connection for connection in connections if (connection["user"], connection["protocol"]) == ("bob", protocol)
+        ]
         assert root.call("connection.close", id=target["id"], reason=reason)["closed"]
         until(lambda: target not in root.call("connection.list")["connections"], "the connection is gone")
     lines = [record for record in caplog.records if "closed" in record.getMessage()]
@@ -135,9 +137,9 @@ def test_others_connections_are_for_administrators_of_everything(site: Site, amq
     root, alice = site.user("root", *Right), site.user("alice", *Right, queue="orders")
     until(site.access.refresh, "the users are read again")  # the AMQP plane reads them on its own, from time to time
     with connect(amqp_url, "root", "secret"), connect(amqp_url, "alice", "secret"):
-        assert {each["user"] for each in of_amqp(root)} == {"root", "alice"}
-        assert {each["user"] for each in of_amqp(alice)} == {"alice"}
-        foreign = next(each["id"] for each in of_amqp(root) if each["user"] == "root")
+        assert {connection["user"] for connection in of_amqp(root)} == {"root", "alice"}
+        assert {connection["user"] for connection in of_amqp(alice)} == {"alice"}
+        foreign = next(connection["id"] for connection in of_amqp(root) if connection["user"] == "root")
         assert alice.call("connection.close", id=foreign) == {"id": foreign, "closed": False}
         assert len(of_amqp(root)) == 2
 
@@ -188,7 +190,7 @@ def test_a_slow_consumer_is_an_alarm_said_once_and_over_once(
     monkeypatch.setattr(watch, "SLOW_OVER_S", 0.5)
     caplog.set_level("INFO", "penstock.alarms")
     site.service.watch._consumers_at = 0.0
-    root, other = site.user("root", *Right), site.user("other", Right.BROWSE, queue="bills")
+    root, second = site.user("root", *Right), site.user("other", Right.BROWSE, queue="bills")
     root.call("queue.declare", queue="orders")
     root.put(*numbered(3), op="enqueue", queue="orders")
 
@@ -199,39 +201,39 @@ def test_a_slow_consumer_is_an_alarm_said_once_and_over_once(
         receiver = connection.receiver("orders", credit=1)
         (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)
         until(lambda: raised(root) == [("slow-consumer", "orders")], "the alarm is raised")
-        assert raised(other) == []
+        assert raised(second) == []
         receiver.accept([delivery])
         assert len(receiver.receive(1, timeout_s=PATIENCE_S)) == 1
         root.call("queue.purge", queue="orders")  # nothing waits any more
         until(lambda: raised(root) == [], "the alarm is over")
-    said = [text.partition(":")[0] for text in caplog.messages if text.startswith("alarm slow-consumer")]
-    assert [text.partition(" is ")[0] for text in said] == ["alarm slow-consumer of queue 'orders'"] * 2
-    assert said[0].endswith("is raised")
-    assert " is over after " in said[1]
+    alarms = [text.partition(":")[0] for text in caplog.messages if text.startswith("alarm slow-consumer")]
+    assert [text.partition(" is ")[0] for text in alarms] == ["alarm slow-consumer of queue 'orders'"] * 2
+    assert alarms[0].endswith("is raised")
+    assert " is over after " in alarms[1]
 
 
 def test_users_are_listed_without_anything_secret(site: Site) -> None:
     root = site.user("root", *Right)
     site.user("alice", Right.SEND, Right.BROWSE, queue="orders.*")
-    found = root.call("user.list")
-    assert found["enforced"] is True
-    assert found["users"][0] == {
+    users = root.call("user.list")
+    assert users["enforced"] is True
+    assert users["users"][0] == {
         "user": "alice",
         "password": True,
         "certificates": [],
         "rights": {"orders.*": ["browse", "send"]},
     }
-    assert not {"salt", "storedKey", "stored_key", "secret"} & {*str(found).replace("'", " ").split()}
+    assert not {"salt", "storedKey", "stored_key", "secret"} & {*str(users).replace("'", " ").split()}
     with pytest.raises(errors.NotAllowed):
         site.user("eve", *Right, queue="orders").call("user.list")
 
 
 def test_the_broker_says_what_it_is(site: Site) -> None:
     root, alice = site.user("root", *Right), site.user("alice", Right.SEND, queue="orders")
-    found = root.call("broker.status")
-    assert (found["version"], found["users"]) == (__version__, 2)
-    assert found["uptimeSeconds"] >= 0
-    assert found["directory"] == str(site.service.settings.data)
+    status = root.call("broker.status")
+    assert (status["version"], status["users"]) == (__version__, 2)
+    assert status["uptimeSeconds"] >= 0
+    assert status["directory"] == str(site.service.settings.data)
     assert "directory" not in alice.call("broker.status")
 
 
@@ -252,9 +254,9 @@ def test_messages_are_shown_page_by_page_and_by_selector(site: Site, amqp_url: s
         seen += [row["subject"] for row in answer["messages"]]
         first = answer["next"]
     assert seen == [f"s{n}" for n in range(7)]
-    found = root.call("queue.messages", queue="orders", selector="n >= 5")
-    assert [row["properties"] for row in found["messages"]] == [{"n": "5"}, {"n": "6"}]
-    row = found["messages"][0]
+    messages = root.call("queue.messages", queue="orders", selector="n >= 5")
+    assert [row["properties"] for row in messages["messages"]] == [{"n": "5"}, {"n": "6"}]
+    row = messages["messages"][0]
     assert (row["state"], row["body"], row["bodyBytes"], row["cut"]) == ("available", {"text": "5"}, 1, [])
     for wrong in ({"count": 0}, {"count": message_rows.MAX_SHOWN + 1}, {"selector": "n >"}, {"states": ["dead"]}):
         with pytest.raises(errors.InvalidRequest):

@@ -36,8 +36,8 @@ class Settler:
         named, outcome, error = zip(*rows, strict=True)
         arrays = [pa.array(named, pa.binary()), pa.array(outcome, pa.string()), pa.array(error, pa.string())]
         batch = pa.record_batch(arrays, ["delivery", "outcome", "error"])
-        said = self.client.put({"op": "settle", "stage": stage, "lease": self.reader.lease}, batch.schema, [batch])
-        assert said == {"batches": 1, "messages": len(rows)}
+        reply = self.client.put({"op": "settle", "stage": stage, "lease": self.reader.lease}, batch.schema, [batch])
+        assert reply == {"batches": 1, "messages": len(rows)}
         return stage
 
     def outcomes(self) -> list[str | None]:
@@ -47,8 +47,8 @@ class Settler:
 
 def test_outcomes_from_the_read_to_the_settlement(client: Client, queue: str) -> None:
     settler = Settler(client, queue)
-    one, two, three, four, *_ = settler.deliveries()
-    first = settler.stage([(one, "rejected", "bad"), (two, "released", None), (one, None, "says nothing")])
+    key_1, two, three, four, *_ = settler.deliveries()
+    first = settler.stage([(key_1, "rejected", "bad"), (two, "released", None), (key_1, None, "says nothing")])
     second = settler.stage([(three, "modified", None), (four, "rejected", None), (four, "accepted", None)])
     client.call("stage.publish", stages=[first, second])
     assert settler.outcomes() == ["acquired"] * 6
@@ -56,7 +56,7 @@ def test_outcomes_from_the_read_to_the_settlement(client: Client, queue: str) ->
     assert settler.outcomes() == ["rejected", "available", "available", "accepted", "accepted", "accepted"]
     counts = [row["deliveryCount"] for row in browse(client, queue, "deliveryCount")]
     assert counts == [0, 1]
-    again = settler.stage([(one, "released", None)])  # Spark repeats the write: that is done already
+    again = settler.stage([(key_1, "released", None)])  # Spark repeats the write: that is done already
     client.call("stage.publish", stages=[again])
     assert settler.outcomes()[0] == "rejected"
 
@@ -67,8 +67,8 @@ def test_more_different_errors_than_are_kept_are_said_all_the_same(client: Clien
     settler = Settler(client, queue, count)
     named = settler.deliveries()
     half = count // 2
-    stage = settler.stage([(one, "rejected", f"row {row}") for row, one in enumerate(named[:half])])
-    settler.stage([(one, "rejected", f"row {half + row}") for row, one in enumerate(named[half:])], stage)
+    stage = settler.stage([(key, "rejected", f"row {row}") for row, key in enumerate(named[:half])])
+    settler.stage([(key, "rejected", f"row {half + row}") for row, key in enumerate(named[half:])], stage)
     client.call("stage.publish", stages=[stage])
     assert settler.reader.settle(settler.batch)["settled"] == count
     assert set(settler.outcomes()) == {"rejected"}
@@ -76,15 +76,15 @@ def test_more_different_errors_than_are_kept_are_said_all_the_same(client: Clien
 
 def test_a_zombie_settles_nothing(client: Client, queue: str) -> None:
     settler = Settler(client, queue)
-    one, two, *_ = settler.deliveries()
-    early = settler.stage([(one, "rejected", None)])
+    first, two, *_ = settler.deliveries()
+    early = settler.stage([(first, "rejected", None)])
     settler.reader.epoch = None
     settler.batch = settler.reader.advance(fresh=True)
     with pytest.raises(errors.Fenced):
         settler.stage([(two, "rejected", None)])
     with pytest.raises(errors.Fenced):
         client.call("stage.publish", stages=[early])
-    assert settler.deliveries()[0] != one
+    assert settler.deliveries()[0] != first
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,20 @@ def test_what_is_no_outcome_is_refused_by_name(client: Client, columns: dict[str
 
 def test_unknown_outcomes_and_other_leases_are_refused(client: Client, queue: str) -> None:
     settler = Settler(client, queue)
-    one, *_ = settler.deliveries()
+    first, *_ = settler.deliveries()
     with pytest.raises(errors.InvalidRequest, match="'refused' is not one of accepted, rejected, released, modified"):
-        settler.stage([(one, "refused", None)])
+        settler.stage([(first, "refused", None)])
     settler.reader.lease = "another"
     with pytest.raises(errors.InvalidRequest, match="send the outcomes of each lease separately"):
-        settler.stage([(one, "rejected", None)])
+        settler.stage([(first, "rejected", None)])
 
 
 @pytest.mark.parametrize("column", ["outcome", "error"])
 def test_a_text_that_is_not_utf8_is_refused_by_column_and_row(client: Client, queue: str, column: str) -> None:
     settler = Settler(client, queue)
-    one, two, *_ = settler.deliveries()
+    first, two, *_ = settler.deliveries()
     columns = {"outcome": pa.array(["rejected"] * 2), column: pa.array([b"rejected", b"\xff"], pa.binary()).view(pa.string())}
-    batch = pa.record_batch({"delivery": pa.array([one, two], pa.binary()), **columns})
+    batch = pa.record_batch({"delivery": pa.array([first, two], pa.binary()), **columns})
     with pytest.raises(errors.InvalidColumn, match=f"column '{column}' is not UTF-8 in row 1"):
         client.put({"op": "settle", "stage": next(_stages), "lease": settler.reader.lease}, batch.schema, [batch])
     assert settler.outcomes() == ["acquired"] * 6
@@ -131,9 +131,9 @@ def test_deliveries_of_several_batches_are_told_apart() -> None:
     heads = [delivery_key.prefix("a", 1, 2), delivery_key.prefix("longer", 1, 2), delivery_key.prefix("a", 1, 3)]
     columns = [delivery_key.column(head, range(count)).to_pylist() for head, count in zip(heads, (3, 2, 1), strict=True)]
     mixed = [columns[0][0], columns[1][0], columns[2][0], columns[0][1], b"not chosen", columns[1][1], columns[0][2]]
-    found = delivery_key.parse(pa.array([b"before", *mixed], pa.binary()).slice(1), np.arange(7) != 4)
-    said = {(each.lease, each.batch, each.epoch): (each.rows.tolist(), each.sequences.tolist()) for each in found}
-    assert said == {("a", 1, 2): ([0, 3, 6], [0, 1, 2]), ("longer", 1, 2): ([1, 5], [0, 1]), ("a", 1, 3): ([2], [0])}
+    groups = delivery_key.parse(pa.array([b"before", *mixed], pa.binary()).slice(1), np.arange(7) != 4)
+    parsed = {(group.lease, group.batch, group.epoch): (group.rows.tolist(), group.sequences.tolist()) for group in groups}
+    assert parsed == {("a", 1, 2): ([0, 3, 6], [0, 1, 2]), ("longer", 1, 2): ([1, 5], [0, 1]), ("a", 1, 3): ([2], [0])}
     assert not list(delivery_key.parse(pa.array([], pa.binary()), np.array([], bool)))
 
 
@@ -144,7 +144,7 @@ def test_a_batch_in_each_row_holds_nobody_up(client: Client, queue: str) -> None
     known = settler.deliveries()[0]
     many = [delivery_key.prefix(settler.reader.lease, number, 1) + bytes(8) for number in range(100, 200_000)]
     with pytest.raises(errors.DataLoss, match="batch 100 of lease"):
-        settler.stage([(known, "rejected", None), *((each, "rejected", None) for each in many)])
-    client.call("stage.publish", stages=[settler.stage([*((each, None, None) for each in many), (known, "released", None)])])
+        settler.stage([(known, "rejected", None), *((key, "rejected", None) for key in many)])
+    client.call("stage.publish", stages=[settler.stage([*((key, None, None) for key in many), (known, "released", None)])])
     settler.reader.settle(settler.batch)
     assert settler.outcomes()[0] == "available"

@@ -72,7 +72,7 @@ def test_flight_gives_them_as_texts_and_as_they_are_stored(client: Client, laid:
     batch = reader.advance()
     assert annotations_of(reader.read(batch, columns=COLUMNS)) == ANNOTATIONS
     stored = client.get(**reader.ticket(batch, columns=assembly.needed(COLUMNS), stored=True))
-    assert annotations_of(rows_of(assembly.converted(COLUMNS, each, laid, {}) for each in stored)) == ANNOTATIONS
+    assert annotations_of(rows_of(assembly.converted(COLUMNS, part, laid, {}) for part in stored)) == ANNOTATIONS
 
 
 def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_for_them(

@@ -53,8 +53,8 @@ class Sender:
             yield message
 
     def send(self, *messages: bytes) -> None:
-        for each in messages:
-            self._messages.put(each)
+        for message in messages:
+            self._messages.put(message)
 
     def stored(self) -> int:
         """Return how many batches the next acknowledgement speaks of."""
@@ -121,14 +121,14 @@ def test_a_large_body_is_not_copied(site: Site, monkeypatch: pytest.MonkeyPatch)
     read = arrow_ipc.ArrowBatchReader.read
 
     def noted(reader: arrow_ipc.ArrowBatchReader, octets: int) -> memoryview | bytes:
-        found = read(reader, octets)
+        batches = read(reader, octets)
         if octets >= MIB:
-            taken.append(found)
-        return found
+            taken.append(batches)
+        return batches
 
     monkeypatch.setattr(arrow_ipc.ArrowBatchReader, "read", noted)
     site.peer().call("queue.declare", queue="q")
     with Sender(site) as sender:
         sender.send(*put("q", batch_of([b"x" * MIB])))
         assert sender.stored() == 1
-    assert [type(each) for each in taken] == [memoryview]
+    assert [type(buffer) for buffer in taken] == [memoryview]

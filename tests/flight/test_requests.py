@@ -64,17 +64,17 @@ def ask(client: Client, request: dict[str, Any]) -> None:
 def documented(repository: Path) -> dict[str, tuple[list[str], list[str]]]:
     """Return, for each action, its fields in docs/protocols/flight.md and the fields of its reply."""
     text = (repository / "docs" / "protocols" / "flight.md").read_text().partition("\n## Actions\n")[2].partition("\n## ")[0]
-    found = {}
-    said = re.compile(r"^#### `([\w.]+)`\n- Fields: (.*?)\n- Answer: (.*?)\n\n", re.MULTILINE | re.DOTALL)
-    for name, fields, answer in said.findall(text + "\n\n"):
-        found[name] = (re.findall(r"(?:^|,\s+)`(\w+)`", fields), re.findall(r"`(\w+)`", answer))
-    return found
+    actions = {}
+    pattern = re.compile(r"^#### `([\w.]+)`\n- Fields: (.*?)\n- Answer: (.*?)\n\n", re.MULTILINE | re.DOTALL)
+    for name, fields, answer in pattern.findall(text + "\n\n"):
+        actions[name] = (re.findall(r"(?:^|,\s+)`(\w+)`", fields), re.findall(r"`(\w+)`", answer))
+    return actions
 
 
 def test_the_tables_here_and_the_protocol_name_the_same_requests(repository: Path) -> None:
-    said = documented(repository)
-    assert said.keys() == ACTIONS.keys() == VALID.keys()
-    for name, (fields, _) in said.items():
+    actions = documented(repository)
+    assert actions.keys() == ACTIONS.keys() == VALID.keys()
+    for name, (fields, _) in actions.items():
         assert set(fields) == specs_of(ACTIONS[name].operation.request).keys() == set(VALID[name]), name
     assert VALID_TICKETS.keys() == TICKETS.keys()
     for name, fields in VALID_TICKETS.items():
@@ -116,7 +116,7 @@ def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepa
     with pytest.raises(errors.InvalidRequest, match="unknown field 'surprise'"):
         client.call(action, **request, surprise=1)
     for name, good in request.items():
-        rest = {other: value for other, value in request.items() if other != name}
+        rest = {field: value for field, value in request.items() if field != name}
         if not _is_optional(action, name):
             with pytest.raises(errors.InvalidRequest, match=f"field '{name}' is missing"):
                 client.call(action, **rest)
@@ -153,7 +153,7 @@ def test_every_wrong_field_of_a_ticket_or_a_put_is_refused_by_name(client: Clien
     for name, good in request.items():
         if name == "op":
             continue
-        rest = {other: value for other, value in request.items() if other != name}
+        rest = {field: value for field, value in request.items() if field != name}
         if name not in OPTIONAL and op not in PUTS:
             with pytest.raises(errors.InvalidRequest, match=f"field '{name}' is missing"):
                 ask(client, dict(rest))
@@ -276,13 +276,13 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "fields", "error", "text"), VALUES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("operation", "fields", "error", "text"), VALUES, ids=lambda value: str(value)[:40])
 def test_every_wrong_value_has_one_clear_error(
-    client: Client, prepared: str, what: str, fields: dict[str, Any], error: type[errors.PenstockError], text: str
+    client: Client, prepared: str, operation: str, fields: dict[str, Any], error: type[errors.PenstockError], text: str
 ) -> None:
     before = client.call("queue.stat", queue=prepared), client.call("lease.list")
-    request = named({**{**VALID, **VALID_TICKETS, **VALID_PUTS}[what], **fields}, prepared)
-    send_it = (lambda: client.call(what, **request)) if what in VALID else (lambda: ask(client, request))
+    request = named({**{**VALID, **VALID_TICKETS, **VALID_PUTS}[operation], **fields}, prepared)
+    send_it = (lambda: client.call(operation, **request)) if operation in VALID else (lambda: ask(client, request))
     with pytest.raises(error, match=re.escape(text)) as raised:
         send_it()
     assert type(raised.value) is error
@@ -313,11 +313,11 @@ EXTREME: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "fields"), EXTREME, ids=lambda value: str(value)[:50])
-def test_every_extreme_value_is_answered(client: Client, prepared: str, what: str, fields: dict[str, Any]) -> None:
-    request = named({**{**VALID, **VALID_TICKETS}[what], **fields}, prepared)
-    if what in VALID:
-        client.call(what, **request, timeout_s=20)
+@pytest.mark.parametrize(("operation", "fields"), EXTREME, ids=lambda value: str(value)[:50])
+def test_every_extreme_value_is_answered(client: Client, prepared: str, operation: str, fields: dict[str, Any]) -> None:
+    request = named({**{**VALID, **VALID_TICKETS}[operation], **fields}, prepared)
+    if operation in VALID:
+        client.call(operation, **request, timeout_s=20)
     else:
         ask(client, request)
     assert client.call("queue.stat", queue=prepared)["enqueued"] == 10
@@ -337,9 +337,9 @@ def test_what_is_no_request_is_refused(client: Client, queue: str, body: bytes) 
         lambda: _put(connection, flight.FlightDescriptor.for_path("enqueue", queue)),
         lambda: list(connection.do_action(("queue.steal", b"{}"))),
     ]
-    for one in asks:
+    for ask_one in asks:
         with pytest.raises(flight.FlightServerError) as refusal:
-            one()
+            ask_one()
         assert json.loads(refusal.value.extra_info)["code"] == "INVALID_REQUEST"
 
 

@@ -53,13 +53,13 @@ def test_who_proves_no_name_is_told_nothing(site: Site, authorization: str | Non
 
 def test_wrong_password_and_unknown_user_get_the_same_answer(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.user("alice", Right.SEND)
-    said = []
+    texts = []
     with caplog.at_level(logging.WARNING):
         for header in (basic("alice", "wr0ng"), basic("mallory", "wr0ng"), basic("alice", "")):
             with pytest.raises(flight.FlightUnauthenticatedError) as refusal:
                 list(site.peer(header).connection.do_action(("hello", b"{}"), site.peer(header).options))
-            said.append((refusal.value.extra_info, str(refusal.value).partition("gRPC")[0]))
-    assert len(set(said)) == 1
+            texts.append((refusal.value.extra_info, str(refusal.value).partition("gRPC")[0]))
+    assert len(set(texts)) == 1
     lines = [record.getMessage() for record in caplog.records if record.name == "penstock.security"]
     assert len(lines) == 3
     assert all("127.0.0.1" in line and "wr0ng" not in line for line in lines)
@@ -184,7 +184,7 @@ def test_what_was_taken_before_its_user_changed_is_not_sent_again(
         until(lambda: stored() == begun + 1, "the first batch is stored")
         site.user("alice", Right.SEND, Right.BROWSE, password="another")
         yield batch_of([b"refused"])
-        until(lambda: not any("DoPut" in each["calls"] for each in site.plane.connections()), "the call has ended")
+        until(lambda: not any("DoPut" in connection["calls"] for connection in site.plane.connections()), "the call has ended")
         for _ in range(3):  # fewer than `window`: no acknowledgement is read before a write fails
             time.sleep(0.1)
             yield batch_of([b"not sent"])

@@ -41,7 +41,7 @@ def test_a_lease_takes_what_matches_and_leaves_the_rest(client: Client, queue: s
     assert reds.advance(selector="colour = 'red'") == reds.finished
     send(client, queue, coloured("blue", "red"))
     assert bodies(reds.read(reds.advance(selector="( colour='red' )", messages=3))) == [b"red"]
-    (lease,) = [each for each in client.call("lease.list")["leases"] if each["lease"] == "reds"]
+    (lease,) = [row for row in client.call("lease.list")["leases"] if row["lease"] == "reds"]
     assert lease["selector"] == "colour = 'red'"
 
 
@@ -51,9 +51,9 @@ def test_a_lease_keeps_its_selector_under_its_checkpoint(client: Client, queue: 
     batch = reader.advance(selector="colour = 'red'")
     assert len(reader.read(batch)) == 1
     reader.settle(batch)
-    for other in (None, "colour = 'blue'"):
+    for different in (None, "colour = 'blue'"):
         with pytest.raises(errors.WrongOffset, match="put `selector` back as it was"):
-            reader.advance(selector=other)
+            reader.advance(selector=different)
     assert reader.advance(selector="colour = 'red'") == reader.finished
 
 
@@ -108,10 +108,10 @@ def test_a_lease_is_told_of_a_name_that_may_be_meant_as_a_field(client: Client, 
 def test_messages_for_people_come_with_hints(client: Client, queue: str, states: list[str]) -> None:
     send(client, queue, coloured("red"))
     asked = {"queue": queue, "states": states}
-    found = client.call("queue.messages", **asked, selector="priority > 4")
-    assert (found["messages"], found["hints"]) == ([], [HINT])
-    found = client.call("queue.messages", **asked, selector="priority > 4 OR colour = 'red'")
-    assert (len(found["messages"]), found["hints"]) == (1, [HINT])
+    reply = client.call("queue.messages", **asked, selector="priority > 4")
+    assert (reply["messages"], reply["hints"]) == ([], [HINT])
+    reply = client.call("queue.messages", **asked, selector="priority > 4 OR colour = 'red'")
+    assert (len(reply["messages"]), reply["hints"]) == (1, [HINT])
     send(client, queue, encoded("red"))
     assert client.call("queue.messages", **asked, selector="priority > 4")["hints"] == [HINT]
     assert "hints" not in client.call("queue.messages", **asked, selector="JMSPriority > 9")
@@ -140,7 +140,7 @@ def test_a_blank_selector_is_none_in_every_request(client: Client, queue: str, b
     assert len(client.call("queue.messages", queue=queue, selector=blank)["messages"]) == 2
     client.call("exchange.declare", exchange=f"to {queue}", type="fanout")
     client.call("exchange.bind", exchange=f"to {queue}", queue=queue, selector=blank)
-    (exchange,) = [each for each in client.call("exchange.list")["exchanges"] if each["exchange"] == f"to {queue}"]
+    (exchange,) = [row for row in client.call("exchange.list")["exchanges"] if row["exchange"] == f"to {queue}"]
     assert "selector" not in exchange["bindings"][0]
     client.call("exchange.delete", exchange=f"to {queue}")
     reader = Reader(client, queue)

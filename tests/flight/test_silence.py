@@ -41,19 +41,19 @@ def wire(broker: Broker) -> Iterator[SilentWire]:
 
 def ends(work: Callable[[], Any]) -> None:
     """Check that a call raises our error, instead of waiting for ever."""
-    found: list[BaseException] = []
+    failures: list[BaseException] = []
 
     def run() -> None:
         try:
             work()
         except BaseException as error:
-            found.append(error)
+            failures.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(LIMIT_S)
     assert not thread.is_alive(), "it still waits"
-    (error,) = found
+    (error,) = failures
     assert isinstance(error, errors.PeerError)
     assert SAYS in str(error)
 
@@ -155,7 +155,7 @@ def test_a_source_that_fails_after_a_write_that_waited_is_heard_at_once() -> Non
     def batches() -> Iterator[Any]:
         for _ in range(20):
             yield batch_of([b"." * MIB])
-        assert len([each for each in threading.enumerate() if each.name == "penstock-call" and each not in before]) == 2
+        assert len([thread for thread in threading.enumerate() if thread.name == "penstock-call" and thread not in before]) == 2
         raise ValueError("the source's own")
 
     with Slow() as server, Client(f"grpc://127.0.0.1:{server.port}", timeout_s=4 * TIMEOUT_S) as client:
@@ -299,9 +299,9 @@ def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypa
     service.submit(c.DeclareQueue("q"))
     waits, wait = threading.Event(), service.arrivals.wait
 
-    def noted(*given: Any) -> bool:
+    def noted(*arguments: Any) -> bool:
         waits.set()
-        return wait(*given)
+        return wait(*arguments)
 
     monkeypatch.setattr(service.arrivals, "wait", noted)
     fields = {"queue": "q", "lease": "etl", "run": "r", "epoch": None, "finished": 0, "fresh": True}
@@ -310,7 +310,7 @@ def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypa
         planner.h2.send_data(planner.begin("DoAction"), grpc_message(asked), end_stream=True)
         planner.flush()
         assert waits.wait(LIMIT_S)
-        (call,) = (call for each in connections() for call in calls_of(each))
+        (call,) = (call for connection in connections() for call in calls_of(connection))
     until(lambda: call.gone, "the broker has noticed the planner's end")
     with Client(site.plane.url) as client:
         send(client, "q", numbered(1))

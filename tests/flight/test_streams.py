@@ -80,8 +80,8 @@ def test_a_browse_shows_what_it_is_asked_for_and_takes_nothing(client: Client, m
         ({"states": ALL, "since": micros[5], "until": micros[10]}, list(range(5, 10))),
         ({"states": ["archived"], "outcome": "purged", "first": 7, "since": micros[5], "until": micros[10]}, [7, 8, 9]),
     ]
-    for filters, found in expected:
-        assert sequences(client, mixed, **filters) == found, filters
+    for filters, rows in expected:
+        assert sequences(client, mixed, **filters) == rows, filters
     assert {**client.call("queue.stat", queue=mixed), "archive": None} == before
 
 
@@ -306,8 +306,8 @@ def test_who_is_not_on_the_brokers_host_is_told_no_path(client: Client, queue: s
         list(client.get(**wanted))
     assert rows_of(client.get(**wanted, orMessages=True)) == reader.read(batch)
     (location,) = rows_of(client.get(**{**wanted, "host": this_host()}))
-    found = Path(location["file"]).stat()
-    assert (location["device"], location["inode"]) == (found.st_dev, found.st_ino)
+    status = Path(location["file"]).stat()
+    assert (location["device"], location["inode"]) == (status.st_dev, status.st_ino)
 
 
 def test_what_differs_in_delivery_counts_is_not_mapped(client: Client, queue: str) -> None:

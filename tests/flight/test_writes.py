@@ -77,14 +77,14 @@ def routed(*batches: tuple[str, list[bytes]]) -> list[tuple[pa.RecordBatch, byte
 
 
 def test_C2_batches_of_one_stream_go_to_the_queues_that_each_names(client: Client, queue: str) -> None:
-    other = queue + " other"
-    client.call("queue.declare", queue=other)
-    parts = routed((queue, [b"1"]), (other, [b"2", b"3"]), (queue, [b"4"]))
-    said = client.put({"op": "stage", "write": "r " + queue, "attempt": 1, "routed": True}, BODY, parts)
-    assert said["messages"] == 4
+    second = queue + " other"
+    client.call("queue.declare", queue=second)
+    parts = routed((queue, [b"1"]), (second, [b"2", b"3"]), (queue, [b"4"]))
+    reply = client.put({"op": "stage", "write": "r " + queue, "attempt": 1, "routed": True}, BODY, parts)
+    assert reply["messages"] == 4
     client.call("stage.publish", write="r " + queue, attempts=[1])
     assert [row["body"] for row in browse(client, queue)] == [b"1", b"4"]
-    assert [row["body"] for row in browse(client, other)] == [b"2", b"3"]
+    assert [row["body"] for row in browse(client, second)] == [b"2", b"3"]
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,10 @@ def bodies_of(service: BrokerService, queue: str, rows: Any) -> list[bytes]:
 def everything(service: BrokerService, queue: str) -> dict[int, bytes]:
     """Sequence number → body of all that can still be read."""
     slices = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
-    found: dict[int, bytes] = {}
+    messages: dict[int, bytes] = {}
     for batch in record_batches(service.journal, slices, BatchRequest(["sequenceNumber", "body"], queue)):
-        found.update(zip(batch["sequenceNumber"].to_pylist(), batch["body"].to_pylist(), strict=True))
-    return found
+        messages.update(zip(batch["sequenceNumber"].to_pylist(), batch["body"].to_pylist(), strict=True))
+    return messages
 
 
 def table(service: BrokerService, queue: str, *columns: str) -> list[dict[str, Any]]:
@@ -137,10 +137,10 @@ def table(service: BrokerService, queue: str, *columns: str) -> list[dict[str, A
 
 
 def _bodies(service: BrokerService, queue: str, slices: Any) -> list[bytes]:
-    found: list[bytes] = []
+    bodies: list[bytes] = []
     for batch in record_batches(service.journal, slices, BatchRequest(["body"], queue)):
-        found += batch["body"].to_pylist()
-    return found
+        bodies += batch["body"].to_pylist()
+    return bodies
 
 
 def stat(service: BrokerService, queue: str) -> dict[str, Any]:

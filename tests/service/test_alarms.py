@@ -31,7 +31,7 @@ from .helpers import MIB, Clock, enqueue, numbered, running
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level("INFO", "penstock.alarms")
     return caplog
 
@@ -41,22 +41,22 @@ def names(service: BrokerService) -> set[str]:
     return {alarm.name for alarm in service.alarms.current()}
 
 
-def lines(said: pytest.LogCaptureFixture, name: str) -> list[str]:
-    return [text for text in said.messages if text.startswith(f"alarm {name}")]
+def lines(log: pytest.LogCaptureFixture, name: str) -> list[str]:
+    return [text for text in log.messages if text.startswith(f"alarm {name}")]
 
 
-def test_an_alarm_is_logged_once_when_raised_and_once_when_cleared(said: pytest.LogCaptureFixture) -> None:
+def test_an_alarm_is_logged_once_when_raised_and_once_when_cleared(log: pytest.LogCaptureFixture) -> None:
     now = [1000]
-    found = Alarms(lambda: now[0])
-    found.set(alarms.ARCHIVE_FAILING, "no disk", "q")
+    board = Alarms(lambda: now[0])
+    board.set(alarms.ARCHIVE_FAILING, "no disk", "q")
     now[0] = 4000
-    found.set(alarms.ARCHIVE_FAILING, "no bucket", "q")
-    found.set(alarms.DISK_LOW, None)
-    assert [tuple(alarm) for alarm in found.current()] == [("archive-failing", "q", 1000, "no bucket")]
+    board.set(alarms.ARCHIVE_FAILING, "no bucket", "q")
+    board.set(alarms.DISK_LOW, None)
+    assert [tuple(alarm) for alarm in board.current()] == [("archive-failing", "q", 1000, "no bucket")]
     now[0] = 61_000
-    found.set_queues(alarms.ARCHIVE_FAILING, {"other": "no bucket"})
-    assert [alarm.queue for alarm in found.current()] == ["other"]
-    assert lines(said, "archive-failing") == [
+    board.set_queues(alarms.ARCHIVE_FAILING, {"other": "no bucket"})
+    assert [alarm.queue for alarm in board.current()] == ["other"]
+    assert lines(log, "archive-failing") == [
         "alarm archive-failing of queue 'q' is raised: no disk",
         "alarm archive-failing of queue 'q' is over after 60 s: no bucket",
         "alarm archive-failing of queue 'other' is raised: no bucket",
@@ -68,7 +68,7 @@ def test_a_broker_that_is_well_has_none(tmp_path: Path) -> None:
         assert names(rig.service) == set()
 
 
-def test_the_disk(said: pytest.LogCaptureFixture) -> None:
+def test_the_disk(log: pytest.LogCaptureFixture) -> None:
     disk = LyingDisk()
     with running(disk, free_space_mark_bytes=10 * MIB, free_space_low_bytes=20 * MIB) as service:
         assert names(service) == set()
@@ -80,7 +80,7 @@ def test_the_disk(said: pytest.LogCaptureFixture) -> None:
         assert names(service) == {"disk-low", "disk-full"}
         disk.room = 22 * MIB
         assert names(service) == set()
-    assert [text.partition(":")[0] for text in said.messages] == [
+    assert [text.partition(":")[0] for text in log.messages] == [
         "alarm disk-low is raised",
         "alarm disk-full is raised",
         "alarm disk-full is over after 0 s",
@@ -97,7 +97,7 @@ def test_a_journal_that_failed() -> None:
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
-def test_a_copy_whose_store_is_away(mode: str, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture) -> None:
+def test_a_copy_whose_store_is_away(mode: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture) -> None:
     """Also with sync, where everything else that submits a command waits for the store."""
     monkeypatch.setattr(watch, "COPY_BEHIND_S", 0.05)
     monkeypatch.setattr(watch, "LOOK_S", 0.01)
@@ -114,7 +114,7 @@ def test_a_copy_whose_store_is_away(mode: str, monkeypatch: pytest.MonkeyPatch, 
         assert ("Nothing is confirmed" in alarm.text) == (mode == "sync")
         store.fail = lambda call, name: None
         until(
-            lambda: len(lines(said, "copy-behind")) == 2, "the end of the alarm is logged"
+            lambda: len(lines(log, "copy-behind")) == 2, "the end of the alarm is logged"
         )  # logged by the thread that cleared it, after that
         assert not service.alarms.current()
     finally:

@@ -31,7 +31,7 @@ def columnar(**columns: Sequence[Any]) -> pa.RecordBatch:
 
 
 def encoded(*messages: amqp.Message) -> pa.RecordBatch:
-    return arrived([one.encode() for one in messages]).batch
+    return arrived([message.encode() for message in messages]).batch
 
 
 def declared(type_: str = "fifo", **options: Any) -> Rules:
@@ -74,11 +74,11 @@ def said(attributes: Attributes) -> dict[str, Any]:
     ids=["columnar", "encoded"],
 )
 def test_priority_and_time_to_live(batch: pa.RecordBatch) -> None:
-    found = attributes_of(batch, declared(), NOW)
-    assert found.priority is not None
-    assert found.expiry is not None
-    assert found.priority.tolist() == [1, 0, 10]
-    assert found.expiry.tolist() == [0, NOW + 5, 0]
+    attributes = attributes_of(batch, declared(), NOW)
+    assert attributes.priority is not None
+    assert attributes.expiry is not None
+    assert attributes.priority.tolist() == [1, 0, 10]
+    assert attributes.expiry.tolist() == [0, NOW + 5, 0]
     bounded = attributes_of(batch, declared(messageTtl=3), NOW)
     assert bounded.expiry is not None
     assert bounded.expiry.tolist() == [NOW + 3] * 3
@@ -88,26 +88,26 @@ def test_an_absolute_expiry_time_is_a_note_of_the_sender_s() -> None:
     """Messages that were read can be written back in one line, years later too."""
     past = datetime.fromtimestamp(NOW / 1000 - 60, timezone.utc)
     assert attributes_of(columnar(absoluteExpiryTime=[past, None]), declared(), NOW) == NO_ATTRIBUTES
-    found = attributes_of(columnar(absoluteExpiryTime=[past, past], ttl=[None, 7]), declared(), NOW)
-    assert found.expiry is not None
-    assert found.expiry.tolist() == [0, NOW + 7]
+    attributes = attributes_of(columnar(absoluteExpiryTime=[past, past], ttl=[None, 7]), declared(), NOW)
+    assert attributes.expiry is not None
+    assert attributes.expiry.tolist() == [0, NOW + 7]
 
 
 def test_delays_as_a_time_and_as_milliseconds() -> None:
     def delayed(**annotations: Any) -> amqp.Message:
-        said = {Symbol(f"x-opt-delivery-{name}"): value for name, value in annotations.items()}
-        return amqp.Message(message_annotations=said or None, data=[b"x"])
+        symbols = {Symbol(f"x-opt-delivery-{name}"): value for name, value in annotations.items()}
+        return amqp.Message(message_annotations=symbols or None, data=[b"x"])
 
     batch = encoded(delayed(time=Timestamp(NOW + 50)), delayed(delay=UInt(70)), delayed())
-    found = attributes_of(batch, declared(), NOW)
-    assert found.due is not None
-    assert found.due.tolist() == [NOW + 50, NOW + 70, 0]
+    attributes = attributes_of(batch, declared(), NOW)
+    assert attributes.due is not None
+    assert attributes.due.tolist() == [NOW + 50, NOW + 70, 0]
     assert attributes_of(batch, declared(), NOW + 100).due is not None  # the delay runs from the arrival
     assert attributes_of(encoded(delayed(time=Timestamp(NOW - 1))), declared(), NOW) == NO_ATTRIBUTES
     due = datetime.fromtimestamp(NOW / 1000 + 2, timezone.utc)
-    found = attributes_of(columnar(deliveryTime=[due, None]), declared(), NOW)
-    assert found.due is not None
-    assert found.due.tolist() == [NOW + 2000, 0]
+    attributes = attributes_of(columnar(deliveryTime=[due, None]), declared(), NOW)
+    assert attributes.due is not None
+    assert attributes.due.tolist() == [NOW + 2000, 0]
 
 
 GROUPED = [("a", None), (None, None), ("b", 7), ("a", 0xFFFFFFFF)]
@@ -127,10 +127,10 @@ GROUPED = [("a", None), (None, None), ("b", 7), ("a", 0xFFFFFFFF)]
     ids=["columnar", "encoded"],
 )
 def test_groups_and_the_message_that_closes_one(batch: pa.RecordBatch) -> None:
-    found = attributes_of(batch, declared(groups="held"), NOW)
-    assert names(found.group) == ["a", None, "b", "a"]
-    assert found.closes is not None
-    assert found.closes.tolist() == [0, 0, 0, 1]
+    attributes = attributes_of(batch, declared(groups="held"), NOW)
+    assert names(attributes.group) == ["a", None, "b", "a"]
+    assert attributes.closes is not None
+    assert attributes.closes.tolist() == [0, 0, 0, 1]
     assert attributes_of(batch, declared(), NOW) == NO_ATTRIBUTES
 
 
@@ -147,10 +147,10 @@ def test_keys_of_a_last_value_queue() -> None:
 
 def test_ids_are_typed_and_a_string_is_the_same_from_both_sides() -> None:
     ids = [ULong(1), "1", b"1", uuid.UUID(int=1), None, ULong(1)]
-    batch = encoded(*(amqp.Message(properties=Properties(message_id=one), data=[b"x"]) for one in ids))
-    found = attributes_of(batch, declared(duplicateWindow=9), NOW).ids
-    assert found is not None
-    digests = found.tolist()
+    batch = encoded(*(amqp.Message(properties=Properties(message_id=message_id), data=[b"x"]) for message_id in ids))
+    coded = attributes_of(batch, declared(duplicateWindow=9), NOW).ids
+    assert coded is not None
+    digests = coded.tolist()
     assert digests[0] == digests[5]
     assert digests[4] == b""
     assert len(set(digests)) == 5
@@ -163,7 +163,7 @@ def test_a_message_that_cannot_be_read_has_no_attributes_and_costs_the_others_no
     good = amqp.Message(properties=Properties(group_id="a", message_id="1"), data=[b"x"]).encode()
     bad = good.replace(b"\xa1\x01a", b"\x83\x01a")  # a string's constructor became a timestamp's, which then ends too early
     batch = pa.record_batch({"message": pa.array([good, bad, good], pa.binary())})
-    found = attributes_of(batch, declared(groups="held", duplicateWindow=9), NOW)
-    assert names(found.group) == ["a", None, "a"]
-    assert found.ids is not None
-    assert found.ids.tolist()[0] == found.ids.tolist()[2]
+    attributes = attributes_of(batch, declared(groups="held", duplicateWindow=9), NOW)
+    assert names(attributes.group) == ["a", None, "a"]
+    assert attributes.ids is not None
+    assert attributes.ids.tolist()[0] == attributes.ids.tolist()[2]

@@ -170,8 +170,8 @@ def test_messages_of_every_form_keep_what_they_are() -> None:
             slices = service.browse("stuck", lambda block: slice(0, block.filled), 0, None)
             return [
                 row
-                for each in record_batches(service.journal, slices, BatchRequest(names, "stuck", stored=True))
-                for row in each.to_pylist()
+                for batch in record_batches(service.journal, slices, BatchRequest(names, "stuck", stored=True))
+                for row in batch.to_pylist()
             ]
 
         before, low = content(), service.state.queues["stuck"].blocks[0].runs.low
@@ -229,8 +229,8 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
         stick(service)
         pass_through(service, count=2)
         slices = service.browse("stuck", lambda block: slice(0, block.filled), 0, None)
-        found = next(iter(slices))
-        where = mapping.batch(service.journal, found, "stuck").to_pylist()[0]
+        browsed = next(iter(slices))
+        where = mapping.batch(service.journal, browsed, "stuck").to_pylist()[0]
         with service.turn() as turn:
             (taken,) = turn.slices("stuck", RowSet.single(0))
         archived = service.browse("q", lambda block: slice(0, block.filled), 0, None)
@@ -241,14 +241,14 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
         assert service.journal.dropped(), "their files are there yet"
         name = where["file"].removeprefix("/disk/")
         assert name in service.journal._disk.names()
-        for each in (found, taken):
-            assert [b.to_pylist() for b in record_batches(service.journal, [each], BatchRequest(["body"], "stuck"))] == [
+        for part in (browsed, taken):
+            assert [b.to_pylist() for b in record_batches(service.journal, [part], BatchRequest(["body"], "stuck"))] == [
                 [{"body": STUCK}]
             ]
         assert first["body"][0].as_py().startswith(b"00000000")
         rest = sum(batch.num_rows for batch in reader)
         assert rest + first.num_rows == 600, "an open slice is read to its end"
-        del found, taken, each, archived, reader, slices
+        del browsed, taken, part, archived, reader, slices
         service.cleaner.clean()
         assert service.journal.dropped() == []
         assert name not in service.journal._disk.names()
@@ -262,8 +262,8 @@ def test_a_reader_on_this_host_that_maps_the_files_reads_on_or_asks_for_the_mess
         pass_through(service, count=2)
 
         def places() -> list[Location]:
-            found = next(iter(service.browse("stuck", lambda block: slice(0, block.filled), 0, None)))
-            return locations_of(mapping.batch(service.journal, found, "stuck"))
+            browsed = next(iter(service.browse("stuck", lambda block: slice(0, block.filled), 0, None)))
+            return locations_of(mapping.batch(service.journal, browsed, "stuck"))
 
         early, late = places(), places()
         files = map_files(early, None, "broker")
@@ -416,9 +416,9 @@ def test_a_cleaning_stopped_at_any_operation_loses_nothing() -> None:
         for disk in (after_kill, after_cut):
             with running(disk, Clock().restarted(), **OPTIONS) as again:
                 assert everything(again, "stuck") == content
-                found = described(again.state, archive=False)
-                assert [each["name"] for each in found[0]["queues"]] == [each["name"] for each in state[0]["queues"]]
-                assert [block["state"] for block in found[1]] == [block["state"] for block in state[1]]
+                after = described(again.state, archive=False)
+                assert [row["name"] for row in after[0]["queues"]] == [row["name"] for row in state[0]["queues"]]
+                assert [block["state"] for block in after[1]] == [block["state"] for block in state[1]]
                 in_vain(again)
                 assert size(again) <= bound(again) + MIB
                 again.submit(c.Publish(["s"]))
@@ -438,32 +438,32 @@ def test_traffic_and_cleaning_in_any_order_with_crashes(seed: int) -> None:
     link: dict[str, int] = {}
     number = 0
     for _ in range(60):
-        what, name = random.randrange(9), random.choice("qp")
-        if what <= 2:
+        action, name = random.randrange(9), random.choice("qp")
+        if action <= 2:
             bodies = numbered(random.randint(1, 60), random.choice([10, 700, 7000]), start=number)
             number += len(bodies)
             service.submit(enqueue(name, *bodies))
             waiting[name] += bodies
-        elif what <= 4 and waiting[name]:
+        elif action <= 4 and waiting[name]:
             if name not in link:
                 link[name] = service.submit(c.Subscribe(name))
             rows = service.submit(c.Acquire(name, link[name], random.randint(1, 80))).rows
             service.submit(c.Settle(name, link[name], rows, random.choice([Outcome.ACCEPTED, Outcome.REJECTED])))
             waiting[name] = waiting[name][rows.count :]
-        elif what == 5:
+        elif action == 5:
             bodies = numbered(random.randint(1, 9), 500, start=number)
             number += len(bodies)
             service.submit(c.StageMessages("s", name, len(bodies), 500, enqueue(name, *bodies).payload))
             staged.append((name, bodies))
-        elif what == 6 and staged:
+        elif action == 6 and staged:
             service.submit(c.Publish(["s"]))
             for name, bodies in staged:
                 waiting[name] += bodies
             staged = []
-        elif what == 7 and random.random() < 0.5:
-            other = "p" if name == "q" else "q"
-            count = service.submit(c.Move(name, other, random.randint(1, 9))).messages
-            waiting[other] += waiting[name][:count]
+        elif action == 7 and random.random() < 0.5:
+            second = "p" if name == "q" else "q"
+            count = service.submit(c.Move(name, second, random.randint(1, 9))).messages
+            waiting[second] += waiting[name][:count]
             waiting[name] = waiting[name][count:]
         elif random.random() < 0.6:
             service.cleaner.clean()
@@ -472,11 +472,11 @@ def test_traffic_and_cleaning_in_any_order_with_crashes(seed: int) -> None:
             disk = killed(service, disk) if random.random() < 0.5 else _cut(service, disk, random)
             link = {}
             service = open_service(disk, clock.restarted(), **OPTIONS)
-        for each, bodies in waiting.items():
+        for queue, bodies in waiting.items():
             rows = RowSet.of(
-                (block.number, block.waiting()) for block in service.state.queues[each].blocks.values() if len(block.waiting())
+                (block.number, block.waiting()) for block in service.state.queues[queue].blocks.values() if len(block.waiting())
             )
-            assert bodies_of(service, each, rows) == bodies
+            assert bodies_of(service, queue, rows) == bodies
     in_vain(service)
     assert size(service) <= SLACK * service.cleaner.usage().total + SPARE_SEGMENTS * MIB
     abandon(service)

@@ -169,8 +169,8 @@ def honest() -> Reference:
 def check(service: BrokerService, honest: Reference, done: int) -> None:
     low = honest.answered[done - 1] if done else 0
     high = honest.answered[done] if done < len(honest.answered) else low
-    found = described(service.state)
-    assert found in honest.states[low : high + 1], f"after {done} answered steps the state is not one of {low} to {high}"
+    description = described(service.state)
+    assert description in honest.states[low : high + 1], f"after {done} answered steps the state is not one of {low} to {high}"
     for name, queue in service.state.queues.items():
         assert conserved(queue)
         for sequence, body in everything(service, name).items():

@@ -97,8 +97,8 @@ def test_an_event_that_cannot_be_applied_stops_the_broker(broken: Callable[[type
     if written:  # before it is known that it fails
         append = service.journal.append
 
-        def quick(*given: Any, **how: Any) -> Any:
-            appended = append(*given, **how)
+        def quick(*arguments: Any, **how: Any) -> Any:
+            appended = append(*arguments, **how)
             service.journal.complete(hurry=True)  # as if the turn were over
             service.journal.wait(appended.end)
             return appended
@@ -169,8 +169,8 @@ def test_an_end_of_a_node_that_fails_stops_the_broker(broken: Callable[[type[e.E
     abandon(service)
 
 
-@pytest.mark.parametrize("what", ["ticker", "blocked", "clock"])
-def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
+@pytest.mark.parametrize("thread", ["ticker", "blocked", "clock"])
+def test_the_lock_is_let_go_whatever_happens(thread: str) -> None:
     working = Clock()
     clocks: list[Any] = [working]
     service = open_service(LyingDisk(), clock=lambda: clocks[-1]())
@@ -179,15 +179,15 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("a mistake")
 
-    if what == "clock":
+    if thread == "clock":
         clocks.append(fail)
     else:
-        (service._ticker if what == "ticker" else service.blocked).look = fail
-    with pytest.raises(RuntimeError if what == "clock" else StorageError, match="a mistake"), service.turn() as turn:
+        (service._ticker if thread == "ticker" else service.blocked).look = fail
+    with pytest.raises(RuntimeError if thread == "clock" else StorageError, match="a mistake"), service.turn() as turn:
         turn.execute(enqueue("q", b"x"))
     assert service._lock.acquire(timeout=10)
     service._lock.release()
-    if what != "clock":  # otherwise waiting callers would wait for ever
+    if thread != "clock":  # otherwise waiting callers would wait for ever
         assert service.journal.failure is not None
     clocks.append(working)
     abandon(service)

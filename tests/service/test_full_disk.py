@@ -73,11 +73,11 @@ def test_what_was_acknowledged_of_a_stream_before_the_mark_stays() -> None:
         disk.room = MARK + 3 * BATCH.nbytes
         with pytest.raises(ResourceLimit):
             client.put({"op": "enqueue", "queue": "q"}, BATCH.schema, [BATCH] * 20, window=1)
-        kept = client.call("queue.stat", queue="q")["enqueued"]
-        assert 100 <= kept <= 300
-        assert kept % 100 == 0
+        enqueued = client.call("queue.stat", queue="q")["enqueued"]
+        assert 100 <= enqueued <= 300
+        assert enqueued % 100 == 0
     with running(killed(service, disk)) as again:
-        assert len(everything(again, "q")) == kept
+        assert len(everything(again, "q")) == enqueued
 
 
 def test_a_start_needs_only_the_reserve() -> None:

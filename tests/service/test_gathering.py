@@ -13,14 +13,14 @@ from penstock.broker_core.reading.gathering import gathered
 
 def records(source: Random, width: int) -> list[pa.RecordBatch]:
     """A few, some of them cut out of larger ones."""
-    found = []
+    parts = []
     for _ in range(source.randrange(1, 5)):
         rows = source.randrange(2, 30)
         body = pa.array([source.randbytes(width) for _ in range(rows)], pa.binary())
         subject = pa.array([f"{source.randrange(10**6):06}" for _ in range(rows)])
         first = source.randrange(rows - 1)
-        found.append(pa.record_batch({"body": body, "subject": subject}).slice(first, source.randrange(1, rows - first + 1)))
-    return found
+        parts.append(pa.record_batch({"body": body, "subject": subject}).slice(first, source.randrange(1, rows - first + 1)))
+    return parts
 
 
 def some_rows(source: Random, record: pa.RecordBatch) -> np.ndarray:
@@ -31,16 +31,16 @@ def some_rows(source: Random, record: pa.RecordBatch) -> np.ndarray:
 def test_rows_of_one_size_come_out_as_arrow_takes_them(seed: int) -> None:
     source = Random(seed)
     parts = [(record, some_rows(source, record)) for record in records(source, source.choice([1, 7, 100]))]
-    found = gathered(parts)
-    assert found is not None
-    found.validate(full=True)
-    assert found.equals(pa.concat_batches([record.take(pa.array(rows)) for record, rows in parts]))
+    groups = gathered(parts)
+    assert groups is not None
+    groups.validate(full=True)
+    assert groups.equals(pa.concat_batches([record.take(pa.array(rows)) for record, rows in parts]))
 
 
 def test_all_else_goes_the_plain_way() -> None:
     alike, rows = pa.record_batch({"body": pa.array([b"aa", b"bb"])}), np.array([0, 1])
     assert gathered([(alike, rows)]) is not None
-    for other in (
+    for different in (
         pa.record_batch({"body": pa.array([b"aa", b"b"])}),  # another size within
         pa.record_batch({"body": pa.array([b"aaa", b"b"])}),  # the same octets in all
         pa.record_batch({"body": pa.array([b"aaa", b"bbb"])}),  # another size
@@ -49,7 +49,7 @@ def test_all_else_goes_the_plain_way() -> None:
         pa.record_batch({"subject": pa.array([b"aa", b"bb"])}),
         pa.record_batch({"body": pa.array(["aa", "bb"])}),
     ):
-        assert gathered([(alike, rows), (other, rows)]) is None
+        assert gathered([(alike, rows), (different, rows)]) is None
     for alone in (
         {"priority": pa.array([1, 2], pa.int16())},
         {"body": pa.array([b"", b""])},

@@ -53,7 +53,7 @@ def test_an_immediate_message_is_delivered_once_or_its_sender_is_told_never_both
         lock = threading.Lock()
 
         def take(holder: int) -> None:
-            while not all(each.is_set() for each in sending):
+            while not all(event.is_set() for event in sending):
                 assert not service.submit_nowait(c.Acquire("q", holder, 2))[0].rows, "an immediate message waits in the queue"
 
         def send(number: int) -> None:
@@ -79,10 +79,10 @@ def test_an_immediate_message_is_delivered_once_or_its_sender_is_told_never_both
 
 
 def outcomes(service: BrokerService) -> dict[Outcome, int]:
-    found: Counter[Outcome] = Counter()
+    counts: Counter[Outcome] = Counter()
     for block in service.state.queues["q"].blocks.values():
-        found.update(Outcome(outcome) for outcome in block.outcome.get(slice(0, block.filled)).tolist())  # type: ignore[union-attr]
-    return dict(found)
+        counts.update(Outcome(outcome) for outcome in block.outcome.get(slice(0, block.filled)).tolist())  # type: ignore[union-attr]
+    return dict(counts)
 
 
 def test_links_and_leases_of_many_threads_never_hold_the_same_message() -> None:

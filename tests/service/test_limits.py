@@ -43,9 +43,9 @@ def test_a_key_beyond_the_limit_is_refused_at_once_though_the_queue_blocks(limit
     """Q17: a sender does not wait for capacity that exists."""
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("v", "lastvalue", {"key": "subject", "maxKeys": 1, **limits}))
-        first, other = (Attributes(key=Coded([name], np.array([1]))) for name in ("a", "b"))
+        first, second = (Attributes(key=Coded([name], np.array([1]))) for name in ("a", "b"))
         service.submit_patiently(replace(whole(enqueue("v", b"1")), attributes=first))
-        for command in (replace(whole(enqueue("v", b"2")), attributes=other), replace(stage("s", "v", b"2"), attributes=other)):
+        for command in (replace(whole(enqueue("v", b"2")), attributes=second), replace(stage("s", "v", b"2"), attributes=second)):
             with pytest.raises(QueueFull, match=r"limit of .*1 keys"):
                 service.submit_patiently(command, timeout_s=3600)
         service.submit_patiently(replace(whole(enqueue("v", b"3")), attributes=first))
@@ -145,7 +145,7 @@ def test_who_gives_up_waiting_for_capacity_is_forgotten() -> None:
         for _ in range(3):
             with pytest.raises(QueueFull):
                 service.submit_patiently(whole(enqueue("q", b"y")), timeout_s=0.01)
-        assert [len(each) for each in service.blocked._waiting.values()] == [1], "another one waits on"
+        assert [len(waiters) for waiters in service.blocked._waiting.values()] == [1], "another one waits on"
         service.submit(c.Purge("q"))
         assert called == [1]
         assert service.blocked._waiting == {}

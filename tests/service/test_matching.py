@@ -39,15 +39,15 @@ def colours(count: int, *places: int, queue: str = "q", named: str = "colour") -
 
 def evaluations(monkeypatch: Any) -> list[int]:
     """Rows of each evaluation from now on."""
-    found: list[int] = []
+    sequences: list[int] = []
     evaluate = matching.matches
 
     def counted(selector: Any, payload: pa.RecordBatch, presence: Any) -> Any:
-        found.append(payload.num_rows)
+        sequences.append(payload.num_rows)
         return evaluate(selector, payload, presence)
 
     monkeypatch.setattr(matching, "matches", counted)
-    return found
+    return sequences
 
 
 class Taker:
@@ -74,9 +74,9 @@ class Taker:
 
 @pytest.fixture
 def service() -> Any:
-    with running(LyingDisk()) as found:
-        found.submit(c.DeclareQueue("q"))
-        yield found
+    with running(LyingDisk()) as running_service:
+        running_service.submit(c.DeclareQueue("q"))
+        yield running_service
 
 
 def test_a_link_gets_what_matches_in_order_and_nothing_where_nobody_has_looked(service: BrokerService) -> None:
@@ -95,15 +95,15 @@ def test_a_link_gets_what_matches_in_order_and_nothing_where_nobody_has_looked(s
 def test_nothing_is_evaluated_twice_and_what_comes_is_evaluated_alone(service: BrokerService, monkeypatch: Any) -> None:
     rows = evaluations(monkeypatch)
     service.submit(colours(100, *range(50)))
-    one, other = Taker(service), Taker(service, "(colour)  =  'red'")
-    assert one.take(20) == list(range(20))
-    assert other.take(20) == list(range(20, 40))
+    first, second = Taker(service), Taker(service, "(colour)  =  'red'")
+    assert first.take(20) == list(range(20))
+    assert second.take(20) == list(range(20, 40))
     assert sum(rows) == 100
     service.submit(colours(7, 0))
     service.submit(colours(1, 0))
-    assert one.take(100) == [*range(40, 50)]
-    assert one.take(100) == [100, 107]
-    assert other.take() == []
+    assert first.take(100) == [*range(40, 50)]
+    assert first.take(100) == [100, 107]
+    assert second.take() == []
     assert sum(rows) == 108
     assert Taker(service, "colour <> 'red'").take(1) == [50]
     assert sum(rows) == 216  # another selector
@@ -135,8 +135,8 @@ def test_encoded_and_columnar_records_of_any_size_are_evaluated_in_their_order(s
     from penstock.broker_core.amqp import Message
 
     def encoded(*values: str) -> c.Enqueue:
-        found = arrived([Message(application_properties={"colour": value}, data=[b""]).encode() for value in values])
-        return c.Enqueue("q", found.batch.num_rows, found.sizes, store(found.batch))
+        batch = arrived([Message(application_properties={"colour": value}, data=[b""]).encode() for value in values])
+        return c.Enqueue("q", batch.batch.num_rows, batch.sizes, store(batch.batch))
 
     service.submit(encoded("red"), colours(2, 1), encoded("blue", "red"), colours(5000, 4999), encoded("red"), colours(1, 0))
     assert Taker(service).take() == [0, 2, 4, 5004, 5005, 5006]
@@ -242,9 +242,9 @@ def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(ser
     epoch, batch, *_ = advance("colour = 'red'")
     _, rows = service.submit(c.ReadBatch("lease", "r", epoch, batch, 0, 1 << 60))
     assert rows.sequences().tolist() == [3, 4]
-    for other in (None, "colour = 'blue'"):
+    for different in (None, "colour = 'blue'"):
         with pytest.raises(WrongOffset, match="put `selector` back as it was"):
-            advance(other, 1)
+            advance(different, 1)
     epoch, batch, *_ = advance("colour = 'red'", 1)
     _, rows = service.submit(c.ReadBatch("lease", "r", epoch, batch, 0, 1 << 60))
     assert rows.sequences().tolist() == [9]
@@ -284,8 +284,8 @@ def test_a_caller_who_leaves_while_messages_are_evaluated_begins_no_lease(servic
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)
     finish = c.FinishBatches("lease", 0)
-    found, _ = lease_advance.advance(service, enter, finish, wanted, 0.0, gone=lambda: service.matching._cache.bytes > 0)
-    assert (found.epoch, found.batch) == (None, 0)
+    advance, _ = lease_advance.advance(service, enter, finish, wanted, 0.0, gone=lambda: service.matching._cache.bytes > 0)
+    assert (advance.epoch, advance.batch) == (None, 0)
     assert service.state.leases == {}
 
 
@@ -298,11 +298,11 @@ def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService
     epoch, batch, *_ = lease_advance.advance(service, enter, finish, wanted, 0.0, gone=lambda: False).leased
     again = replace(enter, epoch=epoch)
     # Never read: given back, and not for this one any more.
-    found, _ = lease_advance.advance(
+    advance, _ = lease_advance.advance(
         service, again, replace(finish, finished=batch), replace(wanted, finished=batch), 0.0, gone=lambda: False
     )
-    assert found.batch == batch + 1
-    _, rows = service.submit(c.ReadBatch("lease", "r", found.epoch, found.batch, 0, 1 << 60))
+    assert advance.batch == batch + 1
+    _, rows = service.submit(c.ReadBatch("lease", "r", advance.epoch, advance.batch, 0, 1 << 60))
     assert rows.sequences().tolist() == [BLOCK_ROWS]
 
 

@@ -27,4 +27,4 @@ def test_it_tells_which_messages_it_has(seed: int) -> None:
     for count in (0, 1, 50, 5000):
         some = random.sample(sorted(wanted), min(count, len(wanted))) + random.sample(range(7 * BLOCK_ROWS), count)
         random.shuffle(some)
-        assert missing.mask(np.array(some, np.int64)).tolist() == [each in wanted for each in some]
+        assert missing.mask(np.array(some, np.int64)).tolist() == [row in wanted for row in some]

@@ -173,27 +173,27 @@ def use_up_the_reserve(disk: SmallDisk) -> None:
 
 
 def in_background(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
-    found: list[object] = []
+    results: list[object] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except Exception as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread, found
+    return thread, results
 
 
 def test_without_a_reserve_the_journal_waits_and_goes_on_when_there_is_space(disk: SmallDisk, broker: Broker) -> None:
-    with Client(broker.url) as client, Client(broker.url) as other:
+    with Client(broker.url) as client, Client(broker.url) as second:
         furnish(client)
     broker.stop()
     use_up_the_reserve(disk)
     broker.start()
-    with Client(broker.url) as client, Client(broker.url) as other:
-        waiting, purged = in_background(lambda: other.call("queue.purge", queue="purged"))
+    with Client(broker.url) as client, Client(broker.url) as second:
+        waiting, purged = in_background(lambda: second.call("queue.purge", queue="purged"))
         until(lambda: "the journal waits, the disk is full" in broker.log(), "the journal waits")
         until(lambda: "disk-full" in alarms(client), "the alarm is raised")
         assert not purged

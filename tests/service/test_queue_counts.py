@@ -29,8 +29,8 @@ from .helpers import START, Clock, abandon, open_service, running
 
 
 def row(service: BrokerService, queue: str) -> dict[str, int]:
-    found = service.counts.read()
-    return dict(zip(COLUMNS, found.table[:, found.names.index(queue)].tolist(), strict=True))
+    counts = service.counts.read()
+    return dict(zip(COLUMNS, counts.table[:, counts.names.index(queue)].tolist(), strict=True))
 
 
 def test_every_column_is_what_the_queue_is() -> None:
@@ -50,9 +50,9 @@ def test_every_column_is_what_the_queue_is() -> None:
         service.submit(c.Acquire("q", link, 1))
         service.submit(c.PauseQueue("q"))
 
-        found = row(service, "q")
-        assert found.pop("bytes") > 0
-        assert found == {
+        counts = row(service, "q")
+        assert counts.pop("bytes") > 0
+        assert counts == {
             "available": 2,
             "acquired": 1,
             "delayed": 0,
@@ -81,11 +81,11 @@ def test_dead_letters_are_those_of_a_queue_that_another_names() -> None:
         service.submit(c.DeclareQueue("dead"))
         service.submit(c.DeclareQueue("q"))
         service.submit(c.Enqueue("dead", 2, 10))
-        found = [row(service, "dead")["deadLetters"]]
+        dead_letters = [row(service, "dead")["deadLetters"]]
         for named in ("dead", None):
             service.submit(c.AlterQueue("q", {"deadLetterQueue": named}))
-            found.append(row(service, "dead")["deadLetters"])
-        assert found == [0, 2, 0]
+            dead_letters.append(row(service, "dead")["deadLetters"])
+        assert dead_letters == [0, 2, 0]
 
 
 def test_totals_begin_at_0_with_the_broker_and_dead_letters_that_come_back_count_once() -> None:
@@ -97,12 +97,12 @@ def test_totals_begin_at_0_with_the_broker_and_dead_letters_that_come_back_count
         link = service.submit(c.Subscribe("q"))
         rows = service.submit(c.Acquire("q", link, 3)).rows
         service.submit(c.Release("q", link, rows, Cause.MODIFIED))
-        found = row(service, "q")
-        assert (found["enqueued"], found["deadLettered"], found["deadLetters"], found["oldest"]) == (0, 3, 3, 0)
+        counts = row(service, "q")
+        assert (counts["enqueued"], counts["deadLettered"], counts["deadLetters"], counts["oldest"]) == (0, 3, 3, 0)
         service.submit(c.Redrive("q"))
-        found = row(service, "q")
-        assert (found["deadLettered"], found["redriven"], found["available"], found["deadLetters"]) == (3, 3, 3, 0)
-        assert found["oldest"] == START
+        counts = row(service, "q")
+        assert (counts["deadLettered"], counts["redriven"], counts["available"], counts["deadLetters"]) == (3, 3, 3, 0)
+        assert counts["oldest"] == START
 
 
 def test_the_oldest_message_is_found_across_blocks_and_again_when_one_comes_back() -> None:
@@ -228,7 +228,7 @@ def counts(**queues: tuple[int, int, int, int]) -> CountTable:
     """`queues`: available, and the totals enqueued, delivered, acknowledged."""
     table = np.zeros((len(COLUMNS), len(queues)), np.int64)
     for column, number in zip(("available", "enqueued", "delivered", "acknowledged"), range(4), strict=True):
-        table[COLUMNS.index(column)] = [each[number] for each in queues.values()]
+        table[COLUMNS.index(column)] = [values[number] for values in queues.values()]
     return CountTable(list(queues), table)
 
 
@@ -297,10 +297,10 @@ def test_histograms_count_by_upper_bounds() -> None:
     histogram = Histogram()
     for seconds in (0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1] * 2):
         histogram.observe(seconds)
-    found = histogram.read()
-    counts = found["counts"]
+    buckets = histogram.read()
+    counts = buckets["counts"]
     assert (counts[0], counts[1], counts[-1], sum(counts)) == (2, 1, 1, 4)
-    assert found["seconds"] == pytest.approx(BOUNDS_S[0] * 2.01 + BOUNDS_S[-1] * 2)
+    assert buckets["seconds"] == pytest.approx(BOUNDS_S[0] * 2.01 + BOUNDS_S[-1] * 2)
 
 
 def test_every_sync_of_the_journal_is_observed() -> None:

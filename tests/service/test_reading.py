@@ -62,7 +62,7 @@ def test_every_scattered_row_is_read_with_what_is_its_own(records: list[int]) ->
         truth = _filled(service, clock, records, random)
         for level in (9, 8):
             clock.advance(1)
-            wanted = [place for place, said in enumerate(truth) if said["level"] == level]
+            wanted = [place for place, message in enumerate(truth) if message["level"] == level]
             rows: RowSet = service.submit(c.Acquire("q", 1, len(wanted))).rows
             assert rows.sequences().tolist() == wanted
             _check(service, rows, truth, {"state": "acquired", "outcome": None, "settledTime": None})
@@ -76,15 +76,15 @@ def _check(
     service: BrokerService,
     rows: RowSet,
     truth: list[dict[str, Any]],
-    said: dict[str, Any],
+    properties: dict[str, Any],
     but: RowSet | None = None,
     of_those: dict[str, Any] | None = None,
 ) -> None:
-    found, others = _read(service, rows), set() if but is None else set(but.sequences().tolist())
-    assert [row["sequenceNumber"] for row in found] == rows.sequences().tolist()
-    for row in found:
+    sequences, others = _read(service, rows), set() if but is None else set(but.sequences().tolist())
+    assert [row["sequenceNumber"] for row in sequences] == rows.sequences().tolist()
+    for row in sequences:
         place = row["sequenceNumber"]
-        expected = {**truth[place], **(of_those or {} if place in others else said)}
+        expected = {**truth[place], **(of_those or {} if place in others else properties)}
         time, settled = row["settledTime"], expected["settledTime"]  # kept in milliseconds
         assert (time is None) == (settled is None)
         assert time is None or abs(time - settled) < timedelta(milliseconds=2)
@@ -103,9 +103,9 @@ def test_messages_of_one_record_that_were_moved_one_after_another_have_each_thei
             clock.advance(1)
             times += [_at(clock.wall)] * count
             service.submit(c.Move("q", "t", messages=count))
-        found = table(service, "t", "enqueuedTime", "body")
-        assert [row["body"] for row in found] == numbered(4)
-        assert [row["enqueuedTime"] for row in found] == times
+        rows = table(service, "t", "enqueuedTime", "body")
+        assert [row["body"] for row in rows] == numbered(4)
+        assert [row["enqueuedTime"] for row in rows] == times
 
 
 def test_rows_of_small_records_are_joined_and_those_of_large_ones_are_not() -> None:

@@ -91,9 +91,9 @@ PROMISES: dict[str, Case] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", PROMISES)
-def test_an_answer_is_given_when_the_disk_is_done(held: Held, what: str) -> None:
-    first, ask, answer = PROMISES[what]
+@pytest.mark.parametrize("name", PROMISES)
+def test_an_answer_is_given_when_the_disk_is_done(held: Held, name: str) -> None:
+    first, ask, answer = PROMISES[name]
     service = prepared(held)
     held.hold()
     service.submit_nowait(*first)
@@ -106,9 +106,9 @@ def test_an_answer_is_given_when_the_disk_is_done(held: Held, what: str) -> None
     abandon(service)
 
 
-@pytest.mark.parametrize("what", PROMISES)
-def test_no_answer_is_given_when_what_it_rests_on_never_reached_the_disk(held: Held, what: str) -> None:
-    first, ask, _ = PROMISES[what]
+@pytest.mark.parametrize("promise", PROMISES)
+def test_no_answer_is_given_when_what_it_rests_on_never_reached_the_disk(held: Held, promise: str) -> None:
+    first, ask, _ = PROMISES[promise]
     service = prepared(held)
     held.hold()
     service.submit_nowait(*first)
@@ -148,9 +148,9 @@ REFUSALS: dict[str, tuple[list[c.Command[Any]], Callable[[BrokerService], Any]]]
 }
 
 
-@pytest.mark.parametrize("what", REFUSALS)
-def test_a_refusal_is_an_answer_too(held: Held, what: str) -> None:
-    first, ask = REFUSALS[what]
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_is_an_answer_too(held: Held, name: str) -> None:
+    first, ask = REFUSALS[name]
     service = prepared(held)
     service.submit(*first)
     with pytest.raises(PenstockError) as refusal:
@@ -171,7 +171,7 @@ def test_a_refusal_is_an_answer_too(held: Held, what: str) -> None:
 
 def test_a_publish_repeated_before_the_first_is_on_disk_promises_nothing_that_a_power_cut_undoes() -> None:
     """The retry is answered *repeated* only when the first one is safe; when the power fails before, neither was answered."""
-    told = untold = 0
+    announced = untold = 0
     for seed in range(40):
         random = Random(seed)
         held = Held()
@@ -196,12 +196,12 @@ def test_a_publish_repeated_before_the_first_is_on_disk_promises_nothing_that_a_
             if answers:
                 assert answers == [(0, True)]
                 assert published, f"seed {seed}: a retry reported the publish as done, and it is gone"
-                told += 1
+                announced += 1
             untold += not answers
             # Either way the driver's next retry leaves the messages there once.
             again.submit(stage("s again", "q", b"published"), c.Publish(["s again"], KEY))
             assert list(everything(again, "q").values()).count(b"published") == 1
-    assert told > 5
+    assert announced > 5
     assert untold > 5
 
 
@@ -246,9 +246,9 @@ def test_a_failed_write_or_sync_stops_the_broker_and_everybody_who_waits_is_told
         service.close()
     assert held.disk.calls["append"] == writes, "nothing is written after a failure"
     with running(held.disk.power_cut(Random(3))) as again:
-        found = list(everything(again, "q").values())
-        assert found[:3] == numbered(3)
-        assert b"late" not in found
+        stored = list(everything(again, "q").values())
+        assert stored[:3] == numbered(3)
+        assert b"late" not in stored
 
 
 def _outcome(service: BrokerService, number: int) -> str:

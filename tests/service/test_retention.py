@@ -207,9 +207,9 @@ def test_with_data_loss_accepted_the_rest_of_such_a_batch_is_read() -> None:
                     with pytest.raises(DataLoss, match="failOnDataLoss=false"):
                         list(client.get(**ticket))
                     batches = client.get(**ticket, failOnDataLoss=False)
-                    found = [sequence for batch in batches for sequence in batch["sequenceNumber"].to_pylist()]
-                    assert found == [sequence for sequence in everything(service, "q") if sequence in rows]
-                    assert bool(found) == (rows is short)
+                    sequences = [sequence for batch in batches for sequence in batch["sequenceNumber"].to_pylist()]
+                    assert sequences == [sequence for sequence in everything(service, "q") if sequence in rows]
+                    assert bool(sequences) == (rows is short)
         finally:
             plane.close()
 
@@ -347,14 +347,14 @@ def test_recovery_from_snapshot_and_tail_equals_replay_of_everything() -> None:
     snapshots = 0
     for step in range(120):
         clock.advance(0.5)
-        what = random.randrange(6)
-        if what <= 1:
+        action = random.randrange(6)
+        if action <= 1:
             service.submit(enqueue(random.choice("pq"), *numbered(random.randint(1, 40), start=step)))
-        elif what == 2:
+        elif action == 2:
             service.submit(stage(f"s{step % 3}", "q", *numbered(random.randint(1, 9))))
-        elif what == 3:
+        elif action == 3:
             service.submit(c.Publish(list(service.state.stages)[:2], c.PublishKey("stream", "x", step)))
-        elif what == 4 and service.state.queues["q"].counts[State.AVAILABLE]:
+        elif action == 4 and service.state.queues["q"].counts[State.AVAILABLE]:
             settle(service, random.choice(["a", "b"]), random.randint(1, 30))
         else:
             service.take_snapshot()

@@ -102,7 +102,7 @@ def test_a_broker_that_was_stopped_gives_back_no_batch_before_it_has_listened(tm
 
         def looked() -> dict[str, str]:
             """Return the leases once the broker has counted a second since then, and has looked at all of them."""
-            stages = {each["lease"]: each["stage"] for each in client.call("lease.list")["leases"]}
+            stages = {row["lease"]: row["stage"] for row in client.call("lease.list")["leases"]}
             return {} if stages["signal"] == "read" else stages
 
         assert until(looked, "a lease has ended", limit_s=PATIENCE_S) == {"live": "read", "signal": "idle"}

@@ -89,13 +89,13 @@ def test_a_turn_is_one() -> None:
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(10)), c.Subscribe("q"))
         taken: list[RowSet] = []
-        other = threading.Thread(target=lambda: taken.append(service.submit(c.Acquire("q", 1, 10)).rows))
+        second = threading.Thread(target=lambda: taken.append(service.submit(c.Acquire("q", 1, 10)).rows))
         with service.turn() as turn:
-            other.start()
+            second.start()
             mine, _ = turn.execute(c.Subscribe("q"))
             for _ in range(5):
                 turn.execute(c.Acquire("q", mine, 1))
-        other.join()
+        second.join()
         assert taken == [RowSet.range(5, 10)]
 
 
@@ -118,11 +118,11 @@ def test_slices_of_a_turn_show_what_was_just_acquired_and_last() -> None:
             (rows, _), _ = turn.execute(c.Acquire("q", 1, 7))
             turn.execute(c.Release("q", 1, RowSet.of_sequences(np.array([1, 6])), Cause.MODIFIED, annotations=NOTE))
             (rows, _), end = turn.execute(c.Acquire("q", 1, 3))
-            (found,) = turn.slices("q", rows)
+            (slice_read,) = turn.slices("q", rows)
             turn.execute(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
         service.journal.wait(end)
         assert rows.sequences().tolist() == [1, 6, 7]
-        parts = list(record_slices(service.journal, found, intact))
+        parts = list(record_slices(service.journal, slice_read, intact))
         assert [part.sequences().tolist() for part in parts] == [[1], [6, 7]]
         assert [body for part in parts for body in part.payload["body"].to_pylist()] == [numbered(8)[n] for n in (1, 6, 7)]
         assert [np.broadcast_to(part.attempts, part.payload.num_rows).tolist() for part in parts] == [[1], [1, 0]]
@@ -144,12 +144,12 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
         (plain,) = service.slices("q", rows)
         expected = list(record_slices(service.journal, plain, intact))
         disk.fail = lambda call, name: OSError(5, "it was read") if call == "read" else None
-        found = list(record_slices(service.journal, at_hand, intact))
-        assert [(f.sequences().tolist(), f.time, f.indexes) for f in found] == [
+        slices = list(record_slices(service.journal, at_hand, intact))
+        assert [(f.sequences().tolist(), f.time, f.indexes) for f in slices] == [
             (e.sequences().tolist(), e.time, e.indexes) for e in expected
         ]
-        assert all(f.payload.equals(e.payload) for f, e in zip(found, expected, strict=True))
-        assert [f.payload.num_rows for f in found] == [1, 1, 3]
+        assert all(f.payload.equals(e.payload) for f, e in zip(slices, expected, strict=True))
+        assert [f.payload.num_rows for f in slices] == [1, 1, 3]
 
 
 @pytest.mark.parametrize("together", [1, 2])
@@ -167,30 +167,30 @@ def test_copies_of_one_message_that_stand_behind_each_other_are_all_read(togethe
         service.journal.wait(end)
         (stored,) = service.slices("c", rows)
         for block_slice in (at_hand, stored):
-            found = list(record_slices(service.journal, block_slice, intact))
-            assert [as_batch(each.payload)["message"].to_pylist() for each in found] == [[MESSAGE], [MESSAGE]]
-            assert [each.sequences().tolist() for each in found] == [[0], [1]]
+            slices = list(record_slices(service.journal, block_slice, intact))
+            assert [as_batch(part.payload)["message"].to_pylist() for part in slices] == [[MESSAGE], [MESSAGE]]
+            assert [part.sequences().tolist() for part in slices] == [[0], [1]]
 
 
 def test_what_is_at_hand_is_bounded() -> None:
-    kept, batch = Recent(), pa.record_batch({"body": [b"x" * 1000]})
+    cache, batch = Recent(), pa.record_batch({"body": [b"x" * 1000]})
     for position in range(recent.MAX_RECORDS + 10):
-        kept.add(position, batch)
-    assert len(kept) == recent.MAX_RECORDS
-    assert list(kept.among(np.array([9, 10]))) == [10]
+        cache.add(position, batch)
+    assert len(cache) == recent.MAX_RECORDS
+    assert list(cache.among(np.array([9, 10]))) == [10]
     large = pa.record_batch({"body": [b"x" * (recent.LARGEST - 100)]})
     for position in range(10_000, 10_100):
-        kept.add(position, large)
-        assert kept.bytes <= recent.MAX_BYTES
-    assert kept.bytes == len(kept) * large.get_total_buffer_size()
+        cache.add(position, large)
+        assert cache.bytes <= recent.MAX_BYTES
+    assert cache.bytes == len(cache) * large.get_total_buffer_size()
     short = UniformMessages([b""] * 1000, NOTHING)
     for position in range(15_000, 16_000):
-        kept.add(position, short)
+        cache.add(position, short)
     taken = 1000 * (sys.getsizeof(b"") + 8)  # where none is the same object as another
-    assert kept.among(np.array([15_999])) == {15_999: short}
-    assert len(kept) * taken <= recent.MAX_BYTES
-    kept.add(20_000, pa.record_batch({"body": [b"x" * recent.LARGEST]}).slice(0, 0))  # a slice keeps all of it alive
-    assert not kept.among(np.array([20_000]))
+    assert cache.among(np.array([15_999])) == {15_999: short}
+    assert len(cache) * taken <= recent.MAX_BYTES
+    cache.add(20_000, pa.record_batch({"body": [b"x" * recent.LARGEST]}).slice(0, 0))  # a slice keeps all of it alive
+    assert not cache.among(np.array([20_000]))
 
 
 def test_slices_of_what_is_not_in_memory_are_refused() -> None:
@@ -284,30 +284,30 @@ def test_a_listener_hears_which_queue_has_something(way: str) -> None:
         service.submit(stage("s", "q", b"staged"), stage("t", "other", b"staged"))
         service.submit(c.Subscribe("q"), c.Acquire("q", 1, 2))
         service.submit(*advance("q", "lease", 0))
-        heard: list[str] = []
-        service.arrivals.add(heard.append)
+        events: list[str] = []
+        service.arrivals.add(events.append)
         act(service)
-        assert sorted(heard) == queues
-        service.arrivals.remove(heard.append)
+        assert sorted(events) == queues
+        service.arrivals.remove(events.append)
         service.submit(c.DeclareQueue("third"), enqueue("third", b"x"))
-        assert sorted(heard) == queues
+        assert sorted(events) == queues
 
 
 def test_a_listener_hears_at_once_under_the_lock_and_what_it_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with running(LyingDisk()) as service, caplog.at_level(logging.ERROR, "penstock"):
         service.submit(c.DeclareQueue("q"))
-        heard: list[str] = []
+        events: list[str] = []
 
         def broken(queue: str) -> None:
             raise ValueError("a listener's own mistake")
 
         service.arrivals.add(broken)
-        service.arrivals.add(lambda queue: heard.append(f"{queue}, locked: {service._lock.locked()}"))
+        service.arrivals.add(lambda queue: events.append(f"{queue}, locked: {service._lock.locked()}"))
         with service.turn() as turn:
             assert turn.execute(enqueue("q", b"x"))[0].next == 1
-            assert heard == ["q, locked: True"]
+            assert events == ["q, locked: True"]
         assert service.submit(enqueue("q", b"x")).next == 2
-        assert len(heard) == 2
+        assert len(events) == 2
         assert len(caplog.records) == 2
 
 
@@ -316,7 +316,7 @@ def test_a_listener_hears_at_once_under_the_lock_and_what_it_raises_breaks_nothi
 
 def test_overlays_survive_a_power_cut_exactly_when_they_were_confirmed() -> None:
     """Q12: confirmed, the annotations are there; not confirmed, they and the return that brought them are there or are not."""
-    lost = kept = 0
+    lost = intact = 0
     for seed in range(30):
         random = Random(seed)
         held = Held()
@@ -336,11 +336,11 @@ def test_overlays_survive_a_power_cut_exactly_when_they_were_confirmed() -> None
             overlays = block.overlays.among(slice(0, 3))
             assert overlays.pop(0) == [NOTE], f"seed {seed}"
             assert overlays in ({}, {1: [b"unconfirmed"]})
-            kept, lost = kept + bool(overlays), lost + (not overlays)
+            intact, lost = intact + bool(overlays), lost + (not overlays)
             # The return counts if its annotations exist. The end of its link with the broker does not count as an attempt.
             attempts = [int(n) for n in np.broadcast_to(block.attempts.get(slice(0, 3)), 3)]
             assert attempts == [1, int(bool(overlays)), 0], f"seed {seed}"
-    print(f"{kept} kept, {lost} lost")
+    print(f"{intact} kept, {lost} lost")
     assert lost > 3
 
 

@@ -12,7 +12,7 @@ from .helpers import INITIAL, LIMIT, Site
 
 
 @pytest.fixture
-def other(site: Site) -> Iterator[str]:
+def added(site: Site) -> Iterator[str]:
     """A second queue at each broker."""
     name = f"{site.queue[:90]}-other"
     for letter in "abc":
