@@ -68,9 +68,9 @@ def test_what_is_not_recorded_of_blocks_out_of_memory_is_copied_too() -> None:
         after = killed(service, disk)
     with running(after, **options) as service:
         service.state.records = True
-        now, before = described(service.state), described(service.state, archive=False)
+        current, before = described(service.state), described(service.state, archive=False)
         assert before[1] == state[1]
-        assert [row["packed"] for row in now[0]["queues"]] == [row["packed"] for row in state[0]["queues"]]
+        assert [row["packed"] for row in current[0]["queues"]] == [row["packed"] for row in state[0]["queues"]]
         assert slow(service).equals(content)
         begun = service.submit(c.BeginRecording(queue_id, 1 << 30, 1 << 40))
         assert begun.rows.count == 34 * SLOW

@@ -80,9 +80,9 @@ def _check(
     but: RowSet | None = None,
     of_those: dict[str, Any] | None = None,
 ) -> None:
-    sequences, others = _read(service, rows), set() if but is None else set(but.sequences().tolist())
-    assert [row["sequenceNumber"] for row in sequences] == rows.sequences().tolist()
-    for row in sequences:
+    actual_rows, others = _read(service, rows), set() if but is None else set(but.sequences().tolist())
+    assert [row["sequenceNumber"] for row in actual_rows] == rows.sequences().tolist()
+    for row in actual_rows:
         place = row["sequenceNumber"]
         expected = {**truth[place], **(of_those or {} if place in others else properties)}
         time, settled = row["settledTime"], expected["settledTime"]  # kept in milliseconds
