@@ -111,7 +111,7 @@ def test_a_pass_that_the_table_has_with_other_rows_is_refused(rig: Rig) -> None:
     rig.settle("q", 3)
     rig.record()
     error = str(rig.recorder.of_queue("q")["error"])
-    assert "pass 1 of this queue already, and not with the message of sequence number 5" in error
+    assert "recording 1 of this queue already, and not with the message of sequence number 5" in error
     assert rig.unrecorded() == 8
     (rig.data / "archive" / "q").rename(rig.data / "archive" / "old")
     rig.record()
