@@ -48,14 +48,14 @@ def fate(engine: Engine, row: int = 0, name: str = "q") -> str:
 
 def survives(engine: Engine) -> Engine:
     """Check that a recovery and a snapshot give the same state, and that no message is lost."""
-    assert all(conserved(each) for each in engine.state.queues.values())
+    assert all(map(conserved, engine.state.queues.values()))
     persisted = engine.persisted()
-    for other in (engine.recovered(), engine.from_snapshot()):
-        assert other.persisted() == persisted
-        assert other.state.made == engine.state.made
-        for name, each in engine.state.queues.items():
-            mine, derived = queue(other, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed", "ended")
-            assert {n: getattr(mine, n) for n in derived} == {n: getattr(each, n) for n in derived}
-            names = {name: each.group_names.live(np.array([code])).tolist() for name, code in each.group_names.names()}
+    for restored in (engine.recovered(), engine.from_snapshot()):
+        assert restored.persisted() == persisted
+        assert restored.state.made == engine.state.made
+        for name, expected in engine.state.queues.items():
+            mine, derived = queue(restored, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed", "ended")
+            assert {n: getattr(mine, n) for n in derived} == {n: getattr(expected, n) for n in derived}
+            names = {name: expected.group_names.live(np.array([code])).tolist() for name, code in expected.group_names.names()}
             assert {name: mine.group_names.live(np.array([code])).tolist() for name, code in mine.group_names.names()} == names
     return engine

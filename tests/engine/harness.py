@@ -57,15 +57,15 @@ class Engine:
         - The counts of every queue match its columns.
         - A reader that reads only changed queues has the counts of all queues.
         """
-        told = decision.effects.wakes
+        woken = decision.effects.wakes
         for name, queue in self.state.queues.items():
             came = queue.counts[State.AVAILABLE] > before.get(name, 0)
-            assert not came or name in told, f"no consumer of {name!r} is woken by {decision.events}"
+            assert not came or name in woken, f"no consumer of {name!r} is woken by {decision.events}"
             if decision.events and queue.next_sequence <= COUNTED:
                 assert conserved(queue), f"{name!r} after {decision.events}"
         if decision.events:
-            kept, anew = self._shown.read(), QueueCounts(self.state, threading.Lock()).read()
-            assert _by_queue(kept) == _by_queue(anew), f"the counts do not contain {decision.events}"
+            incremental, full = self._shown.read(), QueueCounts(self.state, threading.Lock()).read()
+            assert _by_queue(incremental) == _by_queue(full), f"the counts do not contain {decision.events}"
 
     def pass_time(self, seconds: float) -> None:
         self.up += int(seconds * SECOND)

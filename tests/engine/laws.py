@@ -109,11 +109,11 @@ class Watch:
     def _keys_have_their_values(self, states: list[int], outcomes: list[int], returned: list[int], now: int) -> None:
         for key in {key for key in self.keys if key is not None}:
             rows = [row for row, its in enumerate(self.keys) if its == key]
-            there = [row for row in rows if states[row] == State.AVAILABLE or (states[row] == State.DELAYED and returned[row])]
-            assert len(there) <= 1, f"{key!r} has the values {there}"
+            present = [row for row in rows if states[row] == State.AVAILABLE or (states[row] == State.DELAYED and returned[row])]
+            assert len(present) <= 1, f"{key!r} has the values {present}"
             for row in rows:
                 if outcomes[row] == Outcome.REPLACED:
-                    newer = [other for other in rows if other > row and other in self.was_there]
+                    newer = [later for later in rows if later > row and later in self.was_there]
                     assert newer, f"{row} was replaced without a newer value of {key!r}"
                     assert row in self.was_there or self.due[row] <= now, f"{row} was replaced before it was due"
             held = [row for row in rows if states[row] == State.ACQUIRED]

@@ -42,7 +42,7 @@ def test_what_is_staged_for_a_queue_counts_also_when_that_is_declared_anew() -> 
     engine = Engine()
     declare = c.DeclareQueue("q", options={"maxMessages": 3, "overflow": "reject"})
     engine.run(declare, c.StageMessages("s", "q", 2, 5), c.DeleteQueue("q"), declare)
-    for queue in (each.state.queues["q"] for each in (engine, engine.recovered(), engine.from_snapshot())):
+    for queue in (life.state.queues["q"] for life in (engine, engine.recovered(), engine.from_snapshot())):
         assert (queue.staged.messages, queue.staged.bytes) == (2, 10)
     assert len(engine.run(c.Enqueue("q", 4, 1)).refused) == 3
     engine.run(c.Discard(["s"]))

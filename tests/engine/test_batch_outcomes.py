@@ -25,7 +25,7 @@ def of(*sequences: int) -> RowSet:
     return RowSet.of_sequences(np.array(sequences, np.int64))
 
 
-def said(outcome: str, *sequences: int, error: str | None = None) -> RowsOutcome:
+def rows_outcome(outcome: str, *sequences: int, error: str | None = None) -> RowsOutcome:
     return RowsOutcome(outcome, error, of(*sequences))
 
 
@@ -55,7 +55,12 @@ class Query:
 def test_outcomes_take_effect_when_the_batch_settles() -> None:
     """Q12 Q13: the queue's policy applies as for an outcome of a link."""
     query = Query(deadLetterQueue="dead")
-    query.write(said("rejected", 0, error="bad"), said("released", 1), said("modified", 2), said("accepted", 3))
+    query.write(
+        rows_outcome("rejected", 0, error="bad"),
+        rows_outcome("released", 1),
+        rows_outcome("modified", 2),
+        rows_outcome("accepted", 3),
+    )
     assert states(query.engine) == "hhhhhh"
     before = len(query.engine.log)
     query.engine.run(c.FinishBatches("l", query.batch))
@@ -64,14 +69,14 @@ def test_outcomes_take_effect_when_the_batch_settles() -> None:
     assert attempts(query.engine) == [0, 0, 1, 0, 0, 0]
     dead = query.engine.state.queues["dead"]
     assert (dead.counts[State.AVAILABLE], dead.blocks[0].errors) == (1, {0: "bad"})
-    found = query.engine.recovered()
-    assert found.persisted() == query.engine.persisted()
+    recovered = query.engine.recovered()
+    assert recovered.persisted() == query.engine.persisted()
 
 
 def test_the_last_one_wins() -> None:
     query = Query()
-    query.write(said("rejected", 0, 1, 2, error="first"))
-    query.write(said("released", 1), said("rejected", 1, error="again"), said("accepted", 2))
+    query.write(rows_outcome("rejected", 0, 1, 2, error="first"))
+    query.write(rows_outcome("released", 1), rows_outcome("rejected", 1, error="again"), rows_outcome("accepted", 2))
     query.engine.run(c.FinishBatches("l", query.batch))
     assert states(query.engine) == "RRAAAA"
     assert query.engine.state.queues["q"].blocks[0].errors == {0: "first", 1: "again"}
@@ -79,8 +84,8 @@ def test_the_last_one_wins() -> None:
 
 def test_what_is_staged_says_nothing_before_its_publish() -> None:
     query = Query()
-    query.stage(said("rejected", 0))
-    discarded = query.stage(said("rejected", 1))
+    query.stage(rows_outcome("rejected", 0))
+    discarded = query.stage(rows_outcome("rejected", 1))
     query.engine.run(c.Discard([discarded]))
     query.engine.run(c.FinishBatches("l", query.batch))
     assert states(query.engine) == "AAAAAA"
@@ -88,13 +93,13 @@ def test_what_is_staged_says_nothing_before_its_publish() -> None:
 
 def test_parts_of_one_write_are_said_at_once_or_not_at_all() -> None:
     query = Query()
-    parts = [query.stage(said("rejected", 0)), query.stage(said("rejected", 1))]
+    parts = [query.stage(rows_outcome("rejected", 0)), query.stage(rows_outcome("rejected", 1))]
     with pytest.raises(errors.NotFound):
         query.engine.run(c.Publish([*parts, "of a task that was lost"]))
     assert not query.engine.state.leases["l"].batches[query.batch].outcomes
     key = c.PublishKey("txn", "job", 1)
     assert query.engine.run(c.Publish(parts, key)) == (0, False)
-    again = query.stage(said("accepted", 0))
+    again = query.stage(rows_outcome("accepted", 0))
     assert query.engine.run(c.Publish([again], key)) == (0, True)  # a repetition, with any outcomes
     query.engine.run(c.FinishBatches("l", query.batch))
     assert states(query.engine) == "RRAAAA"
@@ -103,14 +108,14 @@ def test_parts_of_one_write_are_said_at_once_or_not_at_all() -> None:
 def test_a_zombie_settles_nothing() -> None:
     """S4: an outcome contains the epoch of its read."""
     query = Query()
-    early = query.stage(said("rejected", 0))
+    early = query.stage(rows_outcome("rejected", 0))
     epoch = query.epoch
     query.epoch, _ = query.engine.plan("l", epoch=None, after=0, batch=1)  # the query was restarted elsewhere
     with pytest.raises(errors.Fenced, match="nothing was settled"):
-        query.stage(said("rejected", 1), epoch=epoch)
+        query.stage(rows_outcome("rejected", 1), epoch=epoch)
     with pytest.raises(errors.Fenced, match="nothing was settled"):
         query.engine.run(c.Publish([early]))
-    query.write(said("released", 0))  # the current reader sends its own outcome
+    query.write(rows_outcome("released", 0))  # the current reader sends its own outcome
     query.engine.run(c.FinishBatches("l", query.batch))
     assert states(query.engine) == ".AAAAA"
 
@@ -134,12 +139,12 @@ def test_a_zombie_of_a_lease_that_was_deleted_says_nothing_for_the_next_one_of_i
     query.engine.read("l", run="another", epoch=query.epoch, batch=1)
     for old in range(1, epoch + 2):
         with pytest.raises(errors.Fenced):
-            query.stage(said("rejected", 0), epoch=old)
+            query.stage(rows_outcome("rejected", 0), epoch=old)
         with pytest.raises(errors.Fenced):
             query.engine.run(c.RenewLease("l", old))
         with pytest.raises(errors.Fenced):
             query.engine.run(c.SetAside("l", 1, old, {"no": of(0)}))
-    query.write(said("rejected", 1))
+    query.write(rows_outcome("rejected", 1))
     query.engine.run(c.RenewLease("l", query.epoch))
 
 
@@ -158,11 +163,11 @@ def test_another_run_of_a_lease_renews_nothing_and_sets_nothing_aside() -> None:
 def test_a_write_that_spark_repeats_after_the_end_is_a_no_op() -> None:
     query = Query()
     first = query.batch
-    query.write(said("rejected", 0))
-    late = query.stage(said("released", 1))
+    query.write(rows_outcome("rejected", 0))
+    late = query.stage(rows_outcome("released", 1))
     query.engine.run(c.FinishBatches("l", query.batch))
     query.engine.run(c.Publish([late]))
-    query.engine.run(c.Publish([query.stage(said("rejected", 0), batch=first)]))
+    query.engine.run(c.Publish([query.stage(rows_outcome("rejected", 0), batch=first)]))
     assert states(query.engine) == "RAAAAA"
     assert query.engine.read("l", epoch=query.epoch, batch=first) == list(range(6))  # the same rows as before
 
@@ -171,24 +176,24 @@ def test_what_was_given_back_can_be_settled_by_nobody() -> None:
     query = Query()
     query.engine.run(c.ReleaseLease("l", settle=False))
     with pytest.raises(errors.PenstockError, match=r"[Nn]othing was settled"):
-        query.stage(said("rejected", 0), epoch=query.engine.state.leases["l"].epoch)
+        query.stage(rows_outcome("rejected", 0), epoch=query.engine.state.leases["l"].epoch)
     with pytest.raises(errors.NotFound):
-        query.engine.run(c.StageOutcomes("s", "no such lease", 1, 1, [said("rejected", 0)]))
+        query.engine.run(c.StageOutcomes("s", "no such lease", 1, 1, [rows_outcome("rejected", 0)]))
 
 
 def test_messages_that_the_batch_does_not_hold_are_refused() -> None:
     query = Query()
     query.engine.run(c.Enqueue("q", 3, 1))
     with pytest.raises(errors.NotFound, match="does not hold all"):
-        query.stage(said("rejected", 5, 6))
+        query.stage(rows_outcome("rejected", 5, 6))
     with pytest.raises(errors.InvalidRequest, match="allowed are accepted, rejected, released, modified"):
-        query.stage(said("refused", 1))
+        query.stage(rows_outcome("refused", 1))
     assert not query.engine.state.stages
 
 
 def test_an_operator_settles_a_lease_as_its_sink_has_said() -> None:
     query = Query()
-    query.write(said("rejected", 0, 1))
+    query.write(rows_outcome("rejected", 0, 1))
     query.engine.run(c.SettleRow("l", 1, "accepted"))
     query.engine.run(c.ReleaseLease("l", settle=True))
     assert states(query.engine) == "RAAAAA"
@@ -197,7 +202,7 @@ def test_an_operator_settles_a_lease_as_its_sink_has_said() -> None:
 def test_one_run_takes_what_it_released_only_once() -> None:
     """An availableNow run would otherwise never end."""
     query = Query()
-    query.write(said("released", 0, 1), said("modified", 2))
+    query.write(rows_outcome("released", 0, 1), rows_outcome("modified", 2))
     finished = query.batch
     query.finish(exclude=True, fail_on_data_loss=True)
     assert query.batch == finished  # no message is left for this run
@@ -209,8 +214,8 @@ def test_one_run_takes_what_it_released_only_once() -> None:
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_outcomes_survive_a_restart(snapshot: bool) -> None:
     query = Query()
-    query.write(said("rejected", 0, error="bad"))
-    waiting = query.stage(said("released", 1), said("modified", 2))
+    query.write(rows_outcome("rejected", 0, error="bad"))
+    waiting = query.stage(rows_outcome("released", 1), rows_outcome("modified", 2))
     query.engine = query.engine.from_snapshot() if snapshot else query.engine.recovered()
     query.engine.run(c.StartBroker(), c.Publish([waiting]), c.FinishBatches("l", query.batch))
     assert states(query.engine) == "R..AAA"
@@ -221,11 +226,11 @@ def test_errors_beyond_the_limit_lose_their_texts_and_nothing_is_refused(monkeyp
     monkeypatch.setattr(decide_outcomes, "MAX_OUTCOMES", 2)
     monkeypatch.setattr(batch_outcomes, "MAX_OUTCOMES", 2)
     query = Query()
-    name = query.stage(*(said("rejected", row, error=str(row)) for row in range(2)))
-    query.stage(said("rejected", 2, error="2"), said("released", 5), name=name)
-    query.write(said("rejected", 3, error="3"), said("rejected", 4, error="4"))
+    name = query.stage(*(rows_outcome("rejected", row, error=str(row)) for row in range(2)))
+    query.stage(rows_outcome("rejected", 2, error="2"), rows_outcome("released", 5), name=name)
+    query.write(rows_outcome("rejected", 3, error="3"), rows_outcome("rejected", 4, error="4"))
     query.engine.run(c.Publish([name]))
-    query.write(said("accepted", 1))
+    query.write(rows_outcome("accepted", 1))
     for engine in (query.engine.from_snapshot(), query.engine.recovered(), query.engine):
         engine.run(c.FinishBatches("l", query.batch))
         assert states(engine) == "RARRR."
@@ -244,30 +249,30 @@ def test_as_many_different_errors_as_messages_are_said_in_time() -> None:
     outcomes.add([RowsOutcome("rejected", f"again {row}", RowSet.single(row)) for row in range(0, rows, 2)])
     assert time.process_time() - began < 20 * first + 1
     assert len(outcomes) <= 10_001
-    assert sum(each.rows.count for each in outcomes) == rows
+    assert sum(entry.rows.count for entry in outcomes) == rows
     assert list(outcomes)[-1].error == NOT_KEPT
 
 
 def test_entries_of_a_batch_are_disjoint() -> None:
     outcomes = BatchOutcomes()
-    outcomes.add([said("rejected", 0, 1, 2, 3), said("released", 2, 3), said("rejected", 3)])
-    outcomes.add([said("accepted", 0)])
-    found = {each.outcome: each.rows.sequences().tolist() for each in outcomes}
-    assert found == {"rejected": [1, 3], "released": [2], "accepted": [0]}
+    outcomes.add([rows_outcome("rejected", 0, 1, 2, 3), rows_outcome("released", 2, 3), rows_outcome("rejected", 3)])
+    outcomes.add([rows_outcome("accepted", 0)])
+    rows_by_outcome = {entry.outcome: entry.rows.sequences().tolist() for entry in outcomes}
+    assert rows_by_outcome == {"rejected": [1, 3], "released": [2], "accepted": [0]}
 
 
 # --- Messages that the reader could not decode
 
 
-def aside(query: Query, reasons: dict[str, RowSet], **other: int) -> int:
-    names = {"batch": query.batch, "epoch": query.epoch, **other}
+def aside(query: Query, reasons: dict[str, RowSet], **overrides: int) -> int:
+    names = {"batch": query.batch, "epoch": query.epoch, **overrides}
     count: int = query.engine.run(c.SetAside("l", names["batch"], names["epoch"], reasons))
     return count
 
 
 def stat(query: Query, queue: str = "q") -> dict[str, Any]:
-    found: dict[str, Any] = query.engine.run(c.Stat(queue))[0]
-    return found
+    counts: dict[str, Any] = query.engine.run(c.Stat(queue))[0]
+    return counts
 
 
 @pytest.mark.parametrize("rejected", ["deadLetter", "archive", "return"])
@@ -275,7 +280,7 @@ def test_what_nobody_can_decode_is_a_dead_letter_when_the_batch_settles(rejected
     query = Query(deadLetterQueue="dead", rejected=rejected)
     assert aside(query, {"cut short": of(1, 2)}) == 2
     assert aside(query, {"cut short": of(1, 2), "other": of(2, 3)}) == 1  # a repeated task sends the same again
-    query.write(said("released", 0))
+    query.write(rows_outcome("released", 0))
     assert states(query.engine) == "hhhhhh"
     query.finish()
     assert states(query.engine, "dead") == "..."
@@ -300,7 +305,7 @@ def test_what_is_set_aside_survives_a_restart_and_goes_with_a_batch_that_is_give
     aside(query, {"cut short": of(1)})
     for engine in (query.engine.recovered(), query.engine.from_snapshot()):
         batch = engine.state.leases["l"].batches[query.batch]
-        assert [(each.outcome, each.error) for each in batch.outcomes] == [("malformed", "malformed: cut short")]
+        assert [(entry.outcome, entry.error) for entry in batch.outcomes] == [("malformed", "malformed: cut short")]
     query.engine.run(c.ReleaseLease("l", settle=False))
     assert stat(query)["available"] == 6
     assert stat(query)["malformed"] == 0
@@ -323,9 +328,9 @@ def test_reasons_of_a_batch_are_bounded() -> None:
     query = Query(messages=200)
     for number in range(150):
         aside(query, {f"reason {number}": of(number)})
-    said = query.engine.state.leases["l"].batches[query.batch].outcomes
-    assert len(said) == decide_outcomes.MAX_MALFORMED_TEXTS + 1
-    assert sum(each.rows.count for each in said) == 150
+    outcomes = query.engine.state.leases["l"].batches[query.batch].outcomes
+    assert len(outcomes) == decide_outcomes.MAX_MALFORMED_TEXTS + 1
+    assert sum(entry.rows.count for entry in outcomes) == 150
 
 
 # --- Messages that an operator discards

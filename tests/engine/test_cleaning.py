@@ -31,31 +31,31 @@ EVERYTHING = Keeping(NOWHERE, NOWHERE)  # no settled message is kept
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60))), st.integers(0, 60), st.integers(0, 60))
 def test_intervals_say_what_they_have(pairs: list[tuple[int, int]], low: int, high: int) -> None:
     have = {position for begin, end in pairs for position in range(begin, end)}
-    found = Intervals(pairs)
-    assert Intervals(found.pairs()) == found
-    assert found.contains(np.arange(70)).tolist() == [position in have for position in range(70)]
-    edges = found.pairs()
+    intervals = Intervals(pairs)
+    assert Intervals(intervals.pairs()) == intervals
+    assert intervals.contains(np.arange(70)).tolist() == [position in have for position in range(70)]
+    edges = intervals.pairs()
     assert all(first[1] < second[0] for first, second in itertools.pairwise(edges))
     low, high = min(low, high), max(low, high)
-    assert found.meets(low, high) == (not have.isdisjoint(range(low, high + 1)))
-    assert found.covers(low, high) == any(begin <= low and high < end for begin, end in edges)
-    assert found.overlapping(low, high).tolist() == [
+    assert intervals.meets(low, high) == (not have.isdisjoint(range(low, high + 1)))
+    assert intervals.covers(low, high) == any(begin <= low and high < end for begin, end in edges)
+    assert intervals.overlapping(low, high).tolist() == [
         index for index, (begin, end) in enumerate(edges) if begin <= high and low < end
     ]
 
 
 def test_intervals_that_touch_are_told_apart_where_that_matters() -> None:
-    found = Intervals.apart([(0, 8), (8, 16), (24, 32)])
-    assert found.index(np.array([0, 7, 8, 15, 16, 23, 24, 31, 32])).tolist() == [0, 0, 1, 1, -1, -1, 2, 2, -1]
-    assert found.overlapping(7, 8).tolist() == [0, 1]
-    assert found.overlapping(8, 8).tolist() == [1]
+    intervals = Intervals.apart([(0, 8), (8, 16), (24, 32)])
+    assert intervals.index(np.array([0, 7, 8, 15, 16, 23, 24, 31, 32])).tolist() == [0, 0, 1, 1, -1, -1, 2, 2, -1]
+    assert intervals.overlapping(7, 8).tolist() == [0, 1]
+    assert intervals.overlapping(8, 8).tolist() == [1]
 
 
 def places(block: Block) -> list[tuple[int, int, int]]:
     """Return for each row: position, row of the payload, time of arrival."""
-    found = block.locations(slice(0, block.filled))
-    positions, times = (np.repeat(column, found.rows).tolist() for column in (found.position, found.time))
-    return list(zip(positions, found.payload_rows().tolist(), times, strict=True))
+    locations = block.locations(slice(0, block.filled))
+    positions, times = (np.repeat(column, locations.rows).tolist() for column in (locations.position, locations.time))
+    return list(zip(positions, locations.payload_rows().tolist(), times, strict=True))
 
 
 @given(seed=st.integers(0, 1 << 32))
@@ -93,9 +93,9 @@ def test_rows_that_are_neighbours_again_are_one_run() -> None:
 def relocate(engine: Engine, rows: RowSet, name: str = "q", wrong: int = 0) -> int:
     """Relocate rows as the cleaner does. `wrong` is an error in their positions."""
     its = engine.state.queues[name]
-    found = [its.blocks[number].locations(part) for number, part in rows.items()]
-    positions = np.concatenate([np.repeat(each.position, each.rows) for each in found])
-    payload_rows = np.concatenate([each.payload_rows() for each in found])
+    locations = [its.blocks[number].locations(part) for number, part in rows.items()]
+    positions = np.concatenate([np.repeat(location.position, location.rows) for location in locations])
+    payload_rows = np.concatenate([location.payload_rows() for location in locations])
     return engine.run(c.Relocate([c.RelocatedRows(its.id, rows, positions + wrong, payload_rows)], b"")) or 0
 
 
@@ -132,8 +132,8 @@ def test_a_copy_of_what_lies_elsewhere_by_now_changes_nothing() -> None:
     engine = Engine()
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", 10, 1))
     its, rows = queue(engine).id, RowSet.range(2, 6)
-    found = queue(engine).blocks[0].locations(slice(2, 6))
-    late = c.Relocate([c.RelocatedRows(its, rows, found.positions(), found.payload_rows())], b"")
+    locations = queue(engine).blocks[0].locations(slice(2, 6))
+    late = c.Relocate([c.RelocatedRows(its, rows, locations.positions(), locations.payload_rows())], b"")
     assert relocate(engine, rows, wrong=8) == 0
     assert engine.run(late) == 4
     log = len(engine.log)
@@ -144,8 +144,8 @@ def test_a_copy_of_what_lies_elsewhere_by_now_changes_nothing() -> None:
     assert engine.run(late) is None
     link = engine.run(c.Subscribe("q"))
     engine.run(c.Settle("q", link, engine.run(c.Acquire("q", link, BLOCK_ROWS)).rows))
-    found = queue(engine).blocks[0].locations(slice(2, 6))
-    packed = c.Relocate([c.RelocatedRows(queue(engine).id, rows, found.positions(), found.payload_rows())], b"")
+    locations = queue(engine).blocks[0].locations(slice(2, 6))
+    packed = c.Relocate([c.RelocatedRows(queue(engine).id, rows, locations.positions(), locations.payload_rows())], b"")
     engine.run(c.PackBlock("q", 0))
     assert engine.run(packed) is None
     survives(engine)
@@ -172,11 +172,11 @@ def test_one_copy_serves_every_queue_that_holds_it() -> None:
     old = engine.log[-1][1]
     engine.run(c.Copy("q", "p"))
     mine = c.RelocatedRows(queue(engine).id, RowSet.range(1, 4), np.full(3, old), np.array([1, 2, 3]))
-    other = c.RelocatedRows(
+    theirs = c.RelocatedRows(
         queue(engine, "p").id, RowSet.range(3, 7), np.full(4, old), np.array([1, 2, 3, 4]), np.array([0, 1, 2, 9])
     )
     log = len(engine.log)
-    assert engine.run(c.Relocate([mine, other], b"")) == 7
+    assert engine.run(c.Relocate([mine, theirs], b"")) == 7
     assert len(engine.log) == log + 1
     copy = engine.log[-1][1]
     assert [where[:2] for where in places(queue(engine).blocks[0])] == [(old, 0), *((copy, row) for row in range(3)), (old, 4)]
@@ -184,7 +184,7 @@ def test_one_copy_serves_every_queue_that_holds_it() -> None:
         (old, 0),
         *((copy, row) for row in (0, 1, 2, 9)),
     ]
-    assert engine.run(c.Relocate([mine, other], b"")) is None
+    assert engine.run(c.Relocate([mine, theirs], b"")) is None
     assert (
         engine.run(c.Relocate([mine, c.RelocatedRows(queue(engine).id, RowSet.single(0), np.array([old]), np.array([0]))], b""))
         == 1
@@ -324,7 +324,7 @@ class Model:
         going = Intervals([(begin, end)])
         if not going:
             return
-        found = []  # (block's queue, block, row, position of its payload, and its row there)
+        to_copy = []  # (block's queue, block, row, position of its payload, and its row there)
         for its in self.engine.state.queues.values():
             for number, block in its.blocks.items():
                 rows = np.flatnonzero(needed(block, EVERYTHING))
@@ -332,20 +332,20 @@ class Model:
                 if self.random.random() < 0.1:
                     rows = rows[:-1]  # one row is left out
                 where = places(block)
-                found += [(its.id, number, row, *where[row][:2]) for row in rows.tolist()]
+                to_copy += [(its.id, number, row, *where[row][:2]) for row in rows.tolist()]
         copy: dict[tuple[int, int], int] = {}  # payload → row of the copy
-        for *_, position, payload_row in found:
+        for *_, position, payload_row in to_copy:
             copy.setdefault((position, payload_row), len(copy))
         messages = []
-        for number, some in itertools.groupby(found, key=lambda each: each[0]):
+        for number, some in itertools.groupby(to_copy, key=lambda entry: entry[0]):
             _, blocks, rows, positions, payload_rows = (np.array(column) for column in zip(*some, strict=True))
-            taken = np.array([copy[each] for each in zip(positions.tolist(), payload_rows.tolist(), strict=True)])
+            taken = np.array([copy[payload] for payload in zip(positions.tolist(), payload_rows.tolist(), strict=True)])
             sequences = RowSet.of_sequences(blocks * BLOCK_ROWS + rows)
             messages.append(c.RelocatedRows(number, sequences, positions, payload_rows, taken))
         if messages:
-            assert self.run(c.Relocate(messages, b"")) == len(found)
+            assert self.run(c.Relocate(messages, b"")) == len(to_copy)
             self.payloads[self.engine.log[-1][1]] = [self.payloads[position][payload_row] for position, payload_row in copy]
-            for number, block_number, row, *payload in found:
+            for number, block_number, row, *payload in to_copy:
                 now = places(self.engine.state.by_id[number].blocks[block_number])[row]
                 assert now[:2] == (self.engine.log[-1][1], copy[payload[0], payload[1]])
         for stage in self.engine.state.stages.values():

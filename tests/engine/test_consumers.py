@@ -31,11 +31,11 @@ def taken(engine: Engine, holder: int, count: int = 1) -> list[int]:
     return [int(number) for number in rows.sequences()]
 
 
-def told(engine: Engine, command: c.Command[Any]) -> set[str]:
+def woken_by(engine: Engine, command: c.Command[Any]) -> set[str]:
     """Run a command; return the queues whose waiting consumers it wakes."""
-    found = decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.wakes
+    wakes = decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.wakes
     engine.run(command)
-    return set(found)
+    return set(wakes)
 
 
 def refused(engine: Engine, command: c.Command[Any], why: str) -> None:
@@ -117,13 +117,13 @@ def test_one_is_active_and_the_next_goes_on_when_it_ends() -> None:
     first = engine.run(c.Subscribe("q"))
     plain, elder, younger = (engine.run(c.Subscribe("q", priority=p)) for p in (0, 5, 5))
     assert taken(engine, first, 2) == [0, 1]
-    assert [taken(engine, other) for other in (plain, elder, younger)] == [[], [], []], "a higher priority also waits"
-    assert told(engine, c.Unsubscribe("q", younger)) == set(), "an inactive consumer ends without effect"
-    assert told(engine, c.Unsubscribe("q", first)) == {"q"}
+    assert [taken(engine, consumer) for consumer in (plain, elder, younger)] == [[], [], []], "a higher priority also waits"
+    assert woken_by(engine, c.Unsubscribe("q", younger)) == set(), "an inactive consumer ends without effect"
+    assert woken_by(engine, c.Unsubscribe("q", first)) == {"q"}
     assert taken(engine, plain) == []
     assert taken(engine, elder, 9) == [0, 1, 2, 3, 4, 5]
     engine.run(c.Settle("q", elder, RowSet.range(0, 6)), c.Enqueue("q", 1, 1))
-    assert told(engine, c.Unsubscribe("q", elder)) == {"q"}, "also if it gave nothing back"
+    assert woken_by(engine, c.Unsubscribe("q", elder)) == {"q"}, "also if it gave nothing back"
     assert taken(engine, plain) == [6]
 
 
@@ -135,7 +135,7 @@ def test_leases_and_links_of_a_single_queue_take_turns() -> None:
     assert taken(engine, link) == []
     assert engine.advance("b", epoch=None, finished=0, messages=2) == (None, 0), "as from an empty queue"
     engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9))
-    assert told(engine, c.FinishBatches("a", 1)) == {"q"}
+    assert woken_by(engine, c.FinishBatches("a", 1)) == {"q"}
     assert engine.advance("a", epoch=1, finished=1, messages=2) == (1, 1), "the link is active now"
     assert taken(engine, link) == [2]
     engine.run(c.Unsubscribe("q", link, Cause.RELEASED))
@@ -158,7 +158,7 @@ def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail
     assert taken(engine, following) == []
     engine.run(c.DischargeTransaction(numbers[0], fail))
     assert taken(engine, following) == []
-    assert "q" in told(engine, c.DischargeTransaction(numbers[1], fail))
+    assert "q" in woken_by(engine, c.DischargeTransaction(numbers[1], fail))
     assert taken(engine, following, 9) == ([0, 1, 2] if fail else [2])
 
 

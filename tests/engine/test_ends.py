@@ -336,8 +336,8 @@ def batch(engine: Engine) -> None:
     """Publish outcomes of a query."""
     epoch, number = engine.advance("L", epoch=None, finished=0)
     rows = engine.read("L", epoch=epoch, batch=number)
-    said = [RowsOutcome("rejected", f"error {row}", RowSet.single(row)) for row in rows]
-    engine.run(c.StageOutcomes("w", "L", number, epoch, said), c.Publish(["w"]), c.FinishBatches("L", number))
+    outcomes = [RowsOutcome("rejected", f"error {row}", RowSet.single(row)) for row in rows]
+    engine.run(c.StageOutcomes("w", "L", number, epoch, outcomes), c.Publish(["w"]), c.FinishBatches("L", number))
 
 
 def locks(engine: Engine) -> None:
@@ -433,10 +433,10 @@ def test_what_every_link_has_refused_can_be_a_dead_letter() -> None:
     assert [fate(engine, row) for row in range(3)] == ["dead_lettered", "dead_lettered", "acquired"]
     assert [cell(engine, row, "reason", "dead") for row in range(2)] == [Reason.REFUSED] * 2
     survives(engine)
-    kept = make(1)
-    kept.run(c.Release("q", taken(kept), RowSet.single(0), Cause.MODIFIED_UNCOUNTED, True))
-    assert fate(kept) == "available"
-    assert kept.run(c.Stat("q"))[0]["refused"] == 1
+    default = make(1)
+    default.run(c.Release("q", taken(default), RowSet.single(0), Cause.MODIFIED_UNCOUNTED, True))
+    assert fate(default) == "available"
+    assert default.run(c.Stat("q"))[0]["refused"] == 1
 
 
 def test_a_queue_tells_how_many_of_its_messages_died() -> None:

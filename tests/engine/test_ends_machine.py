@@ -246,10 +246,10 @@ class EndsMachine(RuleBasedStateMachine):
     def shift(self, copy: bool, names: list[str], count: int) -> None:
         source, target = names[0], names[1]
         rows = self.models[source].rows
-        found = [n for n, m in enumerate(rows) if self.waits(m) and not self.is_over(m)][:count]
-        going = found[: int(min(len(found), max(0, self.models[target].room())))]
+        candidates = [n for n, m in enumerate(rows) if self.waits(m) and not self.is_over(m)][:count]
+        going = candidates[: int(min(len(candidates), max(0, self.models[target].room())))]
         command = (c.Copy if copy else c.Move)(source, target, count)
-        if found and not going:
+        if candidates and not going:
             with pytest.raises(errors.ResourceLimit):
                 self.engine.run(command)
             return
@@ -274,8 +274,10 @@ class EndsMachine(RuleBasedStateMachine):
 
     def redrive(self, name: str, count: int) -> None:
         model = self.models[name]
-        found = [n for n, m in enumerate(model.rows) if m.stayed or (m.state == State.AVAILABLE and m.origin is not None)][:count]
-        here = [n for n in found if model.rows[n].stayed]
+        candidates = [n for n, m in enumerate(model.rows) if m.stayed or (m.state == State.AVAILABLE and m.origin is not None)][
+            :count
+        ]
+        here = [n for n in candidates if model.rows[n].stayed]
         back = here[: int(min(len(here), max(0, model.room())))]
         done = len(back)
         for row in back:
@@ -284,19 +286,19 @@ class EndsMachine(RuleBasedStateMachine):
             reason = message.reason if message.origin else Reason.NONE
             model.rows[row] = replace(Message(message.payload), expires=expires, origin=message.origin, reason=reason)
         groups: dict[str, list[int]] = {}
-        for row in found:
+        for row in candidates:
             origin = model.rows[row].origin
             if row not in here and origin is not None:
                 groups.setdefault(origin[0], []).append(row)
         rooms = {origin: self.models[origin].room() for origin in groups}
-        for origin in sorted(groups, key=lambda each: self.engine.state.queues[name].origins.index(each)):
+        for origin in sorted(groups, key=self.engine.state.queues[name].origins.index):
             going = groups[origin][: int(min(len(groups[origin]), max(0, rooms[origin])))] if origin != name else []
             letters = [model.rows[row] for row in going]
             self.archive(name, going, Outcome.MOVED)
             for message in letters:
                 self.models[origin].rows.append(Message(message.payload, expires=message.expires))
             done += len(going)
-        assert self.engine.run(c.Redrive(name, count))[::2] == (done, len(found) - done)
+        assert self.engine.run(c.Redrive(name, count))[::2] == (done, len(candidates) - done)
 
     # The model
     def held(self, holder: int) -> list[int]:
@@ -354,7 +356,7 @@ class EndsMachine(RuleBasedStateMachine):
     def dead_letter(self, name: str, rows: list[int], reason: Reason, rooms: dict[str, float] | None = None) -> None:
         source = self.models[name].rows
         into = self.models[name].options.get("deadLetterQueue")
-        rooms = {each: model.room() for each, model in self.models.items()} if rooms is None else rooms
+        rooms = {queue: model.room() for queue, model in self.models.items()} if rooms is None else rooms
         room = rooms.get(into, 0) if into != name else 0
         if reason == Reason.EXPIRED and self.expires_into_itself(name):
             room = 0
@@ -372,14 +374,14 @@ class EndsMachine(RuleBasedStateMachine):
                 source[row].stayed, source[row].reason = True, reason
 
     def expires_into_itself(self, name: str) -> bool:
-        seen, each = set(), name
-        while each in self.models and self.models[each].options.get("expired") == "deadLetter":
-            each = self.models[each].options.get("deadLetterQueue")
-            if each == name:
+        seen, target = set(), name
+        while target in self.models and self.models[target].options.get("expired") == "deadLetter":
+            target = self.models[target].options.get("deadLetterQueue")
+            if target == name:
                 return True
-            if each in seen:
+            if target in seen:
                 return False
-            seen.add(each)
+            seen.add(target)
         return False
 
     @invariant()
@@ -388,7 +390,7 @@ class EndsMachine(RuleBasedStateMachine):
             queue = self.engine.state.queues[name]
             blocks = [queue.blocks[number] for number in sorted(queue.blocks)]
             assert sum(block.filled for block in blocks) == len(model.rows)
-            found = []
+            rows = []
             for block in blocks:
                 every = slice(0, block.filled)
                 columns = {
@@ -402,8 +404,8 @@ class EndsMachine(RuleBasedStateMachine):
                     holder = at["holder"] if state == State.ACQUIRED else 0
                     attempts = at["attempts"], at["defaulted"]
                     seen = (location[2:4], state, at["outcome"], holder, *attempts, at["reason"], origin, bool(at["stayed"]))
-                    found.append(seen)
-            assert found == [message.seen() for message in model.rows], name
+                    rows.append(seen)
+            assert rows == [message.seen() for message in model.rows], name
             assert queue.stayed == sum(message.stayed for message in model.rows)
 
     @invariant()

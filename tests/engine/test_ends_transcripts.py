@@ -112,14 +112,14 @@ class Ends:
 
     def _row(self, queue: Queue, block: Block, row: int) -> str:
         state = State(block.state[row])
-        said = state.name.lower() if state != State.ARCHIVED else Outcome(cell(block, "outcome", row)).name.lower()
+        text = state.name.lower() if state != State.ARCHIVED else Outcome(cell(block, "outcome", row)).name.lower()
         if attempts := cell(block, "attempts", row):
-            said += f" after {attempts}"
+            text += f" after {attempts}"
         if reason := cell(block, "reason", row):
             origin = cell(block, "origin", row)
             where = f"{queue.origins[origin - 1]} {cell(block, 'came_from', row) - 1} " if origin else ""
-            said += f" ({where}{Reason(reason).name.lower()}{': ' + block.errors[row] if row in block.errors else ''})"
-        return f"{row} {said}" + (", stayed" if cell(block, "stayed", row) else "")
+            text += f" ({where}{Reason(reason).name.lower()}{': ' + block.errors[row] if row in block.errors else ''})"
+        return f"{row} {text}" + (", stayed" if cell(block, "stayed", row) else "")
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

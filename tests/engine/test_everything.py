@@ -154,11 +154,11 @@ class History:
         waiting = [row for row in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[row]]
         groups = column(block, "group") if queue.groups is not None else np.zeros(block.filled)
 
-        def overtakes(row: int, other: int) -> bool:
-            first = (-self.level(other), other) < (-self.level(row), row)
-            return (first and queue.rules.consumers != "all") or (0 < groups[row] == groups[other] and other < row)
+        def overtakes(row: int, delayed: int) -> bool:
+            first = (-self.level(delayed), delayed) < (-self.level(row), row)
+            return (first and queue.rules.consumers != "all") or (0 < groups[row] == groups[delayed] and delayed < row)
 
-        return [row for row in rows if not any(overtakes(row, other) for other in waiting)]
+        return [row for row in rows if not any(overtakes(row, delayed) for delayed in waiting)]
 
     def level(self, row: int) -> int:
         levels = self.queue.blocks[0].level
@@ -171,8 +171,8 @@ class History:
 
     def held(self, link: int) -> list[int]:
         """Return the rows that a link holds, except rows that a transaction ends."""
-        places, said = np.arange(self.queue.next_sequence), self.engine.state.transactions.retired(link)
-        rows: list[int] = self.queue.held_by(link, RowSet.of_sequences(places)).minus(said).sequences().tolist()
+        places, retired = np.arange(self.queue.next_sequence), self.engine.state.transactions.retired(link)
+        rows: list[int] = self.queue.held_by(link, RowSet.of_sequences(places)).minus(retired).sequences().tolist()
         return rows
 
     def some_held(self) -> tuple[int, RowSet]:
@@ -185,15 +185,15 @@ class History:
     def messages(self) -> tuple[int, Attributes]:
         count, rules = self.random.randint(1, 3), self.queue.rules
 
-        def each(*values: int) -> Any:
+        def drawn(*values: int) -> Any:
             return np.array([self.random.choice(values) for _ in range(count)])
 
-        group = Coded(NAMES, each(0, 1, 1, 2)) if rules.groups != "none" else None
-        key = Coded(NAMES, each(0, 1, 2, 3)) if rules.key else None
-        due, expiry = each(0, 0, self.now + 1000), each(0, 0, 0, self.now + 9000)
-        ids = np.array([b"%d" % number if number else b"" for number in each(*range(40)).tolist()], "S16")
+        group = Coded(NAMES, drawn(0, 1, 1, 2)) if rules.groups != "none" else None
+        key = Coded(NAMES, drawn(0, 1, 2, 3)) if rules.key else None
+        due, expiry = drawn(0, 0, self.now + 1000), drawn(0, 0, 0, self.now + 9000)
+        ids = np.array([b"%d" % number if number else b"" for number in drawn(*range(40)).tolist()], "S16")
         return count, Attributes(
-            each(*range(11)), expiry, due, group, each(0, 0, 1) if group else None, key, ids if rules.duplicate_window else None
+            drawn(*range(11)), expiry, due, group, drawn(0, 0, 1) if group else None, key, ids if rules.duplicate_window else None
         )
 
     def send(self) -> None:
@@ -201,8 +201,8 @@ class History:
         placed = self.engine.run(c.Enqueue("q", count, np.arange(count) + 1, attributes=attributes))
         self.no_id_is_stored_twice(attributes, range(count) if placed.stored is None else placed.stored)
 
-    def no_id_is_stored_twice(self, attributes: Attributes, kept: Iterable[int]) -> None:
-        ids = [] if attributes.ids is None else [one for row in kept if (one := attributes.ids[row])]
+    def no_id_is_stored_twice(self, attributes: Attributes, rows: Iterable[int]) -> None:
+        ids = [] if attributes.ids is None else [message_id for row in rows if (message_id := attributes.ids[row])]
         assert not self.stored & {*ids}
         assert len({*ids}) == len(ids)
         self.stored |= {*ids}
@@ -246,10 +246,10 @@ class History:
     def known_ids(self, attributes: Attributes, out: set[int]) -> set[int]:
         """Find the messages whose ids were stored before, or belong to earlier messages of this command."""
         known, again = {*self.stored}, set()
-        for row, one in enumerate(() if attributes.ids is None else attributes.ids.tolist()):
-            if row not in out and one:
-                again |= {row} & ({row} if one in known else set())
-                known.add(one)
+        for row, message_id in enumerate(() if attributes.ids is None else attributes.ids.tolist()):
+            if row not in out and message_id:
+                again |= {row} & ({row} if message_id in known else set())
+                known.add(message_id)
         return again
 
     def could_have(self, offer: c.Offer, attributes: Attributes, row: int) -> bool:
@@ -264,12 +264,12 @@ class History:
         block = queue.blocks.get(0)
         waiting = [] if block is None else [r for r in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[r]]
         level = int(queue.level_of(int(attributes.priority[row]))) if attributes.priority is not None else 0
-        if queue.rules.consumers != "all" and any(self.level(other) >= level for other in waiting):
+        if queue.rules.consumers != "all" and any(self.level(delayed) >= level for delayed in waiting):
             return False
         if attributes.group is None or not attributes.group.codes[row] or queue.groups is None:
             return True
         code = queue.group_names.get(NAMES[attributes.group.codes[row] - 1])
-        if block is not None and any(column(block, "group")[other] == code > 0 for other in waiting):
+        if block is not None and any(column(block, "group")[delayed] == code > 0 for delayed in waiting):
             return False
         return int(queue.groups.holders(np.array([code]))[0]) in (0, offer.holder)
 
@@ -379,8 +379,8 @@ class History:
             for number, block in its.blocks.items():
                 rows = np.flatnonzero([self.random.choice([True, False]) for _ in range(block.filled)])
                 if len(rows):
-                    found = block.locations(rows)
-                    copied = c.RelocatedRows(its.id, RowSet.of([(number, rows)]), found.positions(), found.payload_rows())
+                    locations = block.locations(rows)
+                    copied = c.RelocatedRows(its.id, RowSet.of([(number, rows)]), locations.positions(), locations.payload_rows())
                     assert self.engine.run(c.Relocate([copied], b"")) == len(rows)
         self.engine.run(c.Drop([[0, 8 * self.random.randint(1, len(self.engine.log))]], Keeping()))
 
@@ -391,9 +391,9 @@ class History:
     def restart(self) -> None:
         """Restart from the journal or a snapshot. Leases survive, links and transactions end. The clock may be set back."""
         wall = self.random.choice([self.engine.wall, START]) + SECOND
-        found = self.random.choice([Engine.recovered, Engine.from_snapshot])(self.engine)
-        a_start_finds_the_same(self.queue, found)
-        self.engine = found
+        restarted = self.random.choice([Engine.recovered, Engine.from_snapshot])(self.engine)
+        a_start_finds_the_same(self.queue, restarted)
+        self.engine = restarted
         self.engine.wall, self.links, self.transaction, self.posted = wall, {}, None, 0
         self.engine.run(c.StartBroker())
 
@@ -413,9 +413,9 @@ def bytes_add_up(queue: Queue) -> None:
 def names_add_up(queue: Queue) -> None:
     """Live rows and dead letters that stay keep their names."""
     for block in queue.blocks.values():
-        kept = (block.state[: block.filled] != State.ARCHIVED) | (column(block, "stayed") > 0)
+        named = (block.state[: block.filled] != State.ARCHIVED) | (column(block, "stayed") > 0)
         for name, names in (("group", queue.group_names), ("key", queue.keys)):
-            counts = np.bincount(column(block, name)[kept], minlength=names.size)
+            counts = np.bincount(column(block, name)[named], minlength=names.size)
             assert counts[1:].tolist() == names.live(np.arange(1, names.size)).tolist(), name
 
 
@@ -436,14 +436,14 @@ def a_group_has_one_holder(queue: Queue) -> None:
 def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
     """Compare derived state, which a start counts again. Codes of names may differ, and so may names that no row uses,
     only a sticky link."""
-    found = started.state.queues["q"]
+    restored = started.state.queues["q"]
     for name in ("counts", "bytes", "available_bytes", "stayed", "ended"):
-        assert getattr(found, name) == getattr(queue, name), name
+        assert getattr(restored, name) == getattr(queue, name), name
     for number, block in queue.blocks.items():
-        assert np.array_equal(found.blocks[number].state[: block.filled], block.state[: block.filled])
-        assert np.array_equal(found.blocks[number].positions(slice(0, block.filled)), block.positions(slice(0, block.filled)))
-    assert used(found.group_names) == used(queue.group_names)
-    assert used(found.keys) == used(queue.keys)
+        assert np.array_equal(restored.blocks[number].state[: block.filled], block.state[: block.filled])
+        assert np.array_equal(restored.blocks[number].positions(slice(0, block.filled)), block.positions(slice(0, block.filled)))
+    assert used(restored.group_names) == used(queue.group_names)
+    assert used(restored.keys) == used(queue.keys)
 
 
 def used(names: Dictionary) -> dict[str, int]:

@@ -65,8 +65,8 @@ class Exchanges(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.queues)))
         self.run(c.DeleteQueue(name))
         del self.queues[name]
-        for exchange, said in self.bindings.items():
-            self.bindings[exchange] = [each for each in said if each[0] != name]
+        for exchange, bindings in self.bindings.items():
+            self.bindings[exchange] = [binding for binding in bindings if binding[0] != name]
         for stage, parts in self.stages.items():  # a deleted queue loses its staged messages
             self.stages[stage] = [part for part in parts if part[0] != name]
 
@@ -75,8 +75,8 @@ class Exchanges(RuleBasedStateMachine):
         if name in self.kinds:
             unroutable, alternate = self.kinds[name]
         else:
-            there = [*self.queues, *self.kinds]
-            alternate = data.draw(st.sampled_from([None, *sorted(there)]))
+            names = [*self.queues, *self.kinds]
+            alternate = data.draw(st.sampled_from([None, *sorted(names)]))
             unroutable = "alternate" if alternate else data.draw(st.sampled_from(["refuse", "drop"]))
         options = {"unroutable": unroutable, "alternate": alternate}
         assert self.run(c.DeclareExchange(name, KINDS[name], options)) is (name not in self.kinds)
@@ -95,18 +95,18 @@ class Exchanges(RuleBasedStateMachine):
     def bind(self, data: st.DataObject, rows: Any, key: str) -> None:
         exchange, queue = data.draw(st.sampled_from(sorted(self.kinds))), data.draw(st.sampled_from(sorted(self.queues)))
         key = "" if exchange == "f" else key
-        said = (queue, key, rows)
+        binding = (queue, key, rows)
         new = self.run(c.Bind(exchange, queue, key, selector=None if rows is None else f"lets through {rows}"))
-        assert new is (said not in self.bindings[exchange])
+        assert new is (binding not in self.bindings[exchange])
         if new:
-            self.bindings[exchange].append(said)
+            self.bindings[exchange].append(binding)
 
     @precondition(lambda self: any(self.bindings.values()))
     @rule(data=st.data(), every=st.booleans())
     def unbind(self, data: st.DataObject, every: bool) -> None:
-        exchange = data.draw(st.sampled_from(sorted(name for name, said in self.bindings.items() if said)))
+        exchange = data.draw(st.sampled_from(sorted(name for name, bindings in self.bindings.items() if bindings)))
         queue, key, _ = data.draw(st.sampled_from(self.bindings[exchange]))
-        left = [each for each in self.bindings[exchange] if each[0] != queue or (not every and each[1] != key)]
+        left = [binding for binding in self.bindings[exchange] if binding[0] != queue or (not every and binding[1] != key)]
         assert self.run(c.Unbind(exchange, queue, None if every else key)) == len(self.bindings[exchange]) - len(left)
         self.bindings[exchange] = left
 
@@ -117,14 +117,14 @@ class Exchanges(RuleBasedStateMachine):
         while place in self.kinds and place not in seen:
             assert place is not None
             seen.append(place)
-            found = {
+            queues = {
                 queue
                 for queue, pattern, rows in self.bindings[place]
                 if (place == "f" or (key == pattern if place == "d" else by_expression(pattern, key)))
                 and (rows is None or row in rows)
             }
-            if found or self.kinds[place][0] == "drop":
-                return found, False
+            if queues or self.kinds[place][0] == "drop":
+                return queues, False
             place = self.kinds[place][1]
         return ({place}, False) if place in self.queues and place is not None else (set(), True)
 
@@ -136,11 +136,11 @@ class Exchanges(RuleBasedStateMachine):
         coded = Coded(names, np.array([names.index(key) + 1 if key else 0 for key in keys]))
         needed = plan(self.engine.state.exchanges.by_name, self.engine.state.queues, exchange, coded)
         examined = {
-            each.exchange: Examined(
-                each.version,
-                {n: np.array(literal_eval(str(b.selector).removeprefix("lets through ")), np.int64) for n, b in each.bindings},
+            inside.exchange: Examined(
+                inside.version,
+                {n: np.array(literal_eval(str(b.selector).removeprefix("lets through ")), np.int64) for n, b in inside.bindings},
             )
-            for each in needed.inside
+            for inside in needed.inside
         }
         stage = f"stage {self.sent}" if staged else None
         attributes = dict.fromkeys(needed.rules, NO_ATTRIBUTES)
@@ -151,7 +151,9 @@ class Exchanges(RuleBasedStateMachine):
             self.stored[self.engine.log[-1][1]] = self.sent
         expected = [self.targets(exchange, key, row) for row, key in enumerate(keys)]
         assert as_array(sent.unroutable).tolist() == [row for row, (_, refused) in enumerate(expected) if refused]
-        arrived = {queue: [self.sent + row for row, (found, _) in enumerate(expected) if queue in found] for queue in self.queues}
+        arrived = {
+            queue: [self.sent + row for row, (queues, _) in enumerate(expected) if queue in queues] for queue in self.queues
+        }
         self.sent += 3
         if stage is None:
             for queue, numbers in arrived.items():
@@ -175,7 +177,9 @@ class Exchanges(RuleBasedStateMachine):
         assert set(state.exchanges.by_name) == set(self.kinds)
         for name, numbers in self.queues.items():
             locations = [block.locations(slice(0, block.filled)) for block in state.queues[name].blocks.values()]
-            rows = [row for each in locations for row in zip(each.position, each.payload_row, each.rows, strict=True)]
+            rows = [
+                row for location in locations for row in zip(location.position, location.payload_row, location.rows, strict=True)
+            ]
             assert [self.stored[at] + first + i for at, first, count in rows for i in range(count)] == numbers
             assert conserved(state.queues[name])
 

@@ -55,7 +55,7 @@ def test_E1_the_same_declaration_changes_nothing_and_another_names_the_field() -
     before = len(broker.log)
     assert broker.run(c.DeclareExchange("x", "topic", {"alternate": "rest", "unroutable": "alternate"})) is False
     assert len(broker.log) == before
-    for wrong, said in (
+    for wrong, error in (
         (c.DeclareExchange("x", "fanout", {"alternate": "rest"}), "type 'topic', not 'fanout'"),
         (c.DeclareExchange("x", "topic"), "option 'alternate'"),
         (c.DeclareExchange("rest"), "is a queue"),
@@ -63,7 +63,7 @@ def test_E1_the_same_declaration_changes_nothing_and_another_names_the_field() -
         (c.DeclareExchange("a/b"), "'/'"),
         (c.DeclareExchange("y", options={"alternate": "nobody"}), "option 'alternate'"),
     ):
-        with pytest.raises(errors.PenstockError, match=said):
+        with pytest.raises(errors.PenstockError, match=error):
             broker.run(wrong)
     assert len(broker.log) == before
 
@@ -75,7 +75,7 @@ def test_E1_bindings_are_declared_once_and_refused_by_field() -> None:
     assert broker.run(c.Bind("d", "q", "k")) is False
     assert broker.run(c.Bind("d", "q", "k", selector="a = 1")) is True
     assert broker.run(c.Bind("h", "q", arguments={"a": 1, "x-match": "any"})) is True
-    for wrong, said in (
+    for wrong, error in (
         (c.Bind("h", "q", "k"), "key 'k'"),
         (c.Bind("d", "q", arguments={"a": 1}), "arguments"),
         (c.Bind("h", "q", arguments={"x-match": "some"}), "x-match"),
@@ -86,7 +86,7 @@ def test_E1_bindings_are_declared_once_and_refused_by_field() -> None:
         (c.Bind("nobody", "q", "k"), "no exchange 'nobody'"),
         (c.Unbind("d", "q", "other"), "no binding"),
     ):
-        with pytest.raises(errors.PenstockError, match=said):
+        with pytest.raises(errors.PenstockError, match=error):
             broker.run(wrong)
     assert broker.run(c.Unbind("d", "q", "k")) == 2
     (listed,) = broker.run(c.ListExchanges("h"))
@@ -110,9 +110,11 @@ def test_E1_one_event_places_a_payload_in_every_queue_that_is_bound() -> None:
     for name, rows in (("q", [0, 2]), ("r", [0, 1, 2])):
         queue = broker.state.queues[name]
         locations = queue.blocks[0].locations(slice(0, len(rows)))
-        found = [(int(at) + i) for at, many in zip(locations.payload_row, locations.rows, strict=True) for i in range(int(many))]
+        payload_rows = [
+            (int(at) + i) for at, many in zip(locations.payload_row, locations.rows, strict=True) for i in range(int(many))
+        ]
         assert set(locations.position.tolist()) == {position}, "all of them are in one record"
-        assert found == rows
+        assert payload_rows == rows
 
 
 def test_E1_sizes_and_attributes_follow_the_messages() -> None:
@@ -174,12 +176,12 @@ def test_E1_a_deleted_queue_or_exchange_takes_its_bindings_along() -> None:
 def test_E2_a_queue_ends_with_the_link_that_made_it_and_its_messages_with_it() -> None:
     broker = engine("q", lifetime="link")
     link = broker.run(c.OpenLink("q", makes=True, owner="me"))
-    other = broker.run(c.OpenLink("q"))
+    other_link = broker.run(c.OpenLink("q"))
     with pytest.raises(errors.InUse, match="another connection"):
         broker.run(c.OpenLink("q", receives=True, owner="you"))
     with pytest.raises(errors.InUse, match="another connection"):
         broker.advance("lease", epoch=None, finished=0)
-    broker.run(c.OpenLink("q", receives=True, owner="me"), c.Enqueue("q", 2, 10), c.CloseLink("q", other))
+    broker.run(c.OpenLink("q", receives=True, owner="me"), c.Enqueue("q", 2, 10), c.CloseLink("q", other_link))
     assert broker.counts() == {"q": 2}
     broker.run(c.CloseLink("q", link))
     assert broker.counts() == {}

@@ -118,15 +118,15 @@ class History:
             if self.random.random() < 0.5:
                 yield c.SetAside(lease.name, batch.number, lease.epoch, {"why": rows})
             else:
-                said = RowsOutcome(self.random.choice(["rejected", "modified", "released"]), None, rows)
-                yield c.StageOutcomes(attempt_name(write, 1), lease.name, batch.number, lease.epoch, [said])
+                outcome = RowsOutcome(self.random.choice(["rejected", "modified", "released"]), None, rows)
+                yield c.StageOutcomes(attempt_name(write, 1), lease.name, batch.number, lease.epoch, [outcome])
 
     def check(self) -> None:
         live = self.engine
         assert all(map(conserved, live.state.queues.values()))
-        for other in (live.recovered(), live.from_snapshot()):
-            assert other.persisted() == live.persisted()
-            assert derived(other.state) == derived(live.state)
+        for restored in (live.recovered(), live.from_snapshot()):
+            assert restored.persisted() == live.persisted()
+            assert derived(restored.state) == derived(live.state)
 
 
 @pytest.mark.parametrize("seed", range(16))

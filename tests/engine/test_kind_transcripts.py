@@ -31,36 +31,36 @@ class KindScript(Script):
 
     def send(self, *messages: str) -> str:
         """Send messages of one byte each."""
-        said = [self._said(text) for text in messages]
-        placed = self.engine.run(c.Enqueue("q", len(said), 1, attributes=_attributes(said)))
-        kept = len(said) - len(placed.refused) - placed.duplicates
-        first = placed.next - kept
-        parts = [f"{first}-{placed.next - 1}" if kept > 1 else f"{first}"] if kept else []
+        parsed = [self._parsed(text) for text in messages]
+        placed = self.engine.run(c.Enqueue("q", len(parsed), 1, attributes=_attributes(parsed)))
+        stored = len(parsed) - len(placed.refused) - placed.duplicates
+        first = placed.next - stored
+        parts = [f"{first}-{placed.next - 1}" if stored > 1 else f"{first}"] if stored else []
         parts += [f"{len(placed.refused)} refused"] if placed.refused else []
         parts += [f"{placed.duplicates} known"] if placed.duplicates else []
         return ", ".join(parts)
 
-    def _said(self, text: str) -> dict[str, Any]:
-        said: dict[str, Any] = {}
+    def _parsed(self, text: str) -> dict[str, Any]:
+        attributes: dict[str, Any] = {}
         for part in text.split("+"):
             name, _, value = part.partition("=")
-            if found := re.fullmatch(r"p(\d)", part):
-                said["priority"] = int(found[1]) + 1
+            if match := re.fullmatch(r"p(\d)", part):
+                attributes["priority"] = int(match[1]) + 1
             elif name in ("ttl", "delay"):
-                said[name] = self.engine.wall // 1000 + int(value) * 1000
+                attributes[name] = self.engine.wall // 1000 + int(value) * 1000
             elif part != "-":
-                said[name] = value or 1
-        return said
+                attributes[name] = value or 1
+        return attributes
 
     def look(self) -> str:
         """Show the state of every message."""
         block = self.engine.state.queues["q"].blocks[0]
         outcomes = np.broadcast_to(block.outcome.get(slice(0, block.filled)), block.filled).tolist()
-        found = []
+        lines = []
         for row, (state, outcome) in enumerate(zip(block.state[: block.filled].tolist(), outcomes, strict=True)):
             name = Outcome(outcome).name if state == State.ARCHIVED else State(state).name
-            found.append(f"{row} {name.lower()}")
-        return "; ".join(found)
+            lines.append(f"{row} {name.lower()}")
+        return "; ".join(lines)
 
     def lease(self, name: str, finished: str, messages: str) -> str:
         self.epochs[name], batch = self.engine.advance(
@@ -70,16 +70,20 @@ class KindScript(Script):
         return f"batch {batch}: {show(held.rows)}" if held is not None else f"batch {batch}"
 
 
-def _attributes(said: list[dict[str, Any]]) -> Attributes:
+def _attributes(messages: list[dict[str, Any]]) -> Attributes:
     def numbers(name: str) -> Any:
-        values = np.array([one.get(name, 0) for one in said], np.int64)
+        values = np.array([message.get(name, 0) for message in messages], np.int64)
         return values if values.any() else None
 
     def names(name: str) -> Coded | None:
-        known = sorted({one[name] for one in said if name in one})
-        return Coded(known, np.array([known.index(one[name]) + 1 if name in one else 0 for one in said])) if known else None
+        known = sorted({message[name] for message in messages if name in message})
+        return (
+            Coded(known, np.array([known.index(message[name]) + 1 if name in message else 0 for message in messages]))
+            if known
+            else None
+        )
 
-    ids = np.array([one.get("id", "").encode() for one in said], "S16")
+    ids = np.array([message.get("id", "").encode() for message in messages], "S16")
     return Attributes(
         numbers("priority"),
         numbers("ttl"),

@@ -82,40 +82,44 @@ class Model:
         refused, duplicates = [], 0
         fresh, again = [], []
         since = now - self.rules.duplicate_time if self.rules.duplicate_time else 0
-        for index, said in enumerate(batch):
-            known = self.ids.get(said["id"], -1) >= since
-            firsts = [first for first, other in fresh if self.rules.duplicate_window and said["id"] and other["id"] == said["id"]]
-            if self.rules.duplicate_window and said["id"] and known:
+        for index, message in enumerate(batch):
+            known = self.ids.get(message["id"], -1) >= since
+            firsts = [
+                first
+                for first, earlier in fresh
+                if self.rules.duplicate_window and message["id"] and earlier["id"] == message["id"]
+            ]
+            if self.rules.duplicate_window and message["id"] and known:
                 duplicates += 1
             elif firsts:
                 again.append((index, firsts[0]))
             else:
-                fresh.append((index, said))
+                fresh.append((index, message))
         count, size = len(self.live), sum(m.size for m in self.live)
         stuck = self.of(State.DELAYED, State.ACQUIRED)
         taken, taken_bytes = len(stuck), sum(m.size for m in stuck)
         fits, free = True, self.rules.max_bytes - size
-        for index, said in fresh:
-            if self.rules.overflow == "reject" and self.rules.max_bytes and said["size"] > free:
+        for index, message in fresh:
+            if self.rules.overflow == "reject" and self.rules.max_bytes and message["size"] > free:
                 refused.append(index)  # without room taken from the others
                 continue
             if self.rules.overflow == "reject":
-                count, size = count + 1, size + said["size"]
+                count, size = count + 1, size + message["size"]
                 fits = fits and not (self.rules.max_messages and count > self.rules.max_messages)
                 fits = fits and not (self.rules.max_bytes and size > self.rules.max_bytes)
             elif self.rules.overflow == "ring":
                 fits = not (self.rules.max_messages and taken + 1 > self.rules.max_messages)
-                fits = fits and not (self.rules.max_bytes and taken_bytes + said["size"] > self.rules.max_bytes)
-                if said["due"] > now:  # a delayed message is not dropped for later ones
-                    taken, taken_bytes = taken + 1, taken_bytes + said["size"]
+                fits = fits and not (self.rules.max_bytes and taken_bytes + message["size"] > self.rules.max_bytes)
+                if message["due"] > now:  # a delayed message is not dropped for later ones
+                    taken, taken_bytes = taken + 1, taken_bytes + message["size"]
             if not fits:
                 refused.append(index)
                 continue
-            self.place(said, now)
-        for index, said in fresh:
-            if said["id"] and index not in refused:
-                self.ids.pop(said["id"], None)
-                self.ids[said["id"]] = now
+            self.place(message, now)
+        for index, message in fresh:
+            if message["id"] and index not in refused:
+                self.ids.pop(message["id"], None)
+                self.ids[message["id"]] = now
         nowhere = [index for index, first in again if first in refused]
         refused, duplicates = sorted(refused + nowhere), duplicates + len(again) - len(nowhere)
         while len(self.ids) > self.rules.duplicate_window:
@@ -131,12 +135,12 @@ class Model:
             or (self.rules.max_bytes and size > self.rules.max_bytes)
         )
 
-    def place(self, said: dict[str, int], now: int) -> None:
-        group = said["name"] if self.rules.groups != "none" else 0
-        key = said["name"] if self.rules.key else 0
-        level = int(self.levels[said["priority"]])
-        closes = bool(said["closes"] and group)
-        new = Message(len(self.messages), level, said["size"], group, closes, key, said["due"], said["expiry"])
+    def place(self, message: dict[str, int], now: int) -> None:
+        group = message["name"] if self.rules.groups != "none" else 0
+        key = message["name"] if self.rules.key else 0
+        level = int(self.levels[message["priority"]])
+        closes = bool(message["closes"] and group)
+        new = Message(len(self.messages), level, message["size"], group, closes, key, message["due"], message["expiry"])
         self.messages.append(new)
         if new.due > now:
             new.state = State.DELAYED
@@ -173,7 +177,7 @@ class Model:
         held, m.state, m.outcome = m.state == State.ACQUIRED, State.ARCHIVED, outcome
         if held:
             self.free(m.group)
-        if m.key and not any(other.key == m.key for other in self.live):
+        if m.key and not any(message.key == m.key for message in self.live):
             self.newest.pop(m.key, None)
 
     def give_back(self, messages: list[Message]) -> None:
@@ -213,10 +217,10 @@ SAID = st.fixed_dictionaries(
 
 def attributes(batch: list[dict[str, int]]) -> Attributes:
     def column(name: str) -> Any:
-        return np.array([said[name] for said in batch], np.int64)
+        return np.array([message[name] for message in batch], np.int64)
 
     names = Coded(list(NAMES), column("name"))
-    ids = np.array([b"%d" % said["id"] if said["id"] else b"" for said in batch], "S16")
+    ids = np.array([b"%d" % message["id"] if message["id"] else b"" for message in batch], "S16")
     return Attributes(column("priority"), column("expiry"), column("due"), names, column("closes"), names, ids)
 
 
@@ -237,20 +241,20 @@ class KindMachine(RuleBasedStateMachine):
     @rule(batch=st.lists(SAID, min_size=1, max_size=4), waits=st.integers(0, 3))
     def enqueue(self, batch: list[dict[str, int]], waits: int) -> None:
         wants = self.model.rules.wants
-        for said in batch:
+        for message in batch:
             for name in ("due", "expiry"):
-                said[name] = said[name] and self.now + said[name] * 1000
-        told = attributes(batch)
-        told = Attributes(
-            told.priority,
-            told.expiry,
-            told.due,
-            told.group if wants.group else None,
-            told.closes if wants.group else None,
-            told.key if wants.key else None,
-            told.ids if wants.ids else None,
+                message[name] = message[name] and self.now + message[name] * 1000
+        columns = attributes(batch)
+        columns = Attributes(
+            columns.priority,
+            columns.expiry,
+            columns.due,
+            columns.group if wants.group else None,
+            columns.closes if wants.group else None,
+            columns.key if wants.key else None,
+            columns.ids if wants.ids else None,
         )
-        placed = self.engine.run(c.Enqueue("q", len(batch), np.array([said["size"] for said in batch]), attributes=told))
+        placed = self.engine.run(c.Enqueue("q", len(batch), np.array([message["size"] for message in batch]), attributes=columns))
         assert (list(placed.refused), placed.duplicates) == self.model.arrive(batch, self.now)
         assert placed.next == len(self.model.messages)
 
@@ -372,7 +376,7 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
     kind, options = ("priority", {"levels": 2}) if why == "a lower priority" else ("fifo", {"deadLetterQueue": "nowhere"})
     engine.run(c.StartBroker(), c.DeclareQueue("q", kind, {**options, "groups": "held"}), c.Subscribe("q"))
     engine.run(c.Subscribe("q", selector="odd" if why == "a selector" else None))
-    other, holder, matching = 1, 3, Odd() if why == "a selector" else None
+    first, holder, matching = 1, 3, Odd() if why == "a selector" else None
     attributes = Attributes(group=Coded(["a"], np.array([1, 1])))
     if why == "a lower priority":
         attributes = replace(attributes, priority=np.array([1, 10]))
@@ -382,13 +386,13 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
     if why == "it was refused":
         engine.run(c.Acquire("q", holder, 1), c.Release("q", holder, RowSet.single(0), Cause.MODIFIED, exclude=True))
     if why == "a redrive":
-        engine.run(c.Acquire("q", other, 1), c.Settle("q", other, RowSet.single(0), Outcome.REJECTED))
+        engine.run(c.Acquire("q", first, 1), c.Settle("q", first, RowSet.single(0), Outcome.REJECTED))
     assert engine.run(c.Acquire("q", holder, 1, matching=matching)).rows.sequences().tolist() == [1]
     engine.pass_time(2)
     engine.run(c.Tick(), c.Redrive("q"))
-    assert engine.run(c.Acquire("q", other, 1)).rows.sequences().tolist() == []
+    assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == []
     engine.run(c.Settle("q", holder, RowSet.single(1)))
-    assert engine.run(c.Acquire("q", other, 1)).rows.sequences().tolist() == [0]
+    assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [0]
 
 
 @pytest.mark.parametrize("groups", ["held", "sticky"])

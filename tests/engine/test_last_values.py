@@ -50,11 +50,11 @@ def wait(engine: Engine, seconds: float) -> None:
     engine.run(c.Tick())
 
 
-def states(engine: Engine, queue: str = "q") -> list[str]:
+def states(engine: Engine, name: str = "q") -> list[str]:
     """Return the state of each message, or its outcome after its end."""
-    found = engine.state.queues[queue]
-    assert conserved(found)
-    block = found.blocks[0]
+    queue = engine.state.queues[name]
+    assert conserved(queue)
+    block = queue.blocks[0]
     outcomes = np.broadcast_to(block.outcome.get(slice(0, block.filled)), block.filled).tolist()
     return [
         (Outcome(outcome) if state == State.ARCHIVED else State(state)).name.lower()

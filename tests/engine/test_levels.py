@@ -38,10 +38,10 @@ def send(engine: Engine, *priorities: int) -> None:
 
 
 def took(engine: Engine, holder: int, *, one_by_one: bool = True) -> list[int]:
-    found: list[int] = []
+    sequences: list[int] = []
     while rows := engine.run(c.Acquire("q", holder, 1 if one_by_one else 99)).rows.sequences().tolist():
-        found += rows
-    return found
+        sequences += rows
+    return sequences
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_what_is_found_of_a_level_is_what_a_look_at_every_place_finds(
             blocks = set(queue.blocks_with_available(wanted, place >> 16))
             beyond = [at for at in unknown.tolist() if at >= place and at >> 16 in blocks]
             free = free[matching.matches[free] & (free < (beyond[0] if beyond else count))]
-        found = find(queue, place, Search(limit, None, until, (), matching), wanted)
-        assert found.rows.sequences().tolist() == free[:limit].tolist()
+        result = find(queue, place, Search(limit, None, until, (), matching), wanted)
+        assert result.rows.sequences().tolist() == free[:limit].tolist()
 
 
 class _Known:

@@ -55,8 +55,8 @@ class Lifetimes(RuleBasedStateMachine):
         options: dict[str, Any] = {"lifetime": lifetime or "empty", **({} if name == "dead" else {"deadLetterQueue": "dead"})}
         type_, maker = "lastvalue" if kind == "last" else "fifo", None if name == "dead" else c.Maker(kind, 99)
         self.engine.run(c.DeclareQueue(name, type_, {**options, **KINDS.get(kind, {})}, maker))
-        self.links = [each for each in self.links if each[0] != name]
-        self.holders = [each for each in self.holders if each[0] != name]
+        self.links = [link for link in self.links if link[0] != name]
+        self.holders = [holder for holder in self.holders if holder[0] != name]
         self.opens(name, makes=True)
         self.sends(name, 1, mortal=False)
         self.subscribes(name, 1)
@@ -69,13 +69,13 @@ class Lifetimes(RuleBasedStateMachine):
             looked_at = decide(state, command, c.Now(self.engine.wall, self.engine.up)).effects.may_end
         except PenstockError:
             return None
-        there = set(state.queues)
+        queues_before = set(state.queues)
         reply = self.engine.run(command)
         for name in looked_at:
             self.engine.run(c.EndNode(name))
         assert [name for name in state.queues if name in before and what_ends(state, name) is not None] == [], command
         if not isinstance(command, c.StartBroker):
-            assert not (there - set(state.queues)).difference(looked_at)
+            assert not (queues_before - set(state.queues)).difference(looked_at)
         if self.looks:
             survives(self.engine)
         assert state.made == Counter(queue.user for queue in state.queues.values() if queue.user is not None)

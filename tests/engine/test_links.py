@@ -83,13 +83,13 @@ def test_excluded_messages_that_were_settled_make_room_for_others() -> None:
     took(engine, 1, MAX_EXCLUDED)
     engine.run(c.Release("q", 1, RowSet.range(0, MAX_EXCLUDED), exclude=True))
     assert took(engine, 1, 2) == [MAX_EXCLUDED, MAX_EXCLUDED + 1]
-    one = RowSet.single(MAX_EXCLUDED)
+    row = RowSet.single(MAX_EXCLUDED)
     before = engine.persisted()
     with pytest.raises(errors.ResourceLimit, match=f"more than {MAX_EXCLUDED}.*nothing was changed"):
-        engine.run(c.Release("q", 1, one, exclude=True))
+        engine.run(c.Release("q", 1, row, exclude=True))
     assert engine.persisted() == before
     assert took(engine, 3, 5) == [0, 1, 2, 3, 4]
-    engine.run(c.Settle("q", 3, RowSet.range(0, 5)), c.Release("q", 1, one, exclude=True))
+    engine.run(c.Settle("q", 3, RowSet.range(0, 5)), c.Release("q", 1, row, exclude=True))
     assert engine.state.queues["q"].consumers.subscriptions[1].excluded.count == MAX_EXCLUDED - 4
     assert took(engine, 1, 5) == list(range(MAX_EXCLUDED + 2, MAX_EXCLUDED + 7))
 
@@ -208,8 +208,8 @@ def test_a_queue_that_is_deleted_under_its_links_is_not_found_and_nothing_else_b
     engine = engine_with(5)
     engine.run(c.DeclareQueue("other"), c.Enqueue("other", 3, 1))
     took(engine, 1, 2)
-    other = engine.run(c.Subscribe("other"))
-    assert engine.run(c.Acquire("other", other, 2)).rows.count == 2
+    link = engine.run(c.Subscribe("other"))
+    assert engine.run(c.Acquire("other", link, 2)).rows.count == 2
     with pytest.raises(errors.InUse):
         engine.run(c.DeleteQueue("q"))
     engine.run(c.DeleteQueue("q", force=True))
@@ -219,7 +219,7 @@ def test_a_queue_that_is_deleted_under_its_links_is_not_found_and_nothing_else_b
     for make in COMMANDS[: 4 if again else None]:
         with pytest.raises(errors.IllegalTransition if again and "rows" in vars(make(1)) else errors.NotFound):
             engine.run(make(1))
-    engine.run(c.Settle("other", other, RowSet.range(0, 2)))
+    engine.run(c.Settle("other", link, RowSet.range(0, 2)))
     for life in (engine, engine.recovered(), engine.from_snapshot()):
         life.run(c.StartBroker(), c.Tick())
         assert all(conserved(queue) for queue in life.state.queues.values())
@@ -249,26 +249,26 @@ def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
     position belongs to it again. A link that has ended has passed all rows."""
     engine = Engine()
     engine.run(c.DeclareQueue("q", "priority" if levels > 1 else "fifo", {"levels": levels} if levels > 1 else {}))
-    first, other, third = (engine.run(c.Subscribe("q")) for _ in range(3))
+    first, second, third = (engine.run(c.Subscribe("q")) for _ in range(3))
     engine.run(c.Enqueue("q", 4, 1))
     assert engine.run(c.Acquire("q", third, 1)).rows.sequences().tolist() == [0]
     queue = engine.state.queues["q"]
     queue.consumers.subscriptions[first].selector = "TRUE"
     assert not engine.run(c.Acquire("q", first, 9, matching=Nothing())).rows
-    places = queue.consumers.subscriptions[other].positions.copy()
-    assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
-    assert queue.consumers.subscriptions[other].positions[0] == places[0], "the rows are offered to it again"
+    places = queue.consumers.subscriptions[second].positions.copy()
+    assert not engine.run(c.Acquire("q", second, 9, behind=(first,))).rows
+    assert queue.consumers.subscriptions[second].positions[0] == places[0], "the rows are offered to it again"
     queue.consumers.subscriptions[first].selector = None
     assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [1]
     engine.run(c.Release("q", first, RowSet.single(1)), c.Release("q", third, RowSet.single(0)))
-    assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
+    assert not engine.run(c.Acquire("q", second, 9, behind=(first,))).rows
     assert engine.run(c.Acquire("q", first, 2)).rows.sequences().tolist() == [0, 1]
     engine.run(c.Release("q", first, RowSet.range(0, 2), exclude=True))
-    assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
+    assert not engine.run(c.Acquire("q", second, 9, behind=(first,))).rows
     assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [2]  # it has passed the messages that it refuses
-    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).rows.sequences().tolist() == [0, 1]
+    assert engine.run(c.Acquire("q", second, 9, behind=(first,))).rows.sequences().tolist() == [0, 1]
     engine.run(c.Unsubscribe("q", first))
-    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).rows.sequences().tolist() == [2, 3]
+    assert engine.run(c.Acquire("q", second, 9, behind=(first,))).rows.sequences().tolist() == [2, 3]
 
 
 def test_an_event_without_annotations_is_what_older_versions_read() -> None:

@@ -45,9 +45,9 @@ class Model:
             setattr(self, name, np.append(getattr(self, name), np.zeros(count, np.int64)))
 
     def next(self, count: int, place: int = 0, holder: int | None = None) -> Any:
-        found = np.flatnonzero(self.state == State.AVAILABLE)
+        available = np.flatnonzero(self.state == State.AVAILABLE)
         not_for_it = self.excluded.get(holder, set()) if holder is not None else set()
-        return found[(found >= place) & ~np.isin(found, np.array(sorted(not_for_it), np.int64))][:count]
+        return available[(available >= place) & ~np.isin(available, np.array(sorted(not_for_it), np.int64))][:count]
 
     def refused_by_all(self, links: set[int]) -> int:
         common = set.intersection(*(self.excluded.get(link, set()) for link in links)) if links else set()
@@ -199,8 +199,8 @@ class QueueMachine(RuleBasedStateMachine):
         holder = self.holder(data)
         row = RowSet.single(int(self.held(holder)[0]))
         before = self.engine.persisted()
-        for other in (self.links | self.former) - {holder}:
-            for command in (c.Settle("q", other, row), c.Release("q", other, row, exclude=True, annotations=b"one")):
+        for non_holder in (self.links | self.former) - {holder}:
+            for command in (c.Settle("q", non_holder, row), c.Release("q", non_holder, row, exclude=True, annotations=b"one")):
                 with pytest.raises(errors.IllegalTransition):
                     self.engine.run(command)
         assert self.engine.persisted() == before
@@ -269,9 +269,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(snapshot=st.booleans())
     def a_restart_finds_the_same(self, snapshot: bool) -> None:
         """Compare a recovery at any point with the live engine."""
-        found = self.engine.from_snapshot() if snapshot else self.engine.recovered()
-        assert found.persisted() == self.engine.persisted()
-        for block in found.state.queues["q"].blocks.values():
+        restored = self.engine.from_snapshot() if snapshot else self.engine.recovered()
+        assert restored.persisted() == self.engine.persisted()
+        for block in restored.state.queues["q"].blocks.values():
             self.matches(block)
 
     @rule(snapshot=st.booleans(), really=SELDOM)
@@ -308,9 +308,9 @@ class QueueMachine(RuleBasedStateMachine):
     def totals_count_from_the_start(self) -> None:
         """U3: the totals count each arrival, delivery and end since the broker started."""
         queue = self.engine.state.queues["q"]
-        there, before = self.at_start
+        messages, before = self.at_start
         ended = self.ended() - before
-        expected = [len(self.model.state) - there, self.taken, self.taken_again, 0]
+        expected = [len(self.model.state) - messages, self.taken, self.taken_again, 0]
         assert queue.totals.row(queue.next_sequence, queue.ended) == [
             *expected,
             ended[Outcome.ACCEPTED],

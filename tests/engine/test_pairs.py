@@ -85,17 +85,17 @@ class Pair(History):
         """Return messages that use the features often."""
         count = self.random.randint(1, 3)
 
-        def each(*values: Any) -> Any:
+        def drawn(*values: Any) -> Any:
             return np.array([self.random.choice(values) for _ in range(count)])
 
         columns: dict[str, Callable[[], Any]] = {
-            "due": lambda: each(0, self.now + 1000),
-            "expiry": lambda: each(0, self.now + 3000, self.now + 9000),
-            "priority": lambda: each(*range(11)),
-            "group": lambda: Coded(NAMES, each(0, 1, 1, 2)),
-            "closes": lambda: each(0, 0, 1),
-            "key": lambda: Coded(NAMES, each(0, 1, 1, 2)),
-            "ids": lambda: each(b"", *(b"%d" % number for number in range(1, 30))).astype("S16"),
+            "due": lambda: drawn(0, self.now + 1000),
+            "expiry": lambda: drawn(0, self.now + 3000, self.now + 9000),
+            "priority": lambda: drawn(*range(11)),
+            "group": lambda: Coded(NAMES, drawn(0, 1, 1, 2)),
+            "closes": lambda: drawn(0, 0, 1),
+            "key": lambda: Coded(NAMES, drawn(0, 1, 1, 2)),
+            "ids": lambda: drawn(b"", *(b"%d" % number for number in range(1, 30))).astype("S16"),
         }
         wanted = [name for feature in self.pair for name in FEATURES[feature].sends]
         return count, Attributes(**{name: columns[name]() for name in wanted})
@@ -146,11 +146,11 @@ def test_the_laws_hold_for_each_pair_of_features(pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("pair", APART, ids=lambda pair: " and ".join(sorted(pair)))
 def test_features_that_no_queue_has_together_are_refused(pair: set[str]) -> None:
-    one, other = (FEATURES[name] for name in sorted(pair))
-    if one.kind is None:
-        assert {*one.options} == {*other.options}, "two values of one option"
+    left, right = (FEATURES[name] for name in sorted(pair))
+    if left.kind is None:
+        assert {*left.options} == {*right.options}, "two values of one option"
         return
-    for kind, options in ((one.kind, other.options), (other.kind, one.options)):
+    for kind, options in ((left.kind, right.options), (right.kind, left.options)):
         with pytest.raises(errors.InvalidRequest):
             Engine().run(c.DeclareQueue("q", kind, options))
 

@@ -33,7 +33,7 @@ def test_Q21_the_first_policy_that_names_it_adds_options_to_a_declaration() -> N
         "orders.priority.a": {"levels": 3},
         "orders.priority.b": {},
     }
-    assert {name: each.options for name, each in engine.state.exchanges.by_name.items()} == {
+    assert {name: exchange.options for name, exchange in engine.state.exchanges.by_name.items()} == {
         "topics.a": {"unroutable": "drop"},
         "topics.b": {},
     }
@@ -94,7 +94,7 @@ def test_E4_who_makes_what_on_first_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "error"),
     [
         (Policy("*", type="heap"), "type 'heap'.*fifo.*topic"),
         (Policy("*", options={"colour": 1}), "colour"),
@@ -102,6 +102,6 @@ def test_E4_who_makes_what_on_first_use() -> None:
         (Policy("*", type="topic", options={"maxMessages": 3}), "maxMessages.*exchanges"),
     ],
 )
-def test_Q21_a_wrong_policy_is_refused_by_field(policy: Policy, said: str) -> None:
-    with pytest.raises(errors.InvalidRequest, match=said):
+def test_Q21_a_wrong_policy_is_refused_by_field(policy: Policy, error: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=error):
         policy.check()

@@ -96,9 +96,9 @@ def test_a_value_that_is_not_allowed_is_refused_by_name(name: str) -> None:
             checked(kind, {**options, name: wrong})
         with pytest.raises(errors.InvalidRequest, match=f"option '{name}': .* is not "):
             Policy("*", type=kind, options={**options, name: wrong}).check()
-    for other in set(TYPES) - {OPTIONS[name].type} if OPTIONS[name].type else ():
-        with pytest.raises(errors.InvalidRequest, match=f"option '{name}' is not known of type {other}"):
-            checked(other, {name: -1})
+    for other_type in set(TYPES) - {OPTIONS[name].type} if OPTIONS[name].type else ():
+        with pytest.raises(errors.InvalidRequest, match=f"option '{name}' is not known of type {other_type}"):
+            checked(other_type, {name: -1})
 
 
 def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Attributes]:
@@ -126,10 +126,10 @@ def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Attribu
 def test_a_queue_is_unrestricted_only_where_each_message_that_arrives_gets_a_place(name: str, value: Any) -> None:
     """An `unrestricted` queue admits all arrivals, so an option that refuses one must be declared `on_arrival`."""
     kind, options = declared(name, value)
-    found = rules(kind, checked(kind, options))
+    with_option = rules(kind, checked(kind, options))
     needed = rules(kind, checked(kind, NEEDED.get(kind, {})))
-    assert found.unrestricted == (needed.unrestricted and not OPTIONS[name].on_arrival)
-    if not found.unrestricted:
+    assert with_option.unrestricted == (needed.unrestricted and not OPTIONS[name].on_arrival)
+    if not with_option.unrestricted:
         return
     queue, attributes = full_of_everything(kind, options)
     for whole in (False, True):
@@ -154,10 +154,10 @@ def test_somebody_asks_for_the_value_of_each_option(repository: Path) -> None:
 def test_help_says_each_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["queue", command, "--help"])
-    said = capsys.readouterr().out
+    help_text = capsys.readouterr().out
     for name, option in OPTIONS.items():
-        assert f"\n  {name}: " in said
-        assert f"\n      {option.help}\n" in said
+        assert f"\n  {name}: " in help_text
+        assert f"\n      {option.help}\n" in help_text
         assert option.help.endswith((".", "?")), f"the help of {name!r} is a sentence"
 
 

@@ -42,13 +42,13 @@ def accept(engine: Engine, count: int, outcome: Outcome = Outcome.ACCEPTED) -> R
 
 
 def begin(engine: Engine, rows: int = ALL, size: int = ALL, queue_id: int = 1) -> Recording:
-    found = engine.run(c.BeginRecording(queue_id, rows, size))
-    assert isinstance(found, Recording)
-    return found
+    recording = engine.run(c.BeginRecording(queue_id, rows, size))
+    assert isinstance(recording, Recording)
+    return recording
 
 
-def sequences(found: Recording) -> list[int]:
-    return [int(row) for row in found.rows.sequences()]
+def sequences(recording: Recording) -> list[int]:
+    return [int(row) for row in recording.rows.sequences()]
 
 
 def test_a_pass_has_what_is_settled_and_the_next_what_is_settled_since() -> None:
@@ -84,9 +84,9 @@ def test_a_pass_is_as_large_as_was_asked_for() -> None:
     """D4: rows in order, and at least one, of any size."""
     engine = settled(10)
     for rows, size, expected in ((3, ALL, [0, 1, 2]), (ALL, 25, [3, 4, 5]), (ALL, 1, [6]), (ALL, ALL, [7, 8, 9])):
-        found = begin(engine, rows, size)
-        assert sequences(found) == expected
-        engine.run(c.EndRecording(1, found.number, 0))
+        recording = begin(engine, rows, size)
+        assert sequences(recording) == expected
+        engine.run(c.EndRecording(1, recording.number, 0))
 
 
 def test_a_backlog_says_how_much_and_since_when() -> None:
@@ -96,9 +96,9 @@ def test_a_backlog_says_how_much_and_since_when() -> None:
     engine.pass_time(10)
     engine.run(c.Enqueue("q", 1, 10))
     accept(engine, 1)
-    (found,) = engine.run(c.ListBacklogs())
-    assert (found.queue, found.rows, found.bytes, found.since) == ("q", 5, 50, START)
-    assert (found.waiting_rows, found.waiting_bytes, found.waiting_since, found.current) == (2, 20, START, 1)
+    (backlog,) = engine.run(c.ListBacklogs())
+    assert (backlog.queue, backlog.rows, backlog.bytes, backlog.since) == ("q", 5, 50, START)
+    assert (backlog.waiting_rows, backlog.waiting_bytes, backlog.waiting_since, backlog.current) == (2, 20, START, 1)
     engine.run(c.EndRecording(1, 1, 0))
     begin(engine)
     assert engine.run(c.ListBacklogs())[0].waiting_since == NEVER
@@ -153,7 +153,7 @@ def test_what_a_restart_settles_is_recorded_though_its_queue_ends_with_the_resta
     may_end = decide(later.state, c.StartBroker(), c.Now(later.wall, later.up)).effects.may_end
     later.run(c.StartBroker(), *[c.EndNode(name) for name in may_end])  # as the broker does
     assert not later.state.queues
-    assert [(each.departed, each.rows) for each in later.run(c.ListBacklogs())] == [(True, 2)]
+    assert [(backlog.departed, backlog.rows) for backlog in later.run(c.ListBacklogs())] == [(True, 2)]
 
 
 def test_a_redriven_dead_letter_is_one_more_row_when_it_is_settled_again() -> None:
@@ -212,8 +212,8 @@ def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
     engine = settled(BLOCK_ROWS + 3)
     engine.run(c.PackBlock("q", 0), c.Enqueue("q", 1, 10), c.DeleteQueue("q"), c.DeclareQueue("q"), c.Enqueue("q", 1, 10))
     accept(engine, 1)
-    found = {each.queue_id: (each.rows, each.departed) for each in engine.run(c.ListBacklogs())}
-    assert found == {1: (BLOCK_ROWS + 3, True), 2: (1, False)}
+    backlogs = {backlog.queue_id: (backlog.rows, backlog.departed) for backlog in engine.run(c.ListBacklogs())}
+    assert backlogs == {1: (BLOCK_ROWS + 3, True), 2: (1, False)}
     assert begin(engine).rows == RowSet.range(0, BLOCK_ROWS + 3)
     for life in (engine.recovered(), engine.from_snapshot()):
         assert life.persisted() == engine.persisted()
@@ -297,13 +297,13 @@ class History:
         }
 
     def begin(self) -> None:
-        ids = [each.queue_id for each in self.engine.run(c.ListBacklogs())]
+        ids = [backlog.queue_id for backlog in self.engine.run(c.ListBacklogs())]
         if ids:
             self.engine.run(c.BeginRecording(self.random.choice(ids), self.random.choice([1, 7, 70_000, ALL]), ALL))
 
     def end(self) -> None:
-        for number, each in list(self.engine.state.by_id.items()):
-            current = each.recordings.current
+        for number, source in list(self.engine.state.by_id.items()):
+            current = source.recordings.current
             if current is not None and self.random.choice([True, False]):
                 self.table.update((number, row) for row in current.rows.sequences().tolist())
                 assert self.engine.run(c.EndRecording(number, current.number, 0))
@@ -319,10 +319,10 @@ class History:
 
     def restart(self) -> None:
         before = self.engine.persisted()
-        found = self.engine.from_snapshot() if self.random.choice([True, False]) else self.engine.recovered()
-        assert found.persisted() == before
-        found.state.records = True
-        self.engine = found
+        restarted = self.engine.from_snapshot() if self.random.choice([True, False]) else self.engine.recovered()
+        assert restarted.persisted() == before
+        restarted.state.records = True
+        self.engine = restarted
         self.engine.run(c.StartBroker())
 
     def play(self) -> None:
@@ -337,11 +337,9 @@ class History:
         for step in self.random.choices(steps, k=50):
             step()
             print(step.__name__)
-            for each in self.engine.state.queues.values():
-                assert conserved(each)
-            for each in self.engine.state.departed.values():
-                assert recordings_conserved(each)
-            recorded = sum(each.recordings.rows for each in self.engine.state.by_id.values())
+            assert all(map(conserved, self.engine.state.queues.values()))
+            assert all(map(recordings_conserved, self.engine.state.departed.values()))
+            recorded = sum(source.recordings.rows for source in self.engine.state.by_id.values())
             assert sum(self.settled.values()) == sum(self.table.values()) + recorded
         while self.engine.run(c.ListBacklogs()):
             self.begin()

@@ -266,16 +266,16 @@ def test_Q16_later_messages_of_a_group_wait_for_one_that_waits(groups: str, by_l
 
     def takes() -> list[int]:
         if not by_lease:
-            return got(engine, other)
+            return got(engine, consumer)
         number = engine.advance("L", epoch=None, finished=0)[1]
         return [] if not number else engine.state.leases["L"].batches[number].rows.sequences().tolist()
 
-    other = engine.run(c.Subscribe("q"))
+    consumer = engine.run(c.Subscribe("q"))
     assert takes() == [0, 4]
     if not by_lease:
-        assert got(engine, other) == []
+        assert got(engine, consumer) == []
         wait(engine, 5000)
-        assert got(engine, other) == [1, 2, 3]
+        assert got(engine, consumer) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("end", ["purge", "move", "expire", "discard"])

@@ -32,12 +32,12 @@ def made(kind: str, *bindings: Binding, name: str = "x", **options: Any) -> Exch
 
 def routed(exchanges: Exchanges, keys: Any = "", count: int = 1, queues: tuple[str, ...] = (), **how: Any) -> Any:
     """Return the messages by queue, the refused ones, and the number of dropped ones."""
-    found = route(exchanges.by_name, dict.fromkeys(queues), "x", Sending(count, keys, **how))
-    named = [queue for part in found.parts for queue in part.queues]
+    routing = route(exchanges.by_name, dict.fromkeys(queues), "x", Sending(count, keys, **how))
+    named = [queue for part in routing.parts for queue in part.queues]
     assert len(named) == len(set(named)), "a queue in two parts"
-    by_queue = {queue: as_array(part.rows).tolist() for part in found.parts for queue in part.queues}
+    by_queue = {queue: as_array(part.rows).tolist() for part in routing.parts for queue in part.queues}
     assert all(rows == sorted(set(rows)) for rows in by_queue.values()), "a message twice in a queue"
-    return by_queue, as_array(found.refused).tolist(), found.dropped
+    return by_queue, as_array(routing.refused).tolist(), routing.dropped
 
 
 TOPICS = [
@@ -102,8 +102,8 @@ def test_E1_topic_patterns_against_expressions(patterns: list[str], data: st.Dat
     gone = data.draw(st.sets(st.sampled_from(range(len(patterns))))) if patterns else set()
     for number in gone:
         trie.remove(patterns[number], number)
-    found = list(trie.match(key))
-    assert sorted(found) == [n for n, pattern in enumerate(patterns) if n not in gone and by_expression(pattern, key)]
+    matches = list(trie.match(key))
+    assert sorted(matches) == [n for n, pattern in enumerate(patterns) if n not in gone and by_expression(pattern, key)]
     for number in set(range(len(patterns))) - gone:
         trie.remove(patterns[number], number)
     assert (trie._root.children, trie._root.here) == ({}, {}), "removals leave an empty trie"
@@ -136,14 +136,14 @@ def test_E1_a_number_that_a_binding_wants_has_the_text_that_the_column_shows(val
 
 @given(st.lists(ARGUMENTS, max_size=6), st.lists(HEADERS, min_size=1, max_size=8), st.sampled_from([1, 7, 1 << 22]))
 def test_E1_headers_against_a_model(bindings: list[dict[str, Any]], messages: list[dict[str, str]], cells: int) -> None:
-    found: dict[Any, list[int]] = {}
+    rows_by_term: dict[Any, list[int]] = {}
     for row, headers in enumerate(messages):
         for name, text in headers.items():
-            found.setdefault((name, None), []).append(row)
-            found.setdefault((name, text), []).append(row)
+            rows_by_term.setdefault((name, None), []).append(row)
+            rows_by_term.setdefault((name, text), []).append(row)
     before, header_bindings.CELLS = header_bindings.CELLS, cells  # also tables of a few rows
     try:
-        matched = matching(enumerate(bindings), {term: np.array(rows) for term, rows in found.items()}, len(messages))
+        matched = matching(enumerate(bindings), {term: np.array(rows) for term, rows in rows_by_term.items()}, len(messages))
     finally:
         header_bindings.CELLS = before
     expected = {n: [row for row, headers in enumerate(messages) if header_model(b, headers)] for n, b in enumerate(bindings)}
@@ -250,7 +250,7 @@ def test_E1_the_same_from_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "said"),
+    ("kind", "options", "error"),
     [
         ("fan", {}, "type 'fan'"),
         ("fanout", {"durable": True}, "option 'durable'"),
@@ -261,8 +261,8 @@ def test_E1_the_same_from_json() -> None:
         ("fanout", {"lifetime": "empty"}, "option 'lifetime'"),
     ],
 )
-def test_E1_a_wrong_declaration_names_the_field(kind: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(errors.InvalidRequest, match=said):
+def test_E1_a_wrong_declaration_names_the_field(kind: str, options: dict[str, Any], error: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=error):
         exchange_options.checked(kind, options)
 
 

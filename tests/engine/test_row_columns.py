@@ -170,14 +170,14 @@ def test_pieces_lead_every_row_to_its_payload(batches: list[tuple[int, int, int]
     for chosen in (rows, slice(0, block.filled), slice(block.filled // 3, block.filled // 2)):
         locations = block.locations(chosen)
         expected = [truth[n] for n in as_array(chosen).tolist()]
-        scattered, found = locations.payload_rows().tolist() if expected else [], []
+        scattered, places = locations.payload_rows().tolist() if expected else [], []
         for extent in locations.extents():
-            assert extent.indexes.start == len(found)
+            assert extent.indexes.start == len(places)
             count = extent.indexes.stop - extent.indexes.start
             numbers = list(scattered[extent.indexes] if extent.first is None else range(extent.first, extent.first + count))
             assert numbers == sorted(set(numbers))
-            found += [(extent.position, row, extent.time) for row in numbers]
-        assert found == expected
+            places += [(extent.position, row, extent.time) for row in numbers]
+        assert places == expected
         moved = [(run.position, run.skip + k) for run in locations.runs() for k in range(run.rows)]
         assert moved == [(position, row) for position, row, _ in expected]
 

@@ -54,8 +54,8 @@ def test_the_front_and_a_hunt_agree(seed: int) -> None:
                 filters=filters,
             )
             level = source.choice([0, None])
-            found = _at_the_front(queue, max(0, place), search, level)
-            if found is not None:
+            front = _at_the_front(queue, max(0, place), search, level)
+            if front is not None:
                 seen += 1
-                assert found == _RunningSearch(queue, search).through(level, max(0, place)).found()
+                assert front == _RunningSearch(queue, search).through(level, max(0, place)).found()
     assert seen > 100

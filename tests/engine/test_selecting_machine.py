@@ -72,8 +72,8 @@ class SelectingMachine(RuleBasedStateMachine):
 
     def expected(self, divisor: int) -> Any:
         """Return all messages for a link, the highest level first."""
-        found = np.flatnonzero((self.state == State.AVAILABLE) & (np.arange(len(self.state)) % divisor == 0))
-        return found[np.argsort(-self.level[found], kind="stable")]
+        rows = np.flatnonzero((self.state == State.AVAILABLE) & (np.arange(len(self.state)) % divisor == 0))
+        return rows[np.argsort(-self.level[rows], kind="stable")]
 
     @rule(data=st.data(), most=COUNTS)
     def acquire(self, data: st.DataObject, most: int) -> None:
@@ -172,8 +172,8 @@ class SelectingMachine(RuleBasedStateMachine):
         known = Known(divisor)
         known.rows = {n: min(BLOCK_ROWS, len(self.state) - (n << BLOCK_BITS)) for n in range((len(self.state) >> BLOCK_BITS) + 1)}
         rows, *_ = self.engine.run(c.Browse("q", place, most, matching=known))
-        found = np.flatnonzero((self.state == State.AVAILABLE) & (np.arange(len(self.state)) % divisor == 0))
-        assert rows.sequences().tolist() == found[found >= place][:most].tolist()
+        available = np.flatnonzero((self.state == State.AVAILABLE) & (np.arange(len(self.state)) % divisor == 0))
+        assert rows.sequences().tolist() == available[available >= place][:most].tolist()
 
     @rule()
     def nothing_is_lost_or_invented(self) -> None:
@@ -181,8 +181,8 @@ class SelectingMachine(RuleBasedStateMachine):
         assert conserved(queue)
         for block in queue.blocks.values():
             assert np.array_equal(block.state[: block.filled], self.state[block.base : block.base + block.filled])
-        found = self.engine.recovered()
-        assert found.persisted() == self.engine.persisted()
+        restored = self.engine.recovered()
+        assert restored.persisted() == self.engine.persisted()
 
 
 TestSelectingMachine = SelectingMachine.TestCase

@@ -131,11 +131,11 @@ def test_rows_move_as_the_table_says_and_else_there_is_an_error_that_changes_not
     block = queue.blocks[0]
     for rows in (slice(0, 1), np.array([0]), slice(0, 3), np.array([0, 2])):
         before, counts = block.state.copy(), list(queue.counts)
-        sources = {State(each) for each in block.state[rows]}
+        sources = {State(code) for code in block.state[rows]}
         if all((source, verb) in TRANSITIONS for source in sources):
             queue.move(block, rows, verb)
             expected = before.copy()
-            expected[rows] = [TRANSITIONS[State(each), verb] for each in before[rows]]
+            expected[rows] = [TRANSITIONS[State(code), verb] for code in before[rows]]
             assert block.state.tolist() == expected.tolist()
             assert counted(queue)
             break

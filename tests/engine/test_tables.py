@@ -20,10 +20,10 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def kinds(of: type[Any]) -> Iterator[type[Any]]:
-    for each in of.__subclasses__():
-        if not typing.get_origin(each):
-            yield each
-            yield from kinds(each)
+    for subclass in of.__subclasses__():
+        if not typing.get_origin(subclass):
+            yield subclass
+            yield from kinds(subclass)
 
 
 COMMANDS = [kind for kind in kinds(Command) if kind is not Stores]

@@ -26,9 +26,8 @@ FIRST = RowSet.single(0)
 
 def takers(engine: Engine, name: str = "q") -> list[str | None]:
     """Return the taker of each message of the first block."""
-    found = queue(engine, name)
-    block = found.blocks[0]
-    names = [None, *found.takers.names]
+    block = queue(engine, name).blocks[0]
+    names = [None, *queue(engine, name).takers.names]
     return [names[code] for code in np.broadcast_to(block.taker.get(slice(0, block.filled)), block.filled).tolist()]
 
 
@@ -205,9 +204,9 @@ def test_a_block_that_left_memory_keeps_its_takers() -> None:
     ((name, number),) = engine.state.blocks_to_pack(9)
     engine.run(c.PackBlock(name, number))
     (packed,) = engine.packed.values()
-    found = Block.restored(unpack(packed)).taker.get(slice(8, 12))
-    assert np.asarray(found).tolist() == [1, 1, 2, 2]
+    codes = Block.restored(unpack(packed)).taker.get(slice(8, 12))
+    assert np.asarray(codes).tolist() == [1, 1, 2, 2]
     engine.run(c.DeleteQueue("q"))
-    for other in (engine.recovered(), engine.from_snapshot()):
-        (left,) = other.state.departed.values()
+    for life in (engine.recovered(), engine.from_snapshot()):
+        (left,) = life.state.departed.values()
         assert left.takers.names == ["ann", "bob"]

@@ -151,7 +151,7 @@ class Machine(RuleBasedStateMachine):
 
     def some(self, data: st.DataObject) -> tuple[str, int, list[int]]:
         queue, _, holder = data.draw(st.sampled_from(self.held()))
-        mine = [sequence for _, sequence, other in self.held() if other == holder]
+        mine = [sequence for _, sequence, link in self.held() if link == holder]
         return queue, holder, sorted(data.draw(st.lists(st.sampled_from(mine), min_size=1, unique=True)))
 
     @precondition(lambda self: self.open and self.held())
@@ -169,7 +169,7 @@ class Machine(RuleBasedStateMachine):
         self.open[number] = Open()
         holder = next(holder for queue, _, holder in self.held() if queue == "a")
         self.takes(holder, 4)
-        mine = [row for queue, row, other in self.held() if other == holder]
+        mine = [row for queue, row, link in self.held() if link == holder]
         for row, disposition in zip(mine, dispositions, strict=False):
             self.says(number, "a", holder, [row], (disposition, default, True))
         self.discharged(number, fail)
@@ -177,7 +177,7 @@ class Machine(RuleBasedStateMachine):
     def says(self, number: int, queue: str, holder: int, rows: list[int], word: tuple[DeliveryEnd, DeliveryEnd, bool]) -> None:
         disposition, default, settled = word
         command = c.Retire(number, queue, holder, of(rows), disposition, default, settled)
-        others = {key for other, work in self.open.items() if other != number for key in work.outcomes}
+        others = {key for transaction, work in self.open.items() if transaction != number for key in work.outcomes}
         if others & {(queue, row) for row in rows}:
             try:
                 self.engine.run(command)

@@ -62,8 +62,8 @@ def states(engine: Engine, queue: str = "q") -> str:
     everything = slice(0, block.filled)
     outcomes = np.broadcast_to(block.outcome.get(everything), block.filled).tolist()
     live = {State.AVAILABLE: ".", State.ACQUIRED: "h", State.DELAYED: "d"}
-    found = zip(block.state[everything].tolist(), outcomes, strict=True)
-    return "".join(live.get(State(state)) or Outcome(outcome).name[0] for state, outcome in found)
+    pairs = zip(block.state[everything].tolist(), outcomes, strict=True)
+    return "".join(live.get(State(state)) or Outcome(outcome).name[0] for state, outcome in pairs)
 
 
 def attempts(engine: Engine, queue: str = "q") -> list[int]:
@@ -168,10 +168,10 @@ def test_q16_what_an_ended_link_said_in_a_transaction_keeps_its_group_until_the_
     holder, number = taken(engine, messages=1), begun(engine)
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED))
     engine.run(c.Unsubscribe("q", holder))
-    other = engine.run(c.Subscribe("q"))
-    assert not engine.run(c.Acquire("q", other, 10)).rows  # the first message may come back, and must precede the second
+    second = engine.run(c.Subscribe("q"))
+    assert not engine.run(c.Acquire("q", second, 10)).rows  # the first message may come back, and must precede the second
     engine.run(c.DischargeTransaction(number, fail=fail))
-    assert engine.run(c.Acquire("q", other, 10)).rows == (rows(0, 1, 2) if fail else rows(1, 2))
+    assert engine.run(c.Acquire("q", second, 10)).rows == (rows(0, 1, 2) if fail else rows(1, 2))
 
 
 def test_the_last_word_about_a_message_counts() -> None:
@@ -195,8 +195,8 @@ def test_words_that_were_replaced_are_forgotten() -> None:
         engine.run(c.Retire(number, "q", holder, RowSet.range(0, 1000), disposition))
     outcomes = engine.state.transactions.open[number].outcomes[holder]
     assert outcomes.count <= 2000 + transaction.COMPACT
-    [(last, found)] = list(outcomes)
-    assert (last.disposition.error, found.count) == ("for the 49th time", 1000)
+    [(last, retired)] = list(outcomes)
+    assert (last.disposition.error, retired.count) == ("for the 49th time", 1000)
     engine.run(c.Retire(number, "q", holder, RowSet.range(0, 500), ACCEPTED))
     engine.run(c.DischargeTransaction(number))
     assert states(engine) == "A" * 500 + "R" * 500
@@ -206,23 +206,23 @@ def test_what_is_not_held_cannot_be_retired() -> None:
     engine = made(messages=3)
     first, number = taken(engine, messages=1), begun(engine)
     second = taken(engine, messages=1)
-    for holder, found in ((first, rows(1)), (second, rows(2)), (999, rows(0))):
+    for holder, not_held in ((first, rows(1)), (second, rows(2)), (999, rows(0))):
         with pytest.raises(errors.IllegalTransition):
-            engine.run(c.Retire(number, "q", holder, found, ACCEPTED))
+            engine.run(c.Retire(number, "q", holder, not_held, ACCEPTED))
     assert not engine.state.transactions.open[number].outcomes
 
 
 def test_a_message_is_of_one_transaction() -> None:
     """4.4.2: the delivery must not be associated with another transaction that is not discharged."""
     engine = made(messages=2)
-    holder, one, other = taken(engine), begun(engine), begun(engine)
-    engine.run(c.Retire(one, "q", holder, rows(0), ACCEPTED))
-    with pytest.raises(errors.TransactionRolledBack, match=f"transaction {one} has settled"):
-        engine.run(c.Retire(other, "q", holder, rows(0, 1), RELEASED))
-    engine.run(c.Retire(other, "q", holder, rows(1), RELEASED))
-    engine.run(c.DischargeTransaction(one, fail=True))
-    engine.run(c.Retire(other, "q", holder, rows(0), RELEASED))
-    engine.run(c.DischargeTransaction(other))
+    holder, first, second = taken(engine), begun(engine), begun(engine)
+    engine.run(c.Retire(first, "q", holder, rows(0), ACCEPTED))
+    with pytest.raises(errors.TransactionRolledBack, match=f"transaction {first} has settled"):
+        engine.run(c.Retire(second, "q", holder, rows(0, 1), RELEASED))
+    engine.run(c.Retire(second, "q", holder, rows(1), RELEASED))
+    engine.run(c.DischargeTransaction(first, fail=True))
+    engine.run(c.Retire(second, "q", holder, rows(0), RELEASED))
+    engine.run(c.DischargeTransaction(second))
     assert states(engine) == ".."
 
 
@@ -307,11 +307,11 @@ def test_a_restart_rolls_back(snapshot: bool) -> None:
     engine.run(c.Post(number, "q", 3, 10), c.StageMessages("of the sink", "q", 1, 1))
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, DeliveryEnd(cause=Cause.RELEASED), settled=True))
     engine.run(c.Unsubscribe("q", holder))
-    found = engine.from_snapshot() if snapshot else engine.recovered()
-    found.run(c.StartBroker())
-    assert (states(found), attempts(found), list(found.state.stages)) == ("..", [0, 1], ["of the sink"])
+    restarted = engine.from_snapshot() if snapshot else engine.recovered()
+    restarted.run(c.StartBroker())
+    assert (states(restarted), attempts(restarted), list(restarted.state.stages)) == ("..", [0, 1], ["of the sink"])
     with pytest.raises(errors.UnknownTransaction):
-        found.run(c.DischargeTransaction(number))
+        restarted.run(c.DischargeTransaction(number))
 
 
 def test_nobody_publishes_or_discards_the_stage_of_a_transaction() -> None:

@@ -126,15 +126,15 @@ class Script:
         return f"{self.engine.run(c.Purge('q'))} purged"
 
     def advance(self, lease: str, finished: str, *options: str) -> str:
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for option in options:
             key, _, value = option.partition("=")
             if key == "lossy":
                 key, value = "fail_on_data_loss", "0"
-            given[key] = int(value) if value else True
-        run = given.pop("run", "r")
+            arguments[key] = int(value) if value else True
+        run = arguments.pop("run", "r")
         self.epochs[lease], batch = self.engine.advance(
-            lease, run=str(run), epoch=self.epochs.get(lease), finished=int(finished), **given
+            lease, run=str(run), epoch=self.epochs.get(lease), finished=int(finished), **arguments
         )
         return f"batch {batch}"
 

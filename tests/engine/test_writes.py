@@ -212,12 +212,12 @@ def test_what_a_failed_attempt_had_read_is_not_taken_for_sent(engine: Engine) ->
 
 def test_a_constant_key_in_foreach_batch_gives_back_too_and_each_series_counts_by_itself(engine: Engine) -> None:
     here = SparkBatch("a new query", 0)
-    constant, other = c.PublishKey("txn", "always the same", 0), c.PublishKey("txn", "another", 0)
+    constant, other_key = c.PublishKey("txn", "always the same", 0), c.PublishKey("txn", "another", 0)
     engine.run(c.Publish([], constant, "long ago", []))
     query = Query(engine)
     batch = query.take()
     query.read(batch, here)
-    engine.run(c.Publish([], other, "w", [], here))
+    engine.run(c.Publish([], other_key, "w", [], here))
     assert engine.run(c.Publish([], constant, "v", [], here)) == (0, True)
     assert query.finish(batch) == (0, 3)
 
