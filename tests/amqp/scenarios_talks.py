@@ -192,8 +192,8 @@ def pipelined_peer() -> Wire:
     w.note("a peer that waits for nothing: header, open, begin, end, close in one go")
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
     frames = [encode_frame(0, body.encode()) for body in (Open(container_id="peer"), begin, End(), Close())]
-    found = w.octets(b"AMQP\x00\x01\x00\x00" + b"".join(frames))
-    session = next(event.session for event in found if hasattr(event, "session"))
+    new_events = w.octets(b"AMQP\x00\x01\x00\x00" + b"".join(frames))
+    session = next(event.session for event in new_events if hasattr(event, "session"))
     w.do("open", w.us.open)
     w.do("begin", session.begin)
     w.do("end", session.end)

@@ -56,10 +56,10 @@ def sent(sender: Any, count: int = COUNT) -> list[bytes]:
     return payloads
 
 
-def seen(found: list[Any]) -> list[tuple[int, bytes]]:
+def seen(event_list: list[Any]) -> list[tuple[int, bytes]]:
     """Id and payload of each message."""
     result: list[tuple[int, bytes]] = []
-    for event in found:
+    for event in event_list:
         if isinstance(event, events.Arrived):
             result += [((event.block.first + at) & LAST, payload) for at, payload in enumerate(event.block.payloads)]
         elif isinstance(event, events.Delivered):
@@ -71,9 +71,9 @@ def seen(found: list[Any]) -> list[tuple[int, bytes]]:
 def test_blocks_have_all_messages_and_are_settled_by_ranges(first: int) -> None:
     client, server, sender, receiver = attached(first)
     payloads = sent(sender)
-    found, _ = exchanged(client, server)
-    assert seen(found) == [((first + number) & LAST, payload) for number, payload in enumerate(payloads)]
-    assert any(isinstance(event, events.Arrived) for event in found)
+    server_events, _ = exchanged(client, server)
+    assert seen(server_events) == [((first + number) & LAST, payload) for number, payload in enumerate(payloads)]
+    assert any(isinstance(event, events.Arrived) for event in server_events)
     assert len(receiver.session.incoming) < COUNT  # only those before a shape was learnt
 
     receiver.session.dispose_ids([(first, (first + COUNT - 1) & LAST)], Accepted())
@@ -104,8 +104,8 @@ def test_credit_is_used_up_as_one_by_one() -> None:
 def test_a_block_says_whether_its_sender_has_settled_it() -> None:
     client, server, sender, _ = attached(0, presettled=True)
     sent(sender)
-    found, _ = exchanged(client, server)
-    assert {event.block.settled for event in found if isinstance(event, events.Arrived)} == {True}
+    server_events, _ = exchanged(client, server)
+    assert {event.block.settled for event in server_events if isinstance(event, events.Arrived)} == {True}
 
 
 def test_outcomes_with_fields_are_for_single_deliveries() -> None:

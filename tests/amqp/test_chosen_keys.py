@@ -46,10 +46,10 @@ def test_many_keys_are_hashed_only_where_their_hashes_are_secret(kind: str) -> N
     make, secret = MAKERS[kind]
     few, many = ({make(n): n for n in range(count)} for count in (MAX_HASHED, MAX_HASHED + 1))
     assert decode_all(encode(few)) == few
-    found = decode_all(encode(many))
-    assert type(found) is (dict if secret else Pairs)
-    assert dict(found) == many
-    assert encode(found) == encode(many)
+    decoded = decode_all(encode(many))
+    assert type(decoded) is (dict if secret else Pairs)
+    assert dict(decoded) == many
+    assert encode(decoded) == encode(many)
 
 
 def test_of_many_keys_that_are_not_hashed_each_still_comes_once() -> None:
@@ -78,8 +78,8 @@ def test_the_sections_of_a_body_share_the_limit_of_values() -> None:
 
 
 def test_the_sections_around_it_have_a_limit_of_their_own() -> None:
-    def around(one: int, two: int) -> bytes:
-        arrays = [{Symbol("k"): Array("int", (0,) * count)} for count in (one, two)]
+    def around(annotation_count: int, footer_count: int) -> bytes:
+        arrays = [{Symbol("k"): Array("int", (0,) * count)} for count in (annotation_count, footer_count)]
         return Message(delivery_annotations=arrays[0], footer=arrays[1], sequences=[[None] * 20]).encode()
 
     limits = DecoderLimits(items=20)
@@ -125,10 +125,10 @@ KEYS_OF_KEYS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("what", KEYS_OF_KEYS)
-def test_no_key_has_keys_that_are_not_simple(what: str) -> None:
+@pytest.mark.parametrize("case", KEYS_OF_KEYS)
+def test_no_key_has_keys_that_are_not_simple(case: str) -> None:
     with pytest.raises(DecodeError, match="a key that has"):
-        decode_all(encode(KEYS_OF_KEYS[what]))
+        decode_all(encode(KEYS_OF_KEYS[case]))
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def test_a_sender_gets_no_credit_by_its_delivery_count(steps: tuple[int, ...], f
     for number in range(20):
         if sender.can_send:
             sender.send(b"%d" % number, b"m")
-        _, found = pair.pump()
-        came += sum(len(event.deliveries) for event in found if isinstance(event, events.Delivered))
+        _, server_events = pair.pump()
+        came += sum(len(event.deliveries) for event in server_events if isinstance(event, events.Delivered))
     assert came <= 10
     assert receiver.state.value != "attached"
 
@@ -119,14 +119,14 @@ def test_an_attach_costs_no_more_where_there_are_many_links() -> None:
             pair.link(f"link {number}", session=session)
         session[0].sender("one more").attach(source=Source(), target=Target(address="there"))
         octets = pair.client.data_to_send()
-        found: list[events.Event] = []
+        server_events: list[events.Event] = []
 
         def answer() -> None:
-            found.extend(pair.server.receive_data(octets))
-            found[0].link.attach(source=Source(), target=Target(address="there"))  # type: ignore[union-attr]
+            server_events.extend(pair.server.receive_data(octets))
+            server_events[0].link.attach(source=Source(), target=Target(address="there"))  # type: ignore[union-attr]
 
         made = calls(answer)
-        assert found[0].link.handle == links  # type: ignore[union-attr]
+        assert server_events[0].link.handle == links  # type: ignore[union-attr]
         return made
 
     assert cost(200) < cost(2) + 50

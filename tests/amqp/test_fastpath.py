@@ -92,9 +92,9 @@ def test_fast_is_plain(buffer: bytes) -> None:
 
 @given(st.lists(buffers(), min_size=2, max_size=3))
 @settings(STEADY, max_examples=200)
-def test_templates_of_one_buffer_do_not_mislead_the_next(found: list[bytes]) -> None:
+def test_templates_of_one_buffer_do_not_mislead_the_next(successive_buffers: list[bytes]) -> None:
     scanner = Scanner()
-    for buffer in found:
+    for buffer in successive_buffers:
         assert flat(scanner.scan(buffer, 0, LIMIT)) == flat(scan_plainly(buffer, 0, LIMIT))
 
 
@@ -126,16 +126,16 @@ def test_transfers_of_one_shape_become_a_run(state: TransactionalState | None) -
 
 @pytest.mark.parametrize("last", [False, True])
 def test_dispositions_of_one_shape_become_one_item(last: bool) -> None:
-    said = [
+    dispositions = [
         Disposition(role=True, first=n, last=n + 3 if last else None, settled=True, state=Accepted()) for n in range(300, 400, 5)
     ]
-    buffer = b"".join(encode_frame(0, body.encode()) for body in said)
+    buffer = b"".join(encode_frame(0, body.encode()) for body in dispositions)
     items, end, error = Scanner().scan(buffer, 0, LIMIT)
     assert error is None
     assert end == len(buffer)
     assert len(items) == 2  # the frame of the template, and all others
     assert isinstance(items[1], Dispositions)
-    assert [frame.performative for frame in items[1].frames()] == said[1:]
+    assert [frame.performative for frame in items[1].frames()] == dispositions[1:]
 
 
 def test_templates_are_bounded() -> None:
@@ -217,11 +217,11 @@ def test_it_is_fast_at_all() -> None:
 def test_dispositions_out_say_what_the_plain_way_says(
     channel: int, ranges: list[tuple[int, int]], role: bool, state: Any, settled: bool
 ) -> None:
-    said = {"role": role, "state": state, "settled": settled}
-    encoded = frames(channel, ranges, **said)
+    fields = {"role": role, "state": state, "settled": settled}
+    encoded = frames(channel, ranges, **fields)
     if encoded is None:
         assert isinstance(state, (Modified, Rejected))
         return
     assert [parse_frame(octets, 0, len(octets), AMQP_FRAME) for octets in encoded] == [
-        Frame(channel, Disposition(first=first, last=None if first == last else last, **said), b"") for first, last in ranges
+        Frame(channel, Disposition(first=first, last=None if first == last else last, **fields), b"") for first, last in ranges
     ]

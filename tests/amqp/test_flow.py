@@ -37,8 +37,8 @@ def test_serial_numbers(start: int, steps: int) -> None:
 @settings(STEADY)
 def test_ranges_name_exactly_the_ids(steps: list[int], start: int) -> None:
     ids = [serial.add(start, step) for step in sorted(steps)]
-    found = [serial.add(a, k) for a, b in serial.ranges(ids) for k in range(serial.difference(b, a) + 1)]
-    assert found == ids
+    named_ids = [serial.add(a, k) for a, b in serial.ranges(ids) for k in range(serial.difference(b, a) + 1)]
+    assert named_ids == ids
 
 
 @pytest.mark.parametrize("first", [0, 2**32 - 3])
@@ -58,8 +58,8 @@ def test_a_thousand_messages_across_the_wrap(first: int, fast: bool) -> None:
         pair.pump()
         before = len(sender.unsettled)
         sent = sender.send_many(tags[len(seen) + before :], [b"m" * 10] * 1000)
-        _, found = pair.pump()
-        deliveries = [d for event in found if isinstance(event, events.Delivered) for d in event.deliveries]
+        _, server_events = pair.pump()
+        deliveries = [d for event in server_events if isinstance(event, events.Delivered) for d in event.deliveries]
         assert [d.tag for d in deliveries] == [d.tag for d in sent]
         session[1].dispose(deliveries, Accepted())
         at_client, _ = pair.pump()
@@ -108,9 +108,9 @@ def test_conservation_over_random_histories(steps: list[str]) -> None:
             complete = [d for d in session[1].incoming.values() if d.payload]
             if complete:
                 session[1].dispose(complete[:2], Accepted())
-        _, found = pair.pump()
-        assert not any(isinstance(event, events.Violated) for event in found)
-        delivered += [d for event in found if isinstance(event, events.Delivered) for d in event.deliveries]
+        _, server_events = pair.pump()
+        assert not any(isinstance(event, events.Violated) for event in server_events)
+        delivered += [d for event in server_events if isinstance(event, events.Delivered) for d in event.deliveries]
     pair.pump()
     assert len(delivered) + aborted == count
     assert [int(d.tag) for d in delivered] == sorted(int(d.tag) for d in delivered)
@@ -126,8 +126,8 @@ def test_credit_taken_back_forgives_what_was_under_way() -> None:
     receiver.grant(0)
     sender.send_many([b"1", b"2"], [b"a", b"b"])
     octets = pair.client.data_to_send()
-    found = pair.server.receive_data(octets)
-    assert [len(e.deliveries) for e in found if isinstance(e, events.Delivered)] in ([2], [1, 1])
+    server_events = pair.server.receive_data(octets)
+    assert [len(e.deliveries) for e in server_events if isinstance(e, events.Delivered)] in ([2], [1, 1])
     assert receiver.link_credit == 0
     pair.pump()
     with pytest.raises(LocalProtocolError, match="credit"):
@@ -142,8 +142,8 @@ def test_a_disposition_of_everything_costs_what_is_unsettled() -> None:
     pair.pump()
     from penstock.broker_core.amqp.performatives import RECEIVER, Disposition
 
-    found = session[0].on_frame(Disposition(role=RECEIVER, first=0, last=2**31 - 1, settled=True, state=Accepted()), b"")
-    assert [d.tag for d in found[0].deliveries] == [b"1", b"2", b"3"]
+    client_events = session[0].on_frame(Disposition(role=RECEIVER, first=0, last=2**31 - 1, settled=True, state=Accepted()), b"")
+    assert [d.tag for d in client_events[0].deliveries] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_what_the_caller_may_not_do_changes_nothing(call: Any, text: str) -> Non
         call(sender, receiver, session[0], session[1])
     assert pair.client.data_to_send() == pair.server.data_to_send() == b""
     sender.send(b"next", b"m")
-    _, found = pair.pump()
-    assert isinstance(found[-1], events.Delivered)
+    _, server_events = pair.pump()
+    assert isinstance(server_events[-1], events.Delivered)
 
 
 def test_the_example_of_the_documentation() -> None:
@@ -183,8 +183,8 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
     code = (
         "import sys, penstock.broker_core.amqp; print(*({m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
     )
-    found = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    assert set(found.stdout.split()) <= {"__main__", "penstock"}
+    completed = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert set(completed.stdout.split()) <= {"__main__", "penstock"}
 
 
 def test_a_delivery_is_settled_once() -> None:
@@ -224,8 +224,8 @@ def test_many_at_once_stops_where_one_needs_more_than_a_frame_or_a_new_tag() -> 
     assert [d.tag for d in sender.send_many([b"4", b"1", b"5"], [b"m"] * 3)] == [b"4"]
     assert sender.send_many([b"6"], [b"m" * 1001]) == []
     assert sender.link_credit == 48
-    _, found = pair.pump()
-    assert not any(isinstance(event, events.Violated) for event in found)
+    _, server_events = pair.pump()
+    assert not any(isinstance(event, events.Violated) for event in server_events)
 
 
 of_one_size = st.lists(
@@ -248,7 +248,7 @@ def test_many_at_once_are_the_octets_of_one_by_one(messages: list[tuple[bytes, b
         else:
             for tag, payload in messages:
                 sender.send(tag, payload)
-        unsettled = sorted((tag, each.id) for tag, each in sender.unsettled.items())
+        unsettled = sorted((tag, delivery.id) for tag, delivery in sender.unsettled.items())
         out.append((pair.client.data_to_send(), sender.link_credit, sender.delivery_count, unsettled, [*sender.session.outgoing]))
     assert out[0] == out[1]
 
@@ -290,8 +290,8 @@ def test_a_frame_that_the_peer_does_not_take_is_not_sent() -> None:
     with pytest.raises(LocalProtocolError, match="frame-size-too-small"):
         session[0].sender("x").attach(unsettled={b"%032d" % number: Accepted() for number in range(50)})
     session[0].sender("x").attach(unsettled={b"1": Accepted()}, incomplete_unsettled=True)
-    _, found = pair.pump()
-    attach = found[0].attach  # type: ignore[union-attr]
+    _, server_events = pair.pump()
+    attach = server_events[0].attach  # type: ignore[union-attr]
     assert attach.incomplete_unsettled
     assert attach.unsettled == {b"1": Accepted()}
 
@@ -356,12 +356,12 @@ def test_what_waits_for_the_window_goes_with_its_link(who: str) -> None:
     pair = Pair(client={"max_frame_size": 512}, server={"max_frame_size": 512, "incoming_window": 2}).opened()
     session = pair.session()
     sender, receiver = pair.link(session=session, credit=5)
-    other, _ = pair.link("other", session=session, credit=5)
+    other_sender, _ = pair.link("other", session=session, credit=5)
     sender.send(b"1", b"m" * 5000)  # two frames leave, the rest waits
     assert session[0].blocked
-    assert not other.can_send
+    assert not other_sender.can_send
     with pytest.raises(LocalProtocolError, match="window"):
-        other.send(b"2", b"m")
+        other_sender.send(b"2", b"m")
     if who == "they":
         receiver.detach()
         pair.client.receive_data(pair.server.data_to_send())
@@ -369,10 +369,10 @@ def test_what_waits_for_the_window_goes_with_its_link(who: str) -> None:
         sender.detach(closed=who == "we")
     assert not session[0].blocked
     pair.pump()
-    other.send(b"2", b"m")
-    _, found = pair.pump()
-    assert [d.tag for event in found if isinstance(event, events.Delivered) for d in event.deliveries] == [b"2"]
-    assert not any(isinstance(event, events.Violated) for event in found)
+    other_sender.send(b"2", b"m")
+    _, server_events = pair.pump()
+    assert [d.tag for event in server_events if isinstance(event, events.Delivered) for d in event.deliveries] == [b"2"]
+    assert not any(isinstance(event, events.Violated) for event in server_events)
 
 
 def test_a_flow_behind_a_detach_is_the_sessions_alone() -> None:
@@ -399,13 +399,13 @@ def test_handles_and_channels_are_the_lowest_free() -> None:
     links = [pair.link(f"l{n}", session=first)[0] for n in range(3)]
     assert [link.handle for link in links] == [0, 1, 2]
     links[1].detach()
-    _, found = pair.pump()
-    found[0].link.detach()  # type: ignore[union-attr]
+    _, server_events = pair.pump()
+    server_events[0].link.detach()  # type: ignore[union-attr]
     pair.pump()
     assert pair.link("again", session=first)[0].handle == 1
     first[0].end()
-    _, found = pair.pump()
-    found[0].session.end()  # type: ignore[union-attr]
+    _, server_events = pair.pump()
+    server_events[0].session.end()  # type: ignore[union-attr]
     pair.pump()
     assert pair.session()[0].local_channel == 0
 
@@ -416,8 +416,8 @@ def test_pipelined_credit_counts_from_the_initial_delivery_count() -> None:
     receiver = session[0].receiver("in")
     receiver.attach()
     receiver.grant(2)
-    _, found = pair.pump()
-    sender = found[0].link  # type: ignore[union-attr]
+    _, server_events = pair.pump()
+    sender = server_events[0].link  # type: ignore[union-attr]
     assert sender.link_credit == 2
     sender.attach(initial_delivery_count=100)
     pair.pump()

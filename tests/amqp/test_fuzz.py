@@ -91,13 +91,13 @@ class Application:
         self.seen: list[Any] = []
 
     def feed(self, data: bytes) -> None:
-        found = self.connection.receive_data(data)
-        self.seen += flatten(found)
-        self.answer_all(found)
+        new_events = self.connection.receive_data(data)
+        self.seen += flatten(new_events)
+        self.answer_all(new_events)
         self.connection.data_to_send()
 
-    def answer_all(self, found: list[events.Event]) -> None:
-        for event in found:
+    def answer_all(self, new_events: list[events.Event]) -> None:
+        for event in new_events:
             if self.lazy and self.lazy.random() < 0.1:
                 continue
             try:
@@ -202,17 +202,17 @@ def converse(pieces: list[bytes], size: int | None, fast: bool) -> list[Any]:
     app, out = Application(connection), []
     for piece in pieces:
         step = size or max(1, len(piece))
-        found = [event for at in range(0, len(piece), step) for event in connection.receive_data(piece[at : at + step])]
-        app.seen += flatten(found)
-        app.answer_all(_joined(found))
+        new_events = [event for at in range(0, len(piece), step) for event in connection.receive_data(piece[at : at + step])]
+        app.seen += flatten(new_events)
+        app.answer_all(_joined(new_events))
         out.append(connection.data_to_send())
     return [app.seen, out, connection.state, connection.finished]
 
 
-def _joined(found: list[events.Event]) -> list[events.Event]:
+def _joined(event_list: list[events.Event]) -> list[events.Event]:
     """Neighbouring deliveries of one link as one event, so that the application's answers do not depend on the cut."""
     result: list[events.Event] = []
-    for event in found:
+    for event in event_list:
         last = result[-1] if result else None
         if isinstance(event, events.Delivered) and isinstance(last, events.Delivered) and last.link is event.link:
             last.deliveries.extend(event.deliveries)

@@ -89,23 +89,22 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 
 
 def answered(w: Wire, octets: bytes) -> list[events.Event]:
-    found = w.octets(octets, "a frame")
-    for event in found:
+    new_events = w.octets(octets, "a frame")
+    for event in new_events:
         if isinstance(event, events.Violated):
             w.do("answer", lambda event=event: w.us.answer(event))  # type: ignore[misc]
-    return found
+    return new_events
 
 
-def said(w: Wire) -> str:
-    """Our last frame."""
+def our_last_frame(w: Wire) -> str:
     return [line for line in w.lines if line.startswith("  <- [")][-1]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_ends_what_it_names(wire: Wire, case: str) -> None:
     octets, name = CASES[case]
-    found = answered(wire, octets)
-    violated = [event for event in found if isinstance(event, events.Violated)]
+    new_events = answered(wire, octets)
+    violated = [event for event in new_events if isinstance(event, events.Violated)]
     if name == "":
         assert not violated
         assert [link.state.value for link in wire.us.sessions[1].links.values()] == ["attached", "attached"]
@@ -114,10 +113,10 @@ def test_it_ends_what_it_names(wire: Wire, case: str) -> None:
     assert event.error.condition == ("amqp:session:unattached-handle" if "no handle" in case else "amqp:invalid-field")
     assert (None if event.link is None else event.link.name) == name
     assert event.error.scope is (Scope.SESSION if name is None else Scope.LINK)
-    assert said(wire).startswith(f"  <- [1] {'end' if name is None else 'detach'}(")
-    assert event.error.condition in said(wire)
+    assert our_last_frame(wire).startswith(f"  <- [1] {'end' if name is None else 'detach'}(")
+    assert event.error.condition in our_last_frame(wire)
     answered(wire, frame(0x13, *WINDOWS, None, None, None, None, False, True, channel=1))  # the other session continues
-    assert said(wire).startswith("  <- [0] flow(")
+    assert our_last_frame(wire).startswith("  <- [0] flow(")
 
 
 def test_the_session_goes_on_with_its_numbers(wire: Wire) -> None:
@@ -135,10 +134,10 @@ def test_the_session_goes_on_with_its_numbers(wire: Wire) -> None:
 def test_its_transaction_cannot_be_committed_in_part(wire: Wire) -> None:
     """An invalid state still names its transaction, so the count of mentions exceeds the count of applied states."""
     wire.us.coordinated.open(b"txn")
-    found = answered(
+    new_events = answered(
         wire, disposition(IN_TRANSACTION) + transfer(UInt(0), UInt(0), b"t", UInt(0), False, False, None, IN_TRANSACTION)
     )
-    assert [event for event in found if isinstance(event, events.Named)] == [events.Named(b"txn", 1)] * 2
+    assert [event for event in new_events if isinstance(event, events.Named)] == [events.Named(b"txn", 1)] * 2
     symbolic = Described(Symbol("amqp:transactional-state:list"), [b"txn", STRING_KEYS])
     assert answered(wire, disposition(symbolic, UInt(70))) == [events.Named(b"txn", 1)]
     assert answered(wire, disposition(Described(ULong(0x34), [Timestamp(1), None]), UInt(70))) == []
@@ -156,18 +155,18 @@ def test_an_open_or_begin_ends_the_connection(wire: Wire, code: int) -> None:
     [event] = answered(wire, frame(code, Timestamp(1)))
     assert isinstance(event, events.Violated)
     assert (event.error.condition, event.session) == ("amqp:invalid-field", None)
-    assert said(wire).startswith("  <- [0] close(error")
+    assert our_last_frame(wire).startswith("  <- [0] close(error")
 
 
 def test_an_end_or_close_is_the_last_frame_all_the_same(wire: Wire) -> None:
     [event] = answered(wire, frame(0x17, "no", channel=0))
     assert isinstance(event, events.Violated)
     assert event.session is not None
-    assert said(wire).startswith("  <- [1] end(error")
+    assert our_last_frame(wire).startswith("  <- [1] end(error")
     assert 1 not in wire.us.sessions
     answered(wire, frame(0x18, "no"))
     assert wire.us.finished
-    assert said(wire).startswith("  <- [0] close(error")
+    assert our_last_frame(wire).startswith("  <- [0] close(error")
 
 
 # ---- frames that cross

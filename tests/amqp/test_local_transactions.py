@@ -65,8 +65,8 @@ class Ends:
 
     def turn(self) -> tuple[list[Any], list[Any]]:
         """Move the octets to the server, then to the client."""
-        heard = self.server.receive_data(self.client.data_to_send())
-        return heard, self.client.receive_data(self.server.data_to_send())
+        server_events = self.server.receive_data(self.client.data_to_send())
+        return server_events, self.client.receive_data(self.server.data_to_send())
 
 
 def test_a_transaction_from_declare_to_discharge() -> None:
@@ -137,8 +137,8 @@ def test_lost_deliveries_are_told_once_and_never_forgotten() -> None:
     assert lost.take([(top, 0)])
     assert not lost.take([(top, 0)])
     assert lost.take([(2, 6)])
-    told = [number for number in (top - 1, top, 0, 1, 5, 6, 7) if lost.take([(number, number)])]
-    assert told == [top - 1, 1, 7]
+    lost_numbers = [number for number in (top - 1, top, 0, 1, 5, 6, 7) if lost.take([(number, number)])]
+    assert lost_numbers == [top - 1, 1, 7]
     lost.add(range(0, 4 * LostDeliveries.RANGES, 2))
     assert all(lost.take([(number, number)]) for number in range(0, 4 * LostDeliveries.RANGES, 2)), "too many"
 
@@ -181,6 +181,6 @@ def test_all_that_names_an_open_transaction_is_counted_before_anything_comes_of_
     for number in range(5):
         ends.work.send(b"%d" % number, b"", state=TransactionalState(txn_id=ID if number else b"other"))
     ends.work.send(b"6", b"some", state=TransactionalState(txn_id=ID), more=True)
-    heard = ends.turn()[0]
-    assert sum(event.count for event in heard if isinstance(event, events.Named)) == 5
-    assert sum(len(event.deliveries) for event in heard if isinstance(event, events.Delivered)) == (0 if broken else 5)
+    server_events = ends.turn()[0]
+    assert sum(event.count for event in server_events if isinstance(event, events.Named)) == 5
+    assert sum(len(event.deliveries) for event in server_events if isinstance(event, events.Delivered)) == (0 if broken else 5)

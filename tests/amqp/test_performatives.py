@@ -149,8 +149,8 @@ def test_round_trip_by_code_and_by_symbol(sample: Composite) -> None:
 
 def test_settled_is_said_where_it_is_false() -> None:
     """2.7.6: a peer that asked for a settlement mode reads it, and some misread a missing field."""
-    said = p.Disposition(role=p.RECEIVER, first=0)
-    assert said.encode() == bytes((0, 0x53, 0x15, 0xC0, 5, 4, 0x41, 0x43, 0x40, 0x42))
+    disposition = p.Disposition(role=p.RECEIVER, first=0)
+    assert disposition.encode() == bytes((0, 0x53, 0x15, 0xC0, 5, 4, 0x41, 0x43, 0x40, 0x42))
 
 
 def test_a_multiple_field_may_be_one_value_or_an_array() -> None:
@@ -185,9 +185,9 @@ def test_fields_that_are_wrong(code: int, values: list[object]) -> None:
 
 def test_a_described_type_that_we_do_not_know_is_kept() -> None:
     octets = p.Transfer(handle=0, state=Described(Symbol("com.example:state"), [1])).encode()
-    found = decode_composite(octets, 0, len(octets), "frame")[0]
-    assert isinstance(found, p.Transfer)
-    assert found.state == Described(Symbol("com.example:state"), [1])
+    transfer = decode_composite(octets, 0, len(octets), "frame")[0]
+    assert isinstance(transfer, p.Transfer)
+    assert transfer.state == Described(Symbol("com.example:state"), [1])
 
 
 @pytest.mark.parametrize("octets", [b"\x00\x53\x24\x45", b"\x00\x53\x99\x45", b"\x45", b"\x00\x53\x41\x45"])
@@ -218,7 +218,7 @@ WIDE = {Symbol("k"): Array("symbol", (Symbol("a"),) * 1000)}
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("state", "shortened"),
     [
         (
             Rejected(error=Error(condition="x:y", description="why", info=WIDE)),
@@ -241,9 +241,9 @@ WIDE = {Symbol("k"): Array("symbol", (Symbol("a"),) * 1000)}
         ),
     ],
 )
-def test_of_a_state_that_was_told_little_is_kept(told: Any, kept: Any) -> None:
-    assert in_short(told) == kept
-    assert in_short(kept) is kept
+def test_of_a_state_that_was_told_little_is_kept(state: Any, shortened: Any) -> None:
+    assert in_short(state) == shortened
+    assert in_short(shortened) is shortened
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class ProtonPeer:
 
     def pump(self) -> tuple[list[events.Event], list[Any]]:
         """Until both are silent: our events, proton's."""
-        found: list[events.Event] = []
+        our_events: list[events.Event] = []
         theirs: list[Any] = []
         for _ in range(1000):
             data = self.ours.data_to_send()
@@ -53,12 +53,12 @@ class ProtonPeer:
             octets = bytes(self.transport.peek(pending)) if pending > 0 else b""
             if octets:
                 self.transport.pop(len(octets))
-                found += self.ours.receive_data(octets)
+                our_events += self.ours.receive_data(octets)
             while (event := self.collector.peek()) is not None:
                 theirs.append((event.type.name, event.context))
                 self.collector.pop()
             if not data and not octets:
-                return found, theirs
+                return our_events, theirs
         raise AssertionError("they never fall silent")
 
 
@@ -78,8 +78,8 @@ def pair(we_serve: bool = True, max_frame: int = 65536, **settings: Any) -> Prot
 def with_session(peer: ProtonPeer) -> tuple[Any, Any]:
     theirs = peer.connection.session()
     theirs.open()
-    found, _ = peer.pump()
-    session = found[-1].session  # type: ignore[union-attr]
+    our_events, _ = peer.pump()
+    session = our_events[-1].session  # type: ignore[union-attr]
     session.begin()
     peer.pump()
     assert theirs.state & proton.Endpoint.REMOTE_ACTIVE
@@ -91,8 +91,8 @@ def their_sender(peer: ProtonPeer, credit: int = 10) -> tuple[Any, Any, Any]:
     sender = theirs.sender("to-us")
     sender.target.address = "queue"
     sender.open()
-    found, _ = peer.pump()
-    link, attach = found[-1].link, found[-1].attach  # type: ignore[union-attr]
+    our_events, _ = peer.pump()
+    link, attach = our_events[-1].link, our_events[-1].attach  # type: ignore[union-attr]
     assert attach.target.address == "queue"
     link.attach(source=attach.source, target=attach.target)
     link.grant(credit)
@@ -107,8 +107,8 @@ def their_receiver(peer: ProtonPeer, credit: int = 10) -> tuple[Any, Any, Any]:
     receiver.source.address = "queue"
     receiver.open()
     receiver.flow(credit)
-    found, _ = peer.pump()
-    attached = next(event for event in found if isinstance(event, events.Attached))
+    our_events, _ = peer.pump()
+    attached = next(event for event in our_events if isinstance(event, events.Attached))
     attached.link.attach(source=attached.attach.source, target=attached.attach.target)
     peer.pump()
     assert attached.link.link_credit == credit
@@ -128,8 +128,8 @@ def test_open_and_close(we_serve: bool) -> None:
     assert peer.transport.remote_idle_timeout == 30.0
     assert peer.transport.remote_channel_max == 9
     peer.connection.close()
-    found, _ = peer.pump()
-    assert isinstance(found[-1], events.Closed)
+    our_events, _ = peer.pump()
+    assert isinstance(our_events[-1], events.Closed)
     peer.ours.close()
     peer.pump()
     assert peer.ours.finished
@@ -146,8 +146,8 @@ def test_they_send(we_serve: bool, size: int) -> None:
         deliveries.append(sender.delivery(f"t{number}"))
         sender.send(proton.Message(body=b"x" * size, inferred=True).encode())
         sender.advance()
-    found, _ = peer.pump()
-    came = [d for event in found if isinstance(event, events.Delivered) for d in event.deliveries]
+    our_events, _ = peer.pump()
+    came = [d for event in our_events if isinstance(event, events.Delivered) for d in event.deliveries]
     assert [d.tag for d in came] == [b"t0", b"t1", b"t2"]
     assert all(decode_message(d.payload).data == [b"x" * size] for d in came)
     session.dispose(came[:2], Accepted())
@@ -192,8 +192,8 @@ def test_we_send(we_serve: bool, size: int) -> None:
         delivery.local.failed = True
         delivery.update(outcome)
         delivery.settle()
-    found, _ = peer.pump()
-    states = {d.tag: d.remote_state for event in found if isinstance(event, events.Disposed) for d in event.deliveries}
+    our_events, _ = peer.pump()
+    states = {d.tag: d.remote_state for event in our_events if isinstance(event, events.Disposed) for d in event.deliveries}
     modified = Modified(delivery_failed=True, undeliverable_here=False)
     assert states == {b"t0": Accepted(), b"t1": Released(), b"t2": modified}
     assert not session.outgoing
@@ -211,8 +211,8 @@ def test_we_send_many_at_once() -> None:
         assert (delivery.tag, octets) == (str(number), payloads[number])
         delivery.update(proton.Delivery.ACCEPTED)
         delivery.settle()
-    found, _ = peer.pump()
-    assert sum(len(event.deliveries) for event in found if isinstance(event, events.Disposed)) == 400
+    our_events, _ = peer.pump()
+    assert sum(len(event.deliveries) for event in our_events if isinstance(event, events.Disposed)) == 400
 
 
 def test_we_abort() -> None:
@@ -232,8 +232,8 @@ def test_we_drain_them() -> None:
     peer.pump()
     assert sender.drain_mode
     sender.drained()
-    found, _ = peer.pump()
-    assert isinstance(found[-1], events.Flowed)
+    our_events, _ = peer.pump()
+    assert isinstance(our_events[-1], events.Flowed)
     assert (link.link_credit, link.delivery_count) == (0, 5)
 
 
@@ -257,8 +257,8 @@ def test_receiver_settles_second() -> None:
     sender = theirs.sender("to-us")
     sender.rcv_settle_mode = proton.Link.RCV_SECOND
     sender.open()
-    found, _ = peer.pump()
-    link = found[-1].link  # type: ignore[union-attr]
+    our_events, _ = peer.pump()
+    link = our_events[-1].link  # type: ignore[union-attr]
     link.attach(source=Source(), target=Target())
     link.grant(1)
     peer.pump()
@@ -271,8 +271,8 @@ def test_receiver_settles_second() -> None:
     assert delivery.remote_state == proton.Delivery.ACCEPTED
     assert not delivery.settled
     delivery.settle()
-    found, _ = peer.pump()
-    assert found[-1].settled  # type: ignore[union-attr]
+    our_events, _ = peer.pump()
+    assert our_events[-1].settled  # type: ignore[union-attr]
     assert not link.unsettled
 
 
@@ -282,14 +282,14 @@ def test_detach_end_and_refusal() -> None:
     sender = theirs.sender("unwanted")
     sender.target.address = "nowhere"
     sender.open()
-    found, _ = peer.pump()
-    found[-1].link.refuse("amqp:not-found", "no such node")  # type: ignore[union-attr]
+    our_events, _ = peer.pump()
+    our_events[-1].link.refuse("amqp:not-found", "no such node")  # type: ignore[union-attr]
     peer.pump()
     assert sender.remote_target.address is None
     assert sender.remote_condition.name == "amqp:not-found"
     sender.close()
-    found, _ = peer.pump()
-    assert isinstance(found[-1], events.Detached)
+    our_events, _ = peer.pump()
+    assert isinstance(our_events[-1], events.Detached)
     session.end(Error(condition="amqp:resource-limit-exceeded"))
     peer.pump()
     assert theirs.remote_condition.name == "amqp:resource-limit-exceeded"
@@ -306,8 +306,8 @@ def test_our_refusal_of_a_frame_reaches_them_by_its_condition() -> None:
     sender.delivery("t")
     sender.send(b"x")
     sender.advance()
-    found, _ = peer.pump()
-    assert isinstance(found[-1], events.Violated)
+    our_events, _ = peer.pump()
+    assert isinstance(our_events[-1], events.Violated)
     assert sender.remote_condition.name == "amqp:link:transfer-limit-exceeded"
 
 
@@ -319,19 +319,19 @@ def test_they_authenticate(mechanism: str) -> None:
     ours = Connection(Role.SERVER, ConnectionSettings(container_id="ours"), sasl)
     peer = ProtonPeer(ours, server=False, mechanism=mechanism)
     peer.connection.open()
-    found, _ = peer.pump()
-    if not found:
+    our_events, _ = peer.pump()
+    if not our_events:
         pytest.skip(f"this proton has no {mechanism} for clients")
-    assert [type(event) for event in found] == [events.Authenticated, events.Opened]
+    assert [type(event) for event in our_events] == [events.Authenticated, events.Opened]
     assert peer.transport.authenticated
 
 
 def test_we_authenticate() -> None:
     ours = Connection(Role.CLIENT, ConnectionSettings(container_id="ours"), SaslClient(random=os.urandom))
     peer = ProtonPeer(ours, server=True, mechanism="ANONYMOUS")
-    found, _ = peer.pump()
-    assert found == [events.Authenticated(None, "ANONYMOUS")]
+    our_events, _ = peer.pump()
+    assert our_events == [events.Authenticated(None, "ANONYMOUS")]
     ours.open()
     peer.connection.open()
-    found, _ = peer.pump()
-    assert isinstance(found[-1], events.Opened)
+    our_events, _ = peer.pump()
+    assert isinstance(our_events[-1], events.Opened)

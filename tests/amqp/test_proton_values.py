@@ -80,10 +80,10 @@ def to_proton(value: Any) -> Any:
     if isinstance(value, t.Pairs):
         raise NotSayable
     if isinstance(value, dict):
-        found = {to_proton(key): to_proton(item) for key, item in value.items()}
-        if len(found) != len(value):
+        converted = {to_proton(key): to_proton(item) for key, item in value.items()}
+        if len(converted) != len(value):
             raise NotSayable
-        return found
+        return converted
     if isinstance(value, list):
         return [to_proton(item) for item in value]
     return value

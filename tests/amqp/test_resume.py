@@ -40,10 +40,10 @@ def test_resuming_by_the_example_of_the_text(tag: int, mine: Any, theirs: Any, a
     name = b"%d" % tag
     left = {} if mine == "-" else {name: mine}
     right = {} if theirs == "-" else {name: theirs}
-    found = resolve(left, right)[name]
-    assert found.action is action
+    decision = resolve(left, right)[name]
+    assert decision.action is action
     if action is Action.RESUME:
-        assert found.position == ((theirs.section_number, theirs.section_offset) if theirs else (0, 0))
+        assert decision.position == ((theirs.section_number, theirs.section_offset) if theirs else (0, 0))
     if theirs == "-":
         assert resolve(left, right, receiver_incomplete=True)[name].action is Action.UNKNOWN
 
@@ -54,9 +54,9 @@ def test_a_position_behind_more_sections_than_a_message_may_have_is_its_begin() 
         b"in": R(section_number=MAX_SECTIONS, section_offset=7),
         b"out": R(section_number=MAX_SECTIONS + 1, section_offset=7),
     }
-    found = resolve({b"in": None, b"out": None}, theirs)
-    assert found[b"in"] == (Action.RESUME, (MAX_SECTIONS, 7))
-    assert found[b"out"] == (Action.RESUME, (0, 0))
+    decisions = resolve({b"in": None, b"out": None}, theirs)
+    assert decisions[b"in"] == (Action.RESUME, (MAX_SECTIONS, 7))
+    assert decisions[b"out"] == (Action.RESUME, (0, 0))
     mine = {b"out": R(section_number=1, section_offset=0)}  # earlier sections are lost
     assert resolve(mine, theirs)[b"out"].action is Action.ABORT_THEN_RESTART
 
@@ -66,8 +66,8 @@ def test_no_new_delivery_while_a_map_is_incomplete() -> None:
     session = pair.session()
     sender = session[0].sender("x")
     sender.attach(unsettled={b"1": None})
-    _, found = pair.pump()
-    receiver = found[0].link  # type: ignore[union-attr]
+    _, server_events = pair.pump()
+    receiver = server_events[0].link  # type: ignore[union-attr]
     receiver.attach(unsettled={b"1": None}, incomplete_unsettled=True)
     receiver.grant(5)
     pair.pump()
@@ -76,7 +76,7 @@ def test_no_new_delivery_while_a_map_is_incomplete() -> None:
     with pytest.raises(LocalProtocolError, match="incomplete"):
         sender.send_many([b"2"], [b"m"])
     sender.send(b"1", b"m", resume=True)
-    _, found = pair.pump()
-    assert found[-1].deliveries[0].resumed  # type: ignore[union-attr]
+    _, server_events = pair.pump()
+    assert server_events[-1].deliveries[0].resumed  # type: ignore[union-attr]
     assert isinstance(sender.local_attach, Attach)
     assert sender.role == SENDER

@@ -30,7 +30,7 @@ def transfers(count: int = 40, first: int = 1000, size: int = 10, **fields: Any)
     """Transfers of one shape. `fields` may be functions of the number."""
     result = []
     for number in range(count):
-        said = {name: value(number) if callable(value) else value for name, value in fields.items()}
+        field_values = {name: value(number) if callable(value) else value for name, value in fields.items()}
         base = {
             "handle": 0,
             "delivery_id": first + number,
@@ -38,7 +38,7 @@ def transfers(count: int = 40, first: int = 1000, size: int = 10, **fields: Any)
             "message_format": 0,
             "settled": False,
         }
-        result.append((Transfer(**{**base, **said}), b"x" * size))
+        result.append((Transfer(**{**base, **field_values}), b"x" * size))
     return result
 
 
@@ -47,7 +47,12 @@ def with_size(sizes: dict[int, int]) -> list[tuple[Transfer, bytes]]:
 
 
 def run(
-    found: list[tuple[Transfer, bytes]], fast: bool, credit: int = 1000, attach: Any = (), ours: Any = (), warm: bool = False
+    sent_transfers: list[tuple[Transfer, bytes]],
+    fast: bool,
+    credit: int = 1000,
+    attach: Any = (),
+    ours: Any = (),
+    warm: bool = False,
 ) -> list[Any]:
     settings = ConnectionSettings(container_id="s", incoming_window=32, max_message_size=100, max_frame_size=4096)
     connection = Connection(Role.SERVER, settings, fast=fast)
@@ -73,7 +78,7 @@ def run(
         early = session.remote_links[0]
         early.attach(source=Source(), target=Target())
         early.grant(1)
-        first = found[0][0]
+        first = sent_transfers[0][0]
         shape = Transfer(**{f.attribute: getattr(first, f.attribute) for f in Transfer.FIELDS} | {"delivery_id": 500})
         feed(frame(shape) + frame(Detach(handle=0, closed=True)))
         if early.state is LinkState.DETACH_RCVD:
@@ -84,8 +89,8 @@ def run(
     link.grant(credit)
     connection.data_to_send()
     out = []
-    for begin in range(0, len(found), 20):  # a window of 32 is renewed inside, and the peer receives the flow afterwards
-        feed(b"".join(encode_frame(0, t.encode(), payload) for t, payload in found[begin : begin + 20]))
+    for begin in range(0, len(sent_transfers), 20):  # a window of 32 is renewed inside, and the peer receives the flow afterwards
+        feed(b"".join(encode_frame(0, t.encode(), payload) for t, payload in sent_transfers[begin : begin + 20]))
         out.append(connection.data_to_send())
     numbers = (
         link.delivery_count,
@@ -143,8 +148,8 @@ CASES: dict[str, tuple[list[tuple[Transfer, bytes]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_fast_and_plain_agree(name: str) -> None:
-    found, options = CASES[name]
-    assert run(found, True, **options) == run(found, False, **options)
+    sent_transfers, options = CASES[name]
+    assert run(sent_transfers, True, **options) == run(sent_transfers, False, **options)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +186,8 @@ def test_fast_and_plain_agree(name: str) -> None:
     ],
 )
 def test_what_they_say(name: str, delivered: int, condition: str | None) -> None:
-    found, options = CASES[name]
-    seen = run(found, True, **options)[0]
+    sent_transfers, options = CASES[name]
+    seen = run(sent_transfers, True, **options)[0]
     assert len([event for event in seen if isinstance(event, tuple)]) == delivered
     violations = [event for event in seen if str(event).startswith("Violated")]
     if condition is None:

@@ -45,14 +45,14 @@ def server(*mechanisms: str, **options: Any) -> SaslServer:
     return SaslServer(mechanisms, USERS.get, random=octets, secret=b"secret", **options)
 
 
-def exchange(one: SaslServer, other: SaslClient) -> list[Any]:
+def exchange(server: SaslServer, client: SaslClient) -> list[Any]:
     """Run both sides to the end. Return all frames."""
-    frames, to_client = [], one.start()
+    frames, to_client = [], server.start()
     while to_client:
         frames += to_client
-        to_server = [answer for body in to_client for answer in other.receive(body)]
+        to_server = [answer for body in to_client for answer in client.receive(body)]
         frames += to_server
-        to_client = [answer for body in to_server for answer in one.receive(body)]
+        to_client = [answer for body in to_server for answer in server.receive(body)]
     return frames
 
 
@@ -69,11 +69,11 @@ def exchange(one: SaslServer, other: SaslClient) -> list[Any]:
     ],
 )
 def test_passwords(mechanism: str, user: str, password: str, good: bool) -> None:
-    one, other = server(mechanism), SaslClient(user, password, random=octets)
-    exchange(one, other)
-    assert one.user == (user if good else None)
-    assert (other.code == 0) is good
-    assert (one.reason is None) is good
+    sasl_server, sasl_client = server(mechanism), SaslClient(user, password, random=octets)
+    exchange(sasl_server, sasl_client)
+    assert sasl_server.user == (user if good else None)
+    assert (sasl_client.code == 0) is good
+    assert (sasl_server.reason is None) is good
 
 
 def test_the_example_of_rfc_7677() -> None:
@@ -143,28 +143,28 @@ def test_refusals_look_alike() -> None:
     ],
 )
 def test_what_a_server_refuses(mechanism: str, responses: list[bytes]) -> None:
-    one = server("PLAIN", "SCRAM-SHA-256", "EXTERNAL")
-    out = one.receive(SaslInit(mechanism=mechanism, initial_response=responses[0]))
+    sasl_server = server("PLAIN", "SCRAM-SHA-256", "EXTERNAL")
+    out = sasl_server.receive(SaslInit(mechanism=mechanism, initial_response=responses[0]))
     for response in responses[1:]:
-        out = one.receive(SaslResponse(response=response))
+        out = sasl_server.receive(SaslResponse(response=response))
     assert out == [SaslOutcome(code=1)]
-    assert one.done
-    assert one.user is None
-    assert one.reason
+    assert sasl_server.done
+    assert sasl_server.user is None
+    assert sasl_server.reason
     with pytest.raises(RemoteProtocolError):
-        one.receive(SaslInit(mechanism="PLAIN", initial_response=b"\0user\0pencil"))
+        sasl_server.receive(SaslInit(mechanism="PLAIN", initial_response=b"\0user\0pencil"))
 
 
 def test_external_and_anonymous() -> None:
-    one = server("EXTERNAL", external="CN=me")
-    exchange(one, SaslClient(external=True))
-    assert one.user == "CN=me"
-    one = server("EXTERNAL", external="CN=me")
-    one.receive(SaslInit(mechanism="EXTERNAL", initial_response=b"CN=other"))
-    assert one.user is None
-    one = server("ANONYMOUS")
-    exchange(one, SaslClient())
-    assert one.user == "anonymous"
+    sasl_server = server("EXTERNAL", external="CN=me")
+    exchange(sasl_server, SaslClient(external=True))
+    assert sasl_server.user == "CN=me"
+    sasl_server = server("EXTERNAL", external="CN=me")
+    sasl_server.receive(SaslInit(mechanism="EXTERNAL", initial_response=b"CN=other"))
+    assert sasl_server.user is None
+    sasl_server = server("ANONYMOUS")
+    exchange(sasl_server, SaslClient())
+    assert sasl_server.user == "anonymous"
 
 
 def test_a_client_takes_the_best_that_it_can() -> None:
@@ -203,9 +203,9 @@ def test_what_a_scram_client_refuses(challenge: bytes) -> None:
 
 def test_a_scram_server_must_prove_itself() -> None:
     client = SaslClient("user", "pencil", random=octets)
-    one = server("SCRAM-SHA-256")
-    (init,) = client.receive(one.start()[0])
-    (challenge,) = one.receive(init)
+    sasl_server = server("SCRAM-SHA-256")
+    (init,) = client.receive(sasl_server.start()[0])
+    (challenge,) = sasl_server.receive(init)
     client.receive(challenge)
     with pytest.raises(RemoteProtocolError, match="does not know"):
         client.receive(SaslOutcome(code=0))
@@ -246,28 +246,28 @@ def sasl_octets(*bodies: Any) -> bytes:
 @pytest.mark.parametrize("required", [True, False])
 def test_a_peer_without_a_sasl_layer(required: bool) -> None:
     ours = Connection(Role.SERVER, ConnectionSettings(container_id="x"), server("PLAIN"), sasl_required=required)
-    found = ours.receive_data(protocol_header(0) + encode_frame(0, Open(container_id="p").encode()))
+    our_events = ours.receive_data(protocol_header(0) + encode_frame(0, Open(container_id="p").encode()))
     if required:
         assert ours.finished
         assert ours.data_to_send() == protocol_header(3)
     else:
-        assert isinstance(found[0], events.Opened)
+        assert isinstance(our_events[0], events.Opened)
         assert ours.data_to_send() == protocol_header(0)
 
 
 @pytest.mark.parametrize("body", [SaslOutcome(code=0), SaslChallenge(challenge=b""), SaslResponse(response=b"")])
 def test_frames_of_the_other_side_or_out_of_order(body: Any) -> None:
     ours = Connection(Role.SERVER, ConnectionSettings(container_id="x"), server("PLAIN"))
-    (found,) = ours.receive_data(protocol_header(3) + sasl_octets(body))
-    assert isinstance(found, events.Violated)
+    (event,) = ours.receive_data(protocol_header(3) + sasl_octets(body))
+    assert isinstance(event, events.Violated)
     assert ours.finished
 
 
 def test_nothing_is_read_after_a_failure() -> None:
     ours = Connection(Role.SERVER, ConnectionSettings(container_id="x"), server("PLAIN"))
     wrong = SaslInit(mechanism="PLAIN", initial_response=b"\0user\0wrong")
-    found = ours.receive_data(protocol_header(3) + sasl_octets(wrong) + protocol_header(0))
-    assert [type(event) for event in found] == [events.AuthenticationFailed]
+    our_events = ours.receive_data(protocol_header(3) + sasl_octets(wrong) + protocol_header(0))
+    assert [type(event) for event in our_events] == [events.AuthenticationFailed]
     assert ours.receive_data(protocol_header(0)) == []
     assert protocol_header(0) not in ours.data_to_send()
 
@@ -280,9 +280,9 @@ def test_any_name_and_password(name: str, password: str) -> None:
     except ScramError:
         return
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):
-        one = SaslServer([mechanism], users.get, random=octets, secret=b"x")
-        exchange(one, SaslClient(name, password, random=octets))
-        assert one.user == name
+        sasl_server = SaslServer([mechanism], users.get, random=octets, secret=b"x")
+        exchange(sasl_server, SaslClient(name, password, random=octets))
+        assert sasl_server.user == name
 
 
 @pytest.mark.parametrize(
@@ -296,30 +296,30 @@ def test_any_name_and_password(name: str, password: str) -> None:
     ],
 )
 def test_a_right_proof_is_not_all(header: str, binding: str, good: bool) -> None:
-    one = server("SCRAM-SHA-256")
+    sasl_server = server("SCRAM-SHA-256")
     first = "n=user,r=abc"
-    (challenge,) = one.receive(SaslInit(mechanism="SCRAM-SHA-256", initial_response=f"{header}{first}".encode()))
+    (challenge,) = sasl_server.receive(SaslInit(mechanism="SCRAM-SHA-256", initial_response=f"{header}{first}".encode()))
     assert isinstance(challenge, SaslChallenge)
     values = scram.attributes(challenge.challenge)
     final = f"c={scram.base64_text(binding.encode())},r={values['r']}"
     salted = scram.salted_password("pencil", scram.unbase64(values["s"]), int(values["i"]))
     proof = scram.client_proof(salted, f"{first},{challenge.challenge.decode()},{final}".encode())
-    (outcome,) = one.receive(SaslResponse(response=f"{final},p={scram.base64_text(proof)}".encode()))
+    (outcome,) = sasl_server.receive(SaslResponse(response=f"{final},p={scram.base64_text(proof)}".encode()))
     assert isinstance(outcome, SaslOutcome)
     assert (outcome.code == 0) is good
-    assert (one.user == "user") is good
+    assert (sasl_server.user == "user") is good
 
 
 def test_who_is_refused_since_the_first_step_is_not_let_in_by_the_last() -> None:
     """A guesser that begins many exchanges and continues all of them is stopped like one with single exchanges."""
     known = dict(USERS)
-    one = SaslServer(["SCRAM-SHA-256"], known.get, random=octets, secret=b"secret")
+    sasl_server = SaslServer(["SCRAM-SHA-256"], known.get, random=octets, secret=b"secret")
     client = SaslClient("user", "pencil", random=octets)
-    (init,) = (answer for body in one.start() for answer in client.receive(body))
-    (challenge,) = one.receive(init)
+    (init,) = (answer for body in sasl_server.start() for answer in client.receive(body))
+    (challenge,) = sasl_server.receive(init)
     (proof,) = client.receive(challenge)
     del known["user"]
-    (outcome,) = one.receive(proof)
+    (outcome,) = sasl_server.receive(proof)
     assert isinstance(outcome, SaslOutcome)
     assert outcome.code == 1
-    assert one.user is None
+    assert sasl_server.user is None

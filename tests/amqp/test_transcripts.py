@@ -41,10 +41,10 @@ def test_transcript_octet_by_octet(scenario: Callable[[], Wire], monkeypatch: py
 
     def slowly(self: Wire, data: bytes, text: str | None = None) -> list[object]:
         self.input += data
-        found = [event for octet in data for event in self.us.receive_data(bytes((octet,)))]
-        self.events += found
+        new_events = [event for octet in data for event in self.us.receive_data(bytes((octet,)))]
+        self.events += new_events
         self._sent()
-        return list(found)
+        return list(new_events)
 
     monkeypatch.setattr(Wire, "octets", slowly)
     bytewise = scenario()

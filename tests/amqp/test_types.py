@@ -189,8 +189,8 @@ def test_nesting_is_bounded(opening: bytes) -> None:
 
 def test_nothing_is_allocated_on_the_peers_word() -> None:
     bombs = ["f000000005000fffff40", "f00000000500ffffff41", "d00000ffff0000ffff", "f00000ffff00ffffff70"]
-    one = bytes.fromhex("f0000000050003ffff40")
-    inner = b"".join([one] * 20)
+    array = bytes.fromhex("f0000000050003ffff40")
+    inner = b"".join([array] * 20)
     many = b"\xd0" + (len(inner) + 4).to_bytes(4, "big") + (20).to_bytes(4, "big") + inner
     tracemalloc.start()
     for octets in [bytes.fromhex(text) for text in bombs] + [many]:
@@ -212,17 +212,17 @@ WIDTHLESS_VALUES = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: UL
 @pytest.mark.parametrize("code", WIDTHLESS_VALUES)
 def test_elements_without_octets_are_made_at_once(code: int) -> None:
     few, many = widthless(code, 1), widthless(code, MAX_WIDTHLESS)
-    found = decode_all(many)
-    assert found.items == (WIDTHLESS_VALUES[code],) * MAX_WIDTHLESS
-    assert {type(item) for item in found.items} == {type(WIDTHLESS_VALUES[code])}
+    array = decode_all(many)
+    assert array.items == (WIDTHLESS_VALUES[code],) * MAX_WIDTHLESS
+    assert {type(item) for item in array.items} == {type(WIDTHLESS_VALUES[code])}
     assert calls(lambda: decode_all(many)) < calls(lambda: decode_all(few)) + 100
-    assert encode(decode_all(encode(found))) == encode(found)
+    assert encode(decode_all(encode(array))) == encode(array)
 
 
 def test_empty_lists_of_an_array_are_each_a_list_of_its_own() -> None:
-    one, other = decode_all(widthless(0x45, 2)).items
-    one.append(1)
-    assert other == []
+    first, second = decode_all(widthless(0x45, 2)).items
+    first.append(1)
+    assert second == []
 
 
 def test_elements_without_octets_are_bounded_in_all_arrays_together() -> None:

@@ -85,7 +85,7 @@ scalar = st.one_of(*scalars.values())
 
 
 def _arrays_of(kind: str) -> st.SearchStrategy[Array]:
-    return st.lists(scalars[kind], max_size=5).map(lambda found: Array(kind, tuple(found)))
+    return st.lists(scalars[kind], max_size=5).map(lambda elements: Array(kind, tuple(elements)))
 
 
 _flat_arrays = {kind: _arrays_of(kind) for kind in sorted(scalars)}
@@ -93,8 +93,8 @@ _flat_arrays = {kind: _arrays_of(kind) for kind in sorted(scalars)}
 
 def arrays(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Array]:
     flat = st.sampled_from(list(_flat_arrays)).flatmap(_flat_arrays.__getitem__)
-    lists = st.lists(st.lists(items, max_size=3), max_size=3).map(lambda found: Array("list", tuple(found)))
-    nested = st.lists(flat, max_size=3).map(lambda found: Array("array", tuple(found)))
+    lists = st.lists(st.lists(items, max_size=3), max_size=3).map(lambda elements: Array("list", tuple(elements)))
+    nested = st.lists(flat, max_size=3).map(lambda elements: Array("array", tuple(elements)))
     described = st.builds(lambda array, d: Array(array.kind, array.items, (d,)), flat, symbols)
     return st.one_of(flat, lists, nested, described)
 
@@ -126,18 +126,18 @@ def same(left: Any, right: Any) -> bool:
 # --- connections
 
 
-def flatten(found: list[events.Event]) -> list[Any]:
+def flatten(event_list: list[events.Event]) -> list[Any]:
     """Return events in a comparable form that does not depend on the number of deliveries or dispositions in one event."""
     result: list[Any] = []
-    for event in found:
+    for event in event_list:
         if isinstance(event, events.Delivered):
             result += [
                 (event.link.name, d.id, d.tag, d.format, d.payload, d.settled, repr(d.remote_state)) for d in event.deliveries
             ]
         elif isinstance(event, events.Disposed):
-            said = ["disposed", event.session.remote_channel, repr(event.state), event.settled]
-            if not (result and isinstance(result[-1], tuple) and result[-1][0] == said):
-                result.append((said, []))
+            disposition = ["disposed", event.session.remote_channel, repr(event.state), event.settled]
+            if not (result and isinstance(result[-1], tuple) and result[-1][0] == disposition):
+                result.append((disposition, []))
             result[-1][1].extend((d.id, d.tag, repr(d.remote_state)) for d in event.deliveries)
         else:
             result.append(repr(event))
@@ -172,8 +172,8 @@ class Pair:
 
     def session(self, **begin: Any) -> tuple[Any, Any]:
         ours = self.client.begin(**begin)
-        _, found = self.pump()
-        theirs = found[-1].session  # type: ignore[union-attr]
+        _, server_events = self.pump()
+        theirs = server_events[-1].session  # type: ignore[union-attr]
         theirs.begin()
         self.pump()
         return ours, theirs
@@ -185,8 +185,8 @@ class Pair:
         ours, _ = session or self.session()
         sender = ours.sender(name)
         sender.attach(source=Source(address="here"), target=Target(address="there"), **attach)
-        _, found = self.pump()
-        receiver = found[-1].link  # type: ignore[union-attr]
+        _, server_events = self.pump()
+        receiver = server_events[-1].link  # type: ignore[union-attr]
         receiver.attach(source=Source(address="here"), target=Target(address="there"), max_message_size=attach.get("size"))
         if credit:
             receiver.grant(credit)

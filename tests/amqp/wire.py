@@ -100,13 +100,13 @@ class Wire:
         else:
             self.lines += [f"-> {text}", f"     {data[:96].hex(' ', 4)}"]
         self.input += data
-        found = self.us.receive_data(data)
-        self.events += found
-        self.lines += [f"   * {show_event(event)}" for event in found]
+        new_events = self.us.receive_data(data)
+        self.events += new_events
+        self.lines += [f"   * {show_event(event)}" for event in new_events]
         self._sent()
         if self.us.finished:
             self.lines.append("  <- end of stream")
-        return found
+        return new_events
 
     def header(self, protocol_id: int = 0) -> list[events.Event]:
         return self.octets(protocol_header(protocol_id))
@@ -134,16 +134,16 @@ class Wire:
 
     def session(self, channel: int = 0, **fields: Any) -> Any:
         begin = {"next_outgoing_id": 0, "incoming_window": 100, "outgoing_window": 100, **fields}
-        found = self.peer(Begin(**begin), channel=channel)
-        session = found[-1].session  # type: ignore[union-attr]
+        new_events = self.peer(Begin(**begin), channel=channel)
+        session = new_events[-1].session  # type: ignore[union-attr]
         self.do("begin", session.begin)
         return session
 
     def receiver(self, credit: int = 10, mode: Any = None, **fields: Any) -> Any:
         """The peer attaches as a sender: our receiver."""
         attach = {"name": "in", "handle": 0, "role": False, "source": Source(address="a"), "target": Target(address="q")}
-        found = self.peer(Attach(**{**attach, "initial_delivery_count": 0, **fields}))
-        link = found[-1].link  # type: ignore[union-attr]
+        new_events = self.peer(Attach(**{**attach, "initial_delivery_count": 0, **fields}))
+        link = new_events[-1].link  # type: ignore[union-attr]
         remote = link.remote_attach
         self.do("attach", lambda: link.attach(source=remote.source, target=remote.target, **(mode or {})))
         if credit:
@@ -153,8 +153,8 @@ class Wire:
     def sender(self, credit: int = 10, **fields: Any) -> Any:
         """The peer attaches as a receiver: our sender."""
         attach = {"name": "out", "handle": 0, "role": True, "source": Source(address="q"), "target": Target(address="a")}
-        found = self.peer(Attach(**{**attach, **fields}))
-        link = found[-1].link  # type: ignore[union-attr]
+        new_events = self.peer(Attach(**{**attach, **fields}))
+        link = new_events[-1].link  # type: ignore[union-attr]
         remote = link.remote_attach
         self.do("attach", lambda: link.attach(source=remote.source, target=remote.target))
         if credit:
