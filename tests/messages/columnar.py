@@ -31,7 +31,7 @@ _times = st.one_of(
 
 def _maps(keys: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, str | None]]]:
     many = st.integers(120, 135).map(lambda n: [(f"k{i}", None) for i in range(n)])  # about 256 elements, about 255 octets
-    some = st.dictionaries(keys, st.one_of(st.none(), _texts), max_size=4).map(lambda found: list(found.items()))
+    some = st.dictionaries(keys, st.one_of(st.none(), _texts), max_size=4).map(lambda mapping: list(mapping.items()))
     return st.one_of(some, some, some, many)
 
 
@@ -74,7 +74,7 @@ def milliseconds(time: datetime | None) -> int | None:
 
 def bare_message(row: dict[str, Any]) -> Message:
     """The bare message of a row, field by field."""
-    said = Properties(
+    properties = Properties(
         message_id=row.get("messageId"),
         user_id=None if row.get("userId") is None else row["userId"].encode(),
         to=row.get("to"),
@@ -88,7 +88,7 @@ def bare_message(row: dict[str, Any]) -> Message:
         group_id=row.get("groupId"),
         group_sequence=row.get("groupSequence"),
     )
-    message = Message(properties=None if said == Properties() else said, data=[row["body"]])
+    message = Message(properties=None if properties == Properties() else properties, data=[row["body"]])
     if row.get("properties") is not None:
         message.application_properties = dict(row["properties"])
     return message

@@ -72,8 +72,8 @@ def section(draw: st.DrawFn, code: int, value: st.SearchStrategy[bytes]) -> byte
 
 
 def _pairs(keys: st.SearchStrategy[Any], items: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[bytes]:
-    found = st.lists(st.tuples(encoded(keys), encoded(items)), max_size=most, unique_by=lambda pair: pair[0])
-    return found.map(lambda pairs: compound(0xC1, [octets for pair in pairs for octets in pair]))
+    pair_lists = st.lists(st.tuples(encoded(keys), encoded(items)), max_size=most, unique_by=lambda pair: pair[0])
+    return pair_lists.map(lambda pairs: compound(0xC1, [octets for pair in pairs for octets in pair]))
 
 
 @st.composite
@@ -119,10 +119,10 @@ tidy = st.builds(
 
 
 def payload(messages: list[bytes], sections: list[bytes | None] | None = None) -> pa.RecordBatch:
-    found = {"message": pa.array(messages, pa.binary())}
+    arrays = {"message": pa.array(messages, pa.binary())}
     if sections is not None:
-        found["encodedAnnotations"] = pa.array(sections, pa.binary())
-    return pa.record_batch(found)
+        arrays["encodedAnnotations"] = pa.array(sections, pa.binary())
+    return pa.record_batch(arrays)
 
 
 class Refused(Exception):
@@ -136,10 +136,10 @@ class Refused(Exception):
 
 def columns(batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
     """The decoded columns; raises Refused for the first row that cannot be decoded."""
-    found, refused = decoding.readable(batch, names)
+    decoded, refused = decoding.readable(batch, names)
     for row in sorted(refused):
         raise Refused(row, refused[row])
-    return found
+    return decoded
 
 
 def shape(name: str, value: Any) -> Any:
@@ -151,18 +151,18 @@ def shape(name: str, value: Any) -> Any:
 def listed(name: str, array: pa.Array) -> list[Any]:
     assert array.type == MESSAGE_COLUMNS[name]
     array.validate(full=True)
-    found: list[Any] = array.view(pa.int64()).to_pylist() if pa.types.is_timestamp(array.type) else array.to_pylist()
-    return found
+    values: list[Any] = array.view(pa.int64()).to_pylist() if pa.types.is_timestamp(array.type) else array.to_pylist()
+    return values
 
 
 def expected(batch: pa.RecordBatch, row: int, names: tuple[str, ...]) -> dict[str, Any] | None:
     """Row as the plain decoder has it; None where it refuses."""
     sections = batch.column("encodedAnnotations") if "encodedAnnotations" in batch.schema.names else None
     try:
-        found = reference.row(batch.column("message")[row].as_py(), None if sections is None else sections[row].as_py(), names)
+        decoded = reference.row(batch.column("message")[row].as_py(), None if sections is None else sections[row].as_py(), names)
     except reference.REFUSALS:
         return None
-    return {name: shape(name, value) for name, value in found.items()}
+    return {name: shape(name, value) for name, value in decoded.items()}
 
 
 def check(batch: pa.RecordBatch, names: tuple[str, ...] = ALL_COLUMNS) -> tuple[int, int]:
@@ -171,8 +171,8 @@ def check(batch: pa.RecordBatch, names: tuple[str, ...] = ALL_COLUMNS) -> tuple[
     A row that is not odd must be accepted by the plain decoder with the same values. With the odd rows, which are the plain
     decoder's, `columns` gives all of them, or names the first that is refused.
     """
-    found, odd = decoding.vectors(batch, names)
-    lists = {name: listed(name, array) for name, array in found.items()}
+    arrays, odd = decoding.vectors(batch, names)
+    lists = {name: listed(name, array) for name, array in arrays.items()}
     refused = []
     wanted = []
     for row in range(batch.num_rows):

@@ -126,9 +126,9 @@ def plain(payload: bytes) -> dict[str, Any]:
     return {**row, "message": bare(payload, sections)}
 
 
-def rows_of(found: arriving.ArrivedMessages) -> list[dict[str, Any]]:
+def rows_of(arrivals: arriving.ArrivedMessages) -> list[dict[str, Any]]:
     empty = dict.fromkeys(("priority", "durable", "ttl", "encodedAnnotations", "footer"))
-    return [{**empty, **row} for row in found.batch.to_pylist()]
+    return [{**empty, **row} for row in arrivals.batch.to_pylist()]
 
 
 @given(st.lists(octets(), max_size=6))
@@ -145,12 +145,12 @@ def check(payloads: list[bytes]) -> None:
             expected.append(plain(payload))
         except RemoteProtocolError as error:
             refused.append((number, type(error), error.condition))
-    found = arrived(payloads)
-    assert [(number, type(error), error.condition) for number, error in found.refused] == refused  # type: ignore[attr-defined]
-    assert rows_of(found) == expected
-    assert found.durable == any_durable(found.batch) == any(row["durable"] for row in expected)
-    assert arrived(payloads).batch.equals(found.batch)  # the caches of headers and annotations change nothing
-    assert np.array_equal(found.sizes, stored_sizes(found.batch))
+    arrivals = arrived(payloads)
+    assert [(number, type(error), error.condition) for number, error in arrivals.refused] == refused  # type: ignore[attr-defined]
+    assert rows_of(arrivals) == expected
+    assert arrivals.durable == any_durable(arrivals.batch) == any(row["durable"] for row in expected)
+    assert arrived(payloads).batch.equals(arrivals.batch)  # the caches of headers and annotations change nothing
+    assert np.array_equal(arrivals.sizes, stored_sizes(arrivals.batch))
     many = arrived(payloads * (uniform_messages.FEW + 1))  # by Arrow
     assert rows_of(many) == expected * (uniform_messages.FEW + 1)
     assert np.array_equal(many.sizes, stored_sizes(many.batch))
@@ -214,10 +214,10 @@ def check_headers(sections: list[bytes]) -> None:
             except RemoteProtocolError:
                 refused.append(number)
         for _ in range(2):
-            found = arrived(payloads)
-            assert [number for number, _ in found.refused] == refused
-            assert rows_of(found) == rows
-            assert found.durable == any(row["durable"] for row in rows)
+            arrivals = arrived(payloads)
+            assert [number for number, _ in arrivals.refused] == refused
+            assert rows_of(arrivals) == rows
+            assert arrivals.durable == any(row["durable"] for row in rows)
             arriving.headers.known.clear()  # so that the cache without the ttl is used if possible
 
 
@@ -270,10 +270,10 @@ def test_every_section_after_every_other_in_every_constructor() -> None:
         except RemoteProtocolError as error:
             refused[number] = type(error)
     arrived(payloads)
-    found = arrived(payloads)
-    assert {number: type(error) for number, error in found.refused} == refused
+    arrivals = arrived(payloads)
+    assert {number: type(error) for number, error in arrivals.refused} == refused
     assert 100 < len(payloads) - len(refused) < 1000
-    assert rows_of(found) == [plain(payload) for number, payload in enumerate(payloads) if number not in refused]
+    assert rows_of(arrivals) == [plain(payload) for number, payload in enumerate(payloads) if number not in refused]
 
 
 def test_what_clients_send_takes_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,12 +296,12 @@ def test_what_clients_send_takes_the_fast_way(monkeypatch: pytest.MonkeyPatch) -
 def test_the_fast_way_counts_sections_as_the_plain_way_does(head: str, section: str) -> None:
     before, octets = bytes.fromhex(head), bytes.fromhex(section)
     most = MAX_SECTIONS - bool(head)
-    found = arrived([before + octets * count for count in (most, most + 1, most)])
-    [(number, error)] = found.refused
+    arrivals = arrived([before + octets * count for count in (most, most + 1, most)])
+    [(number, error)] = arrivals.refused
     assert number == 1
     assert isinstance(error, DecodeError)
     assert "sections" in str(error)
-    assert found.rows == 2
+    assert arrivals.rows == 2
     with pytest.raises(DecodeError, match="sections"):
         address_of(octets * (MAX_SECTIONS + 1))
 
@@ -316,10 +316,10 @@ def test_the_batch_has_stored_columns_in_mask_order_and_none_that_is_null() -> N
 
 
 def test_a_message_without_a_body_or_without_anything_is_let_through() -> None:
-    found = arrived([b"", Message(header=Header(durable=True)).encode(), Message(properties=Properties(to="x")).encode()])
-    assert not found.refused
-    assert [len(row["message"]) for row in rows_of(found)] == [0, 0, len(Message(properties=Properties(to="x")).encode())]
-    assert found.durable
+    arrivals = arrived([b"", Message(header=Header(durable=True)).encode(), Message(properties=Properties(to="x")).encode()])
+    assert not arrivals.refused
+    assert [len(row["message"]) for row in rows_of(arrivals)] == [0, 0, len(Message(properties=Properties(to="x")).encode())]
+    assert arrivals.durable
 
 
 @pytest.mark.parametrize(
@@ -336,10 +336,10 @@ def test_a_message_without_a_body_or_without_anything_is_let_through() -> None:
 )
 def test_a_bad_header_is_refused_and_nothing_else(fields: str) -> None:
     good = Message(header=Header(durable=True), data=[b"x"]).encode()
-    found = arrived([good, bytes.fromhex(fields) + Message(data=[b"y"]).encode(), good])
-    assert [number for number, _ in found.refused] == [1]
-    assert isinstance(found.refused[0][1], (DecodeError, FieldError))
-    assert rows_of(found) == rows_of(arrived([good, good]))
+    arrivals = arrived([good, bytes.fromhex(fields) + Message(data=[b"y"]).encode(), good])
+    assert [number for number, _ in arrivals.refused] == [1]
+    assert isinstance(arrivals.refused[0][1], (DecodeError, FieldError))
+    assert rows_of(arrivals) == rows_of(arrived([good, good]))
 
 
 @pytest.mark.parametrize("code", [0x72, 0x78])
@@ -356,9 +356,9 @@ def test_a_bad_header_is_refused_and_nothing_else(fields: str) -> None:
 )
 def test_annotations_that_could_not_be_merged_or_shown_are_refused(code: int, content: bytes) -> None:
     section, data = bytes((0x00, 0x53, code)) + content, Message(data=[b"x"]).encode()
-    found = arrived([section + data if code == 0x72 else data + section])
-    assert len(found.refused) == 1
-    assert found.batch.num_rows == 0
+    arrivals = arrived([section + data if code == 0x72 else data + section])
+    assert len(arrivals.refused) == 1
+    assert arrivals.batch.num_rows == 0
 
 
 def test_delivery_annotations_are_for_one_hop() -> None:
@@ -371,8 +371,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arriving.headers, "KEPT_HEADERS", 8)
     monkeypatch.setattr(arriving.annotation, "KEPT_SECTIONS", 8)
     sent = [Message(header=Header(ttl=i), message_annotations={Symbol("n"): i}, data=[b""]).encode() for i in range(50)]
-    found = arrived(sent)
-    assert [row["ttl"] for row in rows_of(found)] == list(range(50))
+    arrivals = arrived(sent)
+    assert [row["ttl"] for row in rows_of(arrivals)] == list(range(50))
     assert len(arriving.headers.known) <= 8
     assert len(arriving.annotation.known) <= 8
     arrived([Message(message_annotations={Symbol("long"): "x" * 5000}).encode()])

@@ -21,11 +21,11 @@ from .columnar import bare_message, batches, milliseconds
 COLUMNS = tuple(sorted(BARE_COLUMNS))
 
 
-def one(**values: Any) -> pa.RecordBatch:
+def batch_of(**values: Any) -> pa.RecordBatch:
     """A batch of equally long columns. A body is added to columns without one."""
     rows = len(next(iter(values.values())))
     values.setdefault("body", [b""] * rows)
-    return pa.record_batch({name: pa.array(found, MESSAGE_COLUMNS[name]) for name, found in values.items()})
+    return pa.record_batch({name: pa.array(column, MESSAGE_COLUMNS[name]) for name, column in values.items()})
 
 
 @given(batches(COLUMNS))
@@ -39,20 +39,20 @@ def test_rows_are_to_the_octet_what_the_encoder_makes_of_them(batch: pa.RecordBa
 def test_proton_reads_the_same_values(batch: pa.RecordBatch) -> None:
     proton = pytest.importorskip("proton")
     for row, octets in zip(batch.to_pylist(), bare_messages(batch).to_pylist(), strict=True):
-        found = proton.Message()
-        found.decode(octets)
-        assert found.body == row["body"]
-        assert (found.properties or {}) == dict(row.get("properties") or {})
-        assert found.user_id == (row.get("userId") or "").encode()
-        assert (found.id or "", found.correlation_id or "") == (row.get("messageId") or "", row.get("correlationId") or "")
-        theirs = found.subject, found.address, found.reply_to, found.group_id
+        message = proton.Message()
+        message.decode(octets)
+        assert message.body == row["body"]
+        assert (message.properties or {}) == dict(row.get("properties") or {})
+        assert message.user_id == (row.get("userId") or "").encode()
+        assert (message.id or "", message.correlation_id or "") == (row.get("messageId") or "", row.get("correlationId") or "")
+        theirs = message.subject, message.address, message.reply_to, message.group_id
         names = "subject", "to", "replyTo", "groupId"
         # Its other texts are C strings, and an absent symbol is "None" in its binding.
         assert [text or "" for text in theirs] == [(row.get(name) or "").split("\0")[0] for name in names]
-        for name, symbol in [("contentType", found.content_type), ("contentEncoding", found.content_encoding)]:
+        for name, symbol in [("contentType", message.content_type), ("contentEncoding", message.content_encoding)]:
             assert symbol == ("None" if row.get(name) is None else row[name].split("\0")[0])
-        assert found.group_sequence == (row.get("groupSequence") or 0)
-        for ours, theirs in [("creationTime", found.creation_time), ("absoluteExpiryTime", found.expiry_time)]:
+        assert message.group_sequence == (row.get("groupSequence") or 0)
+        for ours, theirs in [("creationTime", message.creation_time), ("absoluteExpiryTime", message.expiry_time)]:
             assert theirs == (milliseconds(row.get(ours)) or 0) / 1000
 
 
@@ -70,13 +70,13 @@ def test_sections_are_there_only_where_something_is_said(batch: pa.RecordBatch) 
 def test_sizes_on_both_sides_of_an_octet(column: str, length: int) -> None:
     value: Any = {"body": b"x" * length, "properties": [("k", "x" * length)]}.get(column, "x" * length)
     short: Any = {"body": b"x", "properties": [("k", None)]}.get(column, "x")
-    batch = one(**{column: [value, short]})
+    batch = batch_of(**{column: [value, short]})
     assert bare_messages(batch).to_pylist() == [bare_message(row).encode() for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("entries", [126, 127, 128, 129, 40_000])
 def test_maps_of_many_entries(entries: int) -> None:
-    batch = one(properties=[[(f"{i}", None) for i in range(entries)], None, []])
+    batch = batch_of(properties=[[(f"{i}", None) for i in range(entries)], None, []])
     assert bare_messages(batch).to_pylist() == [bare_message(row).encode() for row in batch.to_pylist()]
 
 
@@ -111,7 +111,7 @@ def test_nulls_that_have_a_length_are_nothing() -> None:
     ],
 )
 def test_what_amqp_cannot_say_is_refused_with_column_and_row(columns: dict[str, Any], row: int, name: str) -> None:
-    batch = one(**columns)
+    batch = batch_of(**columns)
     with pytest.raises(InvalidRequest, match=rf"'{name}' in row {row}\b"):
         bare_messages(batch)
     with pytest.raises(InvalidRequest, match=rf"'{name}' in row {row - 1}\b" if row else rf"'{name}' in row 0\b"):
@@ -120,9 +120,9 @@ def test_what_amqp_cannot_say_is_refused_with_column_and_row(columns: dict[str, 
 
 def test_more_octets_than_a_column_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bare_encoder, "MAX_BYTES", 100)
-    bare_messages(one(body=[b"x" * 40] * 2))
+    bare_messages(batch_of(body=[b"x" * 40] * 2))
     with pytest.raises(ResourceLimit):
-        bare_messages(one(body=[b"x" * 40] * 3))
+        bare_messages(batch_of(body=[b"x" * 40] * 3))
 
 
 # --- Annotations
@@ -145,7 +145,7 @@ def test_annotations_are_symbols_and_the_delivery_time_is_one_of_them(batch: pa.
 def test_a_delivery_time_of_its_own_stands_for_the_one_in_the_map() -> None:
     time = 1_700_000_000_000_000
     maps = [[("a", "1"), ("x-opt-delivery-time", "old"), ("b", "2")], [("x-opt-delivery-time", "old")], None]
-    batch = one(annotations=maps, deliveryTime=[time, None, time])
+    batch = batch_of(annotations=maps, deliveryTime=[time, None, time])
     sections = annotation_sections(batch)
     assert sections is not None
     assert [decode_message(octets.as_py()).message_annotations for octets in sections] == [
@@ -157,4 +157,4 @@ def test_a_delivery_time_of_its_own_stands_for_the_one_in_the_map() -> None:
 
 def test_a_key_that_is_no_symbol_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="'annotations' in row 2"):
-        annotation_sections(one(annotations=[None, [("a", "ü"), ("b", None)], [("c", ""), ("ü", "")]]))
+        annotation_sections(batch_of(annotations=[None, [("a", "ü"), ("b", None)], [("c", ""), ("ü", "")]]))

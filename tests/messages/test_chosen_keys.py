@@ -48,10 +48,10 @@ def test_annotations_with_many_ulongs_are_refused_and_with_many_symbols_taken() 
         return Message(message_annotations={ULong(n): n for n in range(count)}, data=[b"x"]).encode()
 
     symbols = Message(message_annotations={Symbol(f"k{n}"): n for n in range(1000)}, data=[b"x"]).encode()
-    found = arrived([message(MAX_HASHED), message(MAX_HASHED + 1), symbols])
-    assert [number for number, _ in found.refused] == [1]
-    assert type(found.refused[0][1]) is FieldError
-    assert found.rows == 2
+    arrivals = arrived([message(MAX_HASHED), message(MAX_HASHED + 1), symbols])
+    assert [number for number, _ in arrivals.refused] == [1]
+    assert type(arrivals.refused[0][1]) is FieldError
+    assert arrivals.rows == 2
 
 
 def test_what_is_taken_is_within_the_limit_of_values_of_every_reader() -> None:

@@ -25,9 +25,9 @@ from .amqp_values import STEADY
 FEW = settings(STEADY, max_examples=40, phases=set(Phase) - {Phase.shrink})
 
 
-def one(sent: Message, *names: str) -> Any:
-    found = m.columns(m.payload([sent.encode()]), names)
-    values = [array[0].as_py() for array in found.values()]
+def decoded(sent: Message, *names: str) -> Any:
+    columns = m.columns(m.payload([sent.encode()]), names)
+    values = [array[0].as_py() for array in columns.values()]
     return values[0] if len(values) == 1 else values
 
 
@@ -61,13 +61,13 @@ def test_a_slice_of_a_batch_and_small_chunks_give_its_rows(rows: list[bytes], fi
     rows = [row for row in rows if m.expected(m.payload([row]), 0, m.ALL_COLUMNS)]
     whole = m.payload([b"left out"] * first + rows)
     expected = m.columns(m.payload(rows), m.ALL_COLUMNS)
-    kept, decoding.CHUNK_ROWS = decoding.CHUNK_ROWS, chunk
+    original, decoding.CHUNK_ROWS = decoding.CHUNK_ROWS, chunk
     try:
-        found = m.columns(whole.slice(first), m.ALL_COLUMNS)
+        columns = m.columns(whole.slice(first), m.ALL_COLUMNS)
     finally:
-        decoding.CHUNK_ROWS = kept
+        decoding.CHUNK_ROWS = original
     for name in m.ALL_COLUMNS:
-        assert m.listed(name, found[name]) == m.listed(name, expected[name])
+        assert m.listed(name, columns[name]) == m.listed(name, expected[name])
 
 
 @FEW
@@ -107,8 +107,8 @@ def test_each_column_holds_its_part_of_the_message() -> None:
         data=[b"one"],
     )
     batch = m.payload([sent.encode()], [b"\0Sr" + encode({Symbol("x-opt-a"): UInt(1)})])
-    found = {name: m.listed(name, array)[0] for name, array in m.columns(batch, m.ALL_COLUMNS).items()}
-    assert found == {
+    values = {name: m.listed(name, array)[0] for name, array in m.columns(batch, m.ALL_COLUMNS).items()}
+    assert values == {
         "messageId": "m-1",
         "userId": "Zoë",
         "to": "orders",
@@ -147,7 +147,7 @@ def test_each_column_holds_its_part_of_the_message() -> None:
     ],
 )
 def test_a_property_that_is_no_string_appears_as_its_text(value: Any, text: str | None) -> None:
-    assert one(Message(application_properties={"k": value}), "properties") == [("k", text)]
+    assert decoded(Message(application_properties={"k": value}), "properties") == [("k", text)]
 
 
 @pytest.mark.parametrize(
@@ -167,17 +167,17 @@ def test_a_property_that_is_no_string_appears_as_its_text(value: Any, text: str 
     ],
 )
 def test_a_body_is_its_octets_or_json(sent: Message, body: bytes | None) -> None:
-    assert one(sent, "body") == body
+    assert decoded(sent, "body") == body
 
 
 def test_ids_are_texts_and_a_user_id_that_is_no_text_is_base64() -> None:
     for identity, text in ((b"\x01\x02", "AQI="), (ULong(0), "0"), (uuid.UUID(int=255), str(uuid.UUID(int=255)))):
         sent = Message(properties=Properties(message_id=identity, correlation_id=identity, user_id=b"\xff\xfe"))
-        assert one(sent, "messageId", "correlationId", "userId") == [text, text, "//4="]
+        assert decoded(sent, "messageId", "correlationId", "userId") == [text, text, "//4="]
 
 
 def test_a_time_that_no_column_can_hold_is_null() -> None:
-    assert one(Message(properties=Properties(absolute_expiry_time=2**63 - 1)), "absoluteExpiryTime") is None
+    assert decoded(Message(properties=Properties(absolute_expiry_time=2**63 - 1)), "absoluteExpiryTime") is None
 
 
 def test_what_ordinary_clients_send_stays_with_the_vectors() -> None:

@@ -65,12 +65,12 @@ def test_it_is_taken(name: str, value: Any) -> None:
 @pytest.mark.parametrize(("name", "value", "text"), REFUSED)
 def test_it_is_refused_with_the_remedy(name: str, value: Any, text: str) -> None:
     good = message(DELAY, UInt(5))
-    found = arrived([good, message(name, value), good], NOW)
-    [(number, error)] = found.refused
+    arrivals = arrived([good, message(name, value), good], NOW)
+    [(number, error)] = arrivals.refused
     assert number == 1
     assert f"the annotation {name} is " in str(error)
     assert text in str(error)
-    assert found.rows == 2
+    assert arrivals.rows == 2
 
 
 def test_the_column_of_spark_has_the_same_limit() -> None:

@@ -132,39 +132,39 @@ ACCEPTED: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_no_reader_could_decode_is_refused_at_both_doors(what: str) -> None:
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_reader_could_decode_is_refused_at_both_doors(case: str) -> None:
     """As one message and among a hundred good ones, by a section that was never seen and by one that was."""
     good = Message(properties=Properties(message_id="good"), application_properties={"k": Int(1)}, data=[b"x"]).encode()
     for _ in range(2):
-        found = arrived([REFUSED[what]])
-        assert [number for number, _ in found.refused] == [0]
-        found = arrived([good] * 50 + [REFUSED[what]] + [good] * 50)
-        assert [number for number, _ in found.refused] == [50]
-        assert isinstance(found.refused[0][1], RemoteProtocolError)
-        assert found.refused[0][1].condition in ("amqp:decode-error", "amqp:invalid-field")
-        assert found.batch.column("message").to_pylist() == [good] * 100
-    if REFUSED[what][2:3] not in b"pqr":
+        arrivals = arrived([REFUSED[case]])
+        assert [number for number, _ in arrivals.refused] == [0]
+        arrivals = arrived([good] * 50 + [REFUSED[case]] + [good] * 50)
+        assert [number for number, _ in arrivals.refused] == [50]
+        assert isinstance(arrivals.refused[0][1], RemoteProtocolError)
+        assert arrivals.refused[0][1].condition in ("amqp:decode-error", "amqp:invalid-field")
+        assert arrivals.batch.column("message").to_pylist() == [good] * 100
+    if REFUSED[case][2:3] not in b"pqr":
         with pytest.raises(InvalidRequest, match="column 'message' in row 50: not a"):
-            validity.check_column(m.payload([good] * 50 + [REFUSED[what]] + [good] * 50).column("message"))
+            validity.check_column(m.payload([good] * 50 + [REFUSED[case]] + [good] * 50).column("message"))
 
 
-@pytest.mark.parametrize("what", ACCEPTED)
-def test_what_every_reader_decodes_is_accepted(what: str) -> None:
-    check([ACCEPTED[what]])
-    check([ACCEPTED[what]] * (40 if len(ACCEPTED[what]) < 10_000 else 2))
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_every_reader_decodes_is_accepted(case: str) -> None:
+    check([ACCEPTED[case]])
+    check([ACCEPTED[case]] * (40 if len(ACCEPTED[case]) < 10_000 else 2))
 
 
 def check(octets: list[bytes]) -> int:
     """The law for these messages; how many of them were accepted."""
-    found = arrived(octets)
-    refused = dict(found.refused)
+    arrivals = arrived(octets)
+    refused = dict(arrivals.refused)
     for number, error in refused.items():
         assert isinstance(error, RemoteProtocolError)
         with pytest.raises(RemoteProtocolError):
             decode_message(octets[number])
-    accepted = [one for number, one in enumerate(octets) if number not in refused]
-    batch = found.batch
+    accepted = [payload for number, payload in enumerate(octets) if number not in refused]
+    batch = arrivals.batch
     # The vectors with the reference decoder for odd rows; the reference decoder for all.
     columns = m.columns(batch, m.ALL_COLUMNS)
     for row, message in enumerate(batch.column("message").to_pylist()):

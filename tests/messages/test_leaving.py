@@ -58,14 +58,14 @@ def test_what_leaves_is_what_came_but_for_the_header(sent: list[Message], data: 
     rows = batch.num_rows - start
     attempts = data.draw(st.lists(counts, min_size=rows, max_size=rows))
     returned = data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows))
-    found = leaving(batch.slice(start), np.array(attempts, np.int64), np.array(returned, np.uint8), {})
-    assert len(found) == rows
-    for came, left, message, count, again in zip(octets[start:], found, sent[start:], attempts, returned, strict=True):
+    encoded = leaving(batch.slice(start), np.array(attempts, np.int64), np.array(returned, np.uint8), {})
+    assert len(encoded) == rows
+    for came, left, message, count, again in zip(octets[start:], encoded, sent[start:], attempts, returned, strict=True):
         assert bare(left) == bare(came)
         assert [section(left, code) for code in (0x71, 0x72, 0x78)] == [b"", section(came, 0x72), section(came, 0x78)]
-        said = message.header or Header()
+        header = message.header or Header()
         expected = Header(
-            durable=said.durable, priority=said.priority, ttl=said.ttl, first_acquirer=not again, delivery_count=count
+            durable=header.durable, priority=header.priority, ttl=header.ttl, first_acquirer=not again, delivery_count=count
         )
         assert header_of(left) == expected
 
@@ -94,9 +94,9 @@ def test_what_left_arrives_as_the_same_columns(sent: list[Message]) -> None:
 @given(batches())
 @settings(STEADY, max_examples=200)
 def test_columnar_rows_leave_as_their_parts(batch: pa.RecordBatch) -> None:
-    found = leaving(batch, 0, 0, {})
+    encoded = leaving(batch, 0, 0, {})
     notes = annotation_sections(batch)
-    for i, (row, octets, content) in enumerate(zip(batch.to_pylist(), found, bare_messages(batch).to_pylist(), strict=True)):
+    for i, (row, octets, content) in enumerate(zip(batch.to_pylist(), encoded, bare_messages(batch).to_pylist(), strict=True)):
         expected = Header(durable=bool(row.get("durable")), ttl=row.get("ttl"), first_acquirer=True)
         expected.priority = 4 if row.get("priority") is None else row["priority"]
         assert header_of(octets) == expected
@@ -107,10 +107,10 @@ def test_columnar_rows_leave_as_their_parts(batch: pa.RecordBatch) -> None:
 @given(batches())
 @settings(STEADY, max_examples=100)
 def test_columnar_rows_arrive_at_another_broker_as_they_are(batch: pa.RecordBatch) -> None:
-    found = arrived(leaving(batch, 0, 0, {}))
-    assert not found.refused
-    assert found.batch.column("message").equals(bare_messages(batch))
-    for ours, theirs in zip(batch.to_pylist(), found.batch.to_pylist(), strict=True):
+    arrivals = arrived(leaving(batch, 0, 0, {}))
+    assert not arrivals.refused
+    assert arrivals.batch.column("message").equals(bare_messages(batch))
+    for ours, theirs in zip(batch.to_pylist(), arrivals.batch.to_pylist(), strict=True):
         assert [theirs.get(name) for name in ("priority", "durable", "ttl")] == [
             ours.get(name) for name in ("priority", "durable", "ttl")
         ]
@@ -121,24 +121,24 @@ def test_columnar_rows_arrive_at_another_broker_as_they_are(batch: pa.RecordBatc
 def test_proton_reads_header_and_annotations(batch: pa.RecordBatch) -> None:
     proton = pytest.importorskip("proton")
     for row, octets in zip(batch.to_pylist(), leaving(batch, 7, 1, {}), strict=True):
-        found = proton.Message()
-        found.decode(octets)
-        assert found.durable == bool(row.get("durable"))
-        assert found.priority == (4 if row.get("priority") is None else row["priority"])
-        assert found.ttl == (row.get("ttl") or 0) / 1000
-        assert (found.first_acquirer, found.delivery_count) == (False, 7)
+        message = proton.Message()
+        message.decode(octets)
+        assert message.durable == bool(row.get("durable"))
+        assert message.priority == (4 if row.get("priority") is None else row["priority"])
+        assert message.ttl == (row.get("ttl") or 0) / 1000
+        assert (message.first_acquirer, message.delivery_count) == (False, 7)
         expected: dict[str, Any] = dict(row.get("annotations") or [])
         if row.get("deliveryTime") is not None:
             expected["x-opt-delivery-time"] = milliseconds(row["deliveryTime"])
-        assert (found.annotations or {}) == expected
+        assert (message.annotations or {}) == expected
 
 
 # --- Headers
 
 
 def test_a_header_says_what_the_sender_said_and_what_the_broker_knows() -> None:
-    said = [Header(durable=True, priority=9, ttl=60_000), None]
-    batch = arrived([Message(header=header, data=[b"x"]).encode() for header in said]).batch
+    headers = [Header(durable=True, priority=9, ttl=60_000), None]
+    batch = arrived([Message(header=header, data=[b"x"]).encode() for header in headers]).batch
     first = leaving(batch, 0, 0, {})
     assert header_of(first[0]) == Header(durable=True, priority=9, ttl=60_000, first_acquirer=True)
     assert header_of(first[1]) == Header(first_acquirer=True)
@@ -180,14 +180,14 @@ def test_annotations_are_merged_and_the_last_one_wins(stored: dict[Any, Any] | N
     untouched = Message(message_annotations={Symbol("u"): 1}, data=[b"u"]).encode()
     octets = [untouched, Message(message_annotations=stored, data=[b"x"], footer={Symbol("f"): 1}).encode(), untouched]
     plain = leaving(arrived(octets).batch, 0, 0, {})
-    found = leaving(arrived(octets).batch, 0, 0, {1: [encode(m) for m in laid]} if laid else {})
-    assert [found[0], found[2]] == [plain[0], plain[2]]
+    encoded = leaving(arrived(octets).batch, 0, 0, {1: [encode(m) for m in laid]} if laid else {})
+    assert [encoded[0], encoded[2]] == [plain[0], plain[2]]
     expected: dict[Any, Any] = dict(stored or {})
     for overlay in laid:
         expected.update(overlay)
-    merged = decode_message(found[1]).message_annotations
+    merged = decode_message(encoded[1]).message_annotations
     assert encode(merged or {}) == encode(expected)
-    assert (bare(found[1]), section(found[1], 0x78)) == (bare(octets[1]), section(octets[1], 0x78))
+    assert (bare(encoded[1]), section(encoded[1], 0x78)) == (bare(octets[1]), section(octets[1], 0x78))
 
 
 def test_values_of_stored_annotations_keep_their_octets() -> None:
@@ -203,19 +203,19 @@ def test_values_of_stored_annotations_keep_their_octets() -> None:
 def test_overlays_on_columnar_rows() -> None:
     batch = pa.record_batch({"body": pa.array([b"1", b"2"]), "subject": pa.array(["s", None])})
     plain = leaving(batch, 0, 0, {})
-    found = leaving(batch, 0, 0, {1: [encode({Symbol("why"): "late"})]})
-    assert found[0] == plain[0]
-    assert decode_message(found[1]).message_annotations == {"why": "late"}
-    assert bare(found[1]) == bare(plain[1])
+    encoded = leaving(batch, 0, 0, {1: [encode({Symbol("why"): "late"})]})
+    assert encoded[0] == plain[0]
+    assert decode_message(encoded[1]).message_annotations == {"why": "late"}
+    assert bare(encoded[1]) == bare(plain[1])
 
 
 def test_spark_may_send_bare_messages_with_annotations_beside_them() -> None:
     content = Message(data=[b"x"]).encode()
     notes = pa.array([[("a", "1")], None], pa.map_(pa.string(), pa.string()))
     batch = pa.record_batch({"message": pa.array([content, content]), "annotations": notes})
-    found = leaving(batch, 0, 0, {})
-    assert [decode_message(octets).message_annotations for octets in found] == [{"a": "1"}, None]
-    assert [bare(octets) for octets in found] == [content, content]
+    encoded = leaving(batch, 0, 0, {})
+    assert [decode_message(octets).message_annotations for octets in encoded] == [{"a": "1"}, None]
+    assert [bare(octets) for octets in encoded] == [content, content]
 
 
 @pytest.mark.parametrize(

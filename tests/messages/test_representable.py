@@ -57,16 +57,16 @@ def refusal(batch: pa.RecordBatch) -> InvalidRequest | None:
 @given(batches(), st.sampled_from([value_checks.FEW, 0]))
 def test_exactly_what_could_not_leave_is_refused_with_a_row_that_is_to_blame(batch: pa.RecordBatch, few: int) -> None:
     """Both ways of looking for a key that stands twice."""
-    kept, value_checks.FEW = value_checks.FEW, few
+    original, value_checks.FEW = value_checks.FEW, few
     try:
         if refusal(batch) is None:
-            found = batch_checks.validate(batch)
-            assert len(leaving(found, 0, 0, {})) == batch.num_rows
+            validated = batch_checks.validate(batch)
+            assert len(leaving(validated, 0, 0, {})) == batch.num_rows
             return
         with pytest.raises(InvalidRequest, match=r"column '\w+' .* in row \d+; ") as raised:
             batch_checks.validate(batch)
     finally:
-        value_checks.FEW = kept
+        value_checks.FEW = original
     column, row = str(raised.value).split("'")[1], int(str(raised.value).rsplit(" in row ", 1)[1].split(";")[0])
     alone = batch.slice(row, 1).select(["body", column])
     assert refusal(alone) is not None, (column, row)

@@ -32,10 +32,10 @@ def test_a_text_is_named_by_column_and_row(kind: pa.DataType, name: str) -> None
     columns = {"body": pa.array([b"x"] * 5)} | {name: values}
     with pytest.raises(InvalidColumn) as refusal:
         batch_checks.validate(pa.record_batch(columns))
-    said = str(refusal.value)
-    assert said.startswith(f"column {name!r} is not UTF-8 in row 3 (b'A\\xffB'): texts must be UTF-8.")
-    assert f"make_valid_utf8({name})" in said
-    assert ("a binary column 'body' takes any bytes" in said) == (name == "body")
+    error_text = str(refusal.value)
+    assert error_text.startswith(f"column {name!r} is not UTF-8 in row 3 (b'A\\xffB'): texts must be UTF-8.")
+    assert f"make_valid_utf8({name})" in error_text
+    assert ("a binary column 'body' takes any bytes" in error_text) == (name == "body")
 
 
 @pytest.mark.parametrize(("row", "part"), [([(b"a", b"b"), (BAD, b"")], "keys"), ([(b"a", b"b"), (b"c", BAD)], "values")])

@@ -55,18 +55,18 @@ def test_python_holds_the_first_and_the_last_time_in_every_zone() -> None:
         os.environ["TZ"] = zone
         time.tzset()
         for end in (FIRST_TIME, LAST_TIME):
-            found = datetime.fromtimestamp(end // 1_000_000)
-            assert time.mktime(found.timetuple()) == end // 1_000_000, zone
+            local_datetime = datetime.fromtimestamp(end // 1_000_000)
+            assert time.mktime(local_datetime.timetuple()) == end // 1_000_000, zone
 
 
 def encoded() -> pa.RecordBatch:
-    fields = [Properties(creation_time=Timestamp(each), absolute_expiry_time=Timestamp(each)) for each in TIMES]
-    return pa.record_batch({"message": pa.array([Message(properties=each, data=[b""]).encode() for each in fields])})
+    fields = [Properties(creation_time=Timestamp(millis), absolute_expiry_time=Timestamp(millis)) for millis in TIMES]
+    return pa.record_batch({"message": pa.array([Message(properties=properties, data=[b""]).encode() for properties in fields])})
 
 
 def columnar() -> pa.RecordBatch:
     """The times that a column of microseconds can have."""
-    values = [each * 1000 if abs(each) < 2**63 // 1000 else None for each in TIMES]
+    values = [millis * 1000 if abs(millis) < 2**63 // 1000 else None for millis in TIMES]
     times = pa.array(values, pa.int64()).view(TIMESTAMP)
     return pa.record_batch({"body": pa.array([b""] * len(TIMES)), "creationTime": times, "absoluteExpiryTime": times})
 
@@ -75,27 +75,27 @@ def columnar() -> pa.RecordBatch:
 @pytest.mark.parametrize("way", ["assembled", "converted"])
 def test_other_times_are_null_and_the_message_has_them(payload: pa.RecordBatch, way: str) -> None:
     if way == "assembled":
-        found = assembly.assemble(COLUMNS, payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
+        batch = assembly.assemble(COLUMNS, payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={})
     else:
         stored = assembly.assemble(
             assembly.needed(COLUMNS), payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, stored=True, malformed={}
         )
-        found = assembly.converted(COLUMNS, stored, "q", {})
+        batch = assembly.converted(COLUMNS, stored, "q", {})
     for name in ("creationTime", "absoluteExpiryTime"):
-        expected = [each * 1000 if holds else None for each, holds in TIMES.items()]
-        assert found.column(name).view(pa.int64()).to_pylist() == expected
-        assert all(each is None or each.tzinfo is not None for each in found.column(name).to_pylist())
-    for octets, (each, _) in zip(found.column("message").to_pylist(), TIMES.items(), strict=True):
+        expected = [millis * 1000 if holds else None for millis, holds in TIMES.items()]
+        assert batch.column(name).view(pa.int64()).to_pylist() == expected
+        assert all(value is None or value.tzinfo is not None for value in batch.column(name).to_pylist())
+    for octets, (millis, _) in zip(batch.column("message").to_pylist(), TIMES.items(), strict=True):
         properties = decode_message(octets).properties
-        if "message" in payload.schema.names or abs(each) < 2**63 // 1000:
+        if "message" in payload.schema.names or abs(millis) < 2**63 // 1000:
             assert properties is not None
-            assert properties.creation_time == each
+            assert properties.creation_time == millis
 
 
 def test_times_that_all_are_in_range_are_not_copied() -> None:
     times = pa.array([datetime(2026, 1, 1, tzinfo=timezone.utc), None], TIMESTAMP)
     payload = pa.record_batch({"body": pa.array([b"", b""]), "creationTime": times})
-    found = assembly.assemble(
+    array = assembly.assemble(
         ["creationTime"], payload, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0}, malformed={}
     ).column(0)
-    assert found.buffers()[1].address == times.buffers()[1].address
+    assert array.buffers()[1].address == times.buffers()[1].address

@@ -121,8 +121,8 @@ def test_they_leave_as_their_batch_does(
         number = payload.num_rows
         assert leaving(payload, attempts, int(returned), {}) == leaving(batch, attempts, int(returned), {})
         if number:
-            each = np.full(number, attempts), np.arange(number) % 2
-            assert leaving(payload, *each, {}) == leaving(batch, *each, {})
+            arguments = np.full(number, attempts), np.arange(number) % 2
+            assert leaving(payload, *arguments, {}) == leaving(batch, *arguments, {})
             ttl, note = np.full(number, 77), {0: [b"\xc1\x01\x00"]}
             for more in ((note, None), ({}, ttl), (note, ttl)):
                 assert leaving(payload, attempts, 0, *more) == leaving(batch, attempts, 0, *more)
@@ -132,7 +132,7 @@ PLAIN = Message(header=Header(durable=True, priority=4), data=[b"x"])
 
 
 @pytest.mark.parametrize(
-    ("said", "uniform"),
+    ("messages", "uniform"),
     [
         ([PLAIN, PLAIN], True),
         ([PLAIN, Message(header=PLAIN.header, data=[b"longer"])], True),
@@ -143,11 +143,11 @@ PLAIN = Message(header=Header(durable=True, priority=4), data=[b"x"])
         ([Message(data=[b"x"], footer={Symbol("x-a"): 1})] * 2, False),
     ],
 )
-def test_messages_are_kept_so_only_if_nothing_but_the_bare_message_differs(said: list[Message], uniform: bool) -> None:
-    sent = [each.encode() for each in said]
-    found = arrived(sent)
-    assert isinstance(found.payload, UniformMessages) == uniform
-    assert not uniform or leaving(found.payload, 0, 1, {}) == sent
+def test_messages_are_kept_so_only_if_nothing_but_the_bare_message_differs(messages: list[Message], uniform: bool) -> None:
+    sent = [message.encode() for message in messages]
+    arrivals = arrived(sent)
+    assert isinstance(arrivals.payload, UniformMessages) == uniform
+    assert not uniform or leaving(arrivals.payload, 0, 1, {}) == sent
 
 
 @pytest.mark.parametrize("at", [0, 1, 5])
@@ -155,9 +155,9 @@ def test_messages_are_kept_so_only_if_nothing_but_the_bare_message_differs(said:
 def test_one_that_does_not_end_with_its_section_is_refused_wherever_it_stands(at: int, wrong: bytes) -> None:
     sent = [PLAIN.encode()] * 6
     sent[at] = wrong
-    found = arrived(sent)
-    assert [number for number, _ in found.refused] == [at]
-    assert as_batch(found.payload).column("message").to_pylist() == [Message(data=[b"x"]).encode()] * 5
+    arrivals = arrived(sent)
+    assert [number for number, _ in arrivals.refused] == [at]
+    assert as_batch(arrivals.payload).column("message").to_pylist() == [Message(data=[b"x"]).encode()] * 5
 
 
 def test_kept_messages_become_a_batch_once_however_often_their_rows_are_read(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def _long(payload: bytes) -> bytes:
 
 @given(IDS, USERS, st.booleans(), NOTES, st.text(max_size=300))
 def test_it_is_found_in_every_form(message_id: object, user: bytes | None, header: bool, notes: object, to: str) -> None:
-    found = Message(data=[b"m"], header=Header(durable=True) if header else None, message_annotations=notes)  # type: ignore[arg-type]
-    found.properties = Properties(message_id=message_id, user_id=user, to=to)  # type: ignore[arg-type]
-    payload = found.encode()
+    message = Message(data=[b"m"], header=Header(durable=True) if header else None, message_annotations=notes)  # type: ignore[arg-type]
+    message.properties = Properties(message_id=message_id, user_id=user, to=to)  # type: ignore[arg-type]
+    payload = message.encode()
     assert user_id_of(payload) == user
     assert user_id_of(_long(payload)) == user
     assert user_id_of(Message(data=[b"m"]).encode()) is None
@@ -39,9 +39,9 @@ def test_it_is_found_in_every_form(message_id: object, user: bytes | None, heade
 def test_no_octets_make_it_fail_or_say_what_the_plain_way_does_not(octets: bytes, user: bytes, cut: int) -> None:
     payload = bytearray(Message(data=[b"m"], properties=Properties(message_id="id", user_id=user)).encode())
     payload[cut : cut + len(octets)] = octets
-    found = user_id_of(bytes(payload))
+    user_id = user_id_of(bytes(payload))
     try:
         plain = decode_message(bytes(payload)).properties
     except RemoteProtocolError:
         return
-    assert found == (None if plain is None else plain.user_id)
+    assert user_id == (None if plain is None else plain.user_id)

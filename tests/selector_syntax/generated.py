@@ -76,15 +76,15 @@ _optional_words = st.none() | words
 ASCII = st.none() | st.sampled_from(["red", "5", "text/plain"]).map(Symbol)
 
 
-def worth(found: Any) -> Any:
+def worth(value: Any) -> Any:
     """A value of an application property as the reference has it."""
-    if found is None or isinstance(found, (bool, bytes)):
-        return found
-    if isinstance(found, int):
-        return int(found) if found < 2**63 else float(found)
-    if isinstance(found, float):
-        return float(found)
-    return str(found)
+    if value is None or isinstance(value, (bool, bytes)):
+        return value
+    if isinstance(value, int):
+        return int(value) if value < 2**63 else float(value)
+    if isinstance(value, float):
+        return float(value)
+    return str(value)
 
 
 def identifiers() -> dict[str, Identifier]:
@@ -100,14 +100,14 @@ NAMES = identifiers()
 
 def _known(header: dict[str, Any], fields: dict[str, Any], properties: dict[str, Any]) -> dict[Identifier, Any]:
     durable = bool(header["durable"])
-    found = {
+    values = {
         "priority": 4 if header["priority"] is None else header["priority"],
         "durable": durable,
         "deliveryMode": "PERSISTENT" if durable else "NON_PERSISTENT",
         "ttl": header["ttl"],
         **fields,
     }
-    return {name: properties.get(name.name) if name.field is None else found[name.field] for name in NAMES.values()}
+    return {name: properties.get(name.name) if name.field is None else values[name.field] for name in NAMES.values()}
 
 
 HEADERS = st.fixed_dictionaries(
@@ -156,13 +156,13 @@ def encoded_messages(draw: st.DrawFn) -> tuple[bytes, dict[str, Any], dict[Ident
         data=[b"body"],
     )
     shown: dict[str, Any] = {}
-    for name, found in fields.items():
+    for name, value in fields.items():
         if name in ("creationTime", "absoluteExpiryTime", "groupSequence"):
-            shown[name] = None if found is None else int(found)
-        elif name == "userId" and found != b"\xff":
-            shown[name] = None if found is None else found.decode()
+            shown[name] = None if value is None else int(value)
+        elif name == "userId" and value != b"\xff":
+            shown[name] = None if value is None else value.decode()
         else:
-            shown[name] = text(found)
+            shown[name] = text(value)
     return sent.encode(), header, _known(header, shown, {k: worth(v) for k, v in (properties or {}).items()})
 
 
@@ -193,10 +193,10 @@ def columnar_payloads(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[dict[Identi
     columns = {**{name: [] for name in ("body", *_COLUMNAR_NAMES)}, "properties": []}
     known = []
     for fields, header, properties in rows:
-        for name, found in {**fields, **header, "body": b"", "properties": properties}.items():
-            if name in ("creationTime", "absoluteExpiryTime") and found is not None:
-                found = found * 1000 + 7  # microseconds
-            columns[name].append(list(found.items()) if isinstance(found, dict) else found)
+        for name, cell in {**fields, **header, "body": b"", "properties": properties}.items():
+            if name in ("creationTime", "absoluteExpiryTime") and cell is not None:
+                cell = cell * 1000 + 7  # microseconds
+            columns[name].append(list(cell.items()) if isinstance(cell, dict) else cell)
         loose = {k: None if v is None else Loose(v) for k, v in (properties or {}).items()}
         known.append(_known(header, fields, loose))
     names = [name for name, values in columns.items() if any(value is not None for value in values)]
@@ -220,9 +220,9 @@ _COLUMNAR_NAMES += ("groupSequence", "priority", "durable", "ttl")
 
 # --- Selectors -------------------------------------------------------------------------------------------------------------
 
-_any = st.sampled_from([name for name, found in NAMES.items() if found.field is None])
-_strings = _any | st.sampled_from([name for name, found in NAMES.items() if found.type == "string"])
-_numeric = _any | st.sampled_from([name for name, found in NAMES.items() if found.type == "number"])
+_any = st.sampled_from([name for name, identifier in NAMES.items() if identifier.field is None])
+_strings = _any | st.sampled_from([name for name, identifier in NAMES.items() if identifier.type == "string"])
+_numeric = _any | st.sampled_from([name for name, identifier in NAMES.items() if identifier.type == "number"])
 _number_literals = st.sampled_from(
     ["0", "1", "4", "5", "-5", "10", "0x0A", "5L", "5.0", "1.1f", "1e1", ".5", "9223372036854775807"]
 )

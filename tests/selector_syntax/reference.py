@@ -23,9 +23,9 @@ class Loose(str):
 def condition(node: Any, message: dict[Any, Any]) -> bool | None:
     """True, False, or None for unknown."""
     if isinstance(node, syntax.Logic):
-        found = [condition(term, message) for term in node.terms]
+        results = [condition(term, message) for term in node.terms]
         decisive = node.operator == "OR"
-        return decisive if decisive in found else None if None in found else not decisive
+        return decisive if decisive in results else None if None in results else not decisive
     if isinstance(node, syntax.Not):
         inside = condition(node.operand, message)
         return None if inside is None else not inside
@@ -41,8 +41,8 @@ def condition(node: Any, message: dict[Any, Any]) -> bool | None:
         text = message[node.operand]
         if not isinstance(text, str):
             return None if text is None else False
-        found = text in node.values if isinstance(node, syntax.In) else like(text, node.pattern, node.escape)
-        return found != node.negated
+        matched = text in node.values if isinstance(node, syntax.In) else like(text, node.pattern, node.escape)
+        return matched != node.negated
     return boolean(value(node, message))
 
 
@@ -64,46 +64,48 @@ def compare(sign: str, left: Any, right: Any) -> bool | None:
     order = sign not in ("=", "<>")
     if not order and isinstance(left, str) and isinstance(right, str):
         return COMPARE[sign](str(left), str(right))
-    one, other = number(left), number(right)
-    if one is not None and other is not None:
-        if type(one) is not int or type(other) is not int:
-            one, other = float(one), float(other)  # Python alone would compare them exactly
-        return COMPARE[sign](one, other)
+    left_number, right_number = number(left), number(right)
+    if left_number is not None and right_number is not None:
+        if type(left_number) is not int or type(right_number) is not int:
+            left_number, right_number = float(left_number), float(right_number)  # Python alone would compare them exactly
+        return COMPARE[sign](left_number, right_number)
     yes, no = boolean(left), boolean(right)
     if not order and yes is not None and no is not None:
         return COMPARE[sign](yes, no)
     return False
 
 
-def number(found: Any) -> int | float | None:
-    if type(found) in (int, float):
-        return found
-    if not isinstance(found, Loose) or not NUMERAL.fullmatch(found):
+def number(operand: Any) -> int | float | None:
+    if type(operand) in (int, float):
+        return operand
+    if not isinstance(operand, Loose) or not NUMERAL.fullmatch(operand):
         return None
-    digits = found.lstrip("-")
-    if digits.isdigit() and len(digits) <= 19 and -(2**63) <= int(found) < 2**63:
-        return int(found)
-    return float(found)
+    digits = operand.lstrip("-")
+    if digits.isdigit() and len(digits) <= 19 and -(2**63) <= int(operand) < 2**63:
+        return int(operand)
+    return float(operand)
 
 
-def boolean(found: Any) -> bool | None:
-    if isinstance(found, bool):
-        return found
-    if isinstance(found, Loose) and re.fullmatch("true|false", found, re.IGNORECASE | re.ASCII):
-        return len(found) == 4
+def boolean(operand: Any) -> bool | None:
+    if isinstance(operand, bool):
+        return operand
+    if isinstance(operand, Loose) and re.fullmatch("true|false", operand, re.IGNORECASE | re.ASCII):
+        return len(operand) == 4
     return None
 
 
 def calculate(sign: str, left: Any, right: Any) -> int | float | None:
     if left is None or right is None:
         return None
-    one, other = float(left), float(right)
+    left_number, right_number = float(left), float(right)
     if sign == "/":
-        return None if other == 0 else one / other
-    found = one + other if sign == "+" else one - other if sign == "-" else one * other
-    if type(left) is int and type(right) is int and abs(found) < 2.0**62:
+        return None if right_number == 0 else left_number / right_number
+    result = (
+        left_number + right_number if sign == "+" else left_number - right_number if sign == "-" else left_number * right_number
+    )
+    if type(left) is int and type(right) is int and abs(result) < 2.0**62:
         return left + right if sign == "+" else left - right if sign == "-" else left * right
-    return found
+    return result
 
 
 def like(text: str, pattern: str, escape: str | None) -> bool:

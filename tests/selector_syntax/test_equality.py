@@ -23,7 +23,7 @@ FEW = settings(STEADY, max_examples=60, phases=set(Phase) - {Phase.shrink})
 
 def check(text: str, payload: pa.RecordBatch, known: list[dict[Any, Any]]) -> None:
     compiled = parse(text)
-    expected = [reference.condition(compiled.tree, one) is True for one in known]
+    expected = [reference.condition(compiled.tree, message) is True for message in known]
     assert matches(compiled, payload).tolist() == expected, compiled.text
 
 
@@ -58,8 +58,8 @@ def test_a_malformed_message_matches_nothing_and_changes_nothing_for_its_neighbo
     compiled = parse(text)
     together = matches(compiled, generated.encoded_payload(damaged)).tolist()
     assert together == [bool(matches(compiled, generated.encoded_payload([row]))[0]) for row in damaged]
-    for (octets, *_), found in zip(damaged, together, strict=True):
-        assert not found or _readable(octets)
+    for (octets, *_), matched in zip(damaged, together, strict=True):
+        assert not matched or _readable(octets)
 
 
 def _damaged(octets: bytes, data: Any) -> bytes:

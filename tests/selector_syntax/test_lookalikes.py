@@ -14,18 +14,19 @@ from penstock.broker_core.selectors.names import TYPES
 
 
 def columnar(*properties: dict[str, str | None] | None) -> pa.RecordBatch:
-    maps = pa.array([None if each is None else list(each.items()) for each in properties], STRING_MAP)
+    maps = pa.array([None if entries is None else list(entries.items()) for entries in properties], STRING_MAP)
     return pa.record_batch([pa.array([b"x"] * len(properties)), maps], names=["body", "properties"])
 
 
 def encoded(*properties: dict[str, object]) -> pa.RecordBatch:
     octets = [
-        Message(properties=Properties(subject="s"), application_properties=each, data=[b"x"]).encode() for each in properties
+        Message(properties=Properties(subject="s"), application_properties=entries, data=[b"x"]).encode()
+        for entries in properties
     ]
     return pa.record_batch([pa.array(octets, pa.binary())], names=["message"])
 
 
-def told(text: str, *payloads: pa.RecordBatch) -> list[str]:
+def hints_for(text: str, *payloads: pa.RecordBatch) -> list[str]:
     selector = parse(text)
     presence = presence_of(selector)
     assert presence is not None
@@ -85,9 +86,9 @@ def test_messages_without_the_property_confirm_the_hint() -> None:
         "in a selector 'priority' is an application property, which no compared message has; for the message's priority"
         " write JMSPriority or amqp.priority"
     ]
-    assert told("priority > 4 AND region = 'eu'", columnar({"region": "eu"}, {}, None)) == expected
-    assert told("priority > 4 AND region = 'eu'", encoded({"region": "eu"}, {})) == expected
-    assert told("priority > 4", columnar({"region": "eu"}), encoded({"priority": None})) == expected
+    assert hints_for("priority > 4 AND region = 'eu'", columnar({"region": "eu"}, {}, None)) == expected
+    assert hints_for("priority > 4 AND region = 'eu'", encoded({"region": "eu"}, {})) == expected
+    assert hints_for("priority > 4", columnar({"region": "eu"}), encoded({"priority": None})) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,15 +104,15 @@ def test_messages_without_the_property_confirm_the_hint() -> None:
     ],
 )
 def test_one_message_with_the_property_refutes_it(payload: pa.RecordBatch) -> None:
-    assert told("priority > 4", columnar({"region": "eu"}), payload, encoded({})) == []
+    assert hints_for("priority > 4", columnar({"region": "eu"}), payload, encoded({})) == []
 
 
 def test_each_name_is_judged_alone_and_the_hints_are_few() -> None:
-    (hint,) = told("priority > 4 OR subject = 'a'", columnar({"priority": "5"}))
+    (hint,) = hints_for("priority > 4 OR subject = 'a'", columnar({"priority": "5"}))
     assert "'subject'" in hint
-    assert len(told("priority = 1 OR subject = 'a' OR durable OR ttl = 1 OR body = 'x'", columnar({}))) == MAX_HINTS
+    assert len(hints_for("priority = 1 OR subject = 'a' OR durable OR ttl = 1 OR body = 'x'", columnar({}))) == MAX_HINTS
 
 
 def test_a_message_that_cannot_be_read_refutes_nothing() -> None:
     damaged = pa.record_batch([pa.array([b"\x00\x53\x74\xff"], pa.binary())], names=["message"])
-    assert "no compared message has" in told("priority > 4", damaged)[0]
+    assert "no compared message has" in hints_for("priority > 4", damaged)[0]

@@ -35,8 +35,8 @@ def columnar(**columns: Any) -> pa.RecordBatch:
 
 
 def match(text: str, payload: pa.RecordBatch) -> bool:
-    (found,) = matches(parse(text), payload).tolist()
-    return bool(found)
+    (matched,) = matches(parse(text), payload).tolist()
+    return bool(matched)
 
 
 BOTH_FORMS = {
@@ -203,9 +203,9 @@ def together(values: list[Any]) -> pa.RecordBatch:
 
 def test_whole_numbers_are_exact_beside_doubles_and_beyond_what_a_double_holds() -> None:
     sent = [2**53 + 1, 2**53, 0.5, 2.0**53, ULong(2**64 - 1), 1234567890123456789, None, "x"]
-    found = {text: matches(parse(text), together(sent)).tolist() for text in (f"a = {2**53 + 1}", "a > 9223372036854775806.0")}
-    assert found[f"a = {2**53 + 1}"] == [n in (0, 3) for n in range(len(sent))]
-    assert found["a > 9223372036854775806.0"] == [n == 4 for n in range(len(sent))]
+    matched = {text: matches(parse(text), together(sent)).tolist() for text in (f"a = {2**53 + 1}", "a > 9223372036854775806.0")}
+    assert matched[f"a = {2**53 + 1}"] == [n in (0, 3) for n in range(len(sent))]
+    assert matched["a > 9223372036854775806.0"] == [n == 4 for n in range(len(sent))]
     for payload in (together([1234567890123456789]), columnar(properties={"a": "1234567890123456789"})):
         assert match("a = 1234567890123456789 AND a <> 1234567890123456788", payload)
 
@@ -271,10 +271,10 @@ ON_NUMBERS = [
 @pytest.mark.parametrize("text", ON_NUMBERS)
 def test_numbers_that_are_none_or_too_large_are_evaluated_without_a_warning(text: str) -> None:
     """Alone and among others, in both forms of a payload. Warnings of numpy would go to the broker's stderr."""
-    found = [_with_two(one, other) for one in EXTREMES for other in EXTREMES]
-    shown = [[("n", one), ("m", other)] for one in SHOWN for other in SHOWN]
+    octets = [_with_two(n, m) for n in EXTREMES for m in EXTREMES]
+    shown = [[("n", n), ("m", m)] for n in SHOWN for m in SHOWN]
     payloads = [
-        pa.record_batch({"message": pa.array(found, pa.binary())}),
+        pa.record_batch({"message": pa.array(octets, pa.binary())}),
         pa.record_batch([pa.array([b""] * len(shown), pa.binary()), pa.array(shown, STRING_MAP)], ["body", "properties"]),
     ]
     with warnings.catch_warnings():
@@ -285,7 +285,7 @@ def test_numbers_that_are_none_or_too_large_are_evaluated_without_a_warning(text
                 assert matches(parse(text), payload.slice(row, 1)).tolist() == together[row : row + 1]
 
 
-def _with_two(one: bytes, other: bytes) -> bytes:
+def _with_two(n: bytes, m: bytes) -> bytes:
     """A message whose application properties n and m are these."""
-    pairs = b"\xa1\x01n" + one + b"\xa1\x01m" + other
+    pairs = b"\xa1\x01n" + n + b"\xa1\x01m" + m
     return b"\x00\x53\x74\xc1" + bytes([len(pairs) + 1, 4]) + pairs + b"\x00\x53\x75\xa0\x01x"

@@ -53,16 +53,19 @@ SAME = [
 
 @pytest.mark.parametrize(("written", "canonical"), SAME)
 def test_a_selector_has_one_canonical_text_however_it_is_written(written: str, canonical: str) -> None:
-    found = parse(written)
-    assert found.text == str(found) == canonical
-    assert parse(canonical) == found
-    assert hash(parse(canonical)) == hash(found)
+    selector = parse(written)
+    assert selector.text == str(selector) == canonical
+    assert parse(canonical) == selector
+    assert hash(parse(canonical)) == hash(selector)
 
 
 def test_identifiers_are_named_once_each_in_order_of_no_importance() -> None:
-    found = parse("a > 1 AND (a < 5 OR JMSType = 'x' OR amqp.subject = 'y')")
-    assert {(one.field, one.name) for one in found.identifiers} == {(None, "a"), ("subject", "amqp.subject")}
-    assert len(found.identifiers) == 2
+    selector = parse("a > 1 AND (a < 5 OR JMSType = 'x' OR amqp.subject = 'y')")
+    assert {(identifier.field, identifier.name) for identifier in selector.identifiers} == {
+        (None, "a"),
+        ("subject", "amqp.subject"),
+    }
+    assert len(selector.identifiers) == 2
 
 
 WRONG = [
@@ -115,16 +118,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "position", "found", "allowed"), WRONG)
+@pytest.mark.parametrize(("text", "position", "unexpected", "allowed"), WRONG)
 def test_a_text_that_is_no_selector_is_refused_with_its_position_what_was_found_and_what_is_allowed(
-    text: str, position: int, found: str, allowed: str
+    text: str, position: int, unexpected: str, allowed: str
 ) -> None:
     with pytest.raises(InvalidSelector) as error:
         parse(text)
     assert error.value.position == position
     assert f"at character {position}: " in str(error.value)
     before, after = str(error.value).split("; allowed here: ", 1)
-    assert found in before
+    assert unexpected in before
     assert allowed in after
     assert isinstance(error.value, InvalidRequest)
 
@@ -154,9 +157,9 @@ TOO_MUCH = {
 }
 
 
-@pytest.mark.parametrize("what", TOO_MUCH)
-def test_size_and_depth_have_limits_that_are_named(what: str) -> None:
-    text, message = TOO_MUCH[what]
+@pytest.mark.parametrize("case", TOO_MUCH)
+def test_size_and_depth_have_limits_that_are_named(case: str) -> None:
+    text, message = TOO_MUCH[case]
     with pytest.raises(InvalidSelector, match=message):
         parse(text)
 

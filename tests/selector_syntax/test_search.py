@@ -34,8 +34,8 @@ def test_patterns_find_what_a_plain_matcher_finds(seed: int) -> None:
             None if chosen.random() < 0.2 else "".join(chosen.choices(letters + "%_!", k=chosen.randrange(12))) for _ in range(6)
         ]
         array = pa.array(["é", "z", *texts, "a"]).slice(2, len(texts))
-        found = fitting(array, like_patterns.parts(pattern, escape)).tolist()
-        assert found == [text is not None and like(text, pattern, escape) for text in texts], (pattern, escape, texts)
+        matched = fitting(array, like_patterns.parts(pattern, escape)).tolist()
+        assert matched == [text is not None and like(text, pattern, escape) for text in texts], (pattern, escape, texts)
 
 
 def test_many_long_texts_are_searched_part_by_part() -> None:
