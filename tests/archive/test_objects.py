@@ -64,7 +64,7 @@ def error_of(rig: Rig) -> str:
     return str(rig.recorder.of_queue("q")["error"])
 
 
-def kept(rig: Rig, archive: str, queue: str = "q") -> QueueTable:
+def queue_table(rig: Rig, archive: str, queue: str = "q") -> QueueTable:
     return QueueTable(store_of(f"{archive}/{queue}"), rig.service.broker_id, None)
 
 
@@ -74,14 +74,14 @@ def test_a_store_s_table_is_kept_small_as_a_folder_s_is(remote: Rig, archive: st
         settle(remote, 10)
         remote.record(1)
     assert remote.unrecorded() == 0
-    assert kept(remote, archive).compact(1 << 20) == 5
+    assert queue_table(remote, archive).compact(1 << 20) == 5
     assert sequences(table(archive)) == numbers(range(60))
     orphan = next((s3.folder / BUCKET).glob(f"{archive.split('/', 3)[3]}/q/day=*")) / "pass-1-99-dead.parquet"
     orphan.write_bytes(b"left behind")
-    assert kept(remote, archive).vacuum(0.0) == 7
+    assert queue_table(remote, archive).vacuum(0.0) == 7
     assert not orphan.exists()
     assert sequences(table(archive)) == numbers(range(60))
-    assert kept(remote, archive).expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) == 1
+    assert queue_table(remote, archive).expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) == 1
     assert table(archive).num_rows == 0
 
 

@@ -12,7 +12,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "page"))
-from webdriver import Browser, found
+from webdriver import Browser, chromium_paths
 
 QUEUES = 1_000
 FIRST_NUMBERS = """
@@ -25,7 +25,7 @@ FIRST_NUMBERS = """
 
 def opened(bench: Bench) -> Iterator[Line]:
     """From the address to the numbers of the first queues, in headless Chromium with an empty cache."""
-    programs = found()
+    programs = chromium_paths()
     if programs is None:
         bench.say("page: Debian's chromium and chromium-driver are not installed")
         return

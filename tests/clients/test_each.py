@@ -27,7 +27,7 @@ def texts(*values: str) -> list[dict[str, object]]:
     return [text(value) for value in values]
 
 
-def said(messages: list[dict[str, object]]) -> list[str]:
+def bodies(messages: list[dict[str, object]]) -> list[str]:
     return [message["body"]["value"]["string"] for message in messages]  # type: ignore[index]
 
 
@@ -58,7 +58,7 @@ def named(*names: str) -> pytest.MarkDecorator:
 def test_messages_come_in_the_order_they_were_sent(client: Program, queue: str, flight: Client) -> None:
     outcomes = client.send(queue, *(text(str(i)) for i in range(200)))
     assert outcomes == [{"outcome": "accepted"}] * 200
-    assert said(client.receive(queue, 200)) == [str(i) for i in range(200)]
+    assert bodies(client.receive(queue, 200)) == [str(i) for i in range(200)]
     client.do("close")
     await_counts(flight, queue, 0, 0)
 
@@ -74,12 +74,12 @@ def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
     """
     client.send(queue, *texts("a", "b", "c", "d"))
     client.receive(queue, 1)
-    assert said(client.receive(queue, 2, outcome="hold")) == ["b", "c"]
+    assert bodies(client.receive(queue, 2, outcome="hold")) == ["b", "c"]
     await_counts(flight, queue, 1, 2)
     client.kill()
     again = start("proton", broker.amqp_url)
     back = again.receive(queue, 3)
-    assert said(back) == ["b", "c", "d"]
+    assert bodies(back) == ["b", "c", "d"]
     behind = 1 if request.node.callspec.params["client"] == "qpid_jms" else 0
     assert [(message["deliveryCount"], message["firstAcquirer"]) for message in back] == [(1, False), (behind, False), (0, True)]
 
@@ -90,14 +90,14 @@ def test_a_link_that_ends_gives_back_what_it_held(client: Program, queue: str, f
     client.receive(queue, 1, outcome="hold")
     client.do("detach", from_=queue)
     await_counts(flight, queue, 2, 0)
-    assert said(client.receive(queue, 2)) == ["a", "b"]
+    assert bodies(client.receive(queue, 2)) == ["a", "b"]
 
 
 def test_released_messages_come_again_uncounted(client: Program, queue: str) -> None:
     client.send(queue, *texts("a", "b"))
     client.receive(queue, 1, outcome="release")
     first, second = client.receive(queue, 2)
-    assert said([first, second]) == ["a", "b"]
+    assert bodies([first, second]) == ["a", "b"]
     assert first["deliveryCount"] == 0
 
 
@@ -127,9 +127,9 @@ def test_Q23_modified_says_when_the_message_comes_again(client: Program, queue: 
     client.send(queue, *texts("a", "b"))
     later = {"x-opt-delivery-delay": {"int": 3_600_000}}
     client.receive(queue, 1, outcome={"modify": {"failed": True, "annotations": later}})
-    assert said(client.receive(queue, 1, outcome={"modify": {"failed": True}})) == ["b"]
+    assert bodies(client.receive(queue, 1, outcome={"modify": {"failed": True}})) == ["b"]
     (again,) = client.receive(queue, 1)
-    assert (said([again]), again["deliveryCount"]) == (["b"], 1)
+    assert (bodies([again]), again["deliveryCount"]) == (["b"], 1)
     stat = flight.call("queue.stat", queue=queue)
     assert (stat["delayed"], stat["available"]) == (1, 0)
 
@@ -137,9 +137,9 @@ def test_Q23_modified_says_when_the_message_comes_again(client: Program, queue: 
 def test_undeliverable_here_goes_to_somebody_else(client: Program, queue: str, start: Start, broker: Broker) -> None:
     client.send(queue, *texts("a", "b"))
     client.receive(queue, 1, outcome={"modify": {"failed": True, "undeliverable": True}})
-    assert said(client.receive(queue, 1)) == ["b"]
+    assert bodies(client.receive(queue, 1)) == ["b"]
     (message,) = start("proton", broker.amqp_url).receive(queue, 1)
-    assert said([message]) == ["a"]
+    assert bodies([message]) == ["a"]
     assert message["deliveryCount"] == 1
 
 
@@ -167,9 +167,9 @@ def test_a_reason_for_a_rejection_is_taken(client: Program, queue: str, flight: 
 def test_drain_says_when_there_is_nothing_more(client: Program, queue: str) -> None:
     assert client.do("drain", from_=queue, credit=5)["messages"] == []
     client.send(queue, *texts("a", "b"))
-    assert said(client.do("drain", from_=queue, credit=5)["messages"]) == ["a", "b"]
+    assert bodies(client.do("drain", from_=queue, credit=5)["messages"]) == ["a", "b"]
     client.send(queue, text("c"))
-    assert said(client.receive(queue, 1)) == ["c"]
+    assert bodies(client.receive(queue, 1)) == ["c"]
 
 
 def test_credit_is_kept(client: Program, queue: str, flight: Client) -> None:
@@ -180,7 +180,7 @@ def test_credit_is_kept(client: Program, queue: str, flight: Client) -> None:
 
 def test_browsing_takes_nothing(client: Program, queue: str, flight: Client) -> None:
     client.send(queue, *texts("a", "b"))
-    assert said(client.receive(queue, 2, browse=True)) == ["a", "b"]
+    assert bodies(client.receive(queue, 2, browse=True)) == ["a", "b"]
     client.do("close")
     await_counts(flight, queue, 2, 0)
 
@@ -189,8 +189,8 @@ def test_the_anonymous_terminus_goes_by_each_message_s_to(client: Program, queue
     flight.call("queue.declare", queue=f"{queue}-2")
     for to in (queue, f"{queue}-2", queue):
         assert client.send(None, text(to, properties={"to": to})) == [{"outcome": "accepted"}]
-    assert said(client.receive(queue, 2)) == [queue] * 2
-    assert said(client.receive(f"{queue}-2", 1)) == [f"{queue}-2"]
+    assert bodies(client.receive(queue, 2)) == [queue] * 2
+    assert bodies(client.receive(f"{queue}-2", 1)) == [f"{queue}-2"]
 
 
 def test_the_anonymous_terminus_refuses_an_unknown_to_and_goes_on(client: Program, queue: str) -> None:
@@ -210,13 +210,13 @@ def test_an_unknown_address_is_refused_and_the_connection_lives_on(client: Progr
         client.do(way, **arguments)
     assert (refused.value.level, refused.value.condition) == ("link", "amqp:not-found")
     client.send(queue, text("a"))
-    assert said(client.receive(queue, 1)) == ["a"]
+    assert bodies(client.receive(queue, 1)) == ["a"]
 
 
 def test_two_sessions_are_two_consumers(client: Program, queue: str, flight: Client) -> None:
     client.send(queue, *texts("a", "b"), session=0)
-    assert said(client.receive(queue, 1, session=1, outcome="hold")) == ["a"]
-    assert said(client.receive(queue, 1, session=2)) == ["b"]
+    assert bodies(client.receive(queue, 1, session=1, outcome="hold")) == ["a"]
+    assert bodies(client.receive(queue, 1, session=2)) == ["b"]
     await_counts(flight, queue, 0, 1)
 
 
@@ -226,13 +226,13 @@ def test_large_messages_come_whole(client: Program, queue: str) -> None:
     client.send(queue, {"durable": True, "body": {"data": body}}, text("after"))
     large, after = client.receive(queue, 2)
     assert large["body"]["data"] == body
-    assert said([after]) == ["after"]
+    assert bodies([after]) == ["after"]
 
 
 @named(*OTHERS)
 def test_settled_when_sent(client: Program, queue: str, flight: Client) -> None:
     client.send(queue, *texts("a", "b"), settled=True)
-    assert said(client.receive(queue, 2)) == ["a", "b"]
+    assert bodies(client.receive(queue, 2)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("mechanism", ["none", "ANONYMOUS"])
@@ -240,7 +240,7 @@ def test_on_loopback_nobody_needs_a_name(mechanism: str, start: Start, broker: B
     for name in NAMES:
         client = start(name, broker.amqp_url, mechanism=mechanism)
         client.send(queue, text(name))
-        assert said(client.receive(queue, 1)) == [name]
+        assert bodies(client.receive(queue, 1)) == [name]
         client.do("close")
 
 
@@ -268,5 +268,5 @@ def test_who_is_idle_stays_connected(start: Start, tmp_path: Path) -> None:
         time.sleep(5)  # more than twice the limit of either end
         for name, client in clients.items():
             client.send(name, text("after"))
-            assert said(client.receive(name, 2)) == ["before", "after"]
+            assert bodies(client.receive(name, 2)) == ["before", "after"]
             client.do("close")

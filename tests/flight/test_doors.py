@@ -314,7 +314,7 @@ def silent_ones(broker: Broker, data: bytes) -> list[socket.socket]:
     return made
 
 
-def heard(connection: socket.socket) -> bytes:
+def read_to_end(connection: socket.socket) -> bytes:
     """Return the bytes that the broker sends before it closes a connection."""
     received = b""
     with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
@@ -334,7 +334,7 @@ def answers(client: Client) -> bool:
 def test_silent_connections_are_gone_after_a_while_and_others_are_served(narrow: Broker) -> None:
     for data in SILENT:
         for silent_client in silent_ones(narrow, data):
-            heard(silent_client)
+            read_to_end(silent_client)
         with Client(narrow.url) as client:
             until(lambda: answers(client), "others are served when these are gone")
 
@@ -343,7 +343,7 @@ def test_a_connection_beyond_the_limit_hears_why_it_is_closed(tmp_path: Path) ->
     with Broker(tmp_path / "data", fsync="never", amqp_port="off", flight_max_connections=4) as broker:
         for data in SILENT:
             silent = silent_ones(broker, data)
-            assert b"4 connections are open, the limit" in heard(socket.create_connection(address(broker), timeout=30))
+            assert b"4 connections are open, the limit" in read_to_end(socket.create_connection(address(broker), timeout=30))
             for silent_client in silent:
                 silent_client.close()
             with Client(broker.url) as client:

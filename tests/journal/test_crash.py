@@ -66,15 +66,15 @@ class History:
 
     def recover(self, disk: LyingDisk) -> Journal:
         journal = open_journal(disk, fsync=self.fsync, segment_bytes=30_000)
-        found = content(journal)
-        assert found == self.appended[: len(found)]
-        assert len(found) >= self.confirmed
+        records = content(journal)
+        assert records == self.appended[: len(records)]
+        assert len(records) >= self.confirmed
         assert (journal.snapshot.position if journal.snapshot else 0) >= self.snapshot
         if journal.snapshot:
-            assert content(journal, journal.snapshot.position) == found[int(journal.snapshot.meta) :]
+            assert content(journal, journal.snapshot.position) == records[int(journal.snapshot.meta) :]
         for name in disk.names():
             assert not name.endswith(".tmp")
-        self.appended, self.confirmed = found, len(found)
+        self.appended, self.confirmed = records, len(records)
         return journal
 
 

@@ -201,19 +201,19 @@ def test_bytes_of_another_start_at_the_same_place_do_not_pass_for_a_payload():
             names.add(journal.segments()[-1].path.removeprefix("/disk/"))
         disks.append(disk)
     [name], [_] = names, ends
-    disk, other = disks
-    theirs = other.data(name)
+    disk, their_disk = disks
+    theirs = their_disk.data(name)
     with running(disk) as journal:
         records = [record for record in journal.replay(0) if record.meta == b"meta"]
         for record in records:
             path, offset, length, *_ = journal.locate(record.position)
             assert path == f"/disk/{name}"
             since = offset - (32 if record.position % 16 else 0)  # with its header and meta, or without
-            kept = bytes(disk.data(name)[since : offset + length])
-            assert theirs[since : offset + length] != kept
+            original = bytes(disk.data(name)[since : offset + length])
+            assert theirs[since : offset + length] != original
             disk.data(name)[since : offset + length] = theirs[since : offset + length]
             journal._payloads._young.clear()
             with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
                 journal.payload(record.position)
-            disk.data(name)[since : offset + length] = kept
+            disk.data(name)[since : offset + length] = original
         assert len(records) == 99

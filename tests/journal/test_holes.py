@@ -147,7 +147,7 @@ def test_a_snapshot_serves_instead_of_a_later_damaged_one_only_if_all_holes_are_
 def test_a_dropping_stopped_at_any_operation_happened_or_did_not() -> None:
     """Also after a kill, when names of unlinked files may come back, and at the next start."""
     numbers = (1, 2, 5)
-    kept = [record for number, record in enumerate(records(8)) if number not in numbers]
+    remaining = [record for number, record in enumerate(records(8)) if number not in numbers]
     seen = set()
     for stop in range(1, 30):
         disk = LyingDisk()
@@ -173,10 +173,10 @@ def test_a_dropping_stopped_at_any_operation_happened_or_did_not() -> None:
             after.stop_at = None
             for again in range(2):
                 journal = open_journal(after)
-                found = content(journal)
-                assert found in (kept, records(8))
-                assert len(segments_of(after)) == len(found)
-                seen.add(len(found))
+                replayed = content(journal)
+                assert replayed in (remaining, records(8))
+                assert len(segments_of(after)) == len(replayed)
+                seen.add(len(replayed))
                 after = after.power_cut(Random(seed + again))
         if not stopped:
             break
@@ -196,14 +196,14 @@ def test_whatever_is_dropped_and_whenever_it_stops_the_rest_comes_back(seed: int
     def check(journal: Journal, maybe: list[tuple[int, int]]) -> None:
         assert journal.end >= confirmed
         assert (journal.snapshot.position if journal.snapshot else 0) >= snapshot
-        found = {record.position: (record.meta, bytes(journal.payload(record.position))) for record in journal.replay(0)}
-        for position, each in appended.items():
+        replayed = {record.position: (record.meta, bytes(journal.payload(record.position))) for record in journal.replay(0)}
+        for position, meta_and_payload in appended.items():
             if covers(merged(gone), position):
-                assert position not in found
+                assert position not in replayed
             elif position < confirmed and not covers(merged(maybe), position):
-                assert found[position] == each
-        for position, each in found.items():
-            assert appended[position] == each
+                assert replayed[position] == meta_and_payload
+        for position, meta_and_payload in replayed.items():
+            assert appended[position] == meta_and_payload
         for position in [position for position in appended if position >= journal.end]:
             del appended[position]
 
@@ -217,15 +217,15 @@ def test_whatever_is_dropped_and_whenever_it_stops_the_rest_comes_back(seed: int
             disk = disk.kill() if kills >> run & 1 else disk.power_cut(random)
             continue
         check(journal, maybe)
-        there = {record.position for record in journal.replay(0)}
-        gone, maybe = [(p, p + 1) for p in appended if p not in there], []
+        positions = {record.position for record in journal.replay(0)}
+        gone, maybe = [(p, p + 1) for p in appended if p not in positions], []
         confirmed = journal.end
         journal.start()
         try:
             for _ in range(12):
                 for _ in range(random.choice([1, 1, 4])):
-                    each = (b"%d" % journal.end, random.randbytes(random.choice([0, 10, 900, 5000])))
-                    appended[journal.append(each[0], [each[1]]).position] = each
+                    meta, payload = b"%d" % journal.end, random.randbytes(random.choice([0, 10, 900, 5000]))
+                    appended[journal.append(meta, [payload]).position] = (meta, payload)
                 if random.random() < 0.7:
                     journal.wait(journal.end, 10)
                     confirmed = journal.end

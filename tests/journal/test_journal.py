@@ -189,14 +189,14 @@ def test_a_page_that_the_disk_does_not_read_is_an_error_with_file_and_offset():
 
 
 def test_listeners_hear_of_the_durable_position_and_a_broken_one_harms_nobody(caplog):
-    heard: list[int] = []
+    positions: list[int] = []
     with running(LyingDisk()) as journal:
         journal.add_listener(lambda durable: 1 / 0)
-        journal.add_listener(heard.append)
+        journal.add_listener(positions.append)
         end = append(journal, (b"a", b""))
         append(journal, (b"b", b""))
-    assert heard[0] >= end
-    assert sorted(heard) == heard
+    assert positions[0] >= end
+    assert sorted(positions) == positions
     assert caplog.text.count("a listener of the journal failed") == 1
 
 

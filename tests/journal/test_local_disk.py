@@ -45,9 +45,9 @@ def test_a_second_broker_is_refused_with_the_pid_and_a_killed_one_leaves_all_it_
     holder.wait()
     holder.stdout.close()
     with running(LocalDisk(tmp_path / "data")) as journal:
-        found = content(journal)
-        assert len(found) >= len(confirmed)
-        assert found == [(b"%d" % number, b"x" * number * 10) for number in range(len(found))]
+        records = content(journal)
+        assert len(records) >= len(confirmed)
+        assert records == [(b"%d" % number, b"x" * number * 10) for number in range(len(records))]
 
 
 def test_the_lock_holds_within_a_process_and_goes_with_the_close(tmp_path):
@@ -115,8 +115,8 @@ def test_small_groups_are_written_into_zeros_that_nobody_ever_sees(tmp_path):
     contents = [(b"%d" % number, b"x" * (number % 700)) for number in range(700)]  # more than one step of room
     with running(LocalDisk(tmp_path / "data")) as journal:
         sizes = set()
-        for number, each in enumerate(contents):
-            append(journal, each)
+        for number, record in enumerate(contents):
+            append(journal, record)
             if number % 200 == 0:
                 assert content(journal) == contents[: number + 1]  # mapped, and mapped again
             sizes.add(len(file()))

@@ -156,7 +156,7 @@ def test_what_retention_took_is_not_missed() -> None:
 def test_retention_while_segments_begin_stopped_anywhere_leaves_a_journal(seed: int, stop: int) -> None:
     """Both write the manifest, from two threads; then the power goes."""
     random, disk = Random(seed), LyingDisk()
-    kept = 0
+    minimum = 0
     with running(disk, segment_bytes=300) as journal:
         for _ in range(10):
             append(journal, RECORD)
@@ -167,7 +167,7 @@ def test_retention_while_segments_begin_stopped_anywhere_leaves_a_journal(seed: 
                 journal.append(*[RECORD[0], [RECORD[1]]])
                 journal.drop(segment for segment in journal.segments() if random.random() < 0.3)
             journal.wait(journal.end, 10)
-            kept = 5
+            minimum = 5
         except StorageError:
             assert disk.stopped
         disk.stopped = True
@@ -175,7 +175,7 @@ def test_retention_while_segments_begin_stopped_anywhere_leaves_a_journal(seed: 
     for _ in range(2):
         journal = open_journal(after)
         assert journal.snapshot is not None
-        assert len(content(journal, journal.snapshot.position)) >= kept
+        assert len(content(journal, journal.snapshot.position)) >= minimum
         after = after.power_cut(random)
 
 

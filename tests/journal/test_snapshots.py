@@ -120,13 +120,13 @@ def test_segments_go_only_below_the_last_durable_snapshot():
         ends = [append(journal, (b"%d" % number, b"x" * 200)) for number in range(10)]
         assert drop_below(journal, journal.end) == []
         journal.write_snapshot(ends[4], b"4", [])
-        kept = journal.payload(40)
+        payload = journal.payload(40)
         assert [info.base for info in drop_below(journal, ends[0] + 8)] == [0]
         dropped = drop_below(journal, journal.end)
         assert dropped
         assert all(info.end <= ends[4] for info in dropped)
         assert journal.segments()[0].base <= ends[4]
-        assert bytes(kept) == b"x" * 200
+        assert bytes(payload) == b"x" * 200
         assert content(journal, ends[4]) == [(b"%d" % number, b"x" * 200) for number in range(5, 10)]
         disk.fail = lambda call, name: OSError(28, "full") if call == "append" and "snap" in name else None
         with pytest.raises(ResourceLimit, match="the disk is full"):

@@ -151,9 +151,9 @@ def test_the_first_start_on_a_directory_of_version_1_may_be_stopped_anywhere(kin
         for seed in range(6):
             after = disk.kill() if seed == 0 else disk.power_cut(Random(seed))
             for _ in range(2):
-                found = content(open_journal(after))
-                assert found[:12] == CONTENTS
-                assert found[12:] in ([], [(b"new", b"n" * 100)])
+                records = content(open_journal(after))
+                assert records[:12] == CONTENTS
+                assert records[12:] in ([], [(b"new", b"n" * 100)])
                 after = after.power_cut(Random(seed))
         if disk._steps < stop:
             break

@@ -66,10 +66,10 @@ def test_what_nobody_waits_for_shares_a_sync():
 
 
 def test_who_appends_may_write_in_the_threads_place():
-    disk, told = LyingDisk(), list[tuple[int, int]]()
+    disk, notifications = LyingDisk(), list[tuple[int, int]]()
     with running(disk) as journal:
         append(journal, (b"", b""))
-        journal.add_listener(lambda durable: told.append((durable, threading.get_ident())))
+        journal.add_listener(lambda durable: notifications.append((durable, threading.get_ident())))
         for number in range(20):
             until_idle(journal)
             before = disk.calls["sync"]
@@ -77,7 +77,7 @@ def test_who_appends_may_write_in_the_threads_place():
             assert journal.write_here(lambda: None)
             assert journal.durable >= end
             assert disk.calls["sync"] == before + 1
-            assert told.pop() == (journal.durable, threading.get_ident())
+            assert notifications.pop() == (journal.durable, threading.get_ident())
         assert not journal.write_here(lambda: None)  # no record to write
     assert content(open_journal(disk.copy()))[1:] == [(b"%d" % number, b"x" * number) for number in range(20)]
 
@@ -132,7 +132,7 @@ def test_what_comes_while_another_writes_is_written_after_it(closes):
         until_idle(journal)
         disk.fail = hold  # type: ignore[assignment]
         journal.append(b"first", hurry=False)
-        threads = [threading.Thread(target=each) for each in (lambda: journal.write_here(lambda: None), come)]
+        threads = [threading.Thread(target=target) for target in (lambda: journal.write_here(lambda: None), come)]
         threads[0].start()
         while "sync" not in inside:
             threads[0].join(0.0001)
@@ -148,7 +148,7 @@ def test_what_comes_while_another_writes_is_written_after_it(closes):
 
 
 def test_one_writes_at_a_time_and_what_it_writes_is_in_order():
-    disk, inside, told, here = LyingDisk(), list[str](), list[int](), Counter[bool]()
+    disk, inside, positions, here = LyingDisk(), list[str](), list[int](), Counter[bool]()
 
     def slowly(call: str, name: str) -> None:
         assert not inside, f"{call} while another {inside}"
@@ -158,7 +158,7 @@ def test_one_writes_at_a_time_and_what_it_writes_is_in_order():
 
     with running(disk) as journal:
         append(journal, (b"", b""))
-        journal.add_listener(told.append)
+        journal.add_listener(positions.append)
         disk.fail = slowly  # type: ignore[assignment]
         lock = threading.Lock()
 
@@ -178,7 +178,7 @@ def test_one_writes_at_a_time_and_what_it_writes_is_in_order():
             thread.join()
         disk.fail = lambda call, name: None
         assert here[True]
-        assert told == sorted(told)
+        assert positions == sorted(positions)
         for number in range(3):
             mine = [meta for meta, _ in content(journal) if meta.startswith(b"%d " % number)]
             assert mine == [b"%d %d" % (number, step) for step in range(50)]
@@ -228,8 +228,8 @@ def test_interval_syncs_once_in_a_while_also_when_nothing_comes():
 @pytest.mark.parametrize(("call", "here"), [(call, False) for call in FAILING] + [("append", True), ("sync", True)])
 def test_the_first_failure_is_the_last(call, here):
     disk = LyingDisk()
-    told: list[Exception] = []
-    with running(disk, on_failure=told.append, segment_bytes=1 << 20 if here else 1000) as journal:
+    failures: list[Exception] = []
+    with running(disk, on_failure=failures.append, segment_bytes=1 << 20 if here else 1000) as journal:
         end = append(journal, (b"confirmed", b"x" * 2000))
         waiting: list[object] = []
 
@@ -242,7 +242,7 @@ def test_the_first_failure_is_the_last(call, here):
         threads = [threading.Thread(target=wait) for _ in range(3)]
         for thread in threads:
             thread.start()
-        disk.fail = lambda what, name: OSError(5, "input/output error") if what == call else None
+        disk.fail = lambda operation, name: OSError(5, "input/output error") if operation == call else None
         until_idle(journal)
         appended = journal.append(b"lost", [b"y" * 2000], hurry=not here)
         assert journal.write_here(lambda: None) is here
@@ -251,7 +251,7 @@ def test_the_first_failure_is_the_last(call, here):
         for thread in threads:
             thread.join()
         assert len(waiting) == 3
-        disk.fail = lambda what, name: None
+        disk.fail = lambda operation, name: None
         calls = disk.calls.total()
         for use in (
             lambda: journal.append(b""),
@@ -263,7 +263,7 @@ def test_the_first_failure_is_the_last(call, here):
         with pytest.raises(StorageError):
             journal.close()
         assert disk.calls.total() == calls  # no retry, not even at the close
-        assert [str(error) for error in told] == [str(journal.failure)]
+        assert [str(error) for error in failures] == [str(journal.failure)]
         assert content(journal)[0] == (b"confirmed", b"x" * 2000)
     assert read_all(disk)[0] == (b"confirmed", b"x" * 2000)
 
@@ -301,13 +301,15 @@ def test_a_wait_can_time_out_and_the_record_still_become_durable():
 def test_what_a_failed_snapshot_or_unlink_tells_about_the_disk_stops_the_journal():
     for call in ("sync", "rename"):
         disk = LyingDisk()
-        told: list[Exception] = []
-        with running(disk, on_failure=told.append) as journal:
+        failures: list[Exception] = []
+        with running(disk, on_failure=failures.append) as journal:
             end = append(journal, (b"", b""))
-            disk.fail = lambda what, name, call=call: OSError(5, "bad disk") if what == call and "snap" in name else None
+            disk.fail = lambda operation, name, call=call: (
+                OSError(5, "bad disk") if operation == call and "snap" in name else None
+            )
             with pytest.raises(StorageError, match="could not be written"):
                 journal.write_snapshot(end, b"", [])
-            assert len(told) == 1
+            assert len(failures) == 1
             with pytest.raises(StorageError, match="bad disk"):
                 journal.append(b"")
 
@@ -318,19 +320,19 @@ def test_a_disk_that_fails_to_make_room_has_failed(here):
     with running(disk) as journal:
         append(journal, (b"confirmed", b"x" * (ROOM - 1000)))
         until_idle(journal)
-        disk.fail = lambda what, name: OSError(5, "no zeros") if what == "preallocate" else None
+        disk.fail = lambda operation, name: OSError(5, "no zeros") if operation == "preallocate" else None
         end = journal.append(b"lost", [b"y" * 2000], hurry=not here).end
         assert journal.write_here(lambda: None) is here
         with pytest.raises(StorageError, match="no zeros"):
             journal.wait(end, 10)
-    disk.fail = lambda what, name: None
+    disk.fail = lambda operation, name: None
     assert [meta for meta, _ in read_all(disk.copy())] == [b"confirmed"]
 
 
 def test_who_owns_the_journal_can_fail_it():
     disk = LyingDisk()
-    told: list[Exception] = []
-    with running(disk, on_failure=told.append) as journal:
+    failures: list[Exception] = []
+    with running(disk, on_failure=failures.append) as journal:
         append(journal, (b"confirmed", b""))
         until_idle(journal)
         end = journal.append(b"given up", hurry=False).end
@@ -340,7 +342,7 @@ def test_who_owns_the_journal_can_fail_it():
         for call in calls:
             with pytest.raises(StorageError, match="an event could not be applied"):
                 call()
-        assert ["an event could not be applied" in str(error) for error in told] == [True]
+        assert ["an event could not be applied" in str(error) for error in failures] == [True]
     assert [meta for meta, _ in read_all(disk)] == [b"confirmed"]
 
 
@@ -373,13 +375,13 @@ def test_a_group_is_written_once_complete_though_somebody_has_waited_for_all_of_
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("what", ["a record", "a segment"])
-def test_a_full_disk_is_waited_for_and_nothing_is_lost(number: int, what: str) -> None:
+@pytest.mark.parametrize("blocked_write", ["a record", "a segment"])
+def test_a_full_disk_is_waited_for_and_nothing_is_lost(number: int, blocked_write: str) -> None:
     disk = LyingDisk()
-    with running(disk, segment_bytes=1 << 20 if what == "a record" else 1) as journal:
+    with running(disk, segment_bytes=1 << 20 if blocked_write == "a record" else 1) as journal:
         append(journal, (b"before", b""))
         disk.fail = lambda call, name: OSError(number, "full") if call == "append" else None
-        ends = [journal.append(b"%d" % each).end for each in range(3)]
+        ends = [journal.append(b"%d" % index).end for index in range(3)]
         until(lambda: journal.is_full, "the journal waits")
         with pytest.raises(TimeoutError):
             journal.wait(ends[-1], 0.01)

@@ -16,7 +16,7 @@ _STARTS = 20  # of the driver, until it has a port
 _ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,860")
 
 
-def found() -> tuple[str, str] | None:
+def chromium_paths() -> tuple[str, str] | None:
     """Return the paths of chromedriver and of Chromium; None where one is missing."""
     driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
     return None if driver is None or browser is None else (driver, browser)

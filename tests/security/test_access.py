@@ -153,22 +153,22 @@ def test_a_broken_or_a_missing_file_that_was_named_keeps_the_broker_from_startin
 def test_a_broker_on_a_network_without_users_does_not_start_unless_it_is_told_to(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said(**settings: Any) -> list[str]:
+    def logged_warnings(**settings: Any) -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             Access.of(Settings(data=tmp_path, **settings))
         return [record.getMessage() for record in caplog.records]
 
-    assert said() == []
+    assert logged_warnings() == []
     both_ways_out = r"10\.0\.0\.1 .*penstock user add NAME --data .*allow_anonymous = true"
     for where in ({"host": "10.0.0.1"}, {"amqp_port": 0, "listeners": [{"host": "10.0.0.1", "port": 0}]}):
         with pytest.raises(errors.InvalidRequest, match=both_ways_out):
-            said(**where)
-        assert ["10.0.0.1" in line for line in said(**where, allow_anonymous=True)] == [True]
+            logged_warnings(**where)
+        assert ["10.0.0.1" in line for line in logged_warnings(**where, allow_anonymous=True)] == [True]
     write(tmp_path / "users.json", {"alice": user()})
-    assert said(host="10.0.0.1") == []
+    assert logged_warnings(host="10.0.0.1") == []
     with pytest.raises(errors.InvalidRequest, match="does not exist"):
-        said(users_file=tmp_path / "elsewhere.json")
+        logged_warnings(users_file=tmp_path / "elsewhere.json")
 
 
 def test_the_last_user_removed_opens_no_broker_on_a_network(path: Path, clock: Clock) -> None:

@@ -57,10 +57,10 @@ def test_what_is_kept_without_arrow_says_what_its_batch_says(priority: int | Non
     payload = arrived([message.encode()] * count).payload
     assert isinstance(payload, UniformMessages)
     for asked in (declared(), declared("priority"), declared(groups="held"), declared(messageTtl=5)):
-        assert said(attributes_of(payload, asked, NOW)) == said(attributes_of(payload.batch, asked, NOW))
+        assert columns_of(attributes_of(payload, asked, NOW)) == columns_of(attributes_of(payload.batch, asked, NOW))
 
 
-def said(attributes: Attributes) -> dict[str, Any]:
+def columns_of(attributes: Attributes) -> dict[str, Any]:
     columns = {name: value for name, value in vars(attributes).items() if value is not None}
     return {n: names(v) if isinstance(v, Coded) else (v.dtype, v.tolist()) for n, v in columns.items()}
 

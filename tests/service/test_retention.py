@@ -63,7 +63,7 @@ def settle(service: BrokerService, lease: str, messages: int, queue: str = "q") 
     return rows
 
 
-def kept(service: BrokerService) -> int:
+def oldest_position(service: BrokerService) -> int:
     return service.journal.segments()[0].base
 
 
@@ -94,7 +94,7 @@ def test_by_age_the_oldest_segments_without_unsettled_messages_go_and_no_others(
         service.submit(c.DeclareQueue("later"), enqueue("later", *numbered(HALF_MIB, 7000)))
         clock.advance(58)  # the first segments ended more than a minute ago
         assert retain(service) > 0
-        first = kept(service)
+        first = oldest_position(service)
         live = lowest_live_position(service.state)
         assert live is not None
         assert 0 < first <= live
@@ -150,14 +150,14 @@ def test_a_stage_that_waits_for_its_publish_holds_its_segment_and_no_other() -> 
         fill(service, clock)
         settle(service, "lease", 8 * HALF_MIB)
         assert retain(service) > 0
-        assert kept(service) == 0
+        assert oldest_position(service) == 0
         service.submit(c.Publish(["s"]))
         retain(service)
-        assert kept(service) == 0  # now it is a message that waits
+        assert oldest_position(service) == 0  # now it is a message that waits
         assert bodies_of(service, "q", settle(service, "lease", 1)) == [b"staged"]
         fill(service, clock, batches=3)
         retain(service)
-        assert kept(service) > 0
+        assert oldest_position(service) > 0
 
 
 def test_what_remains_is_browsed_while_the_rest_goes() -> None:
@@ -229,7 +229,7 @@ def test_a_crash_between_the_decision_and_the_unlinking_leaves_nothing_behind() 
     with running(after, clock.restarted(), **options) as again:
         assert again.state.dropped.pairs() == [[0, mark]]
         assert retain(again) > 0
-        assert kept(again) >= mark
+        assert oldest_position(again) >= mark
 
 
 def test_retention_does_not_take_what_became_live_in_between() -> None:
@@ -410,7 +410,7 @@ def test_a_dead_letter_keeps_its_payload_however_old_and_a_settled_one_lets_it_g
         service.submit(c.DeleteQueue("q"), enqueue("dead", *numbered(1, 7000)))
         clock.advance(3600)
         assert retain(service) > 0
-        assert kept(service) == 0, "the oldest segment has the payloads of dead letters"
+        assert oldest_position(service) == 0, "the oldest segment has the payloads of dead letters"
     with running(disk, clock, segment_bytes=MIB, retention_age_s=60) as service:
         assert [body[:8] for body in everything(service, "dead").values()] == [b"%08d" % n for n in [*range(10, 20), 0]]
         settle(service, "lease", 10, "dead")

@@ -30,20 +30,20 @@ def penstock(
 
 
 def test_E1_an_exchange_from_declare_to_delete(penstock: Callable[..., tuple[int, str, str]], client: Client) -> None:
-    def said(*arguments: str) -> str:
+    def output_of(*arguments: str) -> str:
         code, out, error = penstock(*arguments)
         assert (code, error) == (0, "")
         return out
 
     enqueue(client, "orders", b"one")
-    assert "no exchanges yet" in said("list")
-    assert said("declare", "events", "--type", "headers", "--option", "unroutable=drop") == "exchange events is declared\n"
-    assert "exists already" in said("declare", "events", "--type", "headers", "--option", "unroutable=drop")
+    assert "no exchanges yet" in output_of("list")
+    assert output_of("declare", "events", "--type", "headers", "--option", "unroutable=drop") == "exchange events is declared\n"
+    assert "exists already" in output_of("declare", "events", "--type", "headers", "--option", "unroutable=drop")
     bind = ("bind", "events", "orders", "--argument", "size=3", "--argument", "x-match=any", "--selector", "urgent  = TRUE")
-    assert said(*bind) == "exchange events is bound to queue orders\n"
-    assert said(*bind) == "exchange events was already bound in the same way to queue orders\n"
-    assert json.loads(said("bind", "events", "orders", "--json")) == {"created": True}
-    lines = [line.split() for line in said("list").splitlines()]
+    assert output_of(*bind) == "exchange events is bound to queue orders\n"
+    assert output_of(*bind) == "exchange events was already bound in the same way to queue orders\n"
+    assert json.loads(output_of("bind", "events", "orders", "--json")) == {"created": True}
+    lines = [line.split() for line in output_of("list").splitlines()]
     assert lines[1] == [
         "events",
         "headers",
@@ -55,10 +55,10 @@ def test_E1_an_exchange_from_declare_to_delete(penstock: Callable[..., tuple[int
         *("urgent", "=", "TRUE"),
     ]
     assert lines[2] == ["orders"]
-    (listed,) = json.loads(said("list", "--json"))
+    (listed,) = json.loads(output_of("list", "--json"))
     assert listed["bindings"][0]["arguments"] == {"size": 3, "x-match": "any"}
-    assert said("unbind", "events", "orders") == "2 bindings of exchange events to queue orders are removed\n"
-    assert json.loads(said("delete", "events", "--json")) == {"exchange": "events"}
+    assert output_of("unbind", "events", "orders") == "2 bindings of exchange events to queue orders are removed\n"
+    assert json.loads(output_of("delete", "events", "--json")) == {"exchange": "events"}
 
 
 def test_E1_a_binding_names_the_field_that_its_selector_may_mean(

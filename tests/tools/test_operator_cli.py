@@ -147,7 +147,7 @@ def looked(penstock: Run, *arguments: str, url: str | None = None) -> tuple[int,
     return done.returncode, json.loads(done.stdout)
 
 
-def found(findings: list[dict[str, str]], subject: str) -> dict[str, str]:
+def finding_about(findings: list[dict[str, str]], subject: str) -> dict[str, str]:
     (match,) = (finding for finding in findings if finding["what"] == subject)
     return match
 
@@ -156,9 +156,9 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_broker(penstock: Run, bro
     """U9"""
     code, findings = looked(penstock, "--data", str(broker.data_dir), url=broker.url)
     assert code == 0, findings
-    assert found(findings, "data")["text"].startswith(f"{broker.data_dir} is in use by process {broker.pid} on ")
-    assert found(findings, "broker")["level"] == "ok"
-    assert found(findings, "users")["level"] == "warning"
+    assert finding_about(findings, "data")["text"].startswith(f"{broker.data_dir} is in use by process {broker.pid} on ")
+    assert finding_about(findings, "broker")["level"] == "ok"
+    assert finding_about(findings, "users")["level"] == "warning"
 
 
 def test_the_doctor_names_what_is_wrong(tmp_path: Path, penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,14 +172,14 @@ def test_the_doctor_names_what_is_wrong(tmp_path: Path, penstock: Run, monkeypat
         (tmp_path / "penstock.toml").write_text("\n".join([*lines, "amqp_port = 0"]))
         code, findings = looked(penstock, "--config", "penstock.toml", "--data", "data")
     assert code == 1
-    assert "in use by process" in found(findings, "flight_port")["text"]
-    assert "contains no certificate" in found(findings, "certificate")["text"]
+    assert "in use by process" in finding_about(findings, "flight_port")["text"]
+    assert "contains no certificate" in finding_about(findings, "certificate")["text"]
     (tmp_path / "penstock.toml").write_text("flight_prt = 1")
     monkeypatch.setenv("PYSPARK_PYTHON", "/bin/false")
     code, findings = looked(penstock, "--config", "penstock.toml", "--url", "grpc://127.0.0.1:1")
     assert code == 1
-    assert "flight_prt is not a key" in found(findings, "settings")["text"]
-    assert "install penstock-mq there" in found(findings, "PYSPARK_PYTHON")["text"]
-    assert "no broker answers" in found(findings, "broker")["text"]
+    assert "flight_prt is not a key" in finding_about(findings, "settings")["text"]
+    assert "install penstock-mq there" in finding_about(findings, "PYSPARK_PYTHON")["text"]
+    assert "no broker answers" in finding_about(findings, "broker")["text"]
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    assert found(looked(penstock)[1], "PYSPARK_PYTHON")["level"] == "ok"
+    assert finding_about(looked(penstock)[1], "PYSPARK_PYTHON")["level"] == "ok"

@@ -37,14 +37,14 @@ _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
 class Call(NamedTuple):
     """One call on a file of the directory, or on the directory (`name` is empty). `began` marks the begin of a sync.
 
-    `data` are the bytes written at `offset` (None: at the end), and `other` is the new name of a rename.
+    `data` are the bytes written at `offset` (None: at the end). `new_name` is set for a rename.
     """
 
     kind: str
     name: str
     data: bytes = b""
     offset: int | None = None
-    other: str = ""
+    new_name: str = ""
     length: int = 0
     began: bool = False
     thread: int = 0
@@ -108,7 +108,7 @@ def _ended(kind: str, arguments: str, result: int, directory: Path, witness: Pat
     elif kind in ("rename", "renameat", "renameat2"):
         names = [_name(path, directory) for path in _arguments(arguments)]
         if names[0] and names[1]:
-            yield Call("rename", names[0], other=names[1])
+            yield Call("rename", names[0], new_name=names[1])
     elif kind in ("unlink", "unlinkat"):
         name = _name(_arguments(arguments)[0], directory)
         if name:
@@ -249,7 +249,7 @@ class Disk:
                 self.names[call.name].pending.append((0, None))
                 self._position.pop(id(self.names[call.name]), None)
         elif call.kind == "rename":
-            self._change("rename " + call.other, call.name, self.names[call.name])
+            self._change("rename " + call.new_name, call.name, self.names[call.name])
         elif call.kind == "unlink" and call.name in self.names:
             self._change("unlink", call.name, None)
 
