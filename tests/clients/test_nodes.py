@@ -10,7 +10,7 @@ from penstock.broker_core.client.flight import Client
 from ..waiting import until
 from .conftest import Start
 from .driving import Refused
-from .test_each import said, text
+from .test_each import bodies, text
 
 pytestmark = pytest.mark.parametrize("name", ["rhea", "go_amqp", "proton"])
 
@@ -27,8 +27,8 @@ def test_a_selector_takes_what_matches(name: str, start: Start, broker: Broker, 
     """Q8"""
     client = start(name, broker.amqp_url)
     client.send(queue, coloured("a", "red"), coloured("b", "blue"), coloured("c", "red"))
-    assert said(client.receive(queue, 2, selector="colour = 'red'")) == ["a", "c"]
-    assert said(client.receive(queue, 1)) == ["b"]
+    assert bodies(client.receive(queue, 2, selector="colour = 'red'")) == ["a", "c"]
+    assert bodies(client.receive(queue, 1)) == ["b"]
     with pytest.raises(Refused) as refused:
         client.receive(queue, 1, selector="colour = = 'red'")
     assert refused.value.condition == "amqp:invalid-field"
@@ -40,9 +40,9 @@ def test_a_reply_comes_to_a_node_that_was_made_for_it(name: str, start: Start, b
     address = client.do("dynamic")["address"]
     assert address in queues(flight)
     service.send(address, text("reply"))
-    assert said(client.receive(address, 1)) == ["reply"]
+    assert bodies(client.receive(address, 1)) == ["reply"]
     service.send(address, text("another"))
-    assert said(service.receive(address, 1)) == ["another"]
+    assert bodies(service.receive(address, 1)) == ["another"]
     client.do("detach", from_=address)
     assert address not in queues(flight)
 
@@ -57,11 +57,11 @@ def test_a_durable_subscription_outlives_its_connection(name: str, start: Start,
     assert client.do("drain", **about, credit=1)["messages"] == []  # it exists now
     sender.send(f"{exchange}/sport.football", text("a"))
     sender.send(f"{exchange}/weather", text("rain"))
-    assert said(client.receive(**about, count=1)) == ["a"]
+    assert bodies(client.receive(**about, count=1)) == ["a"]
     client.do("close")
     sender.send(exchange, text("b", properties={"subject": "sport.tennis"}))
     client = start(name, broker.amqp_url, container=f"reader-{name}")
-    assert said(client.receive(**about, count=1)) == ["b"]
+    assert bodies(client.receive(**about, count=1)) == ["b"]
     mine = f"sub:anonymous:reader-{name}:sport"
     assert mine in queues(flight)
     client.do("detach", from_=about["from_"])  # these clients' detach closes, which ends it

@@ -11,7 +11,7 @@ from penstock.broker_core.client.flight import Client
 
 from .conftest import Start
 from .tap import bare
-from .test_each import await_counts, said, text
+from .test_each import await_counts, bodies, text
 from .views import OTHER_VALUES, as_seen
 
 EXOTIC: dict[str, dict[str, Any]] = {
@@ -69,5 +69,5 @@ def test_messages_are_moved_in_a_transaction(start: Start, broker: Broker, queue
     await_counts(flight, queue, 2, 0)
     assert client.do("transact", from_=queue, to=target, count=1, commit=False) == {"result": "aborted"}
     await_counts(flight, queue, 2, 0)
-    assert said(client.receive(target, 2)) == ["a", "b"]
-    assert said(client.receive(queue, 2)) == ["c", "d"]
+    assert bodies(client.receive(target, 2)) == ["a", "b"]
+    assert bodies(client.receive(queue, 2)) == ["c", "d"]

@@ -11,7 +11,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from .conftest import Start
-from .test_each import await_counts, said, text
+from .test_each import await_counts, bodies, text
 
 ITEMS: list[dict[str, Any]] = [
     {"boolean": True},
@@ -66,18 +66,18 @@ def test_its_headers(start: Start, broker: Broker, queue: str) -> None:
 def test_what_was_prefetched_goes_back_when_the_consumer_closes(start: Start, broker: Broker, queue: str, flight: Client) -> None:
     greedy = start("qpid_jms", broker.amqp_url, prefetch=100)
     greedy.send(queue, *(text(str(number)) for number in range(10)))
-    assert said(greedy.receive(queue, 2)) == ["0", "1"]
+    assert bodies(greedy.receive(queue, 2)) == ["0", "1"]
     await_counts(flight, queue, 0, 8)
     greedy.do("close")
     await_counts(flight, queue, 8, 0)
     back = start("qpid_jms", broker.amqp_url).receive(queue, 8)
-    assert said(back) == [str(number) for number in range(2, 10)]
+    assert bodies(back) == [str(number) for number in range(2, 10)]
 
 
 def test_two_consumers_share_a_queue(start: Start, broker: Broker, queue: str, flight: Client) -> None:
     first, second = (start("qpid_jms", broker.amqp_url, prefetch=0) for _ in range(2))
     first.send(queue, *(text(str(number)) for number in range(20)))
-    taken = [*said(first.receive(queue, 10)), *said(second.receive(queue, 10))]
+    taken = [*bodies(first.receive(queue, 10)), *bodies(second.receive(queue, 10))]
     assert sorted(taken, key=int) == [str(number) for number in range(20)]
     await_counts(flight, queue, 0, 0)
 
@@ -88,8 +88,8 @@ def test_it_connects_again_and_goes_on(start: Start, tmp_path: Path) -> None:
         broker.declare("q")
         client = start("qpid_jms", f"failover:({broker.amqp_url})", prefetch=10)
         client.send("q", text("a"), text("b"))
-        assert said(client.receive("q", 1)) == ["a"]
+        assert bodies(client.receive("q", 1)) == ["a"]
         broker.stop()
         broker.start()
         client.send("q", text("c"))
-        assert said(client.receive("q", 2)) == ["b", "c"]
+        assert bodies(client.receive("q", 2)) == ["b", "c"]

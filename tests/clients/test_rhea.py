@@ -8,7 +8,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from .conftest import Start
-from .test_each import await_counts, said, text
+from .test_each import await_counts, bodies, text
 
 pytestmark = pytest.mark.parametrize("name", ["rhea", "go_amqp"])
 
@@ -20,7 +20,7 @@ def test_the_receiver_settles_second(
     """The client keeps a delivery until the broker has settled it, which happens when the outcome is on the disk."""
     client = start(name, broker.amqp_url)
     client.send(queue, text("a"), text("b"))
-    assert said(client.receive(queue, 1, second=True, outcome=outcome)) == ["a"]
+    assert bodies(client.receive(queue, 1, second=True, outcome=outcome)) == ["a"]
     ends = outcome in ("accept", "reject")
     await_counts(flight, queue, 1 if ends else 2, 0)
-    assert said(client.receive(queue, 1, second=True)) == ["b" if ends else "a"]
+    assert bodies(client.receive(queue, 1, second=True)) == ["b" if ends else "a"]

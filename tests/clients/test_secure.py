@@ -22,7 +22,7 @@ from penstock.broker_core.client.flight import Client
 from ..waiting import until
 from .conftest import Start
 from .driving import Refused
-from .test_each import NAMES, said, text
+from .test_each import NAMES, bodies, text
 
 QUEUES = 60  # each test takes one
 PASSWORD = "correct horse"
@@ -114,7 +114,7 @@ def queue(site: Site) -> str:
 def test_a_password_over_tls(name: str, site: Site, start: Start, queue: str) -> None:
     client = start(name, site.urls["amqps"], **site.login())
     client.send(queue, text(name))
-    assert said(client.receive(queue, 1)) == [name]
+    assert bodies(client.receive(queue, 1)) == [name]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,7 +122,7 @@ def test_a_client_s_certificate(name: str, site: Site, start: Start, queue: str)
     more = {"cert": site.file("dora.pem"), "key": site.file("dora.key"), "mechanism": "EXTERNAL"}
     client = start(name, site.urls["amqps"], ca=site.file("ca.pem"), **more)
     client.send(queue, text(name))
-    assert said(client.receive(queue, 1)) == [name]
+    assert bodies(client.receive(queue, 1)) == [name]
 
 
 def test_scram(site: Site, start: Start, queue: str) -> None:
@@ -131,7 +131,7 @@ def test_scram(site: Site, start: Start, queue: str) -> None:
     for url in (site.urls["amqp"], site.urls["amqps"]):
         client = start("qpid_jms", url, ca=site.file("ca.pem"), **login)
         client.send(queue, text("scram"))
-        assert said(client.receive(queue, 1)) == ["scram"]
+        assert bodies(client.receive(queue, 1)) == ["scram"]
         client.do("close")
     with pytest.raises(Refused):
         start("qpid_jms", site.urls["amqp"], **{**login, "password": "wrong"})
@@ -144,7 +144,7 @@ def test_web_socket(name: str, scheme: str, site: Site, start: Start, queue: str
     client = start(name, url, **site.login())
     large = "x" * 300_000  # more than one frame, and more than one web socket frame
     client.send(queue, text(name), text(large))
-    assert said(client.receive(queue, 2)) == [name, large]
+    assert bodies(client.receive(queue, 2)) == [name, large]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,4 +174,4 @@ def test_without_the_right_the_link_is_refused_and_the_connection_lives_on(
         client.send("closed", text("x"))
     assert refused.value.condition == "amqp:unauthorized-access"
     client.send(queue, text(name))
-    assert said(client.receive(queue, 1)) == [name]
+    assert bodies(client.receive(queue, 1)) == [name]
