@@ -110,7 +110,7 @@ class RealBroker(ABC):
                 stderr=console,
                 start_new_session=True,
             )
-        until(self._lets_in, lambda: f"{self.name} lets a client in: {self._said()}", limit_s=START_LIMIT_S)
+        until(self._lets_in, lambda: f"{self.name} lets a client in: {self._console_tail()}", limit_s=START_LIMIT_S)
 
     def _lets_in(self) -> bool:
         assert self._process is not None
@@ -118,7 +118,7 @@ class RealBroker(ABC):
             self.connect().close()
         except (PeerError, Unauthenticated):  # some listen before they know their users
             if self._process.poll() is not None:
-                pytest.fail(f"{self.name} has ended: {self._said()}")
+                pytest.fail(f"{self.name} has ended: {self._console_tail()}")
             return False
         return True
 
@@ -140,7 +140,7 @@ class RealBroker(ABC):
         """End it; its data are not needed any more."""
         self.kill()
 
-    def _said(self) -> str:
+    def _console_tail(self) -> str:
         return (self.folder / "console.txt").read_text(errors="replace")[-SHOWN:]
 
 

@@ -54,18 +54,18 @@ def drain_noop(bench: Bench) -> Iterator[Line]:
     messages = bench.count(10_000_000, 200_000)
     for columns in (DEFAULT_COLUMNS, NARROW):
         title = (
-            f"fill with {messages:,} messages of 100 bytes, drain immediately, availableNow into noop, {_columns_said(columns)}"
+            f"fill with {messages:,} messages of 100 bytes, drain immediately, availableNow into noop, {_columns_text(columns)}"
         )
         yield _drain(bench, "drain-noop", title, partial(_drained_at_once, bench), messages, columns, "noop", (0.8, 0.9))
     with _filled(bench, messages) as origin:
-        title = "the same after a restart of the broker, " + _columns_said(DEFAULT_COLUMNS)
+        title = "the same after a restart of the broker, " + _columns_text(DEFAULT_COLUMNS)
         yield _drain(bench, "drain-noop", title, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "noop", (0.8, 0.9))
 
 
 def drain_delta(bench: Bench) -> Iterator[Line]:
     messages = bench.count(2_000_000, 200_000)
     with _filled(bench, messages) as origin:
-        title = f"the same with {messages:,} into Delta, " + _columns_said(DEFAULT_COLUMNS)
+        title = f"the same with {messages:,} into Delta, " + _columns_text(DEFAULT_COLUMNS)
         yield _drain(
             bench, "drain-delta", title, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95)
         )
@@ -122,7 +122,7 @@ def _filled(bench: Bench, messages: int) -> Iterator[Path]:
     bench.remove(origin)
 
 
-def _columns_said(columns: tuple[str, ...]) -> str:
+def _columns_text(columns: tuple[str, ...]) -> str:
     return "the default columns" if columns == DEFAULT_COLUMNS else "only " + " and ".join(columns)
 
 

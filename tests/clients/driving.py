@@ -77,13 +77,13 @@ class Program:
         try:
             line = self._answers.get(timeout=ANSWER_LIMIT_S)
         except queue.Empty:
-            raise AssertionError(f"no answer within {ANSWER_LIMIT_S} s{self._said()}") from None
+            raise AssertionError(f"no answer within {ANSWER_LIMIT_S} s{self._stderr_tail()}") from None
         if not line:
-            raise AssertionError(f"the client ended with exit code {self.process.wait()}{self._said()}")
+            raise AssertionError(f"the client ended with exit code {self.process.wait()}{self._stderr_tail()}")
         self._under_way -= 1
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise Refused(answer["error"], self._said())
+            raise Refused(answer["error"], self._stderr_tail())
         return answer
 
     def send(self, to: str | None, *messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ class Program:
             self._answers.put(line)
         self._answers.put(b"")
 
-    def _said(self) -> str:
+    def _stderr_tail(self) -> str:
         if self._stderr.closed:
             return ""
         self._stderr.seek(0)

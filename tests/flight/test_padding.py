@@ -46,9 +46,9 @@ class Sender:
     def __init__(self, site: Site) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{site.plane.port}", options=[("grpc.max_send_message_length", -1)])
         self._messages = SimpleQueue[bytes | None]()
-        self._said = self._channel.stream_stream(SERVICE + "DoPut", as_it_is, as_it_is)(self._given())
+        self._results = self._channel.stream_stream(SERVICE + "DoPut", as_it_is, as_it_is)(self._requests())
 
-    def _given(self) -> Iterator[bytes]:
+    def _requests(self) -> Iterator[bytes]:
         while (message := self._messages.get()) is not None:
             yield message
 
@@ -58,14 +58,14 @@ class Sender:
 
     def stored(self) -> int:
         """Return how many batches the next acknowledgement speaks of."""
-        return int(json.loads(protobuf.parse("", next(self._said))[protobuf.PUT_RESULT].tobytes())["batches"])
+        return int(json.loads(protobuf.parse("", next(self._results))[protobuf.PUT_RESULT].tobytes())["batches"])
 
     def __enter__(self) -> Sender:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._messages.put(None)
-        list(self._said)
+        list(self._results)
         self._channel.close()
 
 
