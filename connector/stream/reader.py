@@ -32,7 +32,7 @@ from ..task.reading import read_leased
 from .credit import Credit
 from .lease import LONG_POLL_MS
 from .protocols import BrokerConsumer, StreamConsumer
-from .queues import QueuesConsumer
+from .consumer import QueuesConsumer
 
 _NO_LIMIT = 2**63 - 1
 

@@ -1,6 +1,6 @@
 """The recorder: the thread of the broker that begins recordings, and the process that writes tables.
 
-recorder  the thread
+recorder  the thread: which queue is recorded next, and when a table is maintained
 process   the process as the thread sees it
 worker    the main loop of the process
 estimate  when the disk of the archive will be full
