@@ -2,7 +2,7 @@ r"""A queue's archive into another table, with other columns or partitions: the 
 
     python -m penstock.jobs.archive --archive data/archive --queue orders \
         --table /lake/orders --checkpoint /lake/orders.checkpoint --partition-by day region \
-        --decode --columns "*" "properties['region'] AS region" "to_date(enqueuedTime) AS day"
+        --columns "*" "properties['region'] AS region" "to_date(enqueuedTime) AS day"
 
 The job reads the Delta table of the queue's settled messages, without the broker. With the same checkpoint, the next run
 continues. With --follow the job runs until SIGTERM or Ctrl-C. The broker's retention does not affect the new table.
@@ -12,30 +12,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.broker_core.archive.table import layout as table
-from penstock.broker_core.messages import assembly
 from penstock.connector.explanation import causes
-from penstock.connector.schema import TYPES, source_schema
 from penstock.jobs import progress
 from penstock.jobs.arguments import add_options
 from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
-DECODED = tuple(name for name in TYPES if name not in ("delivery", "ttl", "deliveryTime"))
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     spark = session(f"penstock archive {args.queue}")
-    penstock.register(spark)  # the executors need its code for --decode
     try:
         query = start(spark, args)
         if args.follow:
@@ -66,9 +60,6 @@ def archived(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     # Commits of retention only remove files, and are skipped. A commit that changes rows is an error.
     reader = spark.readStream.format("delta").option("ignoreDeletes", True).options(**dict(args.option))
     messages = reader.load(place(args))
-    if args.decode:
-        present = [name for name in table.needed(DECODED) if name in messages.columns]  # the table of an older broker has fewer
-        messages = messages.select(*present).mapInArrow(decoder(args.queue), source_schema(DECODED))
     if args.where:
         messages = messages.where(args.where)
     return messages.selectExpr(*args.columns) if args.columns else messages
@@ -76,19 +67,6 @@ def archived(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 
 def place(args: argparse.Namespace) -> str:
     return f"{args.archive.rstrip('/')}/{table.folder_name(args.queue)}"
-
-
-def decoder(queue: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that converts rows of the table to rows of a batch read, in a task.
-
-    Messages of AMQP clients have their bodies and properties in the column `message` only. `error` describes unreadable messages.
-    """
-
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield assembly.converted(DECODED, table.rows_of_read(DECODED, batch, queue), queue, {})
-
-    return decode
 
 
 def _explained(error: PySparkException, args: argparse.Namespace) -> str:
@@ -132,11 +110,6 @@ def _parser() -> argparse.ArgumentParser:
         help='columns or expressions, such as subject "cast(body as string) AS text"; default: all columns',
     )
     parser.add_argument("--where", metavar="SQL", help="""only rows that satisfy a condition, such as "outcome = 'rejected'" """)
-    parser.add_argument(
-        "--decode",
-        action="store_true",
-        help="the columns of a batch read, also for messages of AMQP clients; otherwise these are only in the column message",
-    )
     parser.add_argument("--follow", action="store_true", help="run until stopped; otherwise end when all rows are copied")
     parser.add_argument(
         "--interval", type=float, default=60.0, metavar="S", help="with --follow, seconds between two batches; default: 60"

@@ -50,20 +50,31 @@ def assemble(
     schema = arrow_schema(columns, stored=stored)
     rows, sequence = payload.num_rows, system["sequenceNumber"]
     unreadable: Malformed = {}
-    made = {} if stored else _made(schema.names, payload, sequence, unreadable)
+    made = {} if stored else computed(schema.names, payload, sequence, unreadable)
     malformed |= unreadable
     if unreadable and "error" in schema.names:
-        system = {**system, "error": _with_reasons(system.get("error"), unreadable, sequence, rows)}
+        system = {**system, "error": with_reasons(system.get("error"), unreadable, sequence, rows)}
     arrays = []
     for name in schema.names:
         if name in MESSAGE_COLUMNS:
             array = made[name] if name in made else _payload_column(name, payload)
-            arrays.append(array if stored else _representable(array))
+            arrays.append(array if stored else representable(array))
         elif name == "sequenceNumber":
             arrays.append(_sequences(sequence, rows))
+        elif name in made:
+            arrays.append(_known_or(system.get(name), made[name]))
         else:
             arrays.append(_values(system.get(name), SYSTEM_COLUMNS[name], rows))
     return type(payload).from_arrays(arrays, schema=schema)
+
+
+def _known_or(known: pa.Array | None, computed_values: pa.Array) -> pa.Array:
+    """Return computed values, except in rows whose value is known: rows of the archive keep the type of the sender's body."""
+    if known is None:
+        return computed_values
+    import pyarrow.compute as pc
+
+    return pc.coalesce(known, computed_values)
 
 
 def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
@@ -71,7 +82,7 @@ def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
     return payload.column(index) if index >= 0 else nulls(MESSAGE_COLUMNS[name], payload.num_rows)
 
 
-def _representable(array: pa.Array) -> pa.Array:
+def representable(array: pa.Array) -> pa.Array:
     """Return null for times that Python's datetime cannot represent in every time zone."""
     if array.type != TIMESTAMP or array.null_count == len(array):
         return array
@@ -85,7 +96,7 @@ def _representable(array: pa.Array) -> pa.Array:
     return pc.if_else(holds, array, pa.scalar(None, TIMESTAMP))
 
 
-def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:
+def with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:
     import pyarrow.compute as pc
 
     reasons = pa.array([f"malformed: {reason}" for reason in malformed.values()], pa.string())
@@ -104,13 +115,20 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
     return batch.filter(pc.invert(pc.is_in(_sequences(sequence, batch.num_rows), value_set=pa.array(malformed, pa.int64()))))
 
 
-def _made(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> dict[str, pa.Array]:
+def computed(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> dict[str, pa.Array]:
+    """Return those of the columns `names` that `payload`, which has one form, does not hold and the other form determines.
+
+    `names` may contain `conversion.ENVELOPE`, for encoded messages.
+    """
     held = payload.schema.names
     if not payload.num_rows:
         return {}
     if "message" not in held:
-        return {"message": conversion.encoded(payload, sequence, malformed)} if "message" in names and "body" in held else {}
-    wanted = [name for name in names if name in BARE_COLUMNS]
+        columns = {"message": conversion.encoded(payload, sequence, malformed)} if "message" in names and "body" in held else {}
+        if "bodyType" in names and "body" in held:
+            columns["bodyType"] = data_types(payload.column("body"))
+        return columns
+    wanted = [name for name in names if name in BARE_COLUMNS or name == conversion.ENVELOPE]
     if "annotations" in names and "encodedAnnotations" in held:
         wanted.append("annotations")
     made = conversion.decoded(payload, wanted, sequence, malformed) if wanted else {}
@@ -121,8 +139,20 @@ def _made(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, mal
     return made
 
 
+def data_types(body: pa.Array) -> pa.Array:
+    """Return the `bodyType` of columnar rows, whose body is one data section."""
+    types = constant("data", pa.string(), len(body))
+    if not body.null_count:
+        return types
+    import pyarrow.compute as pc
+
+    return pc.if_else(body.is_valid(), types, pa.scalar(None, pa.string()))
+
+
 def needed(columns: Sequence[str]) -> list[str]:
     names = dict.fromkeys(["sequenceNumber", *columns])
+    if "bodyType" in names:
+        names["body"] = None
     if "message" in names:
         names.update(dict.fromkeys(name for name in SENT_COLUMNS if name in BARE_COLUMNS))
     if not BARE_COLUMNS.isdisjoint(names):

@@ -68,6 +68,7 @@ COLUMNS: dict[str, Column] = {
     "sequenceNumber": Column(pa.int64(), None, None, nullable=False, default=True),
     "enqueuedTime": Column(TIMESTAMP, None, None, nullable=False, default=True),
     "body": _stored(pa.binary(), 0, BODY, default=True),
+    "bodyType": Column(pa.string(), None, BODY),  # computed from the message: data, string, binary or json
     "messageId": _stored(pa.string(), 1, PROPERTIES, "message-id", default=True),
     "correlationId": _stored(pa.string(), 2, PROPERTIES, "message-id", default=True),
     "subject": _stored(pa.string(), 3, PROPERTIES, "string", default=True),
@@ -102,6 +103,7 @@ COLUMNS: dict[str, Column] = {
 MESSAGE_COLUMNS: dict[str, pa.DataType] = {
     name: column.type for bit in range(len(COLUMNS)) for name, column in COLUMNS.items() if column.bit == bit
 }
+#: Added by the broker, or computed from other columns.
 SYSTEM_COLUMNS: dict[str, pa.DataType] = {name: column.type for name, column in COLUMNS.items() if column.bit is None}
 INTERNAL_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.read == NOBODY and not column.written)
 NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.nullable)

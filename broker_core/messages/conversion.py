@@ -14,6 +14,8 @@ import pyarrow as pa
 from .. import executor_modules
 from ..errors import InvalidRequest
 
+#: Name for `decoded` of the bytes before the body. It is null if the message does not end with its body.
+ENVELOPE = "envelope"
 #: Reasons why messages cannot be read, by sequence number.
 Malformed = dict[int, str]
 

@@ -55,6 +55,7 @@ class Recordings:
                 elif entry is not None:
                     packed[number] = entry.position
                 origins, takers, version = list(queue.origins), list(queue.takers.names), queue.recordings.version
+                archive_message = queue.rules.archive_message
         rows = RowSet.of(parts)
         lineage = self._journal.lineage.of(str(backlog.queue_id), current.number)
         return RecordingContent(
@@ -69,6 +70,7 @@ class Recordings:
             packed,
             version if rows else NO_TABLE,
             lineage != self._journal.lineage.name,
+            archive_message if rows else None,
             hold,
         )
 

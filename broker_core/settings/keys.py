@@ -168,6 +168,12 @@ class Settings:
         k.ARCHIVE,
         "Where settled messages are recorded: a Delta table for each queue. A relative path is in `data`. off: no archive.",
     )
+    archive_message: str = key(
+        "exact",
+        k.choice("exact", "columns"),
+        "What tables keep of AMQP messages: exact bytes for a replay byte for byte, or columns only. For queues without the"
+        " option archiveMessage.",
+    )
     archive_after_s: float = key(
         60.0, k.seconds(0.1), "Longest time until a settled message is recorded: one file per minute for an active queue."
     )

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.broker_core.archive.read.files import OWNER, Table
 from penstock.broker_core.archive.table import layout as table
+from penstock.broker_core.archive.write.rows import table_rows
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages import columns as message
 
@@ -42,7 +43,7 @@ def write(
     folder: Path, number: int, batch: pa.RecordBatch, *, queue_id: int = 7, broker: str = BROKER, row_group_rows: int = 1 << 17
 ) -> Table:
     """Commit one recording; return the table with which the broker would answer then."""
-    rows = pa.Table.from_batches([table.rows(batch, queue_id=queue_id, number=number, lineage=LINEAGE)])
+    rows = pa.Table.from_batches([table_rows(batch, {"queueId": queue_id, "pass": number, "lineage": LINEAGE})])
     if not deltalake.DeltaTable.is_deltatable(str(folder)):
         deltalake.DeltaTable.create(
             str(folder),

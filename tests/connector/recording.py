@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.broker_core.archive.read.files import BROKER, OWNER
 from penstock.broker_core.archive.table import layout as table
+from penstock.broker_core.archive.write.rows import table_rows
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import Now
 from penstock.broker_core.engine.commands.recordings import BeginRecording, EndRecording
@@ -73,7 +74,8 @@ class Site:
         assert begun is not None
         slices = self.service.slices(queue, begun.rows)
         batches = list(record_batches(self.service.journal, slices, BatchRequest(table.STORED, queue, stored=True)))
-        made = [table.rows(batch, queue_id=queue_id, number=begun.number, lineage=self.service.broker_id) for batch in batches]
+        own = {"queueId": queue_id, "pass": begun.number, "lineage": self.service.broker_id}
+        made = [table_rows(batch, own) for batch in batches]
         url = self.url(queue)
         if not deltalake.DeltaTable.is_deltatable(url):
             deltalake.DeltaTable.create(

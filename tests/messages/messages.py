@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.types import Symbol, UInt, ULong
-from penstock.broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS
+from penstock.broker_core.messages.columns import BARE_COLUMNS
+from penstock.broker_core.messages.conversion import ENVELOPE
 from penstock.broker_core.messages.encoding import decoding, reference
+from penstock.broker_core.messages.encoding.decoding import TYPES
 
 from .amqp_values import arrays, compounds, integers, scalar, scalars, symbols, values
 
-ALL_COLUMNS = (*sorted(BARE_COLUMNS), "annotations")
+ALL_COLUMNS = (*sorted(BARE_COLUMNS), "annotations", ENVELOPE)
 LONG = st.one_of(st.text(max_size=8), st.text(max_size=8), st.text(min_size=250, max_size=300))
 
 #: Values of an application property: everything except lists, maps, arrays and described values.
@@ -144,12 +146,12 @@ def columns(batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
 
 def shape(name: str, value: Any) -> Any:
     """A Python value of `reference.row` as `to_pylist` of its column gives it."""
-    array = pa.array([value], MESSAGE_COLUMNS[name])
+    array = pa.array([value], TYPES[name])
     return array.view(pa.int64())[0].as_py() if pa.types.is_timestamp(array.type) else array[0].as_py()
 
 
 def listed(name: str, array: pa.Array) -> list[Any]:
-    assert array.type == MESSAGE_COLUMNS[name]
+    assert array.type == TYPES[name]
     array.validate(full=True)
     values: list[Any] = array.view(pa.int64()).to_pylist() if pa.types.is_timestamp(array.type) else array.to_pylist()
     return values

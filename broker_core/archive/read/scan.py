@@ -153,7 +153,8 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _selected(selector: str | None) -> list[str]:
-    return [] if selector is None else list(executor_modules.module("selectors").parse(selector).columns())
+    """Return the columns that a selector compares. It evaluates messages of AMQP clients in their encoding, with its types."""
+    return [] if selector is None else [*executor_modules.module("selectors").parse(selector).columns(), table.ENVELOPE, "body"]
 
 
 def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Array:
@@ -174,13 +175,15 @@ def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Ar
             " install numpy where Spark's executors run"
         )
 
-    is_encoded = rows.column("message").is_valid()
+    names = [name for name in rows.schema.names if name not in ("message", table.ENVELOPE)]
+    messages = table.exact_messages(rows)
+    rows = rows.select(names).append_column("message", messages)
+    is_encoded = messages.is_valid()
     parts = [pa.array([], pa.int64())]
-    for form, names in ((is_encoded, None), (pc.invert(is_encoded), [n for n in rows.schema.names if n != "message"])):
+    for form, columns in ((is_encoded, rows.schema.names), (pc.invert(is_encoded), names)):
         numbers = pc.indices_nonzero(form).cast(pa.int64())
         if len(numbers):
-            part = rows.take(numbers)
-            parts.append(numbers.filter(evaluated(part if names is None else part.select(names))))
+            parts.append(numbers.filter(evaluated(rows.select(columns).take(numbers))))
     return pc.is_in(pc.add(pc.cumulative_sum(pa.repeat(1, rows.num_rows)), -1), value_set=pa.concat_arrays(parts))
 
 

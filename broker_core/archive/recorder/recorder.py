@@ -250,6 +250,7 @@ class Recorder:
             return True
         self._host.sync()  # a power cut must not lose this recording: its number would be given again, and the table "has" it
         url = table_url(self.url, backlog.queue)
+        content = content._replace(archive_message=content.archive_message or self._settings.archive_message)
         request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
         answer = self._ask(request, attachments)
         if "error" in answer:

@@ -1,10 +1,12 @@
 """Layout of an archive table: columns, partition, Parquet files, folders, and the conversion of rows to those of a read.
 
-A row holds a message in the form of the journal, so that it can be sent again byte for byte, and its outcome.
+A row holds a settled message in columns that any program can read, whoever sent it, and its outcome. Bytes that an AMQP client
+sent are kept apart from the body, which is stored once: the bare message is `envelope` followed by `body`. If it does not end
+with the body, `message` has the whole of it. A row without both was sent as columns, by Spark.
 
-The table is a persisted format that other programs read. To change it: add a nullable column to those of a read, and to
-`ADDED`, nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column
-never changes its type, and is never removed.
+The table is a persisted format that other programs read. To change it: add a nullable column to `COMMENTS`, and to `ADDED`,
+nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column never
+changes its type, and is never removed.
 """
 
 from __future__ import annotations
@@ -17,18 +19,58 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...messages import assembly
+from ...messages import assembly, conversion
+from ...messages.columns import BARE_COLUMNS, NOT_NULL, arrow_schema
 from ...messages.columns import COLUMNS as MESSAGE
-from ...messages.columns import arrow_schema
 
-#: All rows of the table are archived, and cannot be settled.
-_NOT_IN_TABLE = ("state", "delivery")
-STATE = "archived"
+STATE = "archived"  # of all rows
 
-STORED: tuple[str, ...] = tuple(name for name in MESSAGE if name not in _NOT_IN_TABLE)
-#: `queueId`: a queue that is declared again under an old name has a new id, and numbers from 0. `pass`: the number of the
-#: recording. `lineage`: of the data directory that wrote the row.
+#: All columns in their order, with their comments in the table. Those for people come first.
+COMMENTS: dict[str, str] = {
+    "sequenceNumber": "Number of the message in its queue, from 0",
+    "enqueuedTime": "Time of arrival in the queue",
+    "messageId": "Id that the sender gave; a uuid, ulong or binary id as text",
+    "correlationId": "Id of the message that this one answers or belongs to, as text",
+    "subject": "Subject",
+    "body": "Body: the bytes of data, the bytes of a text in UTF-8, or JSON; bodyType tells which",
+    "bodyType": "Kind of body: data, string, binary or json; null without a body",
+    "properties": "Application properties, with values as text",
+    "outcome": "How the message ended: accepted, rejected, expired, …",
+    "settledTime": "Time when it ended",
+    "error": "Why it was rejected, or why its content cannot be read",
+    "holder": "Last client or query that held the message",
+    "deliveryCount": "Failed deliveries before the last one",
+    "contentType": "Content type, such as application/json",
+    "contentEncoding": "Content encoding, such as gzip",
+    "to": "Address that the sender wrote",
+    "replyTo": "Address for answers",
+    "groupId": "Group",
+    "groupSequence": "Place in the group",
+    "userId": "User id that the sender wrote",
+    "priority": "Priority, 0 to 9; null if the sender set none",
+    "durable": "Durability that the sender asked for; null if it set none",
+    "ttl": "Time to live in milliseconds",
+    "creationTime": "Time that the sender wrote as that of creation",
+    "absoluteExpiryTime": "Time that the sender wrote as that of expiry",
+    "deliveryTime": "Earliest time of delivery, of a message that Spark delayed",
+    "annotations": "Message annotations, with values as text",
+    "queue": "Name of the queue",
+    "message": "Exact bytes of an AMQP client's bare message that does not end with its body",
+    "envelope": "Exact bytes before the body: an AMQP client's bare message is envelope || body",
+    "encodedAnnotations": "Exact bytes of an AMQP client's message annotations",
+    "footer": "Exact bytes of an AMQP client's footer",
+    "queueId": "Id of the queue; a queue that is declared again has a new one, and numbers its messages from 0",
+    "pass": "Number of the recording",
+    "lineage": "Data directory of the broker that wrote the row",
+}
+ENVELOPE = conversion.ENVELOPE
+#: Exact bytes, which the queue option `archiveMessage=columns` leaves out.
+EXACT = ("message", ENVELOPE, "encodedAnnotations", "footer")
 OWN: dict[str, pa.DataType] = {"queueId": pa.int64(), "pass": pa.int64(), "lineage": pa.string()}
+_TYPES = {**{name: column.type for name, column in MESSAGE.items()}, ENVELOPE: pa.binary(), **OWN}
+_NOT_NULL = {*NOT_NULL, *OWN}
+#: The columns that a read of the journal returns in the stored form.
+STORED: tuple[str, ...] = tuple(name for name in COMMENTS if name in MESSAGE)
 #: Columns that tables of earlier versions may lack.
 ADDED: frozenset[str] = frozenset()
 
@@ -70,7 +112,7 @@ def with_day(rows: pa.Table, day: str) -> pa.Table:
     return pa.table([*rows.columns, days], schema=SCHEMA)
 
 
-def _days(times: pa.Array) -> pa.Array:
+def days_of(times: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     # Without the time zone, for which Arrow would ask the system's database. The numbers are in UTC.
@@ -81,12 +123,7 @@ def _days(times: pa.Array) -> pa.Array:
     return pc.floor_temporal(times.view(pa.timestamp("us")), unit="day").cast(pa.date32())
 
 
-FILE_SCHEMA: pa.Schema = pa.schema(
-    [
-        *(pa.field(name, MESSAGE[name].type, nullable=MESSAGE[name].nullable) for name in STORED),
-        *(pa.field(name, type_, nullable=False) for name, type_ in OWN.items()),
-    ]
-)
+FILE_SCHEMA: pa.Schema = pa.schema([pa.field(name, _TYPES[name], nullable=name not in _NOT_NULL) for name in COMMENTS])
 SCHEMA: pa.Schema = FILE_SCHEMA.append(pa.field(DAY, pa.date32(), nullable=False))
 
 #: Rows of a row group. A reader takes all or none of a group, so a task of a read may be as small.
@@ -147,27 +184,22 @@ def table_url(archive: str, queue: str) -> str:
     return f"{archive.rstrip('/')}/{folder_name(queue)}"
 
 
-def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -> assembly.Payload:
-    """Make rows of `SCHEMA` from archived messages with the columns `STORED`, for the recording `number`."""
-    count = batch.num_rows
-    own: dict[str, int | str] = {"queueId": queue_id, "pass": number, "lineage": lineage}
-    arrays: list[Any] = [batch.column(name) for name in STORED]
-    arrays += [assembly.constant(own[name], type_, count) for name, type_ in OWN.items()]
-    times = batch.column("enqueuedTime")
-    days = _days(times.chunk(0) if isinstance(times, pa.ChunkedArray) else times)
-    return type(batch).from_arrays([*arrays, days], schema=SCHEMA)
-
-
 def needed(columns: Sequence[str]) -> list[str]:
-    wanted = {*assembly.needed(columns), "sequenceNumber"} - {"queue"}
+    """Return the columns of the table that `rows_of_read` needs for `columns`."""
+    wanted = {*columns, "sequenceNumber", "bodyType"} - {"queue"}
+    if "message" in columns:
+        wanted |= {*assembly.needed(columns), ENVELOPE, "body"}
+    elif not BARE_COLUMNS.isdisjoint(columns):
+        wanted.add("message")
     return [name for name in FILE_SCHEMA.names if name in wanted]
 
 
 def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa.RecordBatch:
-    """Return rows of the table as the broker sends those of a queue: a batch of `assembly.needed(columns)` as they are stored.
+    """Return rows of the table as the broker sends those of a queue: a batch of `assembly.needed(columns)` in the stored form.
 
     `rows` has at least the columns `needed(columns)`, in any Arrow types that a writer may choose. A column that an older file
-    lacks is null.
+    lacks is null. The rows have no `message`, and need no decoding, unless it is one of `columns`. Messages without a type of
+    body keep it: they have no body, or cannot be decoded, which the reader finds out again.
     """
     schema = arrow_schema(assembly.needed(columns), stored=True)
     count, constants = rows.num_rows, {"state": STATE, "queue": queue}
@@ -175,11 +207,39 @@ def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa
     for field in schema:
         if field.name in constants:
             arrays.append(assembly.constant(constants[field.name], field.type, count))
+        elif field.name == "message" and field.name in columns:
+            arrays.append(exact_messages(rows))
+        elif field.name == "message":
+            arrays.append(_undecoded(rows))
         elif field.name in rows.schema.names:
             arrays.append(_typed(rows.column(field.name), field.type))
         else:
             arrays.append(assembly.nulls(field.type, count))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def exact_messages(rows: pa.RecordBatch) -> pa.Array:
+    """Return the bare messages of AMQP clients, byte for byte. Other rows, and rows without exact bytes, are null."""
+    import pyarrow.compute as pc
+
+    message, envelope = (_column(rows, name, pa.binary()) for name in ("message", ENVELOPE))
+    if envelope.null_count == len(envelope):
+        return message
+    joined = pc.binary_join_element_wise(envelope, _column(rows, "body", pa.binary()), b"")
+    return joined if message.null_count == len(message) else pc.coalesce(message, joined)
+
+
+def _undecoded(rows: pa.RecordBatch) -> pa.Array:
+    import pyarrow.compute as pc
+
+    message = _column(rows, "message", pa.binary())
+    if message.null_count == len(message):
+        return message
+    return pc.if_else(_column(rows, "bodyType", pa.string()).is_null(), message, pa.scalar(None, pa.binary()))
+
+
+def _column(rows: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
+    return _typed(rows.column(name), type_) if name in rows.schema.names else assembly.nulls(type_, rows.num_rows)
 
 
 def _typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -1,11 +1,15 @@
-"""The rows of a recording as rows of the table, in the order of their sequence numbers."""
+"""The rows of a recording as rows of the table, in the order of their sequence numbers.
+
+Messages of AMQP clients are decoded into columns here, in the archiver's process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...engine.columns.blocks import Block
 from ...engine.columns.packing import unpack
@@ -13,6 +17,9 @@ from ...engine.columns.rowset import RowSet, as_array
 from ...engine.model.recordings import NO_TABLE
 from ...errors import DataLoss
 from ...journal.view import JournalView
+from ...messages import assembly
+from ...messages.columns import BARE_COLUMNS, ENCODED_COLUMNS
+from ...messages.conversion import ENVELOPE, Malformed
 from ...reading.batches import record_tables
 from ...reading.dead_letters import QueueNames
 from ...reading.slices import slice_of
@@ -35,6 +42,7 @@ class RecordingContent(NamedTuple):
     packed: dict[int, int]  # log positions of the other blocks
     version: int = NO_TABLE  # table version after the last completed recording
     inherited: bool = False  # it began before the directory was restored
+    archive_message: str | None = None  # the queue's option; None: as the setting
     hold: Any = None  # of the journal: while it exists, dropped segments stay on the disk
 
 
@@ -48,13 +56,16 @@ class RecordingRows:
     def tables(self) -> Iterator[pa.Table]:
         """Yield tables of the table's schema, each about a row group or less.
 
-        If the payload of a message is damaged, its row has nulls and an `error`.
+        If the payload of a message is damaged, its row has nulls and an `error`. If it cannot be decoded, its row has its bytes
+        and an `error`.
         """
         content = self._content
         names = QueueNames(content.queue, content.origins, content.takers)
         slices = (slice_of(block, rows, names) for block, rows in self._parts())
         for messages in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
-            yield table.rows(messages, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
+            for batch in _batches(messages):
+                own = {"queueId": content.queue_id, "pass": content.number, "lineage": content.lineage}
+                yield pa.Table.from_batches([table_rows(batch, own, is_exact=content.archive_message != "columns")])
 
     def present(self) -> RowSet:
         return RowSet.of((block.number, rows) for block, rows in self._parts())
@@ -82,3 +93,52 @@ class RecordingRows:
             except DataLoss:
                 return None
         return Block.restored(unpack(columns))
+
+
+#: Columns that are decoded out of messages of AMQP clients.
+_DECODED = tuple(name for name in table.COMMENTS if name in BARE_COLUMNS or name in ("annotations", ENVELOPE))
+
+
+def _batches(messages: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield batches of one form. Those of AMQP clients' messages are large, since each costs some hundred vector operations."""
+    is_encoded = messages.column("message").null_count < messages.num_rows
+    yield from (messages.combine_chunks() if is_encoded else messages).to_batches()
+
+
+def table_rows(messages: pa.RecordBatch, own: Mapping[str, int | str], *, is_exact: bool = True) -> pa.RecordBatch:
+    """Return rows of the table's schema. `messages` are archived, have the columns `table.STORED`, and all have one form.
+
+    `own` has the values of the columns `table.OWN`, which all rows share. Unless `is_exact`, exact bytes are left out.
+    """
+    count = messages.num_rows
+    columns: dict[str, pa.Array] = {name: messages.column(name) for name in table.STORED}
+    if columns["message"].null_count < count:
+        columns |= _decoded(messages, is_exact=is_exact)
+    else:
+        columns |= {"bodyType": assembly.data_types(columns["body"]), ENVELOPE: assembly.nulls(pa.binary(), count)}
+    columns |= {name: assembly.constant(own[name], type_, count) for name, type_ in table.OWN.items()}
+    arrays = [columns[name] for name in table.FILE_SCHEMA.names]
+    return pa.RecordBatch.from_arrays([*arrays, table.days_of(columns["enqueuedTime"])], schema=table.SCHEMA)
+
+
+def _decoded(messages: pa.RecordBatch, *, is_exact: bool) -> dict[str, pa.Array]:
+    """Return the columns of encoded messages that differ from the stored ones."""
+    count, sequence = messages.num_rows, messages.column("sequenceNumber")
+    malformed: Malformed = {}
+    names = [name for name in messages.schema.names if name in ENCODED_COLUMNS or name == "annotations"]
+    payload = messages.select([name for name in names if messages.column(name).null_count < count])
+    decoded = assembly.computed(_DECODED, payload, sequence, malformed)
+    columns = {name: assembly.representable(array) for name, array in decoded.items()}
+    message = messages.column("message")
+    if not columns[ENVELOPE].null_count:
+        columns["message"] = assembly.nulls(pa.binary(), count)
+    elif columns[ENVELOPE].null_count < count:
+        columns["message"] = pc.if_else(columns[ENVELOPE].is_valid(), pa.scalar(None, pa.binary()), message)
+    if malformed:
+        columns["error"] = assembly.with_reasons(messages.column("error"), malformed, sequence, count)
+    if not is_exact:
+        columns |= dict.fromkeys(table.EXACT, assembly.nulls(pa.binary(), count))
+        if malformed:  # nothing else has the content
+            is_malformed = pc.is_in(sequence, value_set=pa.array(malformed, pa.int64()))
+            columns["message"] = pc.if_else(is_malformed, message, pa.scalar(None, pa.binary()))
+    return columns

@@ -145,6 +145,11 @@ class Rules:
         "Record settled messages in the queue's table (docs/operate.md). Default: true, but false with a lifetime other "
         "than permanent.",
     )
+    archive_message: str = option(
+        None,
+        ("exact", "columns"),
+        "Whether the queue's table keeps the exact bytes of AMQP messages, or columns only. Default: the broker's setting.",
+    )
     lifetime: str = option(
         "permanent",
         ("permanent", "link", "unused", "empty", "unusedOrEmpty"),

@@ -6,6 +6,8 @@ with the reason. The vectors can be slow on a strange message, but never wrong: 
 
 - `body`: the joined bytes of the data sections, or the bytes of a binary or string (UTF-8) amqp-value.
   Any other value, and the elements of all sequences, are JSON text. Null in a message without a body;
+- `bodyType`: *data*, *binary*, *string* or *json*, for these four cases;
+- `envelope`: the bytes before the body, if the message ends with the bytes of `body`, which are not JSON; otherwise null;
 - `userId`: the binary's text if it is UTF-8, otherwise its base64;
 - `creationTime`, `absoluteExpiryTime`: null if 64 bits of microseconds cannot hold it;
 - `properties`, `annotations`: null if the message has no such section.
@@ -20,27 +22,30 @@ import numpy as np
 import pyarrow as pa
 
 from ..columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
+from ..conversion import ENVELOPE
 from .fields import ALL_FIELDS, FIELDS
 from .maps import map_array
-from .octets import Mask, Places, replaced, validity
+from .octets import Mask, Octets, Places, replaced, slices, validity, with_nulls
 from .rendering import BINARY, JSON_NULL, NUMBERS, STRING, SYMBOL, Indices, allowing, numbers, only, simple, texts, users
-from .walk import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk, walk_of
+from .walk import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk, walk_of
 
 CHUNK_ROWS = 1 << 15  # of one walk: their bytes stay near the processor while each step passes over them
 MAX_REASON = 200  # characters: some errors quote bytes
+TYPES = {**MESSAGE_COLUMNS, "bodyType": pa.string(), ENVELOPE: pa.binary()}
+_OF_BODY = ("body", "bodyType", ENVELOPE)
 
 
 def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Return columns of encoded messages, and the refused rows with their reasons. All columns are null in refused rows.
 
-    `names` are any of `columns.BARE_COLUMNS`, and `annotations`. Only the sections of `names` are decoded; all sections are
-    measured.
+    `names` are any of `columns.BARE_COLUMNS`, `annotations` and `ENVELOPE`. Only the sections of `names` are decoded; all
+    sections are measured.
     """
     refused: dict[int, str] = {}
     chunks = [_chunk(payload.slice(n, CHUNK_ROWS), names, n, refused) for n in range(0, payload.num_rows, CHUNK_ROWS)]
     if len(chunks) == 1:
         return chunks[0], refused
-    nothing = {name: pa.array([], MESSAGE_COLUMNS[name]) for name in names}
+    nothing = {name: pa.array([], TYPES[name]) for name in names}
     return {name: pa.concat_arrays([empty, *(chunk[name] for chunk in chunks)]) for name, empty in nothing.items()}, refused
 
 
@@ -67,31 +72,52 @@ def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Arr
     asked = [name for name in names if name in FIELDS]
     fields = walk.fields(PROPERTIES, wanted=bool(asked))
     maps = walk.maps(APPLICATION_PROPERTIES, wanted="properties" in names)
-    body = _body(walk, "body" in names)
+    needs_body = any(name in names for name in _OF_BODY)
+    body, section = _body(walk, needs_body)
     walk.finish()
     decoded: dict[str, pa.Array] = {}
     if "properties" in names:
         decoded["properties"] = map_array(walk, buffer, maps, STRING)
-    if "body" in names:
-        decoded["body"] = _settled(walk, texts(buffer, walk.cleared(body), _BODY, binary=True))
+    if needs_body:
+        decoded |= _body_columns(walk, buffer, walk.cleared(body), section, names)
     if asked:
         decoded.update(_properties(walk, buffer, fields, asked))
     odd |= walk.odd
     return decoded
 
 
-def _body(walk: Walk, asked: bool) -> Cells:
-    body = Cells.none(walk.first)
+def _body(walk: Walk, asked: bool) -> tuple[Cells, Octets]:
+    """Return the value of each body, and the code of its section (0 without a body)."""
+    body, section = Cells.none(walk.first), np.zeros(len(walk.first), np.uint8)
     for code, rows in walk.body():
         cells = walk.value(code, rows)
         if not asked:
             continue
+        section[rows] = code
         if code == SEQUENCE:
             walk.odd[rows] = True
         elif code == VALUE:
             cells.code = np.where(cells.code == NULL, np.uint8(JSON_NULL), cells.code)
         body.put(rows, cells)
-    return body
+    return body, section
+
+
+_BODY_TYPES = pa.array([None, "data", "string", "binary", "json"])
+_DATA_BODY, _JSON_BODY = 1, 4
+_VALUE_TYPES = np.full(256, _JSON_BODY, np.int8)  # by constructor of an amqp-value
+_VALUE_TYPES[list(STRING)], _VALUE_TYPES[list(BINARY)] = 2, 3
+
+
+def _body_columns(walk: Walk, buffer: pa.Buffer, body: Cells, section: Octets, names: Sequence[str]) -> dict[str, pa.Array]:
+    decoded = {"body": _settled(walk, texts(buffer, body, _BODY, binary=True))}
+    if "bodyType" in names or ENVELOPE in names:
+        types = np.where(section == DATA, np.int8(_DATA_BODY), _VALUE_TYPES[body.code])
+        types[(section == 0) | walk.odd] = 0
+        decoded["bodyType"] = _BODY_TYPES.take(pa.array(types))
+        is_cut = (types != 0) & (types != _JSON_BODY)
+        envelopes = slices(buffer, walk.first, np.where(is_cut, body.start, walk.first))
+        decoded[ENVELOPE] = with_nulls(envelopes, pa.binary(), is_cut)
+    return decoded
 
 
 def _settled(walk: Walk, result: tuple[pa.Array, Indices]) -> pa.Array:
@@ -195,6 +221,5 @@ def _merged(
             refused[first + row] = str(error)[:MAX_REASON]
             decoded.append(nothing)
     return {
-        name: replaced(array, rows, pa.array([row[name] for row in decoded], MESSAGE_COLUMNS[name]))
-        for name, array in vectors_only.items()
+        name: replaced(array, rows, pa.array([row[name] for row in decoded], TYPES[name])) for name, array in vectors_only.items()
     }

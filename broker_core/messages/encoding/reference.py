@@ -40,9 +40,11 @@ def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) 
     """
     values: dict[str, Any] = {}
     if any(name != "annotations" for name in names):
-        wanted: dict[str, tuple[int, ...]] = {"body": (), "properties": (APPLICATION_PROPERTIES,)}
+        wanted: dict[str, tuple[int, ...]] = {**dict.fromkeys(_OF_BODY, ()), "properties": (APPLICATION_PROPERTIES,)}
         codes = {code for name in names for code in wanted.get(name, (PROPERTIES,))}
-        values = _parts(decoded(message or b"", codes, body="body" in names), names)
+        bare = message or b""
+        has_body = any(name in names for name in _OF_BODY)
+        values = _parts(bare, decoded(bare, codes, body=has_body), names)
     if "annotations" in names:
         values["annotations"] = _annotations(annotations)
     return values
@@ -58,11 +60,11 @@ def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
     return decode_message(b"".join(chosen), most=MAX_SECTIONS_READ)
 
 
-def _parts(message: Message, names: Sequence[str]) -> dict[str, Any]:
+def _parts(bare: bytes, message: Message, names: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in names:
-        if name == "body":
-            values[name] = _body(message)
+        if name in _OF_BODY:
+            values[name] = _OF_BODY[name](bare, message)
         elif name == "properties":
             properties = message.application_properties
             values[name] = None if properties is None else [(str(key), text(value)) for key, value in properties.items()]
@@ -72,7 +74,7 @@ def _parts(message: Message, names: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _body(message: Message) -> bytes | None:
+def _body(bare: bytes, message: Message) -> bytes | None:
     if message.data:
         return b"".join(message.data)
     if message.sequences:
@@ -82,6 +84,25 @@ def _body(message: Message) -> bytes | None:
     if type(message.value) is bytes:
         return message.value
     return (message.value if type(message.value) is str else to_json(message.value)).encode()
+
+
+def _body_type(bare: bytes, message: Message) -> str | None:
+    if message.data:
+        return "data"
+    if not message.sequences and not message.has_value:
+        return None
+    if type(message.value) is bytes:
+        return "binary"
+    return "string" if type(message.value) is str else "json"
+
+
+def _envelope(bare: bytes, message: Message) -> bytes | None:
+    body = _body(bare, message)
+    is_cut = body is not None and _body_type(bare, message) != "json" and bare.endswith(body)
+    return bare[: len(bare) - len(body or b"")] if is_cut else None
+
+
+_OF_BODY = {"body": _body, "bodyType": _body_type, "envelope": _envelope}
 
 
 def user_text(user: bytes) -> str | None:
