@@ -13,6 +13,7 @@ If the wheel is installed, Spark finds the format on its own. `register` is need
 - sink/: writes: stage, then publish once; outcomes of single messages
 - brokers/, foreign/: several brokers behind one query and one write; brokers of other products
 - offset, identity: the offset in Spark's checkpoint; identities of brokers
+- archive: the archive as a DataFrame over Spark's Delta source
 - access, backoff: a broker's address and credentials; waits for a broker that does not answer
 - reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
 - workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections
@@ -23,12 +24,15 @@ The progress of a query is in Spark's checkpoint, and names durable data of the 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-__all__ = ["register"]
+__all__ = ["archive", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -45,3 +49,46 @@ def register(spark: SparkSession) -> None:
     from .registration import register_with
 
     register_with(spark)
+
+
+def archive(
+    spark: SparkSession,
+    queue: str | Sequence[str],
+    url: str | Sequence[str] | None = None,
+    *,
+    body_schema: StructType | str | None = None,
+    **login: str,
+) -> DataFrame:
+    """Return all settled messages of a queue, each once, read by Spark's own Delta source.
+
+        penstock.archive(spark, "orders").where("outcome = 'rejected'").groupBy("error").count()
+
+    Spark reads the queue's archive table directly, with pruned columns and pushed filters. Messages that are not recorded in the
+    table yet come from the broker. If this session has no Delta source, or cannot reach the table, all rows come from the broker.
+
+    Args:
+        spark: Session, of Spark's own or of Spark Connect.
+        queue: Name of a queue, or several names.
+        url: Broker, or several brokers; amqp://, amqps:// or grpc://. Default: `$PENSTOCK_URL`, else amqp://127.0.0.1:5672.
+        body_schema: Type of JSON bodies, such as `"order bigint, shop string"`. It adds the column `json`, which is null for a
+            body of another form.
+        **login: Options `userName` and `password`, `caFile`, `certFile` and `keyFile`, as for `format("amqp")`.
+
+    Returns:
+        The columns of a batch read, without `message`, and `bodyType`. Rows have no order.
+
+    Raises:
+        InvalidOption: An option is unknown, or two urls lead to the same broker.
+        NotFound: A broker has no such queue.
+        Unreachable: A broker does not answer.
+    """
+    from .archive import DEFAULT_URL, archive_of
+
+    urls = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+    return archive_of(
+        spark,
+        [queue] if isinstance(queue, str) else list(queue),
+        [urls] if isinstance(urls, str) else list(urls),
+        body_schema,
+        login,
+    )

@@ -252,6 +252,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("startingTimestamp", (REPLAY, READ), f"{_MOMENT} (included)", _time),
     Option("endingTimestamp", (REPLAY, READ), f"{_MOMENT} (excluded)", _time),
     Option("outcome", (REPLAY, READ), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
+    Option("recordedAfter", (READ,), "the number of a recording, at least 0", _whole(0)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     Option("exchange", (WRITE,), "the name of an exchange, or EXCHANGE/ROUTING-KEY, up to 255 characters each", _exchange),
     Option(

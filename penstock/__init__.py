@@ -3,6 +3,7 @@
     import penstock
 
     penstock.register(spark)                                # format("amqp") for this Spark session
+    penstock.archive(spark, "orders")                       # all settled messages, as a DataFrame
 
     with penstock.Broker("data") as broker:                 # a broker in a child process
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     )
     from penstock.broker_core.errors import PenstockError
     from penstock.broker_core.server.process import Broker
-    from penstock.connector import register
+    from penstock.connector import archive, register
     from penstock.connector.explanation import explain
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "Session",
     "Worker",
     "__version__",
+    "archive",
     "connect",
     "connect_async",
     "explain",
@@ -87,11 +89,12 @@ _MODULES = {
     "Header": "penstock.broker_core.amqp.performatives",
     "Message": "penstock.broker_core.amqp",
     "PenstockError": "penstock.broker_core.errors",
+    "archive": "penstock.connector",
     "Properties": "penstock.broker_core.amqp.performatives",
     "explain": "penstock.connector.explanation",
     "register": "penstock.connector",
 }
-_NEEDED = {"Broker": "numpy", "register": "pyspark"}  # packages that the call behind a name needs
+_NEEDED = {"Broker": "numpy", "archive": "pyspark", "register": "pyspark"}  # packages that the call behind a name needs
 
 
 def __getattr__(name: str) -> Any:

@@ -122,6 +122,8 @@ def test_each_column_holds_its_part_of_the_message() -> None:
         "creationTime": 1000,
         "groupSequence": 4_000_000_000,
         "body": b"one",
+        "bodyType": "data",
+        "envelope": sent.encode()[: -len(b"one")],
         "properties": [("a", "x"), ("b", None)],
         "annotations": [("x-opt-a", "1")],
     }

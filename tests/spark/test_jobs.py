@@ -196,9 +196,9 @@ class Archive:
 
 
 def test_the_archive_goes_on_into_another_table_once(rig: Rig, table: Archive, capsys: pytest.CaptureFixture[str]) -> None:
-    """U5 S9: incremental and exactly once over a crash, compaction and retention, with chosen columns or all. A late run is refused.
+    """U5 S9: incremental and exactly once over a crash, compaction and retention, with chosen columns or all.
 
-    Between two runs, the archive gets a further column.
+    A late run is refused. Between two runs, the archive gets a further column.
     """
     where = ["--archive", str(table.folder), "--queue", "orders"]
     copied = [*where, "--table", rig.path("copy"), "--checkpoint", rig.path("copying")]

@@ -126,6 +126,11 @@ def days_of(times: pa.Array) -> pa.Array:
 FILE_SCHEMA: pa.Schema = pa.schema([pa.field(name, _TYPES[name], nullable=name not in _NOT_NULL) for name in COMMENTS])
 SCHEMA: pa.Schema = FILE_SCHEMA.append(pa.field(DAY, pa.date32(), nullable=False))
 
+#: The schema of a new table, with comments for those who read it.
+COMMENTED: pa.Schema = pa.schema(
+    [field.with_metadata({"comment": COMMENTS.get(field.name, "Day of arrival, in UTC")}) for field in SCHEMA]
+)
+
 #: Rows of a row group. A reader takes all or none of a group, so a task of a read may be as small.
 ROW_GROUP_ROWS = 1 << 17
 ROW_GROUP_BYTES = 64 << 20  # before compression, if those are fewer rows

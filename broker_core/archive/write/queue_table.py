@@ -112,7 +112,7 @@ class QueueTable:
             self._store.prepare()
             deltalake.DeltaTable.create(
                 self.url,
-                table.SCHEMA,
+                table.COMMENTED,
                 mode="ignore",
                 partition_by=table.PARTITION,
                 name=queue,

@@ -1,0 +1,110 @@
+"""`penstock.archive`: the archive of queues as a DataFrame over Spark's own Delta source.
+
+Two parts make the DataFrame of a queue. The table has the rows up to a recording, which the broker names when the DataFrame is
+made. The source `amqp` has the messages after it: recorded later, or not yet. No row belongs to both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import reduce
+from itertools import pairwise
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import from_json
+from pyspark.sql.types import StructType
+
+from ..broker_core.archive.read.files import Table, version
+from ..broker_core.archive.table.layout import COMMENTS, EXACT, OWN
+from ..broker_core.errors import ArchiveUnreachable, InvalidOption
+from ..broker_core.stores.folders import is_local, local_path
+from .identity import connected
+from .options import Options
+from .registration import register_with
+from .schema import TYPES, source_schema
+
+log = logging.getLogger("penstock")
+
+#: The table's columns for people that the source has as well. `message` is the source's alone.
+COLUMNS: tuple[str, ...] = tuple(name for name in COMMENTS if name in TYPES and name not in (*EXACT, *OWN, "ttl", "deliveryTime"))
+BODY = "json"  # the column of the parsed body
+DEFAULT_URL = "amqp://127.0.0.1:5672"
+OPTIONS = ("userName", "password", "caFile", "certFile", "keyFile")  # of a login
+
+
+def archive_of(
+    spark: SparkSession,
+    queues: Sequence[str],
+    urls: Sequence[str],
+    body_schema: StructType | str | None,
+    login: Mapping[str, str],
+) -> DataFrame:
+    """As `penstock.archive`, which documents it."""
+    unknown = sorted({name.lower() for name in login} - {name.lower() for name in OPTIONS})
+    if unknown:
+        raise InvalidOption(
+            f"penstock.archive takes no option {unknown[0]!r}; allowed are {', '.join(OPTIONS)}. To choose rows, filter the"
+            " DataFrame"
+        )
+    register_with(spark)
+    parts: list[DataFrame] = []
+    with ExitStack() as stack:
+        options = Options({**login, "url": ",".join(urls), "queue": ",".join(map(_escaped, queues)), "states": "archived"})
+        for client in connected(options, stack):
+            for queue in queues:
+                answer = client.call("archive.plan", queue=queue, states=["archived"])
+                table = Table.of_fields(answer["table"]) if answer.get("table") else None
+                source = {**login, "url": client.url, "queue": _escaped(queue), "states": "archived"}
+                parts += _parts(spark, table, source)
+    rows = reduce(DataFrame.unionByName, parts)
+    return rows if body_schema is None else rows.withColumn(BODY, from_json(rows.body.cast("string"), body_schema))
+
+
+def _escaped(queue: str) -> str:
+    return queue.replace(",", ",,")
+
+
+def _parts(spark: SparkSession, table: Table | None, source: Mapping[str, str]) -> list[DataFrame]:
+    """Return the recorded rows and the others; only one part without a table that Spark can read."""
+    recorded = None if table is None else _recorded(spark, table)
+    after = {} if recorded is None or table is None else {"recordedAfter": str(table.last_recording)}
+    rest = spark.read.format("amqp").schema(source_schema(COLUMNS)).options(**source, **after).load()
+    return [rest] if recorded is None else [recorded, rest]
+
+
+def _recorded(spark: SparkSession, table: Table) -> DataFrame | None:
+    try:
+        _check(table)
+        rows = spark.read.format("delta").load(_path(table.url))
+    except (ArchiveUnreachable, AnalysisException) as error:
+        text = str(error)
+        if "delta" in text and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text):
+            text = "this Spark session has no Delta source: add delta-spark's packages and extensions to it"
+        log.warning("the source amqp reads the archive of this queue, more slowly than Spark's Delta source would: %s", text)
+        return None
+    return rows.where(_condition(table)).select(*COLUMNS)
+
+
+def _check(table: Table) -> None:
+    """Raise ArchiveUnreachable unless the table, as it is seen here, is the broker's. Without deltalake nothing is checked."""
+    try:
+        version(table, table.bounds)
+    except ImportError as error:
+        log.info("the table %s was not checked, since this Python has no deltalake: %s", table.url, error)
+
+
+def _path(url: str) -> str:
+    """Return the URL of a table as Spark writes it."""
+    if is_local(url):
+        return f"file://{local_path(url)}"
+    return f"s3a://{url.removeprefix('s3://')}" if url.startswith("s3://") else url
+
+
+def _condition(table: Table) -> str:
+    """Return the condition on rows of the recordings that the table had when the broker was asked."""
+    ends = [("", 0), *table.lineages]
+    spans = [f"(lineage = '{name}' AND pass BETWEEN {before + 1} AND {last})" for (_, before), (name, last) in pairwise(ends)]
+    return f"queueId = {table.queue_id} AND ({' OR '.join(spans)})"
