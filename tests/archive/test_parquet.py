@@ -75,7 +75,7 @@ def test_a_file_is_as_one_that_arrow_alone_writes(tmp_path: Path, columns: list[
     pq.write_table(
         plain,
         tmp_path / "plain",
-        **table.file_options(),
+        **table.file_options(plain),
     )
     theirs = pq.ParquetFile(tmp_path / "plain")
     assert ours.schema_arrow.equals(table.FILE_SCHEMA)

@@ -12,12 +12,16 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from harness import Bench, Stopwatch
 
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages import batch_checks
@@ -37,6 +41,21 @@ def batch_of(rows: int, size: int) -> pa.RecordBatch:
     offsets = pa.array(range(0, rows * size + 1, size), pa.int32()).buffers()[1]
     body = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data])
     return pa.record_batch([body], names=["body"])
+
+
+def amqp_batch_of(rows: int, size: int) -> pa.RecordBatch:
+    """`rows` messages as AMQP clients send them: an id, a subject, eight typed properties, `size` random bytes as data."""
+    messages = []
+    for number in range(rows):
+        properties = {"n": number, "even": number % 2 == 0, "shop": f"shop-{number % 7}", "price": number / 8, "region": "eu"}
+        properties |= {"order": ULong(10**12 + number), "note": None, "source": "web"}
+        sent = Message(
+            properties=Properties(message_id=str(uuid.uuid4()), subject="created"),
+            application_properties=properties,
+            data=[os.urandom(size)],
+        )
+        messages.append(sent.encode())
+    return pa.record_batch({"message": pa.array(messages, pa.binary())})
 
 
 def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:

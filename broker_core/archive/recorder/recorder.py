@@ -355,12 +355,14 @@ class Recorder:
             return False
         if vacuum:
             self._vacuumed[url] = up
+        if answer["ended"]:
+            self._kept[url] = -math.inf  # more ended days may have small files
         self.growth.replaced_bytes += answer["replaced"]
         if any(answer.values()):
             log.info(
                 "the table %s: %s put together, %d too old, %d removed from the disk",
                 url,
-                counted(answer["compacted"], "file"),
+                counted(answer["compacted"] + answer["ended"], "file"),
                 answer["expired"],
                 answer["vacuumed"],
             )

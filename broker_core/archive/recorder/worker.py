@@ -125,18 +125,20 @@ class RecorderWorker:
 
     def _keep(self, request: ChildFrame) -> dict[str, Any]:
         header = request.header
-        answer = {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
+        answer = {"compacted": 0, "ended": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
         try:
             queue_table = QueueTable(self._store(header["url"]), self._broker_id, header["queue"])
         except NotOurs:
             if header["queue"] is None:
                 return answer
             raise
+        now = datetime.now(timezone.utc)
         if header["retentionS"] is not None:
-            answer["expired"] = queue_table.expire(header["retentionS"], datetime.now(timezone.utc))
+            answer["expired"] = queue_table.expire(header["retentionS"], now)
         if queue_table.small_files(header["fileBytes"]) >= header["compactFiles"]:
             answer["compacted"] = queue_table.compact(header["fileBytes"])
-            answer["replaced"] = queue_table.replaced
+        answer["ended"] = queue_table.compact_ended_days(now)
+        answer["replaced"] = queue_table.replaced
         if header["vacuumS"] is not None:
             answer["vacuumed"] = queue_table.vacuum(header["vacuumS"])
         return answer

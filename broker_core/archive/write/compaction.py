@@ -1,11 +1,16 @@
 """Merges of small files into larger ones, in the order of their sequence numbers.
 
+Files grow with the age of their day. While a day lasts, many small files become files of the usual size. Once it has ended and
+hardly any message of it is still to be settled, the day has large files only, so that a table of years has few of them.
+
 Penstock does this instead of delta-rs, so that the files of a commit are on the disk before the commit is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..table import layout as table
@@ -14,6 +19,10 @@ from .merging import MergeInput, merged
 from .table_files import TableStore
 
 SMALL = 4  # a file is small below this fraction of the target size
+ENDED_FILE_BYTES = 256 << 20  # target size of an ended day
+ENDED_SMALL = 2
+ENDED_AFTER = timedelta(days=2)  # from the beginning of a day
+MOST_BYTES = 1 << 30  # of an ended day's files that are merged in one go: recordings wait meanwhile
 GROUP_FILES = 500  # largest group: all of its files may be open at the same time
 
 
@@ -26,11 +35,19 @@ class TableFile(NamedTuple):
     has_deletions: bool = False  # in a deletion vector; delta-rs cannot remove such a file from the table
 
 
-def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]]:
+def of_ended_days(members: Sequence[TableFile], now: datetime) -> list[list[TableFile]]:
+    """Return groups of files to merge in ended days, of about `MOST_BYTES` together."""
+    end = (now.astimezone(timezone.utc) - ENDED_AFTER).date().isoformat()
+    groups = small([member for member in members if member.day <= end], ENDED_FILE_BYTES, ENDED_SMALL)
+    sizes = accumulate((sum(member.bytes for member in group) for group in groups), initial=0)
+    return [group for group, before in zip(groups, sizes, strict=False) if before < MOST_BYTES]
+
+
+def small(members: Sequence[TableFile], file_bytes: int, fraction: int = SMALL) -> list[list[TableFile]]:
     groups: list[list[TableFile]] = []
     by_day: dict[str, list[TableFile]] = {}
     for member in members:
-        if member.bytes < file_bytes // SMALL and not member.has_deletions:
+        if member.bytes < file_bytes // fraction and not member.has_deletions:
             by_day.setdefault(member.day, []).append(member)
     for files in by_day.values():
         group: list[TableFile] = []
@@ -45,7 +62,7 @@ def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]
     return [group for group in groups if len(group) > 1]
 
 
-def put_together(store: TableStore, group: list[TableFile], file_bytes: int) -> list[parquet.DataFile] | None:
+def put_together(store: TableStore, group: Sequence[TableFile], file_bytes: int) -> list[parquet.DataFile] | None:
     """Write the rows of a group to new files. Return None if a file has foreign columns, so another program wrote it."""
     sources = []
     for member in group:

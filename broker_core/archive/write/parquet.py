@@ -102,13 +102,7 @@ class _FileWriter:
         self._metadata: list[Any] = []
         self._thread = ThreadPoolExecutor(1, "parquet")
         self._pending: Future[None] | None = None
-        try:
-            self._writer = pq.ParquetWriter(
-                self._file, table.FILE_SCHEMA, metadata_collector=self._metadata, **table.file_options()
-            )
-        except BaseException:
-            self.abandon()
-            raise
+        self._writer: Any = None
         self.bytes = 0
 
     def add(self, group: pa.Table) -> None:
@@ -116,6 +110,9 @@ class _FileWriter:
         self._pending = self._thread.submit(self._write, group)
 
     def _write(self, group: pa.Table) -> None:
+        if self._writer is None:
+            options = table.file_options(group)
+            self._writer = pq.ParquetWriter(self._file, table.FILE_SCHEMA, metadata_collector=self._metadata, **options)
         self._writer.write_table(group, row_group_size=max(1, group.num_rows))
         self._written(self._path)
 

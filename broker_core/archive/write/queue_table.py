@@ -245,9 +245,17 @@ class QueueTable:
         return sum(map(len, compaction.small(self._members(), file_bytes)))
 
     def compact(self, file_bytes: int) -> int:
-        """Merge small files, with one commit for each group; return how many files are gone."""
+        """Merge small files; return how many files are gone."""
+        return self._merge(compaction.small(self._members(), file_bytes), file_bytes)
+
+    def compact_ended_days(self, now: datetime) -> int:
+        """Merge files of ended days into large ones; return how many files are gone. Call it again until none is."""
+        return self._merge(compaction.of_ended_days(self._members(), now), compaction.ENDED_FILE_BYTES)
+
+    def _merge(self, groups: Sequence[Sequence[TableFile]], file_bytes: int) -> int:
+        """Merge each group of files, with one commit for each."""
         gone = 0
-        for group in compaction.small(self._members(), file_bytes):
+        for group in groups:
             try:
                 self._add_columns()
                 new = compaction.put_together(self._store, group, file_bytes)
