@@ -125,6 +125,15 @@ def test_a_file_is_kept_for_longer_than_delta_s_log_remembers_by_default(rig: Ri
     assert opened(rig).vacuum(7 * 86400.0) == 2
 
 
+def test_the_files_of_a_day_become_one_when_it_has_ended(several: Rig) -> None:
+    """D4: two days after it began, in one commit that readers see as the same rows."""
+    now, files = datetime.now(timezone.utc), foreign(several).get_add_actions().num_rows
+    assert opened(several).compact_ended_days(now) == 0
+    assert opened(several).compact_ended_days(now + timedelta(days=2)) == files - 1
+    assert opened(several).compact_ended_days(now + timedelta(days=2)) == 0
+    assert sequences(several.table()) == numbers(range(50))
+
+
 @pytest.mark.parametrize(
     ("setting", "then"),
     [
