@@ -10,10 +10,12 @@ from feeding import QUEUE, filled
 from harness import Bench, Line
 from spark_rows import NARROW, session
 
+import penstock
 from penstock.broker_core.archive.table.layout import table_url
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
 from penstock.broker_core.server.process import Broker
+from penstock.connector.archive import COLUMNS
 from penstock.connector.schema import source_schema
 
 RECORDED_LIMIT_S = 600.0
@@ -44,6 +46,17 @@ def archive_read(bench: Bench) -> Iterator[Line]:
             selection = "the default columns" if columns == DEFAULT_COLUMNS else "only " + " and ".join(columns)
             title = f"batch read of {messages:,} archived messages of 100 bytes into noop, {selection}"
             yield Line("archive-read", title, "Spark's own Delta source on the same table", 0.3, 0.5, True, "rows/s", *figures)
+
+        def archive(_: int) -> float:
+            return messages / _seconds(penstock.archive(session(), QUEUE, broker.url))
+
+        def delta(_: int) -> float:
+            return messages / _seconds(session().read.format("delta").load(table).select(*COLUMNS))
+
+        archive(0), delta(0)
+        figures = bench.pairs("rows/s", archive, delta)
+        title = f"penstock.archive over {messages:,} messages of 100 bytes into noop"
+        yield Line("archive-read", title, "Spark's Delta source, the same columns", 0.95, None, True, "rows/s", *figures)
     bench.remove(folder)
 
 
