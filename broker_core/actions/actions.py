@@ -16,6 +16,7 @@ from . import (
     namespaces,
     queue_actions,
     stage_actions,
+    trace_actions,
 )
 from .archive_reads import ArchiveReads
 from .browses import Browses
@@ -24,7 +25,10 @@ from .declaration import ActionCall, Declaration
 from .fields import parse
 from .permissions import authorize
 
-_MODULES = broker_actions, queue_actions, move_actions, exchange_actions, archive_actions, stage_actions, lease_actions
+_MODULES = (
+    *(broker_actions, queue_actions, move_actions, trace_actions, exchange_actions, archive_actions, stage_actions),
+    lease_actions,
+)
 ACTIONS = {
     action.operation.name: action for module in _MODULES for action in vars(module).values() if isinstance(action, Declaration)
 }

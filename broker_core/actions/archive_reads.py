@@ -17,7 +17,7 @@ import pyarrow as pa
 from .. import errors
 from ..archive.read import files, scan
 from ..archive.read.bounds import Bounds
-from ..archive.read.files import Table
+from ..archive.read.files import File, Table
 from ..archive.table.layout import rows_of_read
 from ..client import timeouts
 from ..engine.columns.blocks import Block
@@ -171,6 +171,20 @@ class ArchiveReads:
             bounds = table.of_recording(number)._replace(first=some.first, last=some.last)
             for batch in self._scan(table, bounds, request.columns, None, some):
                 yield from self._converted(iter([batch]), request.columns, queue, stored, token, aside)
+
+    def of_file(
+        self,
+        table: Table,
+        listed: File,
+        request: BrowseTicket,
+        bounds: Bounds,
+        presence: Presence | None = None,
+    ) -> Batches:
+        """Return the rows of one file that are within the bounds and match the selector of the request."""
+        file = scan.opened(table.url, listed.path)
+        columns = request.columns
+        batches = self._in_turn(scan.batches(file, listed.share(), columns, bounds, request.selector, presence))
+        return self._converted(batches, columns, request.queue, request.stored)
 
     # Rows of the table
     def _scan(

@@ -101,13 +101,14 @@ class Browses:
     ) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the sequence numbers of matching dead letters by block: also of dead letters that stayed in their own queue."""
         for part in self._service.browse(queue, _dead, 0, last, lambda entry: False):
-            sequences = self._matches(queue, part, selector, presence) + part.base
+            sequences = self.matches(queue, part, selector, presence) + part.base
             yield sequences[sequences <= last]
 
-    def _matches(self, queue: str, part: BlockSlice, selector: Selector, presence: Presence | None) -> npt.NDArray[Any]:
+    def matches(self, queue: str, part: BlockSlice, selector: Selector, presence: Presence | None) -> npt.NDArray[np.int64]:
         damaged = partial(self._note, queue, part)
         is_match = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
-        return as_array(part.rows)[is_match]
+        rows: npt.NDArray[np.int64] = as_array(part.rows)[is_match]
+        return rows
 
     def _looked(
         self,
@@ -132,9 +133,9 @@ class Browses:
     ) -> Iterator[BlockSlice]:
         """Yield the selected rows that match, if they are still selected after the evaluation."""
         for part in self._service.browse(request.queue, select, request.first, request.last, may, missing):
-            rows = self._matches(request.queue, part, selector, presence)
+            rows = self.matches(request.queue, part, selector, presence)
             last = part.base + BLOCK_ROWS - 1
-            yield from self._service.browse(request.queue, partial(_of_these, select, rows), part.base, last, may, missing)
+            yield from self._service.browse(request.queue, partial(of_these, select, rows), part.base, last, may, missing)
 
 
 def _portions(slices: Iterator[BlockSlice]) -> Iterator[Iterator[BlockSlice]]:
@@ -159,5 +160,5 @@ def _dead(block: Block) -> Any:
     return np.flatnonzero(away | (np.asarray(block.stayed.get(rows)) != 0))
 
 
-def _of_these(select: Select, rows: Any, block: Block) -> Any:
+def of_these(select: Select, rows: Any, block: Block) -> Any:
     return np.intersect1d(as_array(select(block)), rows, assume_unique=True)

@@ -116,8 +116,12 @@ def _rows(batch: pa.RecordBatch, indices: Iterable[int]) -> Iterator[Row]:
     for index in indices:
         (row,) = batch.slice(index, 1).to_pylist()
         cut: list[str] = []
-        shown = {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
-        yield {**shown, "bodyBytes": len(row["body"] or b""), "cut": cut}
+        yield {**shown(row, cut), "bodyBytes": len(row["body"] or b""), "cut": cut}
+
+
+def shown(row: Row, cut: list[str]) -> Row:
+    """Return the values that are not null, as JSON. `cut` receives the names of the shortened values."""
+    return {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
 
 
 def _shown(name: str, value: Any, cut: list[str], most: int = TEXT_BYTES) -> Any:

@@ -166,7 +166,7 @@ def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], s
         # The right to send to an exchange includes every queue behind it.
         queues = {part.exchange or part.queue for stage in _stages(state, request) for part in list(stage.parts)}
         return [*named, *sorted(queues - set(named))], "the queues of these stages"
-    return named, " and ".join(f"{kind} {name!r:.300}" for kind, name in names.items() if name is not None)
+    return named, " and ".join(f"{kind} {name!r:.300}" for kind, name in names.items() if name is not None) or "any queue"
 
 
 def _origins(state: BrokerState, name: str) -> list[str]:

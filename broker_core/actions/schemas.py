@@ -98,6 +98,36 @@ _MESSAGE_OPTIONAL = {
     "durable": BOOL,
 }
 
+_EVENT = object_of(
+    ("broker",),
+    time=nullable(TEXT),
+    event=one_of(
+        *("arrived", "read", "failed", "settled", "dead-lettered", "moved", "redriven", "recorded"),
+        *("available", "acquired", "delayed"),
+    ),
+    queue=TEXT,
+    sequenceNumber=COUNT,
+    text=TEXT,
+    broker=TEXT,
+)
+_LEASED = object_of(lease=TEXT, batch=COUNT, state=TEXT, reads=list_of(object_of(query=TEXT, batch=COUNT)))
+_STAY_OPTIONAL = {
+    **properties(TEXT, "outcome", "settledTime", "error", "holder", "messageId", "correlationId", "subject", "userId", "due"),
+    **properties(TEXT, "payload"),
+    "deliveryCount": COUNT,
+    "death": object_of(("error",), reason=TEXT, queue=TEXT, sequence=COUNT, error=TEXT),
+    "batches": list_of(_LEASED),
+}
+_STAY = object_of(
+    tuple(_STAY_OPTIONAL),
+    queue=TEXT,
+    sequenceNumber=COUNT,
+    enqueuedTime=TEXT,
+    state=one_of("available", "acquired", "delayed", "archived"),
+    recorded=BOOL,
+    **_STAY_OPTIONAL,
+)
+
 #: Schemas that others refer to by name.
 COMPONENTS: dict[str, Schema] = {
     "Alarm": object_of(name=TEXT, queue=nullable(TEXT), since=MILLIS, text=TEXT),
@@ -127,6 +157,12 @@ COMPONENTS: dict[str, Schema] = {
         messages=COUNT,
         groups=list_of(TEXT),
         renewed=nullable(SECONDS),
+    ),
+    "History": object_of(
+        ("messageId", "correlationId", "subject"),
+        **properties(TEXT, "messageId", "correlationId", "subject", "where"),
+        events=list_of(_EVENT),
+        stays=list_of(_STAY),
     ),
     "Message": object_of(tuple(_MESSAGE_OPTIONAL), **_MESSAGE_REQUIRED, **_MESSAGE_OPTIONAL),
 }

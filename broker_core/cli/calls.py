@@ -28,8 +28,8 @@ _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 def broker(args: argparse.Namespace) -> Iterator[Client]:
     if "," in args.url:
         raise UsageError(
-            "--url names several brokers, which only `penstock queue list`, `queue stat`, `lease list`, `archive`, `status` and"
-            " `top` accept: name one here"
+            "--url names several brokers, which only `penstock queue list`, `queue stat`, `lease list`, `archive`, `trace`,"
+            " `status` and `top` accept: name one here"
         )
     check_url(args.url)
     with client(args.url, login.credentials(args)) as opened:

@@ -6,6 +6,7 @@ status              the status of the broker
 nodes               queues and exchanges, read without the lock
 block_reads         slices of blocks for a reader, counts for a plan; `missing_rows`: messages that the journal lacks
 attributes, routing columns of messages that the engine needs, read before the lock
+stays               the holder of a message, and the batches that had it
 matching, bitmaps   the matches of a selector
 queue_counts        counts of all queues; `history`: their last hour; `histograms`: durations
 alarms, watch       current problems as data; the thread that looks for them

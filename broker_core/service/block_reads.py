@@ -13,7 +13,7 @@ from ..archive.table.layout import table_url
 from ..engine import BrokerState
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array, row_count
-from ..engine.columns.series import Rows
+from ..engine.columns.series import Ints, Rows
 from ..engine.decide.decision import need_queue
 from ..engine.model.groups import not_held
 from ..engine.model.queue import PackedBlock, Queue
@@ -23,6 +23,7 @@ from ..journal import Hold, Journal
 from ..reading.slices import RETENTION, BlockSlice, data_loss, names_of, slice_of
 from ..reading.stored import open_block
 from .missing_rows import MissingRows
+from .stays import StayFacts, facts_of
 
 
 class BlockReads:
@@ -125,6 +126,13 @@ class BlockReads:
                     part, lost = copied(queue, open_block(self.journal, entry), pick)
             hold = None  # the slice has it
             yield number, part, lost
+
+    def facts(self, queue_name: str, number: int, rows: Ints) -> dict[int, StayFacts]:
+        """Return facts about rows of a block, ascending and at least one, by sequence number."""
+        with self._lock:
+            facts, end = facts_of(self.state, need_queue(self.state, queue_name), number, rows), self.journal.end
+        self.journal.wait(end)
+        return facts
 
     def table(self, queue_name: str) -> Table | None:
         """Describe the queue's table in the archive, with the finished recordings and their lineages; None without a table."""

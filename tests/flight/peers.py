@@ -128,6 +128,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.options": lambda p, q: p.call("queue.options"),
     "queue.messages": lambda p, q: p.call("queue.messages", queue=q),
     "queue.messages archived": lambda p, q: p.call("queue.messages", queue=q, states=["archived"]),
+    "message.trace": lambda p, q: p.call("message.trace", queue=q, id="1"),
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
@@ -194,7 +195,7 @@ EVERYBODY = {*NOBODY, "queue.stat"}  # for users with any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle", "lease.setAside"},
-    Right.BROWSE: {"browse", "browse.plan", "archive.plan", "queue.messages"},
+    Right.BROWSE: {"browse", "browse.plan", "archive.plan", "queue.messages", "message.trace"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
     Right.REPLAY: {
         *("browse archived", "browse.plan archived", "archive.plan archived", "archive.files", "archive"),

@@ -34,6 +34,7 @@ VALID: dict[str, dict[str, Any]] = {
     "user.list": {},
     "queue.options": {},
     "queue.messages": {"queue": "Q", "states": ["available"], "first": 0, "count": 5, "selector": "a = 1"},
+    "message.trace": {"id": "4711", "queue": "Q", "sequence": None, "selector": None, "count": 5, "resume": None},
     "archive.status": {},
     "broker.journal": {},
     "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
@@ -185,6 +186,8 @@ OPTIONAL = {
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "queryName": None,
     "routed": False, "elsewhere": None, "waiting": False,
 }  # fmt: skip
+#: `message.trace` names a message in one of three ways, so none of its fields is required. The types that each accepts.
+OF_TRACE = {"id": (str, type(None)), "queue": (str, type(None)), "sequence": (int, type(None)), "resume": (dict, type(None))}
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null
 TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "queryName", "write", "elsewhere")  # or null

@@ -131,7 +131,8 @@ def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Descr
             fields = of_queue(VALID[action], queue, prepare(client, queue, action))
             described.call(http, action, fields)
             if ACTIONS[action].reads and "queue" in fields:
-                query = {"queue": queue, **({"lineages": ["b", "3"]} if action == "archive.files" else {})}
+                also = {"archive.files": {"lineages": ["b", "3"]}, "message.trace": {"id": "4711"}}
+                query = {"queue": queue, **also.get(action, {})}
                 described.get(http, f"{openapi.PREFIX}{action}?{urlencode(query, doseq=True)}")
             elif action == "stage.published":
                 described.get(http, f"{openapi.PREFIX}{action}?{urlencode(fields)}")
@@ -147,6 +148,8 @@ def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Descr
             ("lease.list", {}),
             ("queue.messages", {"queue": "dead"}),
             ("queue.messages", {"queue": "orders", "states": ["archived", "acquired"]}),
+            ("message.trace", {"selector": "JMSPriority > 0"}),
+            ("message.trace", {"queue": "orders", "sequence": 0}),
             ("archive.plan", {"queue": "orders", "states": ["archived"]}),
             ("broker.journal", {}),
         ):

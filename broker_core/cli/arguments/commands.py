@@ -21,7 +21,7 @@ def parser() -> p.Parser:
     top.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add_commands in (
-        *(_serve, _queue, exchange.add_commands, _lease, _stage, _archive, message.add_commands, user.add_commands),
+        *(_serve, _queue, exchange.add_commands, _lease, _stage, _archive, _trace, message.add_commands, user.add_commands),
         *(backup.add_commands, operator.add_commands, _completion),
     ):
         add_commands(commands)
@@ -176,6 +176,16 @@ def _stage(commands: p.Commands) -> None:
 def _archive(commands: p.Commands) -> None:
     text = "show the place of the archive, the messages that are not recorded yet, and errors"
     p.client_command(commands, "archive", text, "status")
+
+
+def _trace(commands: p.Commands) -> None:
+    text = "show where a message is, and what happened to it: in queues, dead letters and the archive"
+    trace = p.client_command(commands, "trace", text, "trace", run="run")
+    p.option(trace, "id", "ID", "a message id or correlation id", nargs="?")
+    p.option(trace, "--sequence", "N", "the message with this sequence number in --queue", type=p.natural)
+    p.option(trace, "--queue", "NAME", "the queue of --sequence; with an ID or --where, the only queue that is searched")
+    p.option(trace, "--where", "SELECTOR", p.SELECTOR)
+    p.option(trace, "--count", "N", "show at most N places of messages; default: 100", type=p.positive, default=100)
 
 
 def _print_script(args: argparse.Namespace) -> int:

@@ -1,0 +1,177 @@
+"""The history of a message, from its stays in queues. Pure Python: the command line joins the stays of several brokers.
+
+A *stay* is the time of a message in one queue, from its arrival to its end. A dead letter, a redriven or a
+moved message has several. Stays with one message id belong to one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Stay = Mapping[str, Any]
+Event = dict[str, Any]
+
+#: Two brokers, or two rows of the archive, may have one message with these values.
+_KEY = ("broker", "queue", "sequenceNumber", "settledTime")
+_ENDS = {
+    "accepted": "accepted",
+    "rejected": "rejected",
+    "purged": "purged",
+    "expired": "expired",
+    "replaced": "replaced by a newer message with its key",
+    "dropped": "dropped by the full ring",
+}
+
+
+def histories(stays: Iterable[Stay]) -> list[dict[str, Any]]:
+    """Return the messages by their first arrival, each with its stays and its events in order of time."""
+    groups: dict[tuple[str, ...], list[Stay]] = {}
+    for stay in _once(stays):
+        groups.setdefault(_message_of(stay), []).append(stay)
+    ordered = sorted(groups.values(), key=lambda group: str(group[0]["enqueuedTime"]))
+    return [_history(group) for group in ordered]
+
+
+def _once(stays: Iterable[Stay]) -> list[Stay]:
+    """Leave out repetitions: a message may be recorded while it is searched. The row of the archive remains."""
+    unique: dict[tuple[Any, ...], Stay] = {}
+    for stay in stays:
+        key = tuple(stay.get(name) for name in _KEY)
+        if key not in unique or stay["recorded"]:
+            unique[key] = stay
+    return sorted(
+        unique.values(), key=lambda stay: (stay["enqueuedTime"], stay["sequenceNumber"], stay.get("settledTime") or "~")
+    )
+
+
+def _message_of(stay: Stay) -> tuple[str, ...]:
+    """Return a key that all stays of a message share. Without a message id, it is the place in the first queue."""
+    if "messageId" in stay:
+        return ("id", stay["messageId"])
+    if "payload" in stay:
+        return ("payload", stay.get("broker", ""), stay["payload"])
+    death = stay.get("death")
+    queue, sequence = (death["queue"], death["sequence"]) if death else (stay["queue"], stay["sequenceNumber"])
+    return ("place", stay.get("broker", ""), queue, str(sequence))
+
+
+def _history(stays: Sequence[Stay]) -> dict[str, Any]:
+    timed: list[tuple[str, Event]] = []
+    following = {id(stay): _next(stay, stays) for stay in stays}
+    followers = {id(stay) for stay in following.values() if stay is not None}
+    known: set[tuple[Any, ...]] = set()
+    for stay in stays:
+        begun = stay["enqueuedTime"]
+        place = (stay.get("broker"), stay["queue"], stay["sequenceNumber"])
+        if place in known:  # its first end stayed in its queue
+            timed.append((begun, _event(stay, None, "redriven", f"redriven in {stay['queue']}")))
+        elif id(stay) not in followers:
+            timed.append((begun, _event(stay, begun, "arrived", _arrival(stay))))
+        known.add(place)
+        timed += [(begun, event) for event in _between(stay)]
+        end = stay.get("settledTime")
+        if end is not None:
+            timed.append((end, _end(stay, following[id(stay)])))
+        if stay["recorded"]:
+            timed.append((end or begun, _event(stay, None, "recorded", f"recorded in the archive of {stay['queue']}")))
+    timed.sort(key=lambda entry: entry[0])
+    live = [event for stay in stays if stay["state"] != "archived" for event in [_now(stay)]]
+    events = [event for _, event in timed] + live
+    first = stays[0]
+    ids = {name: first[name] for name in ("messageId", "correlationId", "subject") if name in first}
+    where = "; ".join(event["text"] for event in live) or f"settled: {_last_end(timed)}"
+    return {**ids, "where": where, "events": events, "stays": [dict(stay) for stay in stays]}
+
+
+def _last_end(timed: Sequence[tuple[str, Event]]) -> str:
+    return next((event["text"] for _, event in reversed(timed) if event["event"] not in ("recorded", "arrived")), "")
+
+
+def _event(stay: Stay, time: str | None, event: str, text: str) -> Event:
+    broker = {"broker": stay["broker"]} if "broker" in stay else {}
+    return {
+        "time": time,
+        "event": event,
+        "queue": stay["queue"],
+        "sequenceNumber": stay["sequenceNumber"],
+        "text": text,
+        **broker,
+    }
+
+
+def _arrival(stay: Stay) -> str:
+    text = f"arrived in {_place(stay)}"
+    if death := stay.get("death"):
+        return f"{text}, as a dead letter of {death['queue']} (sequence number {death['sequence']:,}): {_reason(death)}"
+    return f"{text}, sent by {stay['userId']}" if "userId" in stay else text
+
+
+def _place(stay: Stay) -> str:
+    return f"{stay['queue']} (sequence number {stay['sequenceNumber']:,})"
+
+
+def _reason(death: Mapping[str, Any]) -> str:
+    return f"{death['reason']}: {death['error']}" if death.get("error") else str(death["reason"])
+
+
+def _between(stay: Stay) -> list[Event]:
+    events = []
+    for batch in stay.get("batches", ()):
+        reads = " and ".join(f"batch {read['batch']:,} of query {read['query']}" for read in batch["reads"])
+        text = f"in batch {batch['batch']:,} of lease {batch['lease']}, {batch['state']}"
+        events.append(_event(stay, None, "read", f"{text}: read in {reads}" if reads else text))
+    if count := stay.get("deliveryCount"):
+        times = "once" if count == 1 else f"{count:,} times"
+        events.append(_event(stay, None, "failed", f"delivered from {stay['queue']} {times} without success"))
+    return events
+
+
+def _next(stay: Stay, stays: Iterable[Stay]) -> Stay | None:
+    """Return the stay in another queue that began when this one ended. The end is known to a millisecond, rounded down."""
+    if stay.get("outcome") not in ("dead-lettered", "moved"):
+        return None
+    end = stay["settledTime"][:23]
+    for later in stays:
+        is_elsewhere = later["queue"] != stay["queue"] and later.get("broker") == stay.get("broker")
+        if is_elsewhere and later["enqueuedTime"] >= stay["settledTime"] and _milliseconds(later["enqueuedTime"], end) <= 1:
+            return later
+    return None
+
+
+def _milliseconds(later: str, earlier: str) -> float:
+    from datetime import datetime
+
+    return (datetime.fromisoformat(later[:23]) - datetime.fromisoformat(earlier)).total_seconds() * 1000
+
+
+def _end(stay: Stay, following: Stay | None) -> Event:
+    outcome = stay.get("outcome", "")
+    holder = f" by {stay['holder']}" if "holder" in stay else ""
+    error = f": {stay['error']}" if "error" in stay else ""
+    kind = "settled"
+    if outcome == "dead-lettered":
+        kind = outcome
+        target = f"to {_place(following)}" if following else f"in {stay['queue']}"
+        death = (following or stay).get("death")
+        text = f"dead-lettered {target}: {_reason(death)}" if death else f"dead-lettered {target}{error}"
+    elif outcome == "moved":
+        is_back = following is not None and following["queue"] == (stay.get("death") or {}).get("queue")
+        kind = "redriven" if is_back else outcome
+        text = f"{kind} from {stay['queue']}" + (f" to {_place(following)}" if following else "")
+    else:
+        text = f"settled in {stay['queue']} as {_ENDS.get(outcome, outcome)}{holder}{error}"
+    if kind != "settled" and holder:
+        text += f"; last delivered to {stay['holder']}"
+    return _event(stay, stay["settledTime"], kind, text)
+
+
+def _now(stay: Stay) -> Event:
+    place, state = _place(stay), stay["state"]
+    if state == "acquired":
+        text = f"held in {place}" + (f" by {stay['holder']}" if "holder" in stay else "")
+    elif state == "delayed":
+        text = f"delayed in {place}" + (f" until {stay['due']}" if "due" in stay else "")
+    else:
+        text = f"waits in {place}"
+    return _event(stay, None, state, text)

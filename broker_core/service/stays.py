@@ -1,0 +1,71 @@
+"""Facts about single messages that no column of a read has: the present holder, and the batches that had the message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ..engine.columns.rowset import BLOCK_BITS, as_array
+from ..engine.columns.series import Ints
+from ..engine.columns.states import ACQUIRED, DELAYED
+from ..engine.model.lease import Lease
+from ..engine.model.queue import Queue
+from ..engine.model.reads import SparkBatch
+from ..engine.model.state import BrokerState
+
+
+class HoldingBatch(NamedTuple):
+    """A batch of a lease that had the message. Only the latest 100 batches of a lease are known."""
+
+    lease: str
+    number: int
+    state: str  # of the batch, such as `read`
+    reads: tuple[SparkBatch, ...]
+
+
+@dataclass
+class StayFacts:
+    """Facts about one message."""
+
+    holder: str | None = None  # the lease, or the user of the link, of an acquired message
+    due: int | None = None  # milliseconds since 1970 until which a delayed message waits
+    batches: list[HoldingBatch] = field(default_factory=list)
+
+
+def facts_of(state: BrokerState, queue: Queue, number: int, rows: Ints) -> dict[int, StayFacts]:
+    """Return the facts about rows of a block, by sequence number. Called under the broker's lock."""
+    base = number << BLOCK_BITS
+    facts = {base + row: StayFacts() for row in rows.tolist()}
+    leases = [lease for lease in state.leases.values() if lease.queue == queue.name]
+    _add_batches(facts, leases, number, rows)
+    block = queue.blocks.get(number)
+    if block is None:  # it has left memory: all its messages are settled
+        return facts
+    holders = {lease.current.holder: lease.name for lease in leases if lease.current is not None}
+    due = block.times(block.due, rows)
+    codes = np.broadcast_to(block.holder.get(rows), len(rows))
+    for index, row in enumerate(rows.tolist()):
+        fact, holder = facts[base + row], int(codes[index])
+        if block.state[row] == ACQUIRED:
+            fact.holder = holders.get(holder) or state.user_of(queue, holder)
+        elif block.state[row] == DELAYED and due is not None and due[index]:
+            fact.due = int(due[index])
+    return facts
+
+
+def _add_batches(facts: dict[int, StayFacts], leases: Iterable[Lease], number: int, rows: Ints) -> None:
+    base = number << BLOCK_BITS
+    first, last = base + int(rows[0]), base + int(rows[-1])
+    for lease in leases:
+        for batch in lease.batches.values():
+            if not batch.rows or batch.rows.first > last or batch.rows.last < first:
+                continue
+            part = batch.rows.rows(number)
+            if part is None:
+                continue
+            leased = HoldingBatch(lease.name, batch.number, batch.state.value, tuple(batch.reads.by))
+            for row in np.intersect1d(rows, as_array(part), assume_unique=True).tolist():
+                facts[base + row].batches.append(leased)
