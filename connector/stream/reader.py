@@ -29,10 +29,10 @@ from ..schema import check_source
 from ..task.batching import as_declared
 from ..task.partition import LeasePartition
 from ..task.reading import read_leased
+from .consumer import QueuesConsumer
 from .credit import Credit
 from .lease import LONG_POLL_MS
 from .protocols import BrokerConsumer, StreamConsumer
-from .consumer import QueuesConsumer
 
 _NO_LIMIT = 2**63 - 1
 

@@ -20,9 +20,9 @@ from penstock.connector.offset import parse_queues
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import lease as lease_module
+from penstock.connector.stream.consumer import QueuesConsumer
 from penstock.connector.stream.credit import Credit, TriggerLimits
 from penstock.connector.stream.lease import PlannerLease, Renewals
-from penstock.connector.stream.consumer import QueuesConsumer
 from penstock.connector.stream.reader import StreamReader
 from penstock.connector.task.partition import LeasePartition
 
