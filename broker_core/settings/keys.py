@@ -171,8 +171,8 @@ class Settings:
     archive_message: str = key(
         "exact",
         k.choice("exact", "columns"),
-        "What tables keep of AMQP messages: exact bytes for a replay byte for byte, or columns only. For queues without the"
-        " option archiveMessage.",
+        "Content of the tables for AMQP messages: columns and exact bytes, for a replay byte for byte, or columns only. The queue"
+        " option archiveMessage overrides it.",
     )
     archive_after_s: float = key(
         60.0, k.seconds(0.1), "Longest time until a settled message is recorded: one file per minute for an active queue."

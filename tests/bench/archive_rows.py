@@ -76,7 +76,7 @@ def _rewritten(rows: pa.Table, path: Path) -> float:
 
 
 class _Rounds:
-    """Rounds of one case. `rows` are those that the archiver has written last, and `file_bytes` their sizes by round."""
+    """Rounds of one case. `rows`: as the archiver wrote them last. `file_bytes`: sizes of the table by round."""
 
     def __init__(self, bench: Bench, batch: pa.RecordBatch, messages: int) -> None:
         self._bench, self._batch, self._messages = bench, batch, messages

@@ -1,4 +1,4 @@
-"""D8, S14: the archive as people read it, whoever sent the messages."""
+"""D8, S14: the archive as people read it, with messages of all senders."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Layout of an archive table: columns, partition, Parquet files, folders, and the conversion of rows to those of a read.
 
-A row holds a settled message in columns that any program can read, whoever sent it, and its outcome. Bytes that an AMQP client
-sent are kept apart from the body, which is stored once: the bare message is `envelope` followed by `body`. If it does not end
-with the body, `message` has the whole of it. A row without both was sent as columns, by Spark.
+A row has the content of a settled message in columns that any program can read, and its outcome. The columns are the same for
+all senders. The exact bytes of an AMQP client's message are stored apart from its body: the bare message is `envelope` followed
+by `body`. If a message does not end with its body, `message` has all of its bytes. Spark sends columns, so its rows have neither.
 
 The table is a persisted format that other programs read. To change it: add a nullable column to `COMMENTS`, and to `ADDED`,
 nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column never
@@ -32,7 +32,7 @@ COMMENTS: dict[str, str] = {
     "messageId": "Id that the sender gave; a uuid, ulong or binary id as text",
     "correlationId": "Id of the message that this one answers or belongs to, as text",
     "subject": "Subject",
-    "body": "Body: the bytes of data, the bytes of a text in UTF-8, or JSON; bodyType tells which",
+    "body": "Body: the bytes of data, a text in UTF-8, or JSON, as bodyType states",
     "bodyType": "Kind of body: data, string, binary or json; null without a body",
     "properties": "Application properties, with values as text",
     "outcome": "How the message ended: accepted, rejected, expired, …",
@@ -126,7 +126,7 @@ def days_of(times: pa.Array) -> pa.Array:
 FILE_SCHEMA: pa.Schema = pa.schema([pa.field(name, _TYPES[name], nullable=name not in _NOT_NULL) for name in COMMENTS])
 SCHEMA: pa.Schema = FILE_SCHEMA.append(pa.field(DAY, pa.date32(), nullable=False))
 
-#: The schema of a new table, with comments for those who read it.
+#: The schema of a new table, with the comments.
 COMMENTED: pa.Schema = pa.schema(
     [field.with_metadata({"comment": COMMENTS.get(field.name, "Day of arrival, in UTC")}) for field in SCHEMA]
 )

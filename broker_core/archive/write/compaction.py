@@ -1,7 +1,7 @@
 """Merges of small files into larger ones, in the order of their sequence numbers.
 
-Files grow with the age of their day. While a day lasts, many small files become files of the usual size. Once it has ended and
-hardly any message of it is still to be settled, the day has large files only, so that a table of years has few of them.
+Files grow with the age of their day. While a day lasts, many small files become files of the usual size. When it has ended, and
+nearly all of its messages are recorded, its files become large ones. So a table of years has few files.
 
 Penstock does this instead of delta-rs, so that the files of a commit are on the disk before the commit is.
 """
