@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.types import Described, Symbol
 from penstock.broker_core.archive.table import layout as table
+from penstock.broker_core.archive.write import rows as rows_of_recording
 from penstock.broker_core.archive.write.rows import table_rows
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages import assembly
@@ -139,6 +140,26 @@ def test_a_damaged_message_does_not_stop_the_archiver(rig: Rig) -> None:
     assert rows[1]["message"] == messages[1]
     assert rows[1]["error"].startswith("malformed: ")
     assert rows[1]["bodyType"] is None
+
+
+def test_the_archiver_decodes_with_bounded_memory(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D8: 320 MiB of messages, with two row groups and four tables in memory at most."""
+    octets = pa.array([Message(data=[bytes(1 << 20)]).encode()] * 4, pa.binary())
+    for _ in range(80):
+        rig.send("q", pa.record_batch({"message": octets}))
+    rig.settle("q", 320)
+    before, allocated = pa.total_allocated_bytes(), list[int]()
+
+    def measured(*arguments: Any, **options: Any) -> pa.RecordBatch:
+        made = table_rows(*arguments, **options)
+        allocated.append(pa.total_allocated_bytes() - before)
+        return made
+
+    monkeypatch.setattr(rows_of_recording, "table_rows", measured)
+    rig.record()
+    assert rig.table().num_rows == 320
+    assert len(allocated) > 10
+    assert max(allocated) < 2 * table.ROW_GROUP_BYTES + 4 * rows_of_recording.READ_BYTES
 
 
 CHOICES = [("exact", None, True), ("columns", None, False), ("columns", "exact", True)]

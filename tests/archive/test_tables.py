@@ -82,8 +82,8 @@ def test_the_table_has_what_the_broker_has_of_messages_of_either_form(rig: Rig) 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_that_dies_at_any_step_leaves_each_message_in_the_table_once(rig: Rig, step: str, restart: bool) -> None:
-    """D4: the process alone, or the broker with it before the pass has ended."""
-    rig.send("q", numbered(100))
+    """D4 D8: the process alone, or the broker with it before the pass has ended. Spark and AMQP clients sent the messages."""
+    rig.send("q", numbered(50), encoded(*range(50)))
     rig.settle("q", 60)
     died: list[str] = []
 
