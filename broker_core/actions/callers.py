@@ -26,6 +26,11 @@ class Caller:
         self._access = access
         self._identity = access.identity(user)
 
+    @property
+    def known_user(self) -> str | None:
+        """None for a client without a user name."""
+        return None if self.user == ANONYMOUS else self.user
+
     def own(self, name: str) -> str:
         return f"{self.user}{SEPARATOR}{name}"
 

@@ -221,7 +221,8 @@ def _release(call: ActionCall, request: _Release) -> Reply:
 @action("lease.settleRow", SETTLE, object_of(sequence=COUNT))
 def _settle_row(call: ActionCall, request: _SettleRow) -> Reply:
     """Settles one message that a lease holds."""
-    call.service.submit(c.SettleRow(request.lease, request.sequence, request.outcome, request.error))
+    user = call.caller.known_user
+    call.service.submit(c.SettleRow(request.lease, request.sequence, request.outcome, request.error, user))
     return {"sequence": request.sequence}
 
 

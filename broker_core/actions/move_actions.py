@@ -57,7 +57,7 @@ class MoveTotal(NamedTuple):
 @action("queue.move", admin("move messages of"), object_of(moved=COUNT, full=BOOL), needs=move_needs)
 def _move(call: ActionCall, request: _Move) -> Reply:
     """Moves messages without a holder to another queue, in order."""
-    shifted = _shift(call.service, request, c.Move)
+    shifted = _shift(call.service, request, partial(c.Move, user=call.caller.known_user))
     return {"moved": shifted.messages, "full": shifted.is_target_full}
 
 
@@ -81,7 +81,7 @@ def _redrive(call: ActionCall, request: _Redrive) -> Reply:
         raise errors.InvalidRequest("queue.redrive: field 'ranges' must be pairs, the first and the last sequence number of each")
     selector = parse_optional(request.selector)
     if selector is None:
-        shifted = _redrive_ranges(call.service, request.queue, request.messages, ranges)
+        shifted = _redrive_ranges(call, request.queue, request.messages, ranges)
         return {"redriven": shifted.messages, "stayed": shifted.stayed}
     return _redrive_matches(call, request, selector, ranges)
 
@@ -99,19 +99,20 @@ def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ra
             if left == 0:
                 break
             chosen = tuple(np.repeat(matches[start : start + MAX_CHOSEN], 2).tolist())
-            shifted = _redrive_ranges(call.service, queue, left, chosen)
+            shifted = _redrive_ranges(call, queue, left, chosen)
             redriven, stayed = redriven + shifted.messages, stayed + shifted.stayed
         if redriven == request.messages:
             break
     return with_hints({"redriven": redriven, "stayed": stayed}, compared_hints(presence))
 
 
-def _redrive_ranges(service: BrokerService, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> MoveTotal:
+def _redrive_ranges(call: ActionCall, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> MoveTotal:
     first, last = (min(ranges[::2]), max(ranges[1::2])) if ranges else (0, None)
-    return _in_parts(service, queue, messages, first, last, partial(c.Redrive, queue, ranges=ranges))
+    command = partial(c.Redrive, queue, ranges=ranges, user=call.caller.known_user)
+    return _in_parts(call.service, queue, messages, first, last, command)
 
 
-def _shift(service: BrokerService, request: _Move, kind: type[c.Move] | type[c.Copy]) -> MoveTotal:
+def _shift(service: BrokerService, request: _Move, kind: Callable[..., c.Move | c.Copy]) -> MoveTotal:
     command = partial(kind, request.queue, request.target)
     return _in_parts(service, request.queue, request.messages, request.first, request.last, command)
 

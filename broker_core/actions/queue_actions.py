@@ -149,7 +149,7 @@ def _purge(call: ActionCall, request: OfQueue) -> Reply:
     """Removes all messages of a queue that have no holder."""
     end, purged, count = next_sequence(call.service, request.queue), 0, MAX_PURGED
     while count == MAX_PURGED:
-        count = call.service.submit(c.Purge(request.queue, end=end))
+        count = call.service.submit(c.Purge(request.queue, end=end, user=call.caller.known_user))
         purged += count
     return {"purged": purged}
 
@@ -159,4 +159,5 @@ def _discard(call: ActionCall, request: _Discard) -> Reply:
     """Removes messages permanently, also from their holders."""
     last = request.sequence if request.last is None else request.last
     error = shortened(request.error) or "discarded by an operator"
-    return {"discarded": call.service.submit(c.DiscardMessages(request.queue, request.sequence, last, error))}
+    command = c.DiscardMessages(request.queue, request.sequence, last, error, call.caller.known_user)
+    return {"discarded": call.service.submit(command)}

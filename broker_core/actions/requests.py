@@ -153,6 +153,7 @@ class BatchPart(StreamRequest):
     columns: list[str]
     query: str | None = None
     query_batch: int | None = None
+    query_name: str | None = None
     fail_on_data_loss: bool = True
 
 

@@ -67,13 +67,14 @@ QUEUE = {
     ),
 }
 _NEEDED_PAYLOAD = object_of(
-    ("queue", "sequence", "state", "stage", "time"),
+    ("queue", "sequence", "state", "stage", "time", "holder"),
     position=COUNT,
     queue=TEXT,
     sequence=COUNT,
     state=one_of("available", "acquired", "delayed", "archived"),
     stage=TEXT,
     time=MICROS,
+    holder=TEXT,
 )
 _BODY: Schema = {"anyOf": [object_of(text=TEXT), object_of(base64=TEXT)]}
 _VALUE: Schema = {"anyOf": [TEXT, {"type": "number"}, BOOL, _BODY, {"type": "null"}]}
@@ -117,6 +118,7 @@ COMPONENTS: dict[str, Schema] = {
     "Need": _NEEDED_PAYLOAD,
     "Lease": object_of(
         **properties(TEXT, "lease", "name", "queue", "run"),
+        query=nullable(TEXT),
         selector=nullable(TEXT),
         **properties(COUNT, "epoch", "finished"),
         checkpointed=BOOL,

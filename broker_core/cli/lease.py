@@ -6,7 +6,7 @@ import argparse
 
 from . import broker_totals, calls, show
 
-_LIST = show.columns("lease", "queue", "stage", "batch", "messages", "finished", "epoch", renewed="renewed, s ago")
+_LIST = show.columns("lease", "query", "queue", "stage", "batch", "messages", "finished", "epoch", renewed="renewed, s ago")
 
 
 def list_all(args: argparse.Namespace) -> int:

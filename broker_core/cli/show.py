@@ -133,7 +133,8 @@ def pinned_by(oldest: Mapping[str, Any] | None) -> str:
     if "stage" in oldest:
         return f"position {oldest['position']}: stage {oldest['stage']!r} of queue {oldest['queue']!r}{since}"
     if "queue" in oldest:
-        return f"position {oldest['position']}: message {oldest['sequence']} of {oldest['queue']!r}, {oldest['state']}{since}"
+        state = f"{oldest['state']} by {oldest['holder']}" if "holder" in oldest else oldest["state"]
+        return f"position {oldest['position']}: message {oldest['sequence']} of {oldest['queue']!r}, {state}{since}"
     return f"position {oldest['position']}{since}"
 
 

@@ -65,9 +65,9 @@ class Streams:
     def _read(self, request: r.BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
         """The first read of a batch is journaled and durable when this returns: before bytes leave."""
         loss = request.fail_on_data_loss
-        command = c.ReadBatch(
-            request.lease, request.run, request.epoch, request.batch, request.first, request.last, loss, r.spark_batch(request)
-        )
+        names = request.lease, request.run, request.epoch
+        reader = r.spark_batch(request)
+        command = c.ReadBatch(*names, request.batch, request.first, request.last, loss, reader, request.query_name)
         queue, rows = self._service.submit(command)
         if not 0 <= request.bucket < request.buckets:
             raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {request.buckets - 1}, not {request.bucket}")

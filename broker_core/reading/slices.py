@@ -56,7 +56,7 @@ class BlockSlice(NamedTuple):
     batches: Mapping[int, Payload]  # log position → the record's batch, if it is still in memory
     errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
     taker: Ints | int  # number in `takers`, from 1 on, of the last holder; 0: a holder without a name
-    takers: Sequence[str]  # names of leases and users
+    takers: Sequence[str]  # names of links, leases and commands
     hold: Hold | None = None  # while the slice exists, the journal finds its `locations`
 
     def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:

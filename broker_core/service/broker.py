@@ -304,7 +304,7 @@ class BrokerService(BlockReads):
         with self._lock:
             queue = self.state.queues.get(queue_name)
             payload = None if queue is None else oldest_of(queue)
-        return None if payload is None else payload.to_json()
+            return None if payload is None else payload.described(self.state)
 
     def _housekeeping(self) -> None:
         turns = 0

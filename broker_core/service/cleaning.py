@@ -103,6 +103,8 @@ class Cleaner:
         usage, mark = self.usage(), self.keeping().stayed
         shares = zip(usage.segments, np.minimum(usage.bytes, usage.sizes).tolist(), usage.pinned.tolist(), strict=True)
         held = self._broker.journal.dropped()
+        with self._broker.lock:
+            oldest = None if usage.oldest is None else usage.oldest.described(self._broker.state)
         return {
             "bytes": int(usage.sizes.sum()),
             "heldBytes": sum(segment.bytes for segment in held),
@@ -110,7 +112,7 @@ class Cleaner:
             "mostBytes": self.bound(usage.total),
             "retentionMark": mark,
             "snapshot": self._broker.journal.snapshot_position,
-            "oldest": None if usage.oldest is None else usage.oldest.to_json(),
+            "oldest": oldest,
             "queues": [
                 {"queue": name, "neededBytes": octets}
                 for name, octets in sorted(usage.by_queue.items(), key=lambda entry: -entry[1])[:LISTED]

@@ -62,8 +62,11 @@ class NeededPayload:
     stage: str | None = None
     time: int | None = None  # microseconds since 1970: arrival of the message, or the last addition to the stage
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value is not None}
+    def described(self, state: BrokerState) -> dict[str, Any]:
+        """Add the name of the message's holder. Called under the lock."""
+        queue = state.queues.get(self.queue or "")
+        holder = None if queue is None or self.sequence is None else state.holder_name(queue, self.sequence)
+        return {name: value for name, value in {**vars(self), "holder": holder}.items() if value is not None}
 
 
 class CountedPayloads:

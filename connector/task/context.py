@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from pyspark.taskcontext import TaskContext
 
 # Local properties of the tasks of a micro-batch, and of those of its `foreachBatch`.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+DESCRIPTION = "spark.job.description"  # of a micro-batch; its `foreachBatch` may set another one
 
 
 class MicroBatch(NamedTuple):
@@ -22,6 +24,14 @@ def spark_batch() -> MicroBatch | None:
     context = TaskContext.get()
     query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID)) if context else (None, None)
     return MicroBatch(query, int(batch)) if query and batch else None
+
+
+def query_name() -> str | None:
+    """Return the query's name from the description that Spark gives a micro-batch, the only place that contains it."""
+    context = TaskContext.get()
+    query, text = (context.getLocalProperty(name) for name in (QUERY_ID, DESCRIPTION)) if context else (None, None)
+    described = re.fullmatch(rf"(.+)\nid = {re.escape(query)}\nrunId = .*\nbatch = .*", text) if query and text else None
+    return described[1] if described else None
 
 
 def partition() -> int:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from ...broker_core.archive.read.bounds import Bounds
 from ...broker_core.archive.read.scan import FileShare
 from ...broker_core.client.discovery import Endpoint
-from .context import spark_batch
+from .context import query_name, spark_batch
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -44,6 +44,7 @@ class LeasePartition(InputPartition):
         fields = {name: getattr(self, name) for name in names}
         query, number = spark_batch() or (None, None)
         fields |= {"query": query, "queryBatch": number}  # its write may be a repetition, which sends none of these messages
+        fields |= {"queryName": query_name()}
         return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
 
 

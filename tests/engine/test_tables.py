@@ -60,7 +60,7 @@ PERSISTED = """
 acquired           queue holder rows lease batch sign
 batch.ended        lease batch ended_as time exclude done
 batch.planned      lease batch
-batch.read         lease batch query number
+batch.read         lease batch query number name
 block.packed       queue number highest_payload first_time last_time outcomes
 block.repacked     queue_id number lowest_payload highest_payload
 bound              exchange number binding
@@ -83,7 +83,7 @@ malformed.found    lease batch outcomes
 moved              queue rows target outcome time reason holder lease error redriven taker
 outcomes.staged    stage lease batch epoch outcomes time
 published          stages key time write attempts sent user elsewhere
-purged             queue rows time error
+purged             queue rows time error taker
 queue.altered      queue options
 queue.declared     queue type options user
 queue.deleted      queue departs

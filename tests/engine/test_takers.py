@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ import pytest
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.dictionary import Names
-from penstock.broker_core.engine.columns.limits import MAX_TAKERS
+from penstock.broker_core.engine.columns.limits import MAX_TAKER_PART, MAX_TAKERS
 from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.decide import links
 from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
 from penstock.broker_core.engine.model.dispositions import DeliveryEnd
+from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.state import BrokerState
 
 from .ends import DLQ, fate, queue, survives
@@ -31,9 +34,9 @@ def takers(engine: Engine, name: str = "q") -> list[str | None]:
     return [names[code] for code in np.broadcast_to(block.taker.get(slice(0, block.filled)), block.filled).tolist()]
 
 
-def link(engine: Engine, user: str | None = "ann", count: int = 1) -> int:
+def link(engine: Engine, user: str | None = "ann", count: int = 1, container: str | None = None) -> int:
     """Attach a link of this user that acquires messages."""
-    holder: int = engine.run(c.Subscribe("q", user=user))
+    holder: int = engine.run(c.Subscribe("q", user=user, container=container))
     engine.run(c.Acquire("q", holder, count))
     return holder
 
@@ -43,6 +46,12 @@ def leased(engine: Engine, name: str = "etl") -> tuple[int, int]:
     epoch, batch = engine.advance(name, epoch=None, finished=0, messages=1)
     engine.read(name, epoch=epoch, batch=batch)
     return epoch, batch
+
+
+def read_by(engine: Engine, lease: str, reader: SparkBatch | None, name: str | None) -> None:
+    """Let a Spark query finish a batch of one message."""
+    epoch, batch = engine.advance(lease, epoch=None, finished=0, messages=1)
+    engine.run(c.ReadBatch(lease, "r", epoch, batch, 0, 2**60, True, reader, name), c.FinishBatches(lease, batch))
 
 
 def rejected(engine: Engine) -> None:
@@ -100,19 +109,24 @@ def by_an_operator(engine: Engine) -> None:
     engine.run(c.SettleRow("etl", 0, "rejected"))
 
 
+def by_a_user(engine: Engine) -> None:
+    leased(engine)
+    engine.run(c.SettleRow("etl", 0, "rejected", user="root"))
+
+
 def released_with_settle(engine: Engine) -> None:
     leased(engine)
     engine.run(c.ReleaseLease("etl", settle=True))
 
 
-def discarded_from_a_link(engine: Engine) -> None:
+def discarded_from_a_link(engine: Engine, user: str | None = None) -> None:
     link(engine)
-    engine.run(c.DiscardMessages("q", 0, 0, "no use"))
+    engine.run(c.DiscardMessages("q", 0, 0, "no use", user))
 
 
-def discarded_from_a_lease(engine: Engine) -> None:
+def discarded_from_a_lease(engine: Engine, user: str | None = None) -> None:
     leased(engine)
-    engine.run(c.DiscardMessages("q", 0, 0, "no use"))
+    engine.run(c.DiscardMessages("q", 0, 0, "no use", user))
 
 
 #: A command, the options of the queue, the end of its first message, and its taker.
@@ -134,11 +148,17 @@ WAYS: list[tuple[Callable[[Engine], object], dict[str, object], str, str | None]
     (malformed, {}, "rejected", "etl"),
     (malformed, DLQ, "dead_lettered", "etl"),
     (by_an_operator, {}, "rejected", "etl"),
+    (by_a_user, {}, "rejected", "root"),
     (released_with_settle, {}, "accepted", "etl"),
     (discarded_from_a_link, {}, "purged", "ann"),
     (discarded_from_a_lease, {}, "purged", "etl"),
+    (partial(discarded_from_a_link, user="root"), {}, "purged", "root"),
+    (partial(discarded_from_a_lease, user="root"), {}, "purged", "root"),
     (lambda engine: engine.run(c.Purge("q", messages=1)), {}, "purged", None),
+    (lambda engine: engine.run(c.Purge("q", messages=1, user="root")), {}, "purged", "root"),
+    (lambda engine: engine.run(c.DiscardMessages("q", 0, 0, "no use", "root")), {}, "purged", "root"),
     (lambda engine: engine.run(c.Move("q", "dead", 1)), {}, "moved", None),
+    (lambda engine: engine.run(c.Move("q", "dead", 1, user="root")), {}, "moved", "root"),
     (lambda engine: engine.run(c.Enqueue("q", 1, 1)), {"maxMessages": 2, "overflow": "ring"}, "dropped", None),
 ]
 
@@ -180,6 +200,103 @@ def test_what_nobody_with_a_name_takes_has_no_column_and_names_take_a_byte_each(
         engine.run(c.Settle("q", link(engine, f"user {number}"), RowSet.single(number)))
     assert column.values.dtype == np.uint16
     assert takers(engine) == [None] * 300 + ["ann"] + [f"user {number}" for number in range(301, 600)]
+
+
+@pytest.mark.parametrize(
+    ("container", "user", "name"),
+    [
+        ("orders-worker", "alice", "orders-worker (alice)"),
+        ("orders-worker", None, "orders-worker"),
+        ("", "alice", "alice"),
+        ("", None, None),
+        ("one\ntwo\u202e", "alice", "one\\ntwo\\u202e (alice)"),
+        ("c" * 1000, "u" * 255, f"{'c' * (MAX_TAKER_PART - 1)}… ({'u' * (MAX_TAKER_PART - 1)}…)"),
+    ],
+)
+def test_a_link_is_named_by_container_and_user(container: str, user: str | None, name: str | None) -> None:
+    """Both are readable and limited, because a client chooses them."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 1, 10))
+    engine.run(c.Settle("q", link(engine, user, container=container), FIRST))
+    assert takers(engine) == [name]
+    survives(engine)
+
+
+RANDOM_LEASE = f"q-{'0af9' * 8}"
+BATCH = SparkBatch("6f0d", 3)
+
+
+@pytest.mark.parametrize(
+    ("lease", "reader", "query", "name"),
+    [
+        (RANDOM_LEASE, BATCH, "nightly", "nightly"),
+        (RANDOM_LEASE, BATCH, None, "6f0d"),
+        (RANDOM_LEASE, None, None, RANDOM_LEASE),
+        (f"alice:{RANDOM_LEASE}", BATCH, "nightly", "nightly (alice)"),
+        (f"alice:{RANDOM_LEASE}/q", BATCH, "nightly", "nightly (alice)"),
+        ("etl", BATCH, "nightly", "nightly (etl)"),
+        ("alice:etl", BATCH, None, "6f0d (alice:etl)"),
+        ("etl", None, None, "etl"),
+        ("etl", BATCH, "n" * 300, f"{'n' * (MAX_TAKER_PART - 1)}… (etl)"),
+    ],
+)
+def test_a_lease_is_named_by_its_query(lease: str, reader: SparkBatch | None, query: str | None, name: str) -> None:
+    """A random name of a lease is left out. The list of leases shows the query, also after a recovery."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 1, 10))
+    read_by(engine, lease, reader, query)
+    assert takers(engine) == [name]
+    survives(engine)
+    shown = None if reader is None else name.partition(" (")[0]
+    for restored in (engine, engine.recovered(), engine.from_snapshot()):
+        assert [row["query"] for row in restored.run(c.ListLeases())] == [shown]
+
+
+def test_a_query_keeps_its_name_until_it_gets_another_one() -> None:
+    """A job of the query may be unnamed; another query forgets the name."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 4, 10))
+    names = []
+    for number, (query, name) in enumerate([("a", "nightly"), ("a", None), ("a", "daily"), ("b", None)], 1):
+        epoch, batch = engine.advance("etl", epoch=None, finished=number - 1, messages=1)
+        engine.run(c.ReadBatch("etl", "r", epoch, batch, 0, 2**60, True, SparkBatch(query, number), name))
+        names.append(engine.state.leases["etl"].reader)
+    assert names == ["nightly", "nightly", "daily", "b"]
+
+
+def test_many_containers_leave_codes_for_users_and_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the limit on, a link of a new container is named by its user; a known one keeps its name."""
+    monkeypatch.setattr(links, "MAX_LINK_TAKERS", 2)
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 7, 10))
+    for number, (container, user) in enumerate(
+        [("one", "ann"), ("two", None), ("three", "ann"), ("four", None), ("one", "ann"), ("five", "bob")]
+    ):
+        engine.run(c.Settle("q", link(engine, user, container=container), RowSet.single(number)))
+    leased(engine)
+    engine.run(c.FinishBatches("etl", 1))
+    assert takers(engine) == ["one (ann)", "two", "ann", None, "one (ann)", "bob", "etl"]
+    survives(engine)
+
+
+def test_who_redrives_a_dead_letter() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", options=DLQ), c.Enqueue("q", 1, 10))
+    rejected(engine)
+    engine.run(c.Redrive("dead", user="root"))
+    assert (takers(engine, "dead"), takers(engine)) == (["root"], ["ann", None])
+    survives(engine)
+
+
+def test_who_holds_a_message_now() -> None:
+    """Also a link that has ended and holds the message by its transaction."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 3, 10))
+    holder, transaction = link(engine, container="worker"), engine.run(c.BeginTransaction(1))
+    engine.run(c.Retire(transaction, "q", holder, FIRST, DeliveryEnd(Outcome.ACCEPTED)), c.Unsubscribe("q", holder))
+    leased(engine)
+    names = [engine.state.holder_name(queue(engine), sequence) for sequence in range(4)]
+    assert names == ["worker (ann)", "etl", None, None]
 
 
 def test_further_names_than_the_limit_are_not_kept() -> None:

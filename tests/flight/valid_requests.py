@@ -142,6 +142,7 @@ BATCH = {
     "buckets": 1,
     "query": "query",
     "queryBatch": 3,
+    "queryName": "nightly",
 }
 VALID_TICKETS: dict[str, dict[str, Any]] = {
     "batch": {"op": "batch", **BATCH, "stored": True},
@@ -181,12 +182,12 @@ OPTIONAL = {
     "queueId": None, "recordedAfter": None, "settledSince": None, "settledUntil": None, "version": None, "part": 0, "parts": 1,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False, "counts": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
-    "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,
-    "elsewhere": None, "waiting": False,
+    "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "queryName": None,
+    "routed": False, "elsewhere": None, "waiting": False,
 }  # fmt: skip
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null
-TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "write", "elsewhere")  # or null
+TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "queryName", "write", "elsewhere")  # or null
 
 
 def of_queue(request: dict[str, Any], queue: str, epoch: int) -> dict[str, Any]:

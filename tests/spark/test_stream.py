@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 if TYPE_CHECKING:
     from conftest import Rig
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
 
 def numbers(frame: DataFrame) -> list[int]:
@@ -261,3 +262,29 @@ def test_an_older_checkpoint_is_refused_unless_data_loss_is_accepted(rig: Rig) -
     rig.drain(rig.stream("orders", failOnDataLoss="false"), table="copy", checkpoint="backup")
     assert rig.table("copy")[-2:] == [4, 5]
     assert rig.counts("orders") == (0, 0, 6)
+
+
+def test_the_archive_names_the_query(rig: Rig) -> None:
+    """By `queryName`, or by the query's id; a lease with a name of its own follows. `foreachBatch` keeps the name."""
+    rig.declare("orders")
+    started: list[StreamingQuery] = []
+
+    def run(name: str | None, *, in_batches: bool = False, **options: str) -> None:
+        number = len(started)
+        rig.send("orders", number, 1)
+        writer = rig.stream("orders", **options).writeStream
+        writer = writer.foreachBatch(lambda frame, _: numbers(frame)) if in_batches else writer.format("noop")
+        writer = writer if name is None else writer.queryName(name)
+        query = writer.option("checkpointLocation", rig.path(str(number))).trigger(availableNow=True).start()
+        query.awaitTermination()
+        started.append(query)
+
+    run("nightly job")
+    run(None)
+    run("nightly job", in_batches=True)
+    run("nightly job", lease="etl")
+    names = ["nightly job", str(started[1].id), "nightly job", "nightly job"]
+    assert sorted(lease["query"] for lease in rig.client.call("lease.list")["leases"]) == sorted(names)
+    archived = rig.spark.read.schema("sequenceNumber long, holder string").format("amqp")
+    rows = archived.options(url=rig.broker.url, queue="orders", states="archived").load().collect()
+    assert [row.holder for row in sorted(rows)] == [*names[:3], "nightly job (etl)"]

@@ -423,8 +423,9 @@ def test_the_journal_says_what_is_needed_and_by_whom(penstock: Run, broker: Brok
     assert text in penstock("queue", "stat", "orders", url=broker.url).stdout
     assert json.loads(penstock("queue", "stat", "orders", "--json", url=broker.url).stdout)["oldest"] == answer["oldest"]
     hold(client, "orders", "nightly", 1)
-    assert text.replace("available", "acquired") in penstock("journal", url=broker.url).stdout
-    assert text.replace("available", "acquired") in penstock("queue", "stat", "orders", url=broker.url).stdout
+    held = text.replace("available", "acquired by nightly")
+    assert held in penstock("journal", url=broker.url).stdout
+    assert held in penstock("queue", "stat", "orders", url=broker.url).stdout
 
 
 def test_the_journal_says_what_of_it_waits_for_the_archive_and_in_stages(penstock: Run, broker: Broker, client: Client) -> None:

@@ -47,7 +47,7 @@ class SourceTerminus(Terminus):
         selector = self.filters.selector
         text = None if selector is None else selector.text
         user = None if self.peer.user == ANONYMOUS else self.peer.user
-        return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text, user)
+        return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text, user, self.peer.container)
 
     def is_same(self, asked: Terminus) -> bool:
         return super().is_same(asked) and self.is_alike(asked)

@@ -118,6 +118,9 @@ class Names:
         self._most = most
         self._codes = {name: code for code, name in enumerate(self.names, 1)}
 
+    def knows(self, name: str) -> bool:
+        return name in self._codes
+
     def code(self, name: str | None) -> int:
         if not name:
             return 0

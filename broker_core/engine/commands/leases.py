@@ -107,6 +107,7 @@ class ReadBatch(Command[tuple[str, RowSet]]):
     last: int
     fail_on_data_loss: bool = True
     reader: SparkBatch | None = None
+    query_name: str | None = None  # of the reader's query, if it has a name
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class SettleRow(Command[None]):
     sequence: int
     outcome: str
     error: str | None = None
+    user: str | None = None  # for the archive
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Subscribe(Command[int]):
     exclusive: bool = False
     selector: str | None = None  # canonical; `Acquire` brings the known matches
     user: str | None = None  # for the archive
+    container: str | None = None  # of the client, for the archive
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Move(Command[Shifted]):
     messages: int = MAX_MOVED
     first: int = 0
     last: int | None = None
+    user: str | None = None  # for the archive
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class DiscardMessages(Command[int]):
     first: int
     last: int
     error: str
+    user: str | None = None  # for the archive
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,4 @@ class Redrive(Command[Shifted]):
     first: int = 0
     last: int | None = None
     ranges: tuple[int, ...] | None = None  # only these: first, last, first, last …, in any order, both included
+    user: str | None = None  # for the archive

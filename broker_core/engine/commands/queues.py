@@ -95,6 +95,7 @@ class Purge(Command[int]):
     queue: str
     messages: int = MAX_PURGED
     end: int | None = None
+    user: str | None = None  # for the archive
 
 
 class Offer(NamedTuple):

@@ -64,7 +64,7 @@ class Holding(NamedTuple):
     """The holder of messages that a decision ends. `lease` is set if an operator ends some messages of the lease's batch."""
 
     holder: int = 0  # 0: the messages are not acquired
-    taker: str | None = None  # name of the lease, or of the link's user, that has them or had them until they returned
+    taker: str | None = None  # name of the link, lease or command that ends them, or that had them until they returned
     lease: str | None = None
 
 

@@ -28,6 +28,7 @@ from ..model.names import check_name
 from ..model.queue import Queue
 from ..model.search import Filter, Search, Unexpired, Without, find_all, in_turn
 from ..model.state import BrokerState
+from ..model.takers import shortened, taker_name
 from . import dead_letters
 from .decision import Basis, Decision, Holding, decides, need_lease, need_queue
 from .lifetimes import check_owner
@@ -341,7 +342,9 @@ def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision
     decision = Decision([], (lease.queue, batch.rows.between(command.first, command.last)))
     reader = command.reader
     if batch.state is BatchState.ACQUIRED or (batch.state is BatchState.READ and not batch.reads.knows(reader)):
-        decision.add(e.BatchRead(lease.name, batch.number, *(reader or ())))
+        query, number = reader or (None, None)
+        name = None if command.query_name is None else shortened(command.query_name)
+        decision.add(e.BatchRead(lease.name, batch.number, query, number, name))
     return decision
 
 
@@ -362,6 +365,7 @@ def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
     batch, groups = lease.current, state.queues[lease.queue].groups
     return {
         "lease": lease.name,
+        "query": None if lease.reader is None else shortened(lease.reader),
         "queue": lease.queue,
         "run": lease.run,
         "selector": lease.selector,
@@ -410,7 +414,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     rows = RowSet.single(command.sequence)
     queue = need_queue(state, lease.queue)
     disposition = DISPOSITIONS[command.outcome]._replace(error=command.error)
-    holding = Holding(batch.holder, lease.name, lease.name)
+    holding = Holding(batch.holder, taker_name(None, command.user) or lease.taker, lease.name)
     events = dead_letters.end(Basis(state, now), queue, rows, holding, disposition)
     # Fenced first: after a crash between the two events, the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
@@ -446,5 +450,5 @@ def _give_back(basis: Basis, lease: Lease, batch: Batch) -> e.Event:
     if batch.state is not BatchState.READ:
         return _end(lease, batch, BatchState.VOID, basis.now)
     queue, event = need_queue(basis.state, lease.queue), _end(lease, batch, BatchState.LOST, basis.now)
-    events = [event, *dead_letters.after_return(basis, queue, batch.rows, Cause.LEASE_READ, lease.name)]
+    events = [event, *dead_letters.after_return(basis, queue, batch.rows, Cause.LEASE_READ, lease.taker)]
     return dead_letters.as_one(events)

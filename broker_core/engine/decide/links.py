@@ -14,7 +14,16 @@ from ... import errors
 from .. import commands as c
 from .. import events as e
 from ..columns.blocks import Block
-from ..columns.limits import MAX_ACQUIRE, MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAY_BYTES, MAX_OVERLAYS, MAX_SUBSCRIPTIONS, NEVER
+from ..columns.limits import (
+    MAX_ACQUIRE,
+    MAX_ANNOTATIONS,
+    MAX_EXCLUDED,
+    MAX_LINK_TAKERS,
+    MAX_OVERLAY_BYTES,
+    MAX_OVERLAYS,
+    MAX_SUBSCRIPTIONS,
+    NEVER,
+)
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
@@ -24,6 +33,7 @@ from ..model.groups import FreeGroup
 from ..model.queue import Queue
 from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn
 from ..model.state import BrokerState
+from ..model.takers import taker_name
 from . import dead_letters
 from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
 
@@ -41,8 +51,16 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
     if len(queue.consumers.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
     queue.consumers.check_link(command.exclusive)
-    event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector, command.user)
+    taker = _taker_name(queue, command)
+    event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector, taker)
     return Decision([(event, None)], state.next_link)
+
+
+def _taker_name(queue: Queue, command: c.Subscribe) -> str | None:
+    """Containers are chosen by clients, and many have random ids. They leave codes for the names of users and leases."""
+    name = taker_name(command.container, command.user)
+    is_new = name is not None and not queue.takers.knows(name)
+    return taker_name(None, command.user) if is_new and len(queue.takers.names) >= MAX_LINK_TAKERS else name
 
 
 @decides(c.Acquire)
@@ -140,7 +158,7 @@ def end_delivery(basis: Basis, name: str, holder: int, rows: RowSet, disposition
         return []
     if disposition.annotations:
         _check_annotations(queue, rows, disposition.annotations)
-    holding = Holding(holder, basis.state.user_of(queue, holder))
+    holding = Holding(holder, basis.state.taker_of(queue, holder))
     events = dead_letters.end(basis, queue, rows, holding, disposition)
     if disposition.cause is None or not disposition.exclude:
         return [(dead_letters.as_one(events), None)]
@@ -187,7 +205,7 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
     if retired := state.transactions.retired(command.holder):
         rows = rows.minus(retired)  # they end with their transactions
     decision = Decision([], rows)
-    basis, holding = Basis(state, now), Holding(command.holder, subscription.user)
+    basis, holding = Basis(state, now), Holding(command.holder, subscription.taker)
     events: list[e.Event] = []
     back = RowSet()
     if rows and command.outcome is not None:

@@ -20,6 +20,7 @@ from ..model.capacity import Coming, fitting
 from ..model.queue import Queue
 from ..model.retention import stayed
 from ..model.state import BrokerState
+from ..model.takers import taker_name
 from ..model.transfer import column
 from .dead_letters import as_one
 from .decision import Decision, decides, need_queue
@@ -28,7 +29,7 @@ from .decision import Decision, decides, need_queue
 @decides(c.Move)
 def move(state: BrokerState, command: c.Move, now: c.Now) -> Decision[c.Shifted]:
     rows, shifted = _to_shift(state, command, now, "move")
-    event = e.Moved(command.queue, rows, command.target, int(Outcome.MOVED), now.wall)
+    event = e.Moved(command.queue, rows, command.target, int(Outcome.MOVED), now.wall, taker=taker_name(None, command.user))
     return Decision([(event, None)] if rows else [], shifted)
 
 
@@ -51,8 +52,8 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
         raise errors.ResourceLimit(f"{MAX_PURGED} messages are the limit of one request: name fewer, and then the rest")
     named = RowSet.range(command.first, command.last + 1)
     named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
-    waiting = queue.allowed(named, Verb.PURGE)
-    events: list[e.Event] = [e.Purged(queue.name, waiting, now.wall, error=command.error)] if waiting else []
+    waiting, user = queue.allowed(named, Verb.PURGE), taker_name(None, command.user)
+    events: list[e.Event] = [e.Purged(queue.name, waiting, now.wall, command.error, user)] if waiting else []
     leases = {lease.current.holder: lease for lease in state.leases.values() if lease.current and lease.queue == queue.name}
     held = queue.allowed(named, Verb.SETTLE)
     decision = Decision([], waiting.count + held.count)
@@ -61,7 +62,7 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
         if lease is not None:  # fenced first: after a crash between the two events, the query only plans again
             decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
         name = None if lease is None else lease.name
-        taker = name or state.user_of(queue, holder)
+        taker = user or (state.taker_of(queue, holder) if lease is None else lease.taker)
         events.append(e.Settled(queue.name, holder, rows, int(Outcome.PURGED), now.wall, command.error, name, taker=taker))
     if events:
         decision.add(as_one(events))
@@ -133,7 +134,8 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
         if origin is None or origin is queue:
             continue
         if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
-            events.append(e.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
+            taker = taker_name(None, command.user)
+            events.append(e.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True, taker=taker))
     moved = sum(event.rows.count for event in events)
     shifted = c.Shifted(moved, dead_rows.last + 1 if more and dead_rows else None, dead_rows.count - moved)
     return Decision([(event, None) for event in events], shifted)

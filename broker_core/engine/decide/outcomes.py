@@ -74,7 +74,7 @@ def settle_batch(basis: Basis, lease: Lease, batch: Batch, *, exclude: bool = Fa
     """Settle a batch that was read, in one event: messages with an outcome by their outcome, the others as accepted."""
     queue = need_queue(basis.state, lease.queue)
     check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
-    holding = Holding(batch.holder, lease.name)
+    holding = Holding(batch.holder, lease.taker)
     events: list[e.Event] = []
     not_accepted: list[RowSet] = []
     for outcome in batch.outcomes:

@@ -19,6 +19,7 @@ from ..model.names import check_node_name
 from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
+from ..model.takers import taker_name
 from .decision import Decision, decides, need_queue
 from .lifetimes import departure
 
@@ -135,7 +136,8 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.En
 def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
     queue = need_queue(state, command.queue)
     rows = _waiting(queue, command.end, command.messages)
-    return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
+    event = e.Purged(queue.name, rows, now.wall, taker=taker_name(None, command.user))
+    return Decision([(event, None)] if rows else [], rows.count)
 
 
 def _waiting(queue: Queue, end: int | None, messages: int) -> RowSet:

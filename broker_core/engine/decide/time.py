@@ -101,7 +101,7 @@ def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
         for holder in np.unique(holders).tolist():
             held.setdefault(holder, []).append((block.number, rows[holders == holder]))
     for holder, parts in held.items():
-        holding = Holding(holder, basis.state.user_of(queue, holder))
+        holding = Holding(holder, basis.state.taker_of(queue, holder))
         late = DeliveryEnd(cause=Cause.LOCK_TIMED_OUT)
         decision.add(dead_letters.as_one(dead_letters.end(basis, queue, RowSet.of(parts), holding, late)))
 

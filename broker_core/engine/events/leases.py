@@ -70,9 +70,11 @@ class BatchRead(Event, kind="batch.read"):
     batch: int
     query: str | None = None  # of Spark, and the number of its batch; None: unknown
     number: int | None = None
+    name: str | None = None  # of the query
 
     def apply(self, state: BrokerState, position: int) -> None:
         lease = state.leases[self.lease]
+        lease.note_query(self.query, self.name)
         batch = lease.batches[self.batch]
         batch.state = BatchState.READ
         state.note_read(lease, batch, None if self.query is None else SparkBatch(self.query, self.number or 0))
@@ -97,7 +99,7 @@ class BatchEnded(Event, kind="batch.ended"):
         state.forget_reads(lease)
         if ended_as is BatchState.SETTLED:
             rest = batch.rows if self.done is None else batch.rows.minus(self.done)
-            archive(state, queue, rest, Verb.SETTLE, Ending(Outcome.ACCEPTED, self.time, taker=lease.name))
+            archive(state, queue, rest, Verb.SETTLE, Ending(Outcome.ACCEPTED, self.time, taker=lease.taker))
             if self.done is not None and self.exclude:
                 lease.excluded = lease.excluded.plus(self.done).packed()
         else:

@@ -114,13 +114,13 @@ class Subscribed(Event, kind="subscribed", journaled=False):
     priority: int = 0
     exclusive: bool = False
     selector: str | None = None
-    user: str | None = None
+    taker: str | None = None  # as in `Ending`
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
         queue.changes += 1
         positions, epochs = [0] * queue.rules.levels, [log.epoch for log in queue.returns]
-        subscription = Subscription(self.holder, positions, epochs, self.priority, self.selector, self.user)
+        subscription = Subscription(self.holder, positions, epochs, self.priority, self.selector, self.taker)
         queue.consumers.subscribe(subscription, self.exclusive)
         state.next_link = self.holder + NEXT_HOLDER
 

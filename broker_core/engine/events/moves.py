@@ -35,7 +35,7 @@ class Moved(EndsMessages, Event, kind="moved"):
     lease: str | None = None  # an operator ended these messages of its batch
     error: str | None = None  # of the consumer that rejected them
     redriven: bool = False  # dead letters that return to their queue
-    taker: str | None = None  # of dead letters, as in `Ending`
+    taker: str | None = None  # as in `Ending`
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]

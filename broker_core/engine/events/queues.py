@@ -114,10 +114,11 @@ class Purged(EndsMessages, Event, kind="purged"):
     rows: RowSet
     time: int
     error: str | None = None  # why the operator discarded them
+    taker: str | None = None  # as in `Ending`
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
-        ending = Ending(Outcome.PURGED, self.time, self.error)
+        ending = Ending(Outcome.PURGED, self.time, self.error, self.taker)
         archive(state, queue, queue.allowed(self.rows, Verb.PURGE), Verb.PURGE, ending)
 
     def wakes(self, state: BrokerState) -> Iterable[str]:

@@ -51,8 +51,8 @@ class Retired(Event, kind="transaction.retired", journaled=False):
     up: int  # microseconds of uptime
 
     def apply(self, state: BrokerState, position: int) -> None:
-        user = state.user_of(state.queues[self.queue], self.holder)
-        state.transactions.retire(self.transaction, self.queue, self.holder, user, self.rows, self.outcome)
+        taker = state.taker_of(state.queues[self.queue], self.holder)
+        state.transactions.retire(self.transaction, self.queue, self.holder, taker, self.rows, self.outcome)
         state.transactions.open[self.transaction].works(self.up)
 
 

@@ -30,7 +30,7 @@ class Subscription:
     epochs: list[int]
     priority: int = 0
     selector: str | None = None
-    user: str | None = None
+    taker: str | None = None  # its name in the archive
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there: the end of the link searches only these
     excluded: Exclusions = field(default_factory=Exclusions)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
@@ -11,6 +12,7 @@ from typing import Any
 from ..columns.rowset import RowSet
 from .batch_outcomes import BatchOutcomes, RowsOutcome
 from .reads import Reads
+from .takers import shortened, taker_name
 
 SIGN_BYTES = 8  # of a batch's sign: two signs are equal by accident once in 10^19
 REMEMBERED_BATCHES = 100  # settled ones of these can be read again (a lost commit file, a repeated DataFrame)
@@ -26,7 +28,8 @@ class BatchState(str, Enum):
     LOST = "lost"  # returned after a read (leaseTimeout, operator): its messages may be delivered again
 
 
-_PERSISTED = ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned")  # fields of a lease
+_PERSISTED = ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned", "query", "query_name")
+_RANDOM_NAME = re.compile(r"(?:(.+):)?q-[0-9a-f]{32}(?:/.*)?")  # of a query without the option `lease`, after the owner
 HOLDING = (BatchState.ACQUIRED, BatchState.READ)
 
 
@@ -77,6 +80,8 @@ class Lease:
     batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
     excluded: RowSet = field(default_factory=RowSet)  # messages that this epoch does not take again, by `exclude`
     planned: bool = False  # tasks of a batch of this run were planned, so Spark has written its offset
+    query: str | None = None  # id of the Spark query that last began to read a batch
+    query_name: str | None = None
     # derived
     renewed: int | None = None  # broker uptime in microseconds
     unread: int = 0  # consecutive batches that this epoch finished unread
@@ -92,6 +97,24 @@ class Lease:
         """True if a checkpoint names a batch of this run. Spark writes the offset of a batch before its tasks are planned."""
         unread = (BatchState.ACQUIRED, BatchState.VOID)
         return self.planned or self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
+
+    @property
+    def reader(self) -> str | None:
+        """The name of its Spark query, or the query's id."""
+        return self.query_name or self.query
+
+    @property
+    def taker(self) -> str:
+        """Its name in the archive."""
+        if self.reader is None:
+            return shortened(self.name)
+        random_name = _RANDOM_NAME.fullmatch(self.name)
+        return taker_name(self.reader, random_name[1] if random_name else self.name) or self.name
+
+    def note_query(self, query: str | None, name: str | None) -> None:
+        """A job of the query may have no name, because `foreachBatch` can set the description of its jobs."""
+        if query is not None and (name is not None or query != self.query):
+            self.query, self.query_name = query, name
 
     def sign_of(self, number: int) -> str | None:
         batch = self.batches.get(number)
@@ -114,6 +137,6 @@ class Lease:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Lease:
         batches = [Batch.from_json(batch) for batch in data["batches"]]
-        fields = {name: data[name] for name in _PERSISTED}
+        fields = {name: data[name] for name in _PERSISTED if name in data}
         excluded = RowSet.from_json(data["excluded"])
         return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded)

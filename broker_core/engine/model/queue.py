@@ -106,7 +106,7 @@ class Queue:
         self.keys = Dictionary()
         self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.origins: list[str] = []
-        self.takers = Names(MAX_TAKERS)  # leases and users of links that had messages when these ended
+        self.takers = Names(MAX_TAKERS)  # of links, leases and commands that ended messages
         # Persisted: counts
         self.ended = [0] * OUTCOME_CODES  # messages by outcome, those of packed blocks included
         self.unread = 0  # messages that returned because a finished batch was never read

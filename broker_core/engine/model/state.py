@@ -18,7 +18,9 @@ from ..columns.dictionary import Names
 from ..columns.intervals import NOTHING, Intervals
 from ..columns.limits import CLOCK_STEP, MAX_ENDED_WRITES, MAX_TAKERS
 from ..columns.packing import pack, unpack
+from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS
 from ..columns.series import Ints
+from ..columns.states import ACQUIRED
 from ..columns.timetable import Timetable
 from ..columns.values import from_json, to_json
 from .batch_outcomes import StagedOutcomes
@@ -199,10 +201,20 @@ class BrokerState:
                 batches.append((lease, lease.current))
         return batches
 
-    def user_of(self, queue: Queue, holder: int) -> str | None:
-        """The link may have ended, and hold the messages by an open transaction."""
+    def taker_of(self, queue: Queue, holder: int) -> str | None:
+        """Return the name of a link, which may have ended and hold the messages by an open transaction."""
         subscription = queue.consumers.subscriptions.get(holder)
-        return self.transactions.user_of(holder) if subscription is None else subscription.user
+        return self.transactions.taker_of(holder) if subscription is None else subscription.taker
+
+    def holder_name(self, queue: Queue, sequence: int) -> str | None:
+        """Return the name of the link or lease that has acquired a message, if one has."""
+        block, row = queue.blocks.get(sequence >> BLOCK_BITS), np.array([sequence % BLOCK_ROWS])
+        if block is None or sequence >= queue.next_sequence or block.state[row] != ACQUIRED:
+            return None
+        holder = int(np.broadcast_to(block.holder.get(row), 1)[0])
+        leases = (lease for lease in self.leases.values() if lease.current is not None and lease.current.holder == holder)
+        lease = next(leases, None) if holder % NEXT_HOLDER == LEASE_HOLDER % NEXT_HOLDER else None
+        return self.taker_of(queue, holder) if lease is None else lease.taker
 
     def count_staged(self, part: StagedPart, sign: int) -> None:
         """`sign`: 1 if the part was added, -1 if it was removed."""

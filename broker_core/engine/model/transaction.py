@@ -46,11 +46,11 @@ class ProvisionalOutcome(NamedTuple):
 class ProvisionalOutcomes:
     """Outcomes of one transaction for messages of one holder."""
 
-    __slots__ = ("_compacted", "_distinct", "_first", "_last", "_latest", "_numbers", "_rows", "count", "queue", "user")
+    __slots__ = ("_compacted", "_distinct", "_first", "_last", "_latest", "_numbers", "_rows", "count", "queue", "taker")
 
-    def __init__(self, queue: str, user: str | None) -> None:
+    def __init__(self, queue: str, taker: str | None) -> None:
         self.queue = queue
-        self.user = user
+        self.taker = taker  # the link's name in the archive
         self.count = 0  # rows in the list, replaced ones included
         self._rows: list[Ints] = []
         self._numbers: list[int] = []  # for each entry, the number of its outcome; -1: removed
@@ -154,8 +154,8 @@ class Transactions:
         self.by_owner[owner] += 1
         self.by_user[user] += 1
 
-    def retire(self, number: int, queue: str, holder: int, user: str | None, rows: RowSet, outcome: ProvisionalOutcome) -> None:
-        self.open[number].outcomes.setdefault(holder, ProvisionalOutcomes(queue, user)).set(rows, outcome)
+    def retire(self, number: int, queue: str, holder: int, taker: str | None, rows: RowSet, outcome: ProvisionalOutcome) -> None:
+        self.open[number].outcomes.setdefault(holder, ProvisionalOutcomes(queue, taker)).set(rows, outcome)
         self._holders.setdefault(holder, set()).add(number)
 
     def take_back(self, holder: int, rows: RowSet, *, lost: bool) -> None:
@@ -182,8 +182,8 @@ class Transactions:
         sequences = rows.sequences()
         return [entry for entry in near if entry[1].has_any(sequences)]
 
-    def user_of(self, holder: int) -> str | None:
-        return next((outcomes.user for _, outcomes in self.outcomes_of(holder)), None)
+    def taker_of(self, holder: int) -> str | None:
+        return next((outcomes.taker for _, outcomes in self.outcomes_of(holder)), None)
 
     def retired(self, holder: int) -> RowSet:
         sequences = [outcomes.latest()[0] for _, outcomes in self.outcomes_of(holder)]

@@ -17,6 +17,7 @@ export function show(root, poll) {
     const old = held && lease.renewed !== null && lease.renewed > OLD_S;
     return [
       h("span", {}, lease.name),
+      lease.query ?? "–",
       h("code", {class: "run"}, lease.run),
       h("a", {href: `#/queues/${encodeURIComponent(lease.queue)}`}, lease.queue),
       h("span", {}, lease.stage, " ", old && badge("abandoned?", "warn", `It holds messages and was not renewed for ${span(lease.renewed)}`)),
@@ -51,7 +52,7 @@ export function show(root, poll) {
     const {leases} = await call("lease.list", {}, signal);
     text(total, count(leases.length));
     replace(list, table(
-      [["Lease"], ["Run of the query", "narrow-1"], ["Queue"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Selector", "narrow-1"], ["", "number"]],
+      [["Lease"], ["Query"], ["Run of the query", "narrow-1"], ["Queue"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Selector", "narrow-1"], ["", "number"]],
       leases.map(row),
       "No Spark query has a lease.",
     ));

@@ -116,6 +116,7 @@ export function show(root, poll, name) {
       ? facts([
         ["message", oldest.sequence === undefined ? `stage ${oldest.stage}` : count(oldest.sequence)],
         ["state", oldest.state ?? "staged"],
+        oldest.holder && ["held by", oldest.holder],
         oldest.time && ["arrived", time(oldest.time)],
         ["log position", count(oldest.position)],
         ["effect", "The journal keeps this payload until the message is settled."],
@@ -139,8 +140,9 @@ export function show(root, poll, name) {
     ]));
     replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);
-    replace(leases, table([["Lease"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held", "groups"]], mine.map((lease) => [
+    replace(leases, table([["Lease"], ["Query"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held", "groups"]], mine.map((lease) => [
       h("a", {href: "#/leases"}, lease.name),
+      lease.query ?? "–",
       lease.stage,
       lease.batch === null ? "–" : count(lease.batch),
       count(lease.messages),
