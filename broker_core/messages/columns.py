@@ -92,7 +92,7 @@ COLUMNS: dict[str, Column] = {
     "outcome": _ended(pa.string()),
     "settledTime": _ended(TIMESTAMP),
     "error": _ended(pa.string()),
-    "holder": _ended(pa.string()),  # the lease, or the link's user, that had acquired the message when it ended
+    "holder": _ended(pa.string()),  # the query, the client with its user, or the operator, that ended the message
     "ttl": _sent(pa.int64(), 18, HEADER, "uint"),  # milliseconds
     "deliveryTime": _sent(TIMESTAMP, 19, ANNOTATIONS, "timestamp"),
     "encodedAnnotations": _internal(20, ANNOTATIONS),  # the whole section, descriptor included
