@@ -44,13 +44,13 @@ def facts_of(state: BrokerState, queue: Queue, number: int, rows: Ints) -> dict[
     block = queue.blocks.get(number)
     if block is None:  # it has left memory: all its messages are settled
         return facts
-    holders = {lease.current.holder: lease.name for lease in leases if lease.current is not None}
+    holders = {lease.current.holder: lease.taker for lease in leases if lease.current is not None}
     due = block.times(block.due, rows)
     codes = np.broadcast_to(block.holder.get(rows), len(rows))
     for index, row in enumerate(rows.tolist()):
         fact, holder = facts[base + row], int(codes[index])
         if block.state[row] == ACQUIRED:
-            fact.holder = holders.get(holder) or state.user_of(queue, holder)
+            fact.holder = holders.get(holder) or state.taker_of(queue, holder)
         elif block.state[row] == DELAYED and due is not None and due[index]:
             fact.due = int(due[index])
     return facts

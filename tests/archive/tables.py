@@ -49,7 +49,7 @@ def write(
             str(folder),
             table.SCHEMA,
             partition_by=[table.DAY],
-            configuration={OWNER: broker},
+            configuration={OWNER: broker, **table.PROPERTIES},
             raise_if_key_not_exists=False,
         )
     deltalake.write_deltalake(

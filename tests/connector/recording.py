@@ -82,7 +82,7 @@ class Site:
                 url,
                 table.SCHEMA,
                 partition_by=[table.DAY],
-                configuration={OWNER: self.service.broker_id},
+                configuration={OWNER: self.service.broker_id, **table.PROPERTIES},
                 raise_if_key_not_exists=False,
             )
         deltalake.write_deltalake(url, pa.Table.from_batches(made), mode="append", partition_by=[table.DAY])

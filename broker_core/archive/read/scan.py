@@ -116,7 +116,7 @@ def batches(
             continue
         checked = [condition for condition in conditions if not condition.holds(ranges.__getitem__)]
         compared = {*(name for condition in checked for name in condition.columns), *_selected(selector)}
-        present = [name for name in wanted if not _is_null(metadata, names.get(name))]
+        present = table.useful([name for name in wanted if not _is_null(metadata, names.get(name))], columns)
         needed = [name for name in file.schema_arrow.names if name in {*present, *compared}]
         place = sum(file.metadata.row_group(number).num_rows for number in range(group)) if apply is not None else 0
         for batch in _read(file, group, needed):

@@ -144,6 +144,8 @@ _NO_STATISTICS = frozenset({"body", "properties", "annotations"})
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
 #: Columns with lowest and highest values in the table's log.
 LOG_STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
+#: Properties of a table. Other writers would write statistics of the first 32 columns.
+PROPERTIES = {"delta.dataSkippingStatsColumns": ",".join(LOG_STATISTICS)}
 
 
 #: Columns with a Bloom filter in each row group: a search for one id reads only the row groups that may have it.
@@ -209,6 +211,11 @@ def needed(columns: Sequence[str]) -> list[str]:
     elif not BARE_COLUMNS.isdisjoint(columns):
         wanted.add("message")
     return [name for name in FILE_SCHEMA.names if name in wanted]
+
+
+def useful(present: list[str], columns: Sequence[str]) -> list[str]:
+    """Leave out the type of body if it is only needed for rows with a `message`, and there are none."""
+    return [name for name in present if name != "bodyType" or name in columns or "message" in present]
 
 
 def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa.RecordBatch:

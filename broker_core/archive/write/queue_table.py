@@ -117,7 +117,7 @@ class QueueTable:
                 partition_by=table.PARTITION,
                 name=queue,
                 description=f"Settled messages of the queue {queue!r} of the Penstock broker {broker_id}",
-                configuration={OWNER: broker_id, QUEUE: queue},
+                configuration={OWNER: broker_id, QUEUE: queue, **table.PROPERTIES},
                 raise_if_key_not_exists=False,
                 storage_options=self._store.options,
             )

@@ -64,7 +64,7 @@ class RecordingRows:
         slices = (slice_of(block, rows, names) for block, rows in self._parts())
         for messages in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
             for batch in _batches(messages):
-                own = {"queueId": content.queue_id, "pass": content.number, "lineage": content.lineage}
+                own: dict[str, int | str] = {"queueId": content.queue_id, "pass": content.number, "lineage": content.lineage}
                 yield pa.Table.from_batches([table_rows(batch, own, is_exact=content.archive_message != "columns")])
 
     def present(self) -> RowSet:
