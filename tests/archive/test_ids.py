@@ -15,6 +15,7 @@ from penstock.broker_core.archive.read.bounds import Bounds
 from penstock.broker_core.archive.read.files import File, Table
 from penstock.broker_core.archive.read.scan import Deletions
 from penstock.broker_core.archive.table import layout as table
+from penstock.broker_core.archive.write.rows import table_rows
 
 from .tables import BROKER, DAY_US, LINEAGE, archived, write
 
@@ -33,7 +34,7 @@ def messages(sequences: range, number: int = 1) -> pa.Table:
     orders = [f"order-{sequence // 2 * 104_729 % 1_000_003}" if sequence % 5 else None for sequence in sequences]
     payload = {"messageId": ids_of_messages, "correlationId": orders, "body": [b"body"] * len(sequences)}
     batch = archived(payload, list(sequences), [BEGIN] * len(sequences))
-    rows: pa.Table = pa.Table.from_batches([table.rows(batch, queue_id=7, number=number, lineage=LINEAGE)])
+    rows: pa.Table = pa.Table.from_batches([table_rows(batch, {"queueId": 7, "pass": number, "lineage": LINEAGE})])
     return rows.select(table.FILE_SCHEMA.names)
 
 
@@ -47,7 +48,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Table, lis
     return Table(str(tmp_path), BROKER, 7, ((LINEAGE, 3),), 0), [File("a.parquet", ROWS, 0, ROWS - 1)]
 
 
-def found(recorded: tuple[Table, list[File]], *texts: str, bounds: Bounds | None = None) -> list[int]:
+def sequences_of(recorded: tuple[Table, list[File]], *texts: str, bounds: Bounds | None = None) -> list[int]:
     table_of_queue, listed = recorded
     bounds = bounds or table_of_queue.bounds
     rows = (rows for _, rows in ids.batches(table_of_queue, listed, texts, COLUMNS, bounds) if rows is not None)
@@ -56,19 +57,19 @@ def found(recorded: tuple[Table, list[File]], *texts: str, bounds: Bounds | None
 
 def test_a_message_is_found_by_its_message_id_or_its_correlation_id(recorded: tuple[Table, list[File]]) -> None:
     correlated = "order-" + str(621 * 104_729 % 1_000_003)
-    assert found(recorded, shuffled(1_234)) == [1_234]
-    assert found(recorded, correlated) == [1_242, 1_243]
-    assert found(recorded, shuffled(3), correlated, "unknown") == [3, 1_242, 1_243]
-    assert found(recorded, "unknown") == []
+    assert sequences_of(recorded, shuffled(1_234)) == [1_234]
+    assert sequences_of(recorded, correlated) == [1_242, 1_243]
+    assert sequences_of(recorded, shuffled(3), correlated, "unknown") == [3, 1_242, 1_243]
+    assert sequences_of(recorded, "unknown") == []
 
 
 def test_only_rows_within_the_bounds_are_found(recorded: tuple[Table, list[File]]) -> None:
     wanted = shuffled(1_234)
     bounds = recorded[0].bounds
-    assert found(recorded, wanted, bounds=bounds._replace(first=1_234, last=1_234)) == [1_234]
-    assert found(recorded, wanted, bounds=bounds._replace(first=1_235)) == []
-    assert found(recorded, wanted, bounds=bounds._replace(after=1)) == []
-    assert found(recorded, wanted, bounds=bounds._replace(queue_id=8)) == []
+    assert sequences_of(recorded, wanted, bounds=bounds._replace(first=1_234, last=1_234)) == [1_234]
+    assert sequences_of(recorded, wanted, bounds=bounds._replace(first=1_235)) == []
+    assert sequences_of(recorded, wanted, bounds=bounds._replace(after=1)) == []
+    assert sequences_of(recorded, wanted, bounds=bounds._replace(queue_id=8)) == []
 
 
 def test_only_row_groups_that_may_have_the_id_are_read(recorded: tuple[Table, list[File]]) -> None:
@@ -92,8 +93,8 @@ def test_a_deleted_row_is_not_found(recorded: tuple[Table, list[File]]) -> None:
     table_of_queue, (file,) = recorded
     remaining = pa.array([row != 1_242 for row in range(1_300)])
     listed = [file._replace(deletions=Deletions.of(1, remaining))]
-    assert found((table_of_queue, listed), "order-" + str(621 * 104_729 % 1_000_003)) == [1_243]
-    assert found((table_of_queue, listed), shuffled(1_900)) == [1_900], "the vector covers the first 1,300 rows"
+    assert sequences_of((table_of_queue, listed), "order-" + str(621 * 104_729 % 1_000_003)) == [1_243]
+    assert sequences_of((table_of_queue, listed), shuffled(1_900)) == [1_900], "the vector covers the first 1,300 rows"
 
 
 def test_filters_of_another_writer_are_read(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_filters_of_another_writer_are_read(tmp_path: Path) -> None:
     )
     deltalake.DeltaTable(str(folder)).optimize.z_order(["sequenceNumber"], writer_properties=properties)
     listed = files.version(recorded, recorded.bounds).files
-    assert found((recorded, listed), shuffled(1_234)) == [1_234]
+    assert sequences_of((recorded, listed), shuffled(1_234)) == [1_234]
     (file,) = ids.opened(recorded, listed, [shuffled(1_234)])
     assert filter_of(file) is not None
     assert len(file.groups) <= 3
