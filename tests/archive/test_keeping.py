@@ -297,6 +297,6 @@ def test_a_process_that_looks_after_very_many_tables_remembers_some(tmp_path: Pa
     asked = {"op": "keep", "retentionS": None, "vacuumS": None, "fileBytes": 1 << 20, "compactFiles": 2}
     for queue in [*"abcde", *"abcde"]:
         answer = recorder.answer(ChildFrame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))
-        assert answer == {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
+        assert answer == {"compacted": 0, "ended": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
     assert len(recorder._stores) == 3
     recorder._journal.close()
