@@ -24,5 +24,5 @@ _PLACE = object_of(queue=TEXT, sequence=COUNT, archive=BOOL, version=nullable(CO
     reads=True,
 )
 def _trace(call: ActionCall, request: Trace) -> Reply:
-    """Finds messages by id, and returns where they are and their events, from queues, dead letters and the archive."""
+    """Finds messages by id, in queues and the archive, with their events."""
     return traces.trace(call, request)

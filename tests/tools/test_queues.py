@@ -95,6 +95,8 @@ def default(name: str, option: QueueOption) -> set[str]:
         return {number(DEFAULT_ATTEMPTS)}
     if name == "archive":
         return {"true", "false"}
+    if name == "archiveMessage":
+        return set()  # the broker's setting
     if option.default is None:
         return {"none"} if name != "key" else set()  # required, so without a default
     if isinstance(option.default, bool):

@@ -24,11 +24,10 @@ from ..columns.states import Cause
 from ..model.batch_outcomes import DISPOSITIONS
 from ..model.groups import FreeGroup
 from ..model.lease import HOLDING, Batch, BatchState, Lease, signed
-from ..model.names import check_name
+from ..model.names import check_name, shortened, taker_name
 from ..model.queue import Queue
 from ..model.search import Filter, Search, Unexpired, Without, find_all, in_turn
 from ..model.state import BrokerState
-from ..model.takers import shortened, taker_name
 from . import dead_letters
 from .decision import Basis, Decision, Holding, decides, need_lease, need_queue
 from .lifetimes import check_owner

@@ -30,10 +30,10 @@ from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
 from ..model.consumers import Subscription
 from ..model.dispositions import DeliveryEnd
 from ..model.groups import FreeGroup
+from ..model.names import taker_name
 from ..model.queue import Queue
 from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn
 from ..model.state import BrokerState
-from ..model.takers import taker_name
 from . import dead_letters
 from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
 

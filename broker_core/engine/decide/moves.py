@@ -17,10 +17,10 @@ from ..columns.rowset import BLOCK_BITS, RowSet, as_array
 from ..columns.series import Ints
 from ..columns.states import AVAILABLE, DELAYED, Outcome, Verb
 from ..model.capacity import Coming, fitting
+from ..model.names import taker_name
 from ..model.queue import Queue
 from ..model.retention import stayed
 from ..model.state import BrokerState
-from ..model.takers import taker_name
 from ..model.transfer import column
 from .dead_letters import as_one
 from .decision import Decision, decides, need_queue

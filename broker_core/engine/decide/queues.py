@@ -15,11 +15,10 @@ from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..columns.states import Outcome, State
 from ..model.admission import admit
-from ..model.names import check_node_name
+from ..model.names import check_node_name, taker_name
 from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
-from ..model.takers import taker_name
 from .decision import Decision, decides, need_queue
 from .lifetimes import departure
 

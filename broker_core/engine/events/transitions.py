@@ -40,7 +40,7 @@ class Ending(NamedTuple):
     outcome: int
     time: int  # microseconds since 1970
     error: str | None = None
-    taker: str | None = None  # name of the link, lease or command that ended the messages, as in `model/takers.py`
+    taker: str | None = None  # name of the link, lease or command that ended the messages, as in `model/names.py`
 
 
 # Rows change their state in these three functions, except for delays that end and dead letters that are redriven.

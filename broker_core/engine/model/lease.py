@@ -11,8 +11,8 @@ from typing import Any
 
 from ..columns.rowset import RowSet
 from .batch_outcomes import BatchOutcomes, RowsOutcome
+from .names import shortened, taker_name
 from .reads import Reads
-from .takers import shortened, taker_name
 
 SIGN_BYTES = 8  # of a batch's sign: two signs are equal by accident once in 10^19
 REMEMBERED_BATCHES = 100  # settled ones of these can be read again (a lost commit file, a repeated DataFrame)

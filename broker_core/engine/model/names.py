@@ -1,10 +1,21 @@
-"""Names of queues, exchanges, leases and stages."""
+"""Names of queues, exchanges, leases and stages, and of takers.
+
+The name of a taker is shown to people, in the archive and in lists: the client's own name, then its owner in parentheses.
+
+| taker | name | example |
+|---|---|---|
+| link | container id, and user | `orders-worker (alice)` |
+| lease | name or id of the Spark query, and the lease's owner and chosen name | `nightly (alice:etl)` |
+| command | user | `alice` |
+
+A client chooses its container id and query name, so both parts have a limit.
+"""
 
 from __future__ import annotations
 
 from ... import notations
 from ...errors import InvalidRequest
-from ..columns.limits import MAX_NAME
+from ..columns.limits import MAX_NAME, MAX_TAKER_PART
 
 NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, after the thing that has the name
 
@@ -35,3 +46,14 @@ def check_node_name(subject: str, name: str) -> None:
         )
     if "*" in name:
         raise InvalidRequest(f"{subject} {name!r}: '*' stands for any text in permissions and policies and cannot be in a name")
+
+
+def shortened(part: str) -> str:
+    """Return a readable part of a name. Control characters become escapes."""
+    text = part if part.isprintable() else ascii(part)[1:-1]
+    return text if len(text) <= MAX_TAKER_PART else f"{text[: MAX_TAKER_PART - 1]}…"
+
+
+def taker_name(own_name: str | None, owner: str | None) -> str | None:
+    parts = [shortened(part) for part in (own_name, owner) if part]
+    return f"{parts[0]} ({parts[1]})" if len(parts) > 1 else parts[0] if parts else None
