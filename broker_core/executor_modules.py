@@ -31,7 +31,7 @@ FOLDERS = (
     *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "broker_core/stores", "connector"),
     *("connector/batch", "connector/brokers", "connector/foreign", "connector/sink", "connector/stream", "connector/task"),
 )
-_SINGLE = ("quantities", "errors", "local_files", "notations", "executor_modules", "similar", "wrong_port")
+_SINGLE = ("quantities", "moments", "errors", "local_files", "notations", "executor_modules", "similar", "wrong_port")
 MODULES = ("__init__", "broker_core/__init__", *(f"broker_core/{name}" for name in _SINGLE))
 #: Packages and modules of `broker_core` that an import of the connector imports. Code that travels by value contains them in its
 #: pickle. Later imports use the sources.

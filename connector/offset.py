@@ -4,7 +4,8 @@
 - `{"v":1,"kind":"queues","broker":ID,"lease":NAME,"run":ID,"rotation":5,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}`
 - `{"v":1,"kind":"spool","spool":ID,"batch":3,"manifests":{"3":HASH}}`
 - `{"v":1,"kind":"brokers","rotation":5,"held":[ID],"brokers":{ID:{"v":1,"kind":"queues",…}}}`
-- `{"v":1,"kind":"replay","broker":ID,"queueId":1,"version":7,"after":0,"lineages":…,"next":0,"waits":0,"last":99,"days":[…]}`
+- `{"v":1,"kind":"replay","broker":ID,"queueId":1,"version":7,"after":0,"lineages":…,"next":0,"waits":0,"last":99,"days":[…],
+  "times":[…]}`
 
 An offset names durable data, such as batch 3 of a lease. Spark compares offsets as text, so the order of keys is fixed, and
 nothing in an offset changes unless its batch changes. Every query starts at `INITIAL`. It is a constant because Spark asks for it
@@ -234,7 +235,8 @@ class ReplayOffset(NamedTuple):
 
     `waits` counts empty batches. `last` is the greatest sequence number that the set may contain, so a query that has finished
     need not open that version, whose log is cleaned up after 30 days. `days` are the first days of arrival that may occur in the
-    batch before this offset or after it, and after it only; None if unknown.
+    batch before this offset or after it, and after it only; None if unknown. `times` are the values of startingTimestamp and
+    endingTimestamp when the query began, in microseconds: a relative time must not move at a restart.
     """
 
     broker: str
@@ -246,13 +248,16 @@ class ReplayOffset(NamedTuple):
     waits: int = 0
     last: int = -1
     days: tuple[str | None, str | None] = (None, None)
+    times: tuple[int | None, int | None] = (None, None)
 
     def to_json(self) -> dict[str, Any]:
         fields = dict(zip(_REPLAY_FIELDS, self, strict=True))
-        return _to_json(REPLAY, **{**fields, "lineages": to_list(self.lineages), "days": list(self.days)})
+        return _to_json(
+            REPLAY, **{**fields, "lineages": to_list(self.lineages), "days": list(self.days), "times": list(self.times)}
+        )
 
 
-_REPLAY_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "waits", "last", "days")
+_REPLAY_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "waits", "last", "days", "times")
 
 
 def parse_replay(data: Mapping[str, Any]) -> ReplayOffset | None:
@@ -266,7 +271,9 @@ def parse_replay(data: Mapping[str, Any]) -> ReplayOffset | None:
             int(fields[name]) for name in ("queueId", "version", "after", "next", "waits", "last")
         )
         first_day, next_day = (None if day is None else str(day) for day in fields["days"])
+        since, until = (None if time is None else int(time) for time in fields["times"])
         lineages = lineages_of(fields["lineages"])
     except (TypeError, ValueError, InvalidRequest) as error:
         raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
-    return ReplayOffset(str(fields["broker"]), queue_id, version, after, lineages, following, waits, last, (first_day, next_day))
+    days, times = (first_day, next_day), (since, until)
+    return ReplayOffset(str(fields["broker"]), queue_id, version, after, lineages, following, waits, last, days, times)

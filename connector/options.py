@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..broker_core import executor_modules, notations, quantities
+from ..broker_core import executor_modules, moments, notations, quantities
 from ..broker_core.client import shared_access
 from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
@@ -34,6 +34,9 @@ OUTCOMES = ("accepted", "rejected", "purged", "expired", "replaced", "dead-lette
 #: Rows of one task: about a quarter of a second of reading. A task costs Spark about 50 ms, so smaller ones would only add work.
 DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
 
+#: Options with the first time of arrival and the end of these times.
+TIMES = ("startingTimestamp", "endingTimestamp")
+
 _MAX_LONG = 2**63 - 1
 LARGEST = 256 << 20  # bytes of a message from another broker: `client.amqp.dial.MAX_MESSAGE_OCTETS`
 MAX_NAME, MAX_LEASE_TIMEOUT_S = 255, 3650 * 86400  # the broker's limits
@@ -43,12 +46,13 @@ MAX_READERS = 64  # they share a connection, and more only make the broker divid
 
 
 class Option(NamedTuple):
-    """`parse` raises ValueError or KeyError for a value that is not allowed."""
+    """`parse` raises ValueError or KeyError for a value that is not allowed. For `TIMES` it also takes the current time and the
+    zone of a text without one."""
 
     name: str
     places: tuple[str, ...]
     allowed: str
-    parse: Callable[[str], Any]
+    parse: Callable[..., Any]
     default: Any = None
 
 
@@ -127,16 +131,6 @@ def _lease(text: str) -> str:
     return _name(text)
 
 
-def _time(text: str) -> int:
-    if re.fullmatch("[0-9]{12,14}", text.strip()):  # fewer digits: seconds, or a date
-        return int(text) * 1000
-    moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-
-
 def _urls(text: str) -> str:
     urls = [_url(url.strip()) for url in text.split(",")]
     if len(urls) > MAX_BROKERS:
@@ -195,7 +189,6 @@ RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
 _ANY_LEASE = "q-" + "0" * 32
 
 _COUNT = "a whole number, at least 1"
-_MOMENT = "an ISO 8601 time, UTC without a zone, or milliseconds since 1970"
 
 _TIME = 'a time such as 600, "10m" or "2h", at least 60 seconds, at most 3650d'
 _QUEUES = (
@@ -249,8 +242,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),
     Option("startingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
     Option("endingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
-    Option("startingTimestamp", (REPLAY, READ), f"{_MOMENT} (included)", _time),
-    Option("endingTimestamp", (REPLAY, READ), f"{_MOMENT} (excluded)", _time),
+    Option("startingTimestamp", (REPLAY, READ), moments.FORMS, moments.parse),
+    Option("endingTimestamp", (REPLAY, READ), moments.FORMS, moments.parse),
     Option("outcome", (REPLAY, READ), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     Option("exchange", (WRITE,), "the name of an exchange, or EXCHANGE/ROUTING-KEY, up to 255 characters each", _exchange),
@@ -289,14 +282,17 @@ _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 
 class Options(dict[str, Any]):
-    """Every name of the table with its value, default or None. `given` are the names that the user wrote.
+    """Every name of the table with its value, default or None. `given` are the names that the user wrote, and `relative` those
+    whose times were written relative to `now`.
 
     Only `access` contains the password, which is never among the values.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], now: datetime | None = None) -> None:
         super().__init__({option.name: option.default for option in OPTIONS})
         self.given: set[str] = set()
+        self.relative: set[str] = set()
+        now = now or datetime.now(timezone.utc)
         refusal = suggestions.refusal(options)
         if refusal is not None:
             raise InvalidOption(refusal)
@@ -308,7 +304,11 @@ class Options(dict[str, Any]):
                 raise InvalidOption(f"there is no option {name!r}{suggestion} Allowed are {', '.join(known)}")
             if option.name in self.given:
                 raise InvalidOption(f"option {option.name} is given twice: leave {name} out")
-            self[option.name] = _parse(option, text)
+            self[option.name] = value = _parse(option, text, now)
+            if isinstance(value, moments.Moment):
+                self[option.name] = value.micros
+                if value.is_relative:
+                    self.relative.add(option.name)
             self.given.add(option.name)
         shared = self._shared()
         _check_together(self)
@@ -407,9 +407,9 @@ class Options(dict[str, Any]):
             raise InvalidOption(_WRONG_MODES[place, self["mode"]])
 
 
-def _parse(option: Option, text: str) -> Any:
+def _parse(option: Option, text: str, now: datetime) -> Any:
     try:
-        return option.parse(text)
+        return option.parse(text, now, timezone.utc) if option.name in TIMES else option.parse(text)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise InvalidOption(f"option {option.name} cannot be {text!r}; it must be {option.allowed}") from None
 
@@ -435,6 +435,16 @@ def _check_together(options: Options) -> None:
         raise InvalidOption("options txnAppId and txnVersion go together: name both, or neither")
     if options["outcome"] is not None and options["states"] != ("archived",) and options["mode"] != "replay":
         raise InvalidOption("option outcome is for settled messages only: also set the option states to archived")
-    for first, last, excluded in (("startingSequence", "endingSequence", 0), ("startingTimestamp", "endingTimestamp", 1)):
-        if None not in (options[first], options[last]) and options[first] + excluded > options[last]:
-            raise InvalidOption(f"option {first} lies after {last}: nothing could be read")
+    if None not in (first := options["startingSequence"], last := options["endingSequence"]) and first > last:
+        raise InvalidOption("option startingSequence lies after endingSequence: nothing could be read")
+    if options["mode"] != "replay" or not options.relative:
+        check_times(options["startingTimestamp"], options["endingTimestamp"])
+
+
+def check_times(since: int | None, until: int | None) -> None:
+    """A replay with a relative time calls this when it begins, since a restart later must not fail."""
+    if since is not None and until is not None and since >= until:
+        raise InvalidOption(
+            f"option startingTimestamp, {moments.written(since)}, is not before endingTimestamp, {moments.written(until)}:"
+            " nothing could be read"
+        )

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from ...broker_core.errors import WrongOffset
 from ..identity import check_identities
-from ..offset import INITIAL, BrokersOffset, parse_brokers
+from ..offset import INITIAL, BrokersOffset, parse_brokers, parse_replay
 from ..options import REPLAY, Options
 from ..reporting import reports_errors
 from ..stream.fan_out import rotated
@@ -94,6 +94,10 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the checkpoint also belongs to a replay of broker {removed[0]}, which the option url does not name: put it"
                 " back, or start with a new checkpoint"
             )
+        begun = next(filter(None, map(parse_replay, known.parts.values())), None)
+        if begun is not None:
+            for reader in self._readers:
+                reader.times = begun.times
         return known
 
     def _all(self, ask: Callable[[int], _Result], which: Sequence[int]) -> list[_Result]:

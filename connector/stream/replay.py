@@ -31,7 +31,7 @@ from ...broker_core.client.flight import Client
 from ...broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, WrongOffset
 from ..identity import Identity, identity_of
 from ..offset import INITIAL, ReplayOffset, parse_replay
-from ..options import REPLAY, Options
+from ..options import REPLAY, TIMES, Options, check_times
 from ..reporting import reports_errors
 from ..schema import check_source
 from ..suggestions import SelectorHints
@@ -60,6 +60,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = [field.name for field in schema.fields]
         self._nullable = [field.nullable for field in schema.fields]
         self._limit: int = options["maxMessagesPerTrigger"] or DEFAULT_MESSAGES
+        #: Times of a query that begins here. If it has begun at other brokers, `SeveralReplays` sets the times of that begin.
+        self.times: tuple[int | None, int | None] = (options["startingTimestamp"], options["endingTimestamp"])
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
         self._hints = SelectorHints()
@@ -157,8 +159,9 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table
 
     def _begun(self) -> ReplayOffset | None:
+        check_times(*self.times)
         table = self._current_table()
-        return None if table is None else self._fixed(table, 0)
+        return None if table is None else self._fixed(table, 0, self.times)
 
     def _following(self, done: ReplayOffset) -> ReplayOffset | None:
         """Return the offset before later recordings; `done` without any, or with an ending option."""
@@ -166,10 +169,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return done
         table = self._table(done)
         after = common(table.lineages, done.lineages) or 0  # an earlier number if the broker was restored
-        return done if table.last_recording == after else self._fixed(table, after)
+        return done if table.last_recording == after else self._fixed(table, after, done.times)
 
-    def _fixed(self, table: Table, after: int) -> ReplayOffset | None:
-        offset = ReplayOffset(table.broker, table.queue_id, 0, after, table.lineages, 0)
+    def _fixed(self, table: Table, after: int, times: tuple[int | None, int | None]) -> ReplayOffset | None:
+        offset = ReplayOffset(table.broker, table.queue_id, 0, after, table.lineages, 0, times=times)
         bounds = self._bounds(offset)
         listed = version_of(self._connected(), self._queue, table, bounds)
         offset = offset._replace(version=listed.number)
@@ -180,7 +183,21 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._moved(offset._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
 
     def _bounds(self, of: ReplayOffset) -> Bounds:
-        return bounds_of(self._options)._replace(queue_id=of.queue_id, lineages=of.lineages, after=of.after)
+        """Relative times are those of the query's begin. Other options may change at a restart."""
+        since, until = map(self._time, TIMES, of.times)
+        bounds = bounds_of(self._options)._replace(queue_id=of.queue_id, lineages=of.lineages, after=of.after)
+        return bounds._replace(since=since, until=until)
+
+    def _time(self, name: str, at_begin: int | None) -> int | None:
+        if name not in self._options.relative:
+            absolute: int | None = self._options[name]
+            return absolute
+        if at_begin is None:
+            raise WrongOffset(
+                f"the query of this checkpoint began without {name}: leave the option out, give a time such as 2026-11-25T10:00,"
+                " or start with a new checkpoint"
+            )
+        return at_begin
 
     def _listed(self, of: ReplayOffset, day: str | None = None, first: int | None = None) -> list[File]:
         """Return the files of the set with rows from `day` and `first` on; by default after the offset. Raises DataLoss."""

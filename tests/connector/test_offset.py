@@ -66,6 +66,7 @@ def test_each_batch_moves_the_rotation_and_keeps_other_queues() -> None:
         (SpoolOffset("s", 3), parse_spool),
         (BrokersOffset(1, ("x",), {"x": QUEUES}), parse_brokers),
         (ReplayOffset("b", 1, 2, 3, (("first", 7),), 4, 5, 6, ("2026-01-01", None)), parse_replay),
+        (ReplayOffset("b", 1, 2, 3, (("first", 7),), 4, times=(None, -5)), parse_replay),
     ],
 )
 def test_what_is_written_is_read(offset: Any, parse: Callable[[Any], Any]) -> None:

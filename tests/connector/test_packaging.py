@@ -43,6 +43,7 @@ def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path
         *(
             "__init__.py",
             "quantities.py",
+            "moments.py",
             "errors.py",
             "local_files.py",
             "notations.py",

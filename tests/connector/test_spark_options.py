@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import time
+from datetime import datetime, timezone
 
 import pytest
 
+from penstock.broker_core import moments
 from penstock.broker_core.actions.lease_actions import MAX_LEASE_TIMEOUT_S
 from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.errors import InvalidRequest
-from penstock.connector.options import OPTIONS, READ, STREAM, WRITE, Options
+from penstock.connector.options import OPTIONS, READ, STREAM, TIMES, WRITE, Options
 from penstock.connector.task.partition import BrowsePartition
 
 URL = "grpc://127.0.0.1:8815"
@@ -59,6 +62,20 @@ def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> Non
 )
 def test_a_value_is_read(name: str, text: str, value: object) -> None:
     assert Options({name: text})[name] == value
+
+
+def test_relative_times_are_fixed_when_the_options_are_read() -> None:
+    """Spark pickles the source, and its processes must read the same rows."""
+    now = datetime(2026, 11, 28, 14, 30, tzinfo=timezone.utc)
+    texts = {**BASE, "startingTimestamp": "yesterday", "endingTimestamp": "-2h"}
+    for options in (read := Options(texts, now), pickle.loads(pickle.dumps(read)), *read.each()):
+        times = [moments.written(options[name]) for name in TIMES]
+        assert (times, options.relative) == (["2026-11-27T00:00:00Z", "2026-11-28T12:30:00Z"], set(TIMES))
+    assert Options({**texts, "startingTimestamp": "2026-11-27"}, now).relative == {"endingTimestamp"}
+    before = time.time_ns() // 1000
+    assert before <= Options({"startingTimestamp": "now"})["startingTimestamp"] <= time.time_ns() // 1000
+    with pytest.raises(InvalidRequest, match=r"startingTimestamp, .*Z, is not before endingTimestamp"):
+        Options({"startingTimestamp": "now", "endingTimestamp": "now"})
 
 
 def test_a_name_with_a_slash_is_the_address_of_another_broker_and_no_queue_of_ours() -> None:
@@ -118,7 +135,8 @@ def test_a_name_with_a_slash_is_the_address_of_another_broker_and_no_queue_of_ou
         ("states", "waiting"),
         ("states", ""),
         ("startingSequence", "-1"),
-        ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "tomorrow"),
+        ("endingTimestamp", "-2"),
         ("operation", "delete"),
         ("txnVersion", "-1"),
         ("ignoreUnknownColumns", "1"),

@@ -67,6 +67,14 @@ def test_a_replay_of_one_broker_goes_on_with_two(sites: dict[str, Site]) -> None
     assert read(two, offset, two.latestOffset(offset, LIMIT)) == ["b0", "b1", "b2"]
 
 
+def test_a_broker_that_joins_later_has_the_relative_time_of_the_begin(sites: dict[str, Site]) -> None:
+    offset = replay(sites, "a", startingTimestamp="-1h").latestOffset(INITIAL, LIMIT)
+    both = replay(sites, "ab", startingTimestamp="-1h")
+    end = both.latestOffset(offset, LIMIT)
+    assert read(both, offset, end) == ["b0", "b1", "b2"]
+    assert [part["times"] for part in end["brokers"].values()] == [offset["times"]] * 2
+
+
 def test_the_archives_of_all_are_read(sites: dict[str, Site]) -> None:
     urls = ",".join(site.plane.url for site in sites.values())
     reader = AmqpSource({"url": urls, "queue": "q", "states": "archived"}).reader(source_schema(("body",)))
