@@ -5,9 +5,10 @@ A text without a zone is UTC in every place that accepts one.
 
 from __future__ import annotations
 
+import argparse
 import re
 from datetime import datetime, time, timedelta, timezone, tzinfo
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from . import quantities
@@ -19,7 +20,7 @@ FORMS = (
     " milliseconds since 1970. It is in UTC, unless a zone follows: Z, +01:00 or Europe/Zurich"
 )
 #: The same in a few words, for `--help`.
-SHORT_FORMS = "-2h, yesterday, 2026-11-25 or 2026-11-25T10:00; UTC without a zone such as +01:00"
+SHORT_FORMS = "-2h, yesterday, 2026-11-25 or 2026-11-25T10:00, in UTC or with a zone such as +01:00"
 
 #: No accepted text is longer. A request may contain a megabyte.
 MAX_CHARACTERS = 100
@@ -94,9 +95,20 @@ def described(since: int | None, until: int | None) -> str:
     return "".join(f" {name} {written(micros)}" for name, micros in (("since", since), ("until", until)) if micros is not None)
 
 
-def accept_ago(parser: Any) -> None:
-    """Let a parser of `argparse` accept `--since -2h`: a word of a minus and a digit is a value, not a flag."""
+def add_flags(parser: argparse.ArgumentParser, of: str) -> None:
+    """Add `--since` and `--until` with checked texts. `of` names their times in the help."""
+    # A word of a minus and a digit is a value, so that `--since -2h` is `--since=-2h`.
     parser._negative_number_matcher = re.compile("-[0-9]")
+    for flag, text in (("--since", f"first {of}"), ("--until", f"end of the {of}s (excluded)")):
+        parser.add_argument(flag, type=_checked, metavar="TIME", help=f"{text}: {SHORT_FORMS}")
+
+
+def _checked(text: str) -> str:
+    try:
+        parse(text, _EPOCH.replace(year=2000), timezone.utc)
+    except ValueError:
+        raise argparse.ArgumentTypeError(_refusal(text)) from None
+    return text
 
 
 def _parse_bound(name: str, text: str | None, now: datetime) -> int | None:
@@ -105,7 +117,11 @@ def _parse_bound(name: str, text: str | None, now: datetime) -> int | None:
     try:
         return parse(text, now, timezone.utc).micros
     except ValueError:
-        raise InvalidRequest(f"{name} cannot be {text!r:.80}; it must be {FORMS}") from None
+        raise InvalidRequest(f"{name}: {_refusal(text)}") from None
+
+
+def _refusal(text: str) -> str:
+    return f"{text!r:.80} is not a time; it must be {FORMS}"
 
 
 def _offset(text: str) -> tzinfo:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from datetime import datetime
 from pathlib import Path
+
+from penstock.broker_core import moments
 
 LOGIN = ("userName", "password", "caFile", "certFile", "keyFile")
 
@@ -19,6 +22,13 @@ def add_options(parser: argparse.ArgumentParser, of: str, example: str, name: st
         (f"--{name}-file", _pair_of_file, "NAME=FILE", from_file),
     ):
         parser.add_argument(flag, type=kind, action="append", default=[], dest=dest, metavar=metavar, help=text)
+
+
+def fix_times(args: argparse.Namespace, now: datetime) -> str:
+    """Replace the relative times of `--since` and `--until`, and return the description of both. Raises InvalidRequest."""
+    bounds = moments.parse_bounds(args.since, args.until, now)
+    args.since, args.until = (None if bound is None else moments.written(bound) for bound in bounds)
+    return moments.described(*bounds)
 
 
 def _pair(text: str) -> tuple[str, str]:

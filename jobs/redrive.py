@@ -14,6 +14,7 @@ import operator
 import sys
 import time
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -22,13 +23,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import penstock
+from penstock.broker_core import moments
 from penstock.broker_core.client.flight.redriving import RedriveTotals, ranges_of, redrive
 from penstock.broker_core.errors import InvalidOption, PenstockError
 from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
 from penstock.jobs import progress
-from penstock.jobs.arguments import add_options
+from penstock.jobs.arguments import add_options, fix_times
 from penstock.jobs.session import session
 
 DEATH = {"deathReason": DEATH_REASON, "deathQueue": DEATH_QUEUE, "deathSequence": DEATH_SEQUENCE, "deathError": DEATH_ERROR}
@@ -38,6 +40,10 @@ WIDE = default_schema().add("annotations", NARROW["annotations"].dataType)
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    try:
+        times = fix_times(args, datetime.now(timezone.utc))
+    except PenstockError as error:
+        return progress.fail(str(error))
     spark = session(f"penstock redrive {args.queue}")
     penstock.register(spark)
     try:
@@ -47,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with options.access.client() as client:
             stayed = client.call("queue.stat", queue=args.queue)["stayed"] > 0
             chosen = choose(spark, args, stayed=stayed)
-            progress.say(f"chosen: {described(chosen)}")
+            progress.say(f"chosen{times}: {described(chosen)}")
             if args.dry_run or not chosen.num_rows:
                 progress.say("done: nothing was sent" + (", this is a dry run" if args.dry_run else ""))
                 return 0
@@ -131,8 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         "--reason", action="append", metavar="NAME", help="their reason, such as rejected or expired; may be repeated"
     )
     parser.add_argument("--origin", action="append", metavar="QUEUE", help="the queue of the first failure; may be repeated")
-    parser.add_argument("--since", metavar="TIME", help="first time of arrival here, such as 2026-03-01T00:00:00Z")
-    parser.add_argument("--until", metavar="TIME", help="end of the times of arrival here (excluded)")
+    moments.add_flags(parser, "time of dead-lettering")
     parser.add_argument(
         "--sequence", type=_range, action="append", metavar="N[-M]", help="sequence numbers in this queue; may be repeated"
     )

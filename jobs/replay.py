@@ -1,7 +1,7 @@
 r"""Replay of archived messages into a table or a queue.
 
     python -m penstock.jobs.replay --url grpc://127.0.0.1:8815 --queue orders \
-        --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
+        --since yesterday --until today --outcome rejected --to-queue orders
 
 Messages are selected by time of arrival, sequence number, outcome, or a condition in SQL. The source does not change.
 
@@ -15,6 +15,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -24,11 +25,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType
 
 import penstock
+from penstock.broker_core import moments
 from penstock.broker_core.errors import PenstockError
 from penstock.connector.options import Options
 from penstock.connector.sink.writer import written_as
 from penstock.jobs import progress
-from penstock.jobs.arguments import LOGIN, add_options
+from penstock.jobs.arguments import LOGIN, add_options, fix_times
 from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
@@ -42,6 +44,8 @@ ONCE = 1
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
+        # The times of a stream are fixed in its checkpoint, also for later runs.
+        times = "" if as_stream(args) else fix_times(args, datetime.now(timezone.utc))
         if args.to_queue and args.once_as and sent_before(args):
             progress.say(f"done: nothing was sent, because {args.once_as} was sent to {args.to_queue} before")
             return 0
@@ -57,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PySparkException as error:
         return progress.fail(penstock.explain(error))
     done = progress.in_seconds(count, time.monotonic() - started)
-    progress.say(f"done: {done} from {args.queue} into {args.to_queue or args.to}")
+    progress.say(f"done: {done} from {args.queue}{times} into {args.to_queue or args.to}")
     return 0
 
 
@@ -161,8 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--states", default="archived", metavar="LIST", help="of available, acquired, archived; default: archived"
     )
-    parser.add_argument("--since", metavar="TIME", help="first time of arrival, such as 2026-03-01T00:00:00Z")
-    parser.add_argument("--until", metavar="TIME", help="end of the times of arrival (excluded)")
+    moments.add_flags(parser, "time of arrival")
     parser.add_argument("--from-sequence", type=int, metavar="N", help="first sequence number")
     parser.add_argument("--to-sequence", type=int, metavar="N", help="last sequence number")
     parser.add_argument("--outcome", metavar="NAME", help="only messages with this outcome, such as accepted or rejected")

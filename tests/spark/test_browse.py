@@ -45,6 +45,16 @@ def test_the_archive_by_state_sequence_and_time(archive: Rig) -> None:
     assert numbers(archive, states=every, startingTimestamp=(times[10] + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")) == []
 
 
+def test_a_relative_time_is_fixed_when_the_read_is_loaded(rig: Rig) -> None:
+    rig.declare("orders")
+    rig.send("orders", 0, 3)
+    until_now, last_hour = rig.look("orders", endingTimestamp="now"), rig.look("orders", startingTimestamp="-1h")
+    rig.send("orders", 3, 2)
+    assert [until_now.count(), until_now.count(), last_hour.count()] == [3, 3, 5]
+    assert numbers(rig, startingTimestamp="yesterday", endingTimestamp="now") == list(range(5))
+    assert numbers(rig, endingTimestamp="-1h") == []
+
+
 def test_state_outcome_and_settled_time(archive: Rig) -> None:
     reader = archive.spark.read.format("amqp").options(url=archive.broker.url, queue="orders", states="available,archived")
     frame = reader.schema("sequenceNumber bigint, state string, outcome string, settledTime timestamp").load()

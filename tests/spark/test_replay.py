@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
     assert rig.client.call("archive.plan", queue="orders", states=["archived"])["parts"] == []
     arguments = [
         *("--url", rig.broker.url, "--queue", "orders", "--to-queue", "again", "--from-sequence", "8"),
+        *("--since", "-1h"),
         *("--pace", "1000", "--checkpoint", rig.path("checkpoint-of-replay")),
     ]
     parsed = replay._parser().parse_args(arguments)
@@ -88,6 +90,8 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
         rig.until(lambda last=first + 2: rig.counts("again")[0] == last - 5, "these messages are also replayed")
     query.stop()
     assert rig.bodies("again")[:2] + rig.bodies("again")[5:] == ["8", "9", "10", "11", "12", "13"]
+    offsets = [file.read_text() for file in Path(rig.path("checkpoint-of-replay"), "offsets").glob("[0-9]*")]
+    assert len({times for offset in offsets for times in re.findall(r'"times":\s*\[\d+,\s*null\]', offset)}) == 1
 
 
 def test_the_table_is_copied_elsewhere_once_while_the_broker_goes_on(rig: Rig) -> None:

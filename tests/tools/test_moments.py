@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timezone, tzinfo
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from penstock.broker_core import moments
 from penstock.broker_core.errors import InvalidRequest
+from penstock.jobs import redrive, replay
+from penstock.jobs.arguments import fix_times
 
 from .pages import rows, section
 
@@ -98,7 +102,7 @@ def test_a_text_is_a_time(text: str, zone: tzinfo, now: str, written: str) -> No
     ],
 )
 def test_any_other_text_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="until cannot be '") as refusal:
+    with pytest.raises(InvalidRequest, match=r"^until: '.*is not a time; it must be a time such as -2h") as refusal:
         moments.parse_bounds(None, text, at(NOW))
     assert moments.FORMS in str(refusal.value)
     assert len(str(refusal.value)) < 500
@@ -122,6 +126,28 @@ def test_the_errors_name_only_accepted_forms() -> None:
     for zone in ("Z", "+01:00", "Europe/Zurich"):
         assert zone in moments.FORMS
         moments.parse(f"2026-11-25 {zone}", at(NOW), UTC)
+
+
+@pytest.mark.parametrize("main", [replay.main, redrive.main])
+def test_the_flags_of_jobs(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> None:
+    """They are refused before Spark starts."""
+    job = ["--url", "grpc://127.0.0.1:1", "--queue", "q", *(["--to", "t"] if main is replay.main else [])]
+    for words in (["--since", "tomorrow"], ["--until", "-2"]):
+        with pytest.raises(SystemExit):
+            main([*job, *words])
+        assert f"argument {words[0]}: '{words[1]}' is not a time; it must be {moments.FORMS}" in capsys.readouterr().err
+    assert main([*job, "--since", "-2h", "--until", "-3h"]) == 1
+    assert re.search(r"error: since 2.*Z is not before until 2.*Z: no message can match", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("module", [replay, redrive])
+def test_a_job_reads_both_times_with_one_clock(module: Any) -> None:
+    job = ["--url", "grpc://127.0.0.1:1", "--queue", "q", *(["--to", "t"] if module is replay else [])]
+    for words in (["--since", "-2h", "--until", "now"], ["--since=-2h", "--until=now"]):
+        args = module._parser().parse_args([*job, *words])
+        assert (args.since, args.until) == ("-2h", "now"), "a stream of replay stores them in its checkpoint"
+        assert fix_times(args, at(NOW)) == " since 2026-11-28T12:30:00Z until 2026-11-28T14:30:00Z"
+        assert (args.since, args.until) == ("2026-11-28T12:30:00Z", NOW)
 
 
 def test_the_page_describes_accepted_texts(repository: Path) -> None:
