@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,9 @@ class Browses:
                 yield pa.RecordBatch.from_pylist([], schema)
             batches = record_batches(self._service.journal, portion, BatchRequest(columns, queue, token, stored, aside))
             yield from self.noting(batches)
+
+    def wall_time(self) -> datetime:
+        return datetime.fromtimestamp(self._service.wall_ms() / 1000, timezone.utc)
 
     def last(self, queue: str) -> int:
         """Return -1 for a queue without messages."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from .. import errors
+from .. import errors, moments
 from ..selectors import Presence, parse_optional, presence_of
 from .browses import Browses
 from .declaration import compared_hints, with_hints
@@ -33,6 +33,8 @@ COLUMNS = [
     *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "annotations"),
 ]
 
+_TIME = "such as -2h, yesterday or 2026-11-25T10:00 (UTC); null: any"
+
 Row = dict[str, Any]
 
 
@@ -44,6 +46,8 @@ class Peek(OfQueue):
     first: First = 0
     count: Annotated[int, About("how many messages to show, at most 200")] = 50
     selector: Selector = None
+    since: Annotated[str | None, About(f"earliest arrival, {_TIME}")] = None
+    until: Annotated[str | None, About(f"end of arrival times, excluded, {_TIME}")] = None
 
 
 def messages(browses: Browses, request: Peek) -> dict[str, Any]:
@@ -51,13 +55,21 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
     wanted = request.count
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
+    since, until = moments.parse_bounds(request.since, request.until, browses.wall_time())
     look = BrowseTicket(
-        op="browse", queue=request.queue, states=request.states, first=request.first, selector=request.selector, columns=COLUMNS
+        op="browse",
+        queue=request.queue,
+        states=request.states,
+        first=request.first,
+        since=since,
+        until=until,
+        selector=request.selector,
+        columns=COLUMNS,
     )
     presence = presence_of(parse_optional(request.selector))
     rows: list[Row] = []
-    until, following, octets = time.monotonic() + SEARCH_S, None, 0
-    for some in _in_order(browses, look, wanted + 1, until, presence):
+    deadline, following, octets = time.monotonic() + SEARCH_S, None, 0
+    for some in _in_order(browses, look, wanted + 1, deadline, presence):
         for row in some:
             # A message that was settled, redriven and settled again has two adjacent rows.
             full = len(rows) >= wanted or octets > MAX_ANSWER_BYTES
@@ -68,7 +80,7 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
             octets += len(json.dumps(row))
         if following is not None:
             break
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             if not rows:
                 raise errors.ResourceLimit(
                     f"queue.messages: no message matched within {SEARCH_S:g} s. Begin at a higher sequence number (`first`), or "

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
 from typing import Any
 
+from .. import moments
 from ..client.flight import Client
-from ..errors import PenstockError, ResourceLimit
+from ..errors import InvalidRequest, PenstockError, ResourceLimit
 from ..selectors import hints_of, parse_optional
 from . import broker_totals, calls, login, show
 from .main import Failed, UsageError
@@ -66,11 +68,15 @@ def peek(args: argparse.Namespace) -> int:
     states = [state.strip() for state in args.states.split(",")]
     if not set(states) <= set(STATES):
         raise UsageError(f"--states cannot be {args.states!r}; allowed are {', '.join(STATES)}, comma-separated")
+    try:
+        times = moments.parse_bounds(args.since, args.until, datetime.now(timezone.utc))
+    except InvalidRequest as error:
+        raise UsageError(str(error)) from None
     rows: list[dict[str, Any]] = []
     stopped: PenstockError | None = None
     with calls.broker(args) as broker:
         try:
-            for row in islice(_messages(broker, args, states), args.count):
+            for row in islice(_messages(broker, args, states, times), args.count):
                 rows += [row]
         except PenstockError as error:
             if not rows:
@@ -80,7 +86,7 @@ def peek(args: argparse.Namespace) -> int:
     if args.json:
         show.print_json(rows)
     else:
-        _show(args, rows, states)
+        _show(args, rows, states, moments.described(*times))
     show.notes(hints)
     if stopped is not None:
         raise stopped
@@ -100,20 +106,23 @@ def _hints(broker: Client, args: argparse.Namespace, states: list[str]) -> list[
     return hints
 
 
-def _show(args: argparse.Namespace, rows: list[dict[str, Any]], states: list[str]) -> None:
+def _show(args: argparse.Namespace, rows: list[dict[str, Any]], states: list[str], times: str) -> None:
     for row in rows:
         row["body"] = show.preview(row["body"])
     columns = _PEEK if states == ["available"] else [*_PEEK[:2], *_SETTLED[:2], *_PEEK[2:]]
-    empty = f"no {' or '.join(states)} message in {args.name}" + (f" from {args.first:,} on" if args.first else "")
+    empty = f"no {' or '.join(states)} message in {args.name}" + (f" from {args.first:,} on" if args.first else "") + times
     show.print_table(rows, show.columns(*columns), empty=empty)
     for row in rows:
         if row["error"] is not None:  # too long for a column
             print(f"message {row['sequenceNumber']:,}: {show.printable(row['error'])}")
 
 
-def _messages(broker: Client, args: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:
+def _messages(
+    broker: Client, args: argparse.Namespace, states: list[str], times: tuple[int | None, int | None]
+) -> Iterator[dict[str, Any]]:
     columns = [*_PEEK, *_SETTLED, "priority", "groupId", *_MAPS]
     asked = {"states": states, "first": args.first or 0, "selector": args.selector, "columns": columns}
+    asked |= {"since": times[0], "until": times[1]}
     for batch in broker.get(op="browse", queue=args.name, **asked):
         # Row by row, because a batch may hold far more messages.
         for row in range(batch.num_rows):

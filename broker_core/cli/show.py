@@ -162,7 +162,7 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return moment(int(value.timestamp() * 1000))
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_cell, value)) or "–"
     if isinstance(value, dict):

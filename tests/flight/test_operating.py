@@ -258,7 +258,13 @@ def test_messages_are_shown_page_by_page_and_by_selector(site: Site, amqp_url: s
     assert [row["properties"] for row in messages["messages"]] == [{"n": "5"}, {"n": "6"}]
     row = messages["messages"][0]
     assert (row["state"], row["body"], row["bodyBytes"], row["cut"]) == ("available", {"text": "5"}, 1, [])
-    for wrong in ({"count": 0}, {"count": message_rows.MAX_SHOWN + 1}, {"selector": "n >"}, {"states": ["dead"]}):
+    last_hour = root.call("queue.messages", queue="orders", since="-1h", until="now", selector="n >= 5")
+    assert last_hour == messages
+    assert root.call("queue.messages", queue="orders", since="yesterday", until="-1h")["messages"] == []
+    for wrong in (
+        *({"count": 0}, {"count": message_rows.MAX_SHOWN + 1}, {"selector": "n >"}, {"states": ["dead"]}),
+        *({"since": "tomorrow"}, {"until": 0}, {"since": "now", "until": "-1h"}),
+    ):
         with pytest.raises(errors.InvalidRequest):
             root.call("queue.messages", queue="orders", **wrong)
 

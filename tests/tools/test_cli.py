@@ -64,6 +64,16 @@ def test_peek_takes_nothing(penstock: Run, broker: Broker, client: Client) -> No
     assert client.call("queue.stat", queue="orders")["available"] == 4
 
 
+def test_peek_shows_what_arrived_in_a_time(penstock: Run, broker: Broker, client: Client) -> None:
+    """A flag and a time ago are two words, or one."""
+    enqueue(client, "orders", b"one")
+    (row,) = json.loads(penstock("queue", "peek", "orders", "--since", "-2h", "--until", "now", "--json", url=broker.url).stdout)
+    shown = penstock("queue", "peek", "orders", "--since=yesterday", url=broker.url).stdout
+    assert row["enqueuedTime"].replace("T", " ")[:19] + " UTC" in shown
+    before = penstock("queue", "peek", "orders", "--until", "-2h", url=broker.url).stdout
+    assert re.fullmatch(r"no available message in orders until 2\d{3}-\d\d-\d\dT[\d:.]*Z\n", before)
+
+
 def test_peek_shows_what_a_selector_matches(penstock: Run, broker: Broker, client: Client) -> None:
     """Q8"""
     client.call("queue.declare", queue="orders")
@@ -206,6 +216,10 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
         (["exchange", "bind", "e", "q", "--argument", "a=1", "--argument", "a=2"], "--argument names 'a' twice"),
         (["queue", "peek", "q", "--states", "gone"], "allowed are available, acquired, archived"),
         (["queue", "peek", "q", "--count", "0"], "0 is less than 1"),
+        (["queue", "peek", "q", "--since", "tomorrow"], "'tomorrow' is not a time; it must be a time such as -2h, -30m"),
+        (["queue", "peek", "q", "--until", "-2"], "'-2' is not a time"),
+        (["queue", "peek", "q", "--since", "-1h", "--until", "-2h"], "penstock: since 2"),
+        (["queue", "peek", "q", "-2h"], "unrecognized arguments: -2h"),
         (["queue", "peek", "q", "--from", "x"], "invalid whole number value: 'x'"),
         (["queue", "peek", "q", "--from", "٣"], "invalid whole number value: '٣'"),
         (["receive", "q", "--wait", "٣"], "invalid number of seconds value: '٣'"),

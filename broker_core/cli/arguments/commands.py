@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ... import __version__
+from ... import __version__, moments
 from ...settings import keys
 from . import backup, exchange, message, operator, user
 from . import parsers as p
@@ -90,6 +90,7 @@ def _queue(commands: p.Commands) -> None:
     text = "some of available, acquired, archived, comma-separated; default: available"
     p.option(peek, "--states", "LIST", text, default="available")
     p.option(peek, "--selector", "TEXT", p.SELECTOR)
+    moments.add_flags(peek, "time of arrival")
 
     alter = p.client_command(queue, "alter", "change options of a queue", "queue", name="NAME")
     _option(alter)

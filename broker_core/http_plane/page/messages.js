@@ -13,6 +13,7 @@ export function messages(queue, poll, {redrive}) {
     h("option", {value: "available"}, "Ready"), h("option", {value: "acquired"}, "Held"),
     may("replay", queue) && h("option", {value: "archived"}, "Settled"));
   const selector = h("input", {placeholder: "Selector: JMSPriority > 4 AND region = 'eu'", "aria-label": "Selector", size: 38, spellcheck: "false", autocomplete: "off"});
+  const times = ["since", "until"].map((name) => h("input", {placeholder: name === "since" ? "Since: -2h, yesterday" : "Until: 2026-11-25T10:00", title: "Time of arrival in UTC, or with a zone", "aria-label": `Arrived ${name}, in UTC or with a zone`, size: 20, spellcheck: "false", autocomplete: "off"}));
   const list = h("div", {});
   const error = h("p", {class: "bad", role: "alert"});
   const hint = h("p", {class: "muted", role: "status"});
@@ -24,15 +25,18 @@ export function messages(queue, poll, {redrive}) {
   let following = 0;
   let latest = 0;
   let asked = ""; // the selector of the shown messages
+  let timed = false; // whether the shown messages are of a range of times
 
   async function read(first) {
     const turn = ++latest;
     const wanted = selector.value.trim();
+    const [since, until] = times.map((input) => input.value.trim() || null);
     error.textContent = hint.textContent = "";
     try {
-      const page = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: wanted || null}, poll.signal);
+      const page = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: wanted || null, since, until}, poll.signal);
       if (turn !== latest) return;
       asked = wanted;
+      timed = Boolean(since || until);
       rows = first ? [...rows, ...page.messages] : page.messages;
       following = page.next;
       hint.textContent = (page.hints ?? []).map((hint) => `Note: ${hint}.`).join(" ");
@@ -48,12 +52,12 @@ export function messages(queue, poll, {redrive}) {
   function draw() {
     more.hidden = following === null;
     some.hidden = !dead().length || !may("admin", queue);
-    matching.hidden = some.hidden || !asked;
+    matching.hidden = some.hidden || !asked || timed; // a redrive has no times
     text(some, `Redrive these ${count(dead().length)}…`);
     replace(list, table(
-      [["Sequence", "number"], ["Arrived", "time narrow-2"], ["Attempts", "number narrow-2"], ["Subject", "narrow-2"], ["Body", "preview"], ["", "number"]],
+      [["Sequence", "number"], ["Arrived (UTC)", "time narrow-2"], ["Attempts", "number narrow-2"], ["Subject", "narrow-2"], ["Body", "preview"], ["", "number"]],
       rows.flatMap(row),
-      asked ? "No message matches." : "No messages in this state.",
+      asked || timed ? "No message matches." : "No messages in this state.",
     ));
   }
 
@@ -92,7 +96,7 @@ export function messages(queue, poll, {redrive}) {
 
   more.addEventListener("click", () => read(following));
   states.addEventListener("change", () => read(0));
-  const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, h("button", {}, "Find"));
+  const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, ...times, h("button", {}, "Find"));
   form.style.margin = "0";
   const title = h("div", {class: "title"}, h("h2", {}, "Messages"), h("span", {class: "spring"}), allowed && form);
   const element = h("section", {class: "panel messages"}, title, allowed ? [error, hint, list, h("div", {class: "head body"}, more, some, matching)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
