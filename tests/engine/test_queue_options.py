@@ -26,7 +26,7 @@ NEEDED = {"lastvalue": {"key": "subject"}}  # by type: its required options
 #: Options without values in the random histories of test_everything, and why.
 NOT_IN_HISTORIES = {
     "durability": "decides when a sender gets its reply, not where a message goes",
-    "archiveMessage": "decides what the archive stores of a message, not where it goes",
+    "archiveMessage": "decides how the archive stores a message, not where it goes",
     "defaultOutcomeCounts": "test_ends_machine has it",
     "lockCounts": "as lostCounts",
     "maxBytes": "as maxMessages",

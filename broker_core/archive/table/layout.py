@@ -214,7 +214,7 @@ def needed(columns: Sequence[str]) -> list[str]:
 
 
 def useful(present: list[str], columns: Sequence[str]) -> list[str]:
-    """Leave out the type of body if it is only needed for rows with a `message`, and there are none."""
+    """Leave out the type of body if only rows with a `message` would need it, and no row has one."""
     return [name for name in present if name != "bodyType" or name in columns or "message" in present]
 
 
