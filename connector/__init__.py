@@ -13,7 +13,7 @@ If the wheel is installed, Spark finds the format on its own. `register` is need
 - sink/: writes: stage, then publish once; outcomes of single messages
 - brokers/, foreign/: several brokers behind one query and one write; brokers of other products
 - offset, identity: the offset in Spark's checkpoint; identities of brokers
-- archive: the archive as a DataFrame over Spark's Delta source
+- archive_table: the archive as a DataFrame over Spark's Delta source
 - access, backoff: a broker's address and credentials; waits for a broker that does not answer
 - reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
 - workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections
@@ -82,7 +82,7 @@ def archive(
         NotFound: A broker has no such queue.
         Unreachable: A broker does not answer.
     """
-    from .archive import DEFAULT_URL, archive_of
+    from .archive_table import DEFAULT_URL, archive_of
 
     urls = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
     return archive_of(

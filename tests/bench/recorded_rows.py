@@ -15,7 +15,7 @@ from penstock.broker_core.archive.table.layout import table_url
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
 from penstock.broker_core.server.process import Broker
-from penstock.connector.archive import COLUMNS
+from penstock.connector.archive_table import COLUMNS
 from penstock.connector.schema import source_schema
 
 RECORDED_LIMIT_S = 600.0
