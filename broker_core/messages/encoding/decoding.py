@@ -102,7 +102,7 @@ def _body(walk: Walk, asked: bool) -> tuple[Cells, Octets]:
     return body, section
 
 
-_BODY_TYPES = pa.array([None, "data", "string", "binary", "json"])
+_BODY_TYPES = (None, "data", "string", "binary", "json")  # not an array: `pa.array` imports pandas
 _DATA_BODY, _JSON_BODY = 1, 4
 _VALUE_TYPES = np.full(256, _JSON_BODY, np.int8)  # by constructor of an amqp-value
 _VALUE_TYPES[list(STRING)], _VALUE_TYPES[list(BINARY)] = 2, 3
@@ -113,7 +113,7 @@ def _body_columns(walk: Walk, buffer: pa.Buffer, body: Cells, section: Octets, n
     if "bodyType" in names or ENVELOPE in names:
         types = np.where(section == DATA, np.int8(_DATA_BODY), _VALUE_TYPES[body.code])
         types[(section == 0) | walk.odd] = 0
-        decoded["bodyType"] = _BODY_TYPES.take(pa.array(types))
+        decoded["bodyType"] = pa.array(_BODY_TYPES).take(pa.array(types))
         is_cut = (types != 0) & (types != _JSON_BODY)
         envelopes = slices(buffer, walk.first, np.where(is_cut, body.start, walk.first))
         decoded[ENVELOPE] = with_nulls(envelopes, pa.binary(), is_cut)
