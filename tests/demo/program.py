@@ -196,7 +196,7 @@ def at_pace(spark: SparkSession, broker: Broker, work: Path, output: Output) -> 
     await_archive(broker)
 
     archive = spark.read.format("delta").load(str(broker.data_dir / "archive" / folder_name(first)))
-    originals = _in_order(archive)
+    originals = _in_order(archive.withColumn("message", F.expr("coalesce(message, concat(envelope, body))")))
     duration = (originals[-1].us - originals[0].us) / 1e6
     output.fact(f"{len(originals)} messages arrived in {duration:.1f} s; spark.readStream, mode=replay, pace={PACE}")
     stream = spark.readStream.schema("message binary, priority smallint, durable boolean").format("amqp")
