@@ -174,7 +174,7 @@ class _BrokerSearch:
     def __init__(self, call: ActionCall, wanted: _Wanted, count: int, presence: Presence | None) -> None:
         self._call, self._service, self._wanted, self._presence = call, call.service, wanted, presence
         self._left = count
-        self._until = time.monotonic() + SEARCH_S
+        self._until, self._has_begun = time.monotonic() + SEARCH_S, False
         self.scanned = 0
         self.payload: tuple[int, int] | None = None  # log position and row of the message that `at` has found
         self._hidden: list[str] = []  # queues whose settled messages the caller may not see
@@ -243,7 +243,7 @@ class _BrokerSearch:
             base = part.base
             if self._is_over():
                 raise _Interrupted(_Place(queue=queue, sequence=max(base, place.sequence)))
-            self.scanned += row_count(part.rows)
+            self.scanned, self._has_begun = self.scanned + row_count(part.rows), True
             rows = self._matches(queue, part)
             rows = rows[rows + base >= place.sequence]
             if not len(rows):
@@ -296,14 +296,14 @@ class _BrokerSearch:
         number, row = place.file, 0
         for batch in self._batches(queue, table, remaining, bounds):
             if batch is None:
-                number, row = number + 1, 0
+                number, row, self._has_begun = number + 1, 0, True
                 if sequence is None and self._is_over() and number < len(version.files):
                     raise _Interrupted(_Place(queue=queue, archive=True, version=version.number, file=number))
                 continue
-            for values in batch.to_pylist():
+            known = min(batch.num_rows, max(0, place.row - row)) if number == place.file else 0
+            row += known
+            for values in batch.slice(known, self._left + 1).to_pylist():
                 row += 1
-                if number == place.file and row <= place.row:
-                    continue
                 if self._left <= 0:
                     raise _Interrupted(_Place(queue=queue, archive=True, version=version.number, file=number, row=row - 1))
                 self._left -= 1
@@ -323,7 +323,9 @@ class _BrokerSearch:
             yield None
 
     def _is_over(self) -> bool:
-        return self._left <= 0 or self.scanned >= MAX_SCANNED or time.monotonic() > self._until or self._call.caller.is_gone()
+        """Return True if the limits are reached. Each call searches one block or file at least, so the next one gets further."""
+        is_late = self.scanned >= MAX_SCANNED or time.monotonic() > self._until or self._call.caller.is_gone()
+        return self._has_begun and (is_late or self._left <= 0)
 
 
 def _all(block: Block) -> Rows:

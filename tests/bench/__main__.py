@@ -35,6 +35,7 @@ ROWS = {
     "restart": "broker_rows.restart",
     "archive": "archive_rows.archive",
     "archiving": "archiving_rows.archiving",
+    "trace": "trace_rows.trace",
     "restart-archived": "cleaning_rows.restart_archived",
     "journal": "cleaning_rows.journal",
     "cleaning": "cleaning_rows.cleaning",

@@ -33,6 +33,7 @@ from penstock.broker_core.settings.keys import Settings
 QUEUE = "bench"
 BATCH = 10_000  # messages a record batch
 CREDIT = 1_000  # single messages under way
+RECORDED_LIMIT_S = 600.0  # until the recorder has written all settled messages
 
 
 def batch_of(rows: int, size: int) -> pa.RecordBatch:
@@ -87,6 +88,14 @@ def settle(service: BrokerService, messages: int, step: int = 100_000) -> None:
     for done in range(0, messages, step):
         rows = service.submit(c.Acquire(QUEUE, holder, min(step, messages - done))).rows
         service.submit(c.Settle(QUEUE, holder, rows))
+
+
+def until_recorded(client: Client) -> None:
+    end = time.monotonic() + RECORDED_LIMIT_S
+    while client.call("queue.stat", queue=QUEUE)["unrecorded"]:
+        if time.monotonic() > end:
+            raise TimeoutError(f"not everything was recorded within {RECORDED_LIMIT_S:g} s")
+        time.sleep(0.1)
 
 
 def beside() -> dict[str, str]:

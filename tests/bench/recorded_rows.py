@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from feeding import QUEUE, filled
+from feeding import QUEUE, RECORDED_LIMIT_S, filled, until_recorded
 from harness import Bench, Line
 from spark_rows import NARROW, session
 
@@ -18,8 +18,6 @@ from penstock.broker_core.server.process import Broker
 from penstock.connector.archive_table import COLUMNS
 from penstock.connector.schema import source_schema
 
-RECORDED_LIMIT_S = 600.0
-
 
 def archive_read(bench: Bench) -> Iterator[Line]:
     """A batch read of recorded messages into noop: all of them are in the table, none comes from the broker."""
@@ -30,7 +28,7 @@ def archive_read(bench: Bench) -> Iterator[Line]:
     with Broker(folder, archive_after_s=0.1) as broker, Client(broker.url) as client:
         with bench.doing("recording them"):
             client.call("queue.purge", queue=QUEUE, timeout_s=RECORDED_LIMIT_S)
-            _until_recorded(client)
+            until_recorded(client)
         table = table_url(str(broker.data_dir / "archive"), QUEUE)
         for columns in (DEFAULT_COLUMNS, NARROW):
 
@@ -58,14 +56,6 @@ def archive_read(bench: Bench) -> Iterator[Line]:
         title = f"penstock.archive over {messages:,} messages of 100 bytes into noop"
         yield Line("archive-read", title, "Spark's Delta source, the same columns", 0.95, None, True, "rows/s", *figures)
     bench.remove(folder)
-
-
-def _until_recorded(client: Client) -> None:
-    end = time.monotonic() + RECORDED_LIMIT_S
-    while client.call("queue.stat", queue=QUEUE)["unrecorded"]:
-        if time.monotonic() > end:
-            raise TimeoutError(f"not everything was recorded within {RECORDED_LIMIT_S:g} s")
-        time.sleep(0.1)
 
 
 def _seconds(frame: Any) -> float:

@@ -357,7 +357,7 @@ def test_everything_is_reached_by_keyboard(page: Page, client: Client) -> None:
     page.js("document.activeElement.blur()")
     page.browser.press(ESCAPE)
     page.ready()
-    views = ("exchanges", "connections", "leases", "storage", "users")
+    views = ("exchanges", "connections", "leases", "storage", "users", "trace")
     for key, view in (*enumerate(views, 2), (1, "queues")):
         page.browser.press(str(key))
         page.until(lambda view=view: page.js("location.hash") == f"#/{view}")
@@ -413,6 +413,7 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(page: Page, client:
         "leases",
         "storage",
         "users",
+        "trace/id%3Dnone",
         "queues/a-queue-with-a-rather-long-name.that.has.no.break",
     )
     for view in ("queues", *views):

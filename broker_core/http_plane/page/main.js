@@ -12,10 +12,11 @@ import * as leases from "./leases.js";
 import * as queue from "./queue.js";
 import * as queues from "./queues.js";
 import * as storage from "./storage.js";
+import * as trace from "./trace.js";
 import * as users from "./users.js";
 
 const ALARMS_S = 5;
-const VIEWS = [["queues", "Queues", queues], ["exchanges", "Exchanges", exchanges], ["connections", "Connections", connections], ["leases", "Leases", leases], ["storage", "Storage", storage], ["users", "Users", users]];
+const VIEWS = [["queues", "Queues", queues], ["exchanges", "Exchanges", exchanges], ["connections", "Connections", connections], ["leases", "Leases", leases], ["storage", "Storage", storage], ["users", "Users", users], ["trace", "Trace", trace]];
 const KEYS = [[`1 … ${VIEWS.length}`, "views"], ["/", "filter"], ["↑ ↓", "from queue to queue"], ["Enter", "open"], ["r", "refresh"], ["Esc", "back, close"], ["?", "these keys"]];
 
 const root = document.getElementById("view");

@@ -3,6 +3,7 @@
 import {call, may} from "./api.js";
 import {badge, facts, h, replace, table, text} from "./dom.js";
 import {bytes, count} from "./format.js";
+import {address} from "./trace.js";
 
 const PAGE = 50;
 const PREVIEW = 120; // characters of a body in the list
@@ -90,6 +91,7 @@ export function messages(queue, poll, {redrive}) {
       facts([...plain, ...maps].map(([key, value]) => [key, h("code", {}, String(value))])),
       h("p", {class: "muted small"}, `Body: ${bytes(message.bodyBytes)}${message.body?.base64 === undefined ? "" : ", as base64"}${message.cut.length ? `. Shortened: ${message.cut.join(", ")}` : ""}`),
       body,
+      (message.messageId !== undefined) && h("p", {}, h("a", {href: address(message.messageId)}, "Trace this message")),
       (reason !== undefined) && may("admin", queue) && h("p", {}, h("button", {class: "small", onclick: () => redrive({sequences: [message.sequenceNumber]})}, "Redrive this message…")),
     ].filter(Boolean);
   }
