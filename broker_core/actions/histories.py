@@ -60,19 +60,20 @@ def _history(stays: Sequence[Stay]) -> dict[str, Any]:
     timed: list[tuple[str, Event]] = []
     following = {id(stay): _next(stay, stays) for stay in stays}
     followers = {id(stay) for stay in following.values() if stay is not None}
-    known: set[tuple[Any, ...]] = set()
+    ends: dict[tuple[Any, ...], str] = {}  # by place, the last one
     for stay in stays:
         begun = stay["enqueuedTime"]
         place = (stay.get("broker"), stay["queue"], stay["sequenceNumber"])
-        if place in known:  # its first end stayed in its queue
+        if place in ends:  # a dead letter that stayed in its queue
+            begun = ends[place]
             timed.append((begun, _event(stay, None, "redriven", f"redriven in {stay['queue']}")))
         elif id(stay) not in followers:
             timed.append((begun, _event(stay, begun, "arrived", _arrival(stay))))
-        known.add(place)
         timed += [(begun, event) for event in _between(stay)]
         end = stay.get("settledTime")
         if end is not None:
             timed.append((end, _end(stay, following[id(stay)])))
+            ends[place] = end
         if stay["recorded"]:
             timed.append((end or begun, _event(stay, None, "recorded", f"recorded in the archive of {stay['queue']}")))
     timed.sort(key=lambda entry: entry[0])
@@ -102,7 +103,8 @@ def _event(stay: Stay, time: str | None, event: str, text: str) -> Event:
 
 def _arrival(stay: Stay) -> str:
     text = f"arrived in {_place(stay)}"
-    if death := stay.get("death"):
+    death = stay.get("death")
+    if death and (death["queue"], death["sequence"]) != (stay["queue"], stay["sequenceNumber"]):  # else it stayed in its queue
         return f"{text}, as a dead letter of {death['queue']} (sequence number {death['sequence']:,}): {_reason(death)}"
     return f"{text}, sent by {stay['userId']}" if "userId" in stay else text
 

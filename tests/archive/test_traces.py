@@ -17,7 +17,7 @@ from penstock.broker_core.actions.callers import Caller
 from penstock.broker_core.actions.histories import histories
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
-from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.security import ANONYMOUS, Access
 
 from .rig import Rig
@@ -131,10 +131,18 @@ def test_a_dead_letter_that_stayed_and_was_redriven(rig: Rig) -> None:
     rig.send("full", batch("m"))
     link = rig.service.submit(c.Subscribe("full", user="ann"))
     rows = rig.service.submit(c.Acquire("full", link, 1)).rows
-    rig.service.submit(c.Settle("full", link, rows, Outcome.REJECTED, "no"))
+    rig.service.submit(c.Release("full", link, rows, Cause.MODIFIED))
     rig.record()
     (message,) = ask(rig, id="m")["messages"]
-    assert [event["event"] for event in message["events"]] == ["arrived", "settled", "recorded"]
+    assert message["where"] == "settled: dead-lettered in full: delivery_limit; last delivered to ann"
+    rig.service.submit(c.Redrive("full"))
+    rows = rig.service.submit(c.Acquire("full", link, 1)).rows
+    rig.service.submit(c.Settle("full", link, rows))
+    rig.record()
+    (message,) = ask(rig, id="m")["messages"]
+    names = [event["event"] for event in message["events"] if event["event"] != "failed"]
+    assert names == ["arrived", "dead-lettered", "recorded", "redriven", "settled", "recorded"]
+    assert message["where"] == "settled: settled in full as accepted by ann"
 
 
 def test_an_unreachable_archive_is_an_error(rig: Rig) -> None:
