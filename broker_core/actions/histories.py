@@ -81,7 +81,7 @@ def _history(stays: Sequence[Stay]) -> dict[str, Any]:
     events = [event for _, event in timed] + live
     first = stays[0]
     ids = {name: first[name] for name in ("messageId", "correlationId", "subject") if name in first}
-    where = "; ".join(event["text"] for event in live) or f"settled: {_last_end(timed)}"
+    where = "; ".join(event["text"] for event in live) or _last_end(timed)
     return {**ids, "where": where, "events": events, "stays": [dict(stay) for stay in stays]}
 
 

@@ -69,7 +69,7 @@ def test_a_message_is_found_in_each_state_and_in_the_table(rig: Rig) -> None:
     (message,) = ask(rig, id="m2")["messages"]
     assert message["where"] == "held in q (sequence number 2) by ann"
     (message,) = ask(rig, id="m1")["messages"]
-    assert message["where"] == "settled: settled in q as rejected: no"
+    assert message["where"] == "settled in q as rejected: no"
 
 
 def test_recorded_messages_are_not_compared_again(rig: Rig) -> None:
@@ -134,7 +134,7 @@ def test_a_dead_letter_that_stayed_and_was_redriven(rig: Rig) -> None:
     rig.service.submit(c.Release("full", link, rows, Cause.MODIFIED))
     rig.record()
     (message,) = ask(rig, id="m")["messages"]
-    assert message["where"] == "settled: dead-lettered in full: delivery_limit; last delivered to ann"
+    assert message["where"] == "dead-lettered in full: delivery_limit; last delivered to ann"
     rig.service.submit(c.Redrive("full"))
     rows = rig.service.submit(c.Acquire("full", link, 1)).rows
     rig.service.submit(c.Settle("full", link, rows))
@@ -142,7 +142,7 @@ def test_a_dead_letter_that_stayed_and_was_redriven(rig: Rig) -> None:
     (message,) = ask(rig, id="m")["messages"]
     names = [event["event"] for event in message["events"] if event["event"] != "failed"]
     assert names == ["arrived", "dead-lettered", "recorded", "redriven", "settled", "recorded"]
-    assert message["where"] == "settled: settled in full as accepted by ann"
+    assert message["where"] == "settled in full as accepted by ann"
 
 
 def test_an_unreachable_archive_is_an_error(rig: Rig) -> None:
