@@ -16,6 +16,12 @@ def described(first_line: str, query: str = QUERY) -> str:
     return f"{first_line}\nid = {query}\nrunId = {RUN}\nbatch = 7"
 
 
+@pytest.fixture(autouse=True)
+def _no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new context makes itself that of this process. The test's end restores the former one."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+
+
 @pytest.mark.parametrize(
     ("description", "name"),
     [
@@ -28,18 +34,14 @@ def described(first_line: str, query: str = QUERY) -> str:
         (None, None),
     ],
 )
-def test_only_the_description_of_the_tasks_own_query_names_it(
-    monkeypatch: pytest.MonkeyPatch, description: str | None, name: str | None
-) -> None:
+def test_only_the_description_of_the_tasks_own_query_names_it(description: str | None, name: str | None) -> None:
     context = TaskContext()
     context._localProperties = {QUERY_ID: QUERY, BATCH_ID: "7", **({} if description is None else {DESCRIPTION: description})}
-    monkeypatch.setattr(TaskContext, "_taskContext", context)
     assert query_name() == name
 
 
-def test_without_a_task_or_a_stream_there_is_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_task_or_a_stream_there_is_no_name() -> None:
     assert query_name() is None
     context = TaskContext()
     context._localProperties = {DESCRIPTION: described("nightly")}
-    monkeypatch.setattr(TaskContext, "_taskContext", context)
     assert query_name() is None
