@@ -245,7 +245,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("startingTimestamp", (REPLAY, READ), moments.FORMS, moments.parse),
     Option("endingTimestamp", (REPLAY, READ), moments.FORMS, moments.parse),
     Option("outcome", (REPLAY, READ), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
-    Option("recordedAfter", (READ,), "the number of a recording, at least 0", _whole(0)),
+    Option("recordedAfter", (READ,), "the number of a recording, at least 0", _whole(0), 0),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     Option("exchange", (WRITE,), "the name of an exchange, or EXCHANGE/ROUTING-KEY, up to 255 characters each", _exchange),
     Option(

@@ -73,8 +73,7 @@ class BatchReader(DataSourceReader):
         return partitions
 
     def _recorded(self, client: Client, queue: str, known: Table, least: int) -> Iterator[InputPartition]:
-        after = self._options["recordedAfter"] or 0
-        bounds = self._bounds._replace(queue_id=known.queue_id, lineages=known.lineages, after=after)
+        bounds = self._bounds._replace(queue_id=known.queue_id, lineages=known.lineages, after=self._options["recordedAfter"])
         listed = version_of(client, queue, known, bounds).files
         where, selector = (client.endpoint, queue, known.url), self._options["selector"]
         for shares in tasks(listed, self._options["maxMessagesPerPartition"], least):

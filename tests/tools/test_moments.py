@@ -130,7 +130,7 @@ def test_the_errors_name_only_accepted_forms() -> None:
 
 @pytest.mark.parametrize("main", [replay.main, redrive.main])
 def test_the_flags_of_jobs(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> None:
-    """They are refused before Spark starts."""
+    """Wrong flags are refused before Spark starts."""
     job = ["--url", "grpc://127.0.0.1:1", "--queue", "q", *(["--to", "t"] if main is replay.main else [])]
     for words in (["--since", "tomorrow"], ["--until", "-2"]):
         with pytest.raises(SystemExit):
