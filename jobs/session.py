@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 DELTA = {
@@ -46,10 +49,40 @@ def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = T
     return building
 
 
-def session(app: str, confs: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the session of spark-submit, otherwise a local one from `builder`."""
+@contextmanager
+def _output_in(log: Path) -> Iterator[None]:
+    """Redirect stdout and stderr in the block. A Spark that starts in it inherits them, and keeps writing to the file."""
+    saved = os.dup(1), os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        for copy, descriptor in zip(saved, (1, 2), strict=True):
+            os.dup2(copy, descriptor)
+            os.close(copy)
+
+
+def session(app: str, confs: Mapping[str, str] | None = None, *, log: Path | None = None) -> SparkSession:
+    """Return the session of spark-submit, otherwise a local one from `builder`.
+
+    Args:
+        app: Name of the application.
+        confs: Further settings.
+        log: File for the output of a local Spark: Ivy's, the JVM's and the workers'. None: the output of this program.
+
+    Raises:
+        RuntimeError: A local Spark did not start; the text names the log.
+    """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return builder(app, confs).getOrCreate()
+        try:
+            with nullcontext() if log is None else _output_in(log):
+                return builder(app, confs).getOrCreate()
+        except PySparkRuntimeError as error:
+            if log is None:
+                raise
+            raise RuntimeError(f"Spark did not start: read its output in {log}") from error
     spark = SparkSession.builder.appName(app).getOrCreate()
     conf = spark.sparkContext.getConf()
     if not conf.contains("spark.sql.extensions"):
