@@ -7,29 +7,28 @@ made. The source `amqp` has the messages after it: recorded later, or not yet. N
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
-from itertools import pairwise
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import from_json
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json, lit
 from pyspark.sql.types import StructType
 
+from ..broker_core.archive.read.bounds import ColumnRange, RecordingSpans
 from ..broker_core.archive.read.files import Table, version
-from ..broker_core.archive.table.layout import COMMENTS, EXACT, OWN
+from ..broker_core.archive.table.layout import READABLE
 from ..broker_core.errors import ArchiveUnreachable, InvalidOption
 from ..broker_core.stores.folders import is_local, local_path
 from .identity import connected
 from .options import Options
 from .registration import register_with
-from .schema import TYPES, source_schema
+from .schema import source_schema
 
 log = logging.getLogger("penstock")
 
-#: The table's columns for people that the source has as well. `message` is the source's alone.
-COLUMNS: tuple[str, ...] = tuple(name for name in COMMENTS if name in TYPES and name not in (*EXACT, *OWN, "ttl", "deliveryTime"))
 BODY = "json"  # the column of the parsed body
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 OPTIONS = ("userName", "password", "caFile", "certFile", "keyFile")  # of a login
@@ -59,7 +58,7 @@ def archive_of(
                 table = Table.of_fields(answer["table"]) if answer.get("table") else None
                 source = {**login, "url": client.url, "queue": _escaped(queue), "states": "archived"}
                 parts += _parts(spark, table, source)
-    rows = reduce(DataFrame.unionByName, parts)
+    rows = reduce(lambda left, right: left.unionByName(right), parts)
     return rows if body_schema is None else rows.withColumn(BODY, from_json(rows.body.cast("string"), body_schema))
 
 
@@ -71,7 +70,7 @@ def _parts(spark: SparkSession, table: Table | None, source: Mapping[str, str]) 
     """Return the recorded rows and the others; only one part without a table that Spark can read."""
     recorded = None if table is None else _recorded(spark, table)
     after = {} if recorded is None or table is None else {"recordedAfter": str(table.last_recording)}
-    rest = spark.read.format("amqp").schema(source_schema(COLUMNS)).options(**source, **after).load()
+    rest = spark.read.format("amqp").schema(source_schema(READABLE)).options(**source, **after).load()
     return [rest] if recorded is None else [recorded, rest]
 
 
@@ -79,13 +78,15 @@ def _recorded(spark: SparkSession, table: Table) -> DataFrame | None:
     try:
         _check(table)
         rows = spark.read.format("delta").load(_path(table.url))
+        rows.schema  # noqa: B018 -- Spark Connect finds the table only now
     except (ArchiveUnreachable, AnalysisException) as error:
         text = str(error)
         if "delta" in text and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text):
             text = "this Spark session has no Delta source: add delta-spark's packages and extensions to it"
         log.warning("the source amqp reads the archive of this queue, more slowly than Spark's Delta source would: %s", text)
         return None
-    return rows.where(_condition(table)).select(*COLUMNS)
+    # The rows of the recordings that the table had when the broker was asked. Their ranges have both ends.
+    return rows.where(reduce(operator.and_, map(_is_within, table.bounds.conditions()))).select(*READABLE)
 
 
 def _check(table: Table) -> None:
@@ -103,8 +104,9 @@ def _path(url: str) -> str:
     return f"s3a://{url.removeprefix('s3://')}" if url.startswith("s3://") else url
 
 
-def _condition(table: Table) -> str:
-    """Return the condition on rows of the recordings that the table had when the broker was asked."""
-    ends = [("", 0), *table.lineages]
-    spans = [f"(lineage = '{name}' AND pass BETWEEN {before + 1} AND {last})" for (_, before), (name, last) in pairwise(ends)]
-    return f"queueId = {table.queue_id} AND ({' OR '.join(spans)})"
+def _is_within(condition: ColumnRange | RecordingSpans) -> Column:
+    """Return a condition on rows of the table as Spark evaluates it."""
+    if isinstance(condition, RecordingSpans):
+        spans = [_is_within(lineage) & _is_within(recordings) for lineage, recordings in condition.spans]
+        return reduce(operator.or_, spans, lit(False))
+    return col(condition.column).between(lit(condition.least), lit(condition.most))

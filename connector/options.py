@@ -436,6 +436,8 @@ def _check_together(options: Options) -> None:
         raise InvalidOption("options txnAppId and txnVersion go together: name both, or neither")
     if options["outcome"] is not None and options["states"] != ("archived",) and options["mode"] != "replay":
         raise InvalidOption("option outcome is for settled messages only: also set the option states to archived")
+    if options["recordedAfter"] and "archived" not in options["states"]:
+        raise InvalidOption("option recordedAfter is for settled messages only: also set the option states to archived")
     if None not in (first := options["startingSequence"], last := options["endingSequence"]) and first > last:
         raise InvalidOption("option startingSequence lies after endingSequence: nothing could be read")
     if options["mode"] != "replay" or not options.relative:

@@ -7,6 +7,7 @@ moved message has several. Stays with one message id belong to one message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 Stay = Mapping[str, Any]
@@ -142,8 +143,6 @@ def _next(stay: Stay, stays: Iterable[Stay]) -> Stay | None:
 
 
 def _milliseconds(later: str, earlier: str) -> float:
-    from datetime import datetime
-
     return (datetime.fromisoformat(later[:23]) - datetime.fromisoformat(earlier)).total_seconds() * 1000
 
 

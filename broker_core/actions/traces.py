@@ -24,8 +24,7 @@ import pyarrow as pa
 from .. import errors
 from ..archive.read import files, ids
 from ..archive.read.files import Table
-from ..archive.read.ids import ID_COLUMNS
-from ..archive.table.layout import rows_of_read
+from ..archive.table.layout import FILTERED, rows_of_read
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
 from ..engine.columns.series import Rows
@@ -38,7 +37,7 @@ from ..selectors import Presence, Selector, parse, presence_of
 from ..selectors.names import id_text
 from ..service.stays import StayFacts
 from .archive_reads import beyond, may_be_beyond
-from .browse_plans import MaySelect, Select
+from .browse_plans import Select
 from .browses import of_these
 from .declaration import ActionCall, Reply, compared_hints, with_hints
 from .fields import About, Request, parse_fields
@@ -48,7 +47,7 @@ from .requests import BrowseTicket
 from .requests import Selector as SelectorText
 
 MAX_STAYS = 1_000  # in one answer
-MAX_SCANNED = 1 << 24  # messages of the state that one call compares: about a second if Spark sent them
+MAX_SCANNED = 1 << 24  # messages of the state that one call compares
 SEARCH_S = 5.0  # the longest search of one call; a page waits no longer
 MAX_ID_BYTES = 4_096  # of an id that is searched: a selector and a filter contain it
 
@@ -98,7 +97,7 @@ class _Wanted:
     """The messages to find: with one of the ids, matching the selector, or with the payload at this place of the journal."""
 
     ids: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ID_COLUMNS
+    columns: tuple[str, ...] = FILTERED
     selector: Selector | None = None
     payload: tuple[int, int] | None = None
 
@@ -109,7 +108,7 @@ def trace(call: ActionCall, request: Trace) -> Reply:
     stays: list[Row] = []
     wanted: _Wanted | None = _Wanted(selector=None if request.selector is None else parse(request.selector))
     if request.id is not None:
-        wanted = _of_ids(request.id, ID_COLUMNS)
+        wanted = _of_ids(request.id, FILTERED)
     elif request.sequence is not None:
         stays, wanted = _origin(call, str(request.queue), request.sequence)
     if wanted is None:
@@ -226,9 +225,8 @@ class _BrokerSearch:
             return _live, lambda entry: False
         table = self._service.table(queue)
         if table is None:
-            return _all, lambda entry: True
-        everything: MaySelect = lambda entry: True  # noqa: E731
-        return beyond(_all, table.last_recording), may_be_beyond(everything, table.last_recording)
+            return _all, _any
+        return beyond(_all, table.last_recording), may_be_beyond(_any, table.last_recording)
 
     def _may_see_settled(self, queue: str) -> bool:
         may = self._call.caller.may(Right.REPLAY, queue)
@@ -273,13 +271,14 @@ class _BrokerSearch:
             return
         rows = as_array(part.rows)
         facts = self._service.facts(queue, part.base >> BLOCK_BITS, rows)
+        by_place = self._wanted.payload is not None or self._wanted.selector is None
+        places = list(zip(part.locations.positions(), part.locations.payload_rows(), strict=True)) if by_place else []
         for batch in self._call.browses.batches([part], COLUMNS, queue, b"", stored=False):
             for row in batch.to_pylist():
                 stay = _stay(queue, row, is_recorded=False)
-                if self._wanted.payload is not None or self._wanted.selector is None:
-                    positions, payload_rows = part.locations.positions(), part.locations.payload_rows()
-                    at = int(np.searchsorted(rows, row["sequenceNumber"] - part.base))
-                    stay |= {"payload": f"{positions[at]}:{payload_rows[at]}"} if "messageId" not in stay else {}
+                if by_place and "messageId" not in stay:
+                    position, payload_row = places[int(np.searchsorted(rows, row["sequenceNumber"] - part.base))]
+                    stay["payload"] = f"{position}:{payload_row}"
                 yield _with_facts(stay, facts[row["sequenceNumber"]])
 
     # The table
@@ -330,6 +329,10 @@ class _BrokerSearch:
 
 def _all(block: Block) -> Rows:
     return slice(0, block.filled)
+
+
+def _any(entry: PackedBlock) -> bool:
+    return True
 
 
 def _live(block: Block) -> Rows:

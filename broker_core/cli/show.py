@@ -188,10 +188,11 @@ def preview(body: bytes | None) -> str | None:
 
 @contextmanager
 def waiting(text: str, *, quiet: bool) -> Iterator[None]:
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    # A notebook sets FORCE_COLOR, with which rich would write its animation into the cell.
+    if quiet or not sys.stderr.isatty():
         yield
         return
+    console = Console(stderr=True)
     started = time.monotonic()
     with console.status(text):
         yield

@@ -30,7 +30,7 @@ class HoldingBatch(NamedTuple):
 class StayFacts:
     """Facts about one message."""
 
-    holder: str | None = None  # the lease, or the user of the link, of an acquired message
+    holder: str | None = None  # name of the link or lease that has acquired the message
     due: int | None = None  # milliseconds since 1970 until which a delayed message waits
     batches: list[HoldingBatch] = field(default_factory=list)
 
@@ -44,13 +44,13 @@ def facts_of(state: BrokerState, queue: Queue, number: int, rows: Ints) -> dict[
     block = queue.blocks.get(number)
     if block is None:  # it has left memory: all its messages are settled
         return facts
-    holders = {lease.current.holder: lease.taker for lease in leases if lease.current is not None}
     due = block.times(block.due, rows)
     codes = np.broadcast_to(block.holder.get(rows), len(rows))
+    names = {holder: state.name_of(queue, holder) for holder in np.unique(codes[block.state[rows] == ACQUIRED]).tolist()}
     for index, row in enumerate(rows.tolist()):
-        fact, holder = facts[base + row], int(codes[index])
+        fact = facts[base + row]
         if block.state[row] == ACQUIRED:
-            fact.holder = holders.get(holder) or state.taker_of(queue, holder)
+            fact.holder = names[int(codes[index])]
         elif block.state[row] == DELAYED and due is not None and due[index]:
             fact.due = int(due[index])
     return facts

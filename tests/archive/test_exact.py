@@ -24,8 +24,6 @@ from .rig import Rig
 from .tables import archived
 
 OWN: dict[str, int | str] = {"queueId": 1, "pass": 1, "lineage": "l"}
-#: Columns of a batch read that the table has as well.
-READ = [name for name in table.STORED if name not in (*table.EXACT, "ttl", "deliveryTime")]
 
 #: Messages with one thing wrong, and messages of every type and shape.
 damaged = m.bare.flatmap(lambda bare: st.sampled_from([bare[:-1], bare + b"\0", b"", b"\0Sp\x45" + bare, bare + bare]))
@@ -53,8 +51,8 @@ def test_a_message_of_any_types_is_the_same_byte_for_byte_and_its_columns_are_th
         payload["encodedAnnotations"] = annotations
     malformed: dict[int, str] = {}
     stored = archived(payload, list(range(len(sent))), [0] * len(sent))
-    read = assembly.converted(READ, stored, "orders", malformed)
-    assert rows.select(READ).to_pylist() == read.to_pylist()
+    read = assembly.converted(table.READABLE, stored, "orders", malformed)
+    assert rows.select(table.READABLE).to_pylist() == read.to_pylist()
     assert [error is not None for error in rows.column("error").to_pylist()] == [row in malformed for row in range(len(sent))]
     bodies = zip(rows.column("envelope").to_pylist(), rows.column("message").to_pylist(), strict=True)
     assert all((envelope is None) != (message is None) for envelope, message in bodies)

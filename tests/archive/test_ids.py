@@ -43,7 +43,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Table, lis
     options: dict[str, Any] = {}
     if request.param == "filters":
         properties = {"ndv": GROUP_ROWS, "fpp": 0.01}
-        options = {"bloom_filter_options": dict.fromkeys(ids.ID_COLUMNS, properties)}
+        options = {"bloom_filter_options": dict.fromkeys(table.FILTERED, properties)}
     pq.write_table(messages(range(ROWS)), tmp_path / "a.parquet", row_group_size=GROUP_ROWS, **options)
     return Table(str(tmp_path), BROKER, 7, ((LINEAGE, 3),), 0), [File("a.parquet", ROWS, 0, ROWS - 1)]
 

@@ -23,7 +23,7 @@ from penstock.broker_core.reading import batches, records
 
 from ..flight.helpers import batch_of, numbered
 from .rig import Rig
-from .test_tables import READ, as_read, encoded
+from .test_tables import as_read, encoded
 
 DAY = 20_000  # since 1970
 
@@ -130,4 +130,4 @@ def test_records_of_all_sizes_and_their_scattered_rows_are_in_the_table(rig: Rig
     rig.record()
     mine = as_read(rig.service)
     assert mine.num_rows == 279
-    assert rig.table().select(READ).cast(mine.schema).to_pylist() == mine.to_pylist()
+    assert rig.table().select(table.READABLE).cast(mine.schema).to_pylist() == mine.to_pylist()

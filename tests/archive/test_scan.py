@@ -10,11 +10,14 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.archive.read import files, scan
 from penstock.broker_core.archive.read.bounds import Bounds
 from penstock.broker_core.archive.read.files import Table
 from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.errors import ArchiveUnreachable
+from penstock.broker_core.messages import assembly
 from penstock.broker_core.selectors import parse
 
 from .tables import DAY_US, LINEAGE, archived, write
@@ -128,6 +131,25 @@ def test_columns_without_a_value_are_not_read_and_come_as_nulls(recorded: Table,
     assert read_names == {"sequenceNumber", "body", "subject", "outcome"}
     assert rows.column("subject").to_pylist() == ["even", None] * 50
     assert rows.column("correlationId").to_pylist() == rows.column("error").to_pylist() == [None] * 100
+
+
+def test_exact_bytes_are_read_without_the_decoded_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows that Spark sent, the message is encoded from its columns."""
+    read_names: list[set[str]] = []
+    real = scan._read
+    monkeypatch.setattr(scan, "_read", lambda file, group, names: read_names.append(set(names)) or real(file, group, names))
+    sent = Message(properties=Properties(message_id="m", subject="s"), application_properties={"n": 1}, data=[b"x"]).encode()
+    for number, payload in enumerate(({"message": [sent]}, {"body": [b"x"], "messageId": ["m"], "subject": ["s"]}), 1):
+        written = write(tmp_path / "orders", number, archived(payload, [number], [BEGIN]))
+    messages = []
+    for file in files.version(written, of()).files:
+        for batch in scan.batches(scan.opened(written.url, file.path), file.share(), ["message"], of()):
+            rows = assembly.converted(["message"], table.rows_of_read(["message"], batch, "orders"), "orders", {})
+            messages += rows.column("message").to_pylist()
+    assert messages[0] == sent
+    assert b"Su\xa0\x01x" in messages[1]
+    columnar = {"sequenceNumber", "body", "messageId", "subject", "properties"}  # a map has no statistics
+    assert read_names == [{"sequenceNumber", "body", "envelope"}, columnar]
 
 
 def test_a_batch_has_so_many_bytes_at_most(recorded: Table, monkeypatch: pytest.MonkeyPatch) -> None:

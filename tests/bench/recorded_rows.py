@@ -11,11 +11,10 @@ from harness import Bench, Line
 from spark_rows import NARROW, session
 
 import penstock
-from penstock.broker_core.archive.table.layout import table_url
+from penstock.broker_core.archive.table.layout import READABLE, table_url
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
 from penstock.broker_core.server.process import Broker
-from penstock.connector.archive_table import COLUMNS
 from penstock.connector.schema import source_schema
 
 
@@ -49,7 +48,7 @@ def archive_read(bench: Bench) -> Iterator[Line]:
             return messages / _seconds(penstock.archive(session(), QUEUE, broker.url))
 
         def delta(_: int) -> float:
-            return messages / _seconds(session().read.format("delta").load(table).select(*COLUMNS))
+            return messages / _seconds(session().read.format("delta").load(table).select(*READABLE))
 
         archive(0), delta(0)
         figures = bench.pairs("rows/s", archive, delta)

@@ -251,3 +251,6 @@ def test_an_outcome_is_of_settled_messages() -> None:
         Options({**BASE, "outcome": "rejected"})
     with pytest.raises(InvalidRequest, match=r"outcome cannot be 'lost'.*rejected"):
         Options({**BASE, "states": "archived", "outcome": "lost"})
+    assert Options({**BASE, "states": "archived", "recordedAfter": "3"})["recordedAfter"] == 3
+    with pytest.raises(InvalidRequest, match="recordedAfter is for settled messages"):
+        Options({**BASE, "recordedAfter": "3"})

@@ -125,6 +125,7 @@ def executed(notebook: Path, kernel: KernelManager) -> tuple[str, str]:
     (first,) = next(cell.outputs for cell in book.cells[1:] if cell.cell_type == "code")  # the broker's url
     assert first["data"]["text/plain"].startswith("'grpc")
     printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")
+    assert "\x1b" not in printed, "an animation for terminals"
     return printed, "\n".join(output["data"]["text/plain"] for output in outputs if "data" in output)
 
 

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...errors import ArchiveUnreachable
-from ...stores.credentials import arrow_file_system
-from ...stores.folders import is_local, local_path
+from ...stores.folders import is_local
+from ..table.layout import FILTERED
 from .bounds import Bounds
 from .files import File, Table
-from .scan import READ_OPTIONS
+from .scan import opened_with_source
 
-ID_COLUMNS = ("messageId", "correlationId")
 #: Footers and filters that are read ahead. A request to an object store takes tens of milliseconds, one to a folder none.
 AHEAD_IN_STORE, AHEAD_IN_FOLDER = 16, 1
 
@@ -107,7 +106,7 @@ def batches(
     ids: Sequence[str],
     columns: Sequence[str],
     bounds: Bounds,
-    id_columns: Sequence[str] = ID_COLUMNS,
+    id_columns: Sequence[str] = FILTERED,
 ) -> Iterator[tuple[File, pa.RecordBatch | None]]:
     """Yield the rows within the bounds that have one of the ids, with their file. None follows the last rows of each file.
 
@@ -124,9 +123,7 @@ def batches(
         yield file.listed, None
 
 
-def opened(
-    table: Table, listed: Sequence[File], ids: Sequence[str], id_columns: Sequence[str] = ID_COLUMNS
-) -> Iterator[OpenFile]:
+def opened(table: Table, listed: Sequence[File], ids: Sequence[str], id_columns: Sequence[str] = FILTERED) -> Iterator[OpenFile]:
     """Open files in order, some of them ahead."""
     hashes = {text: hash_of(text) for text in ids}
     most = AHEAD_IN_FOLDER if is_local(table.url) else AHEAD_IN_STORE
@@ -145,18 +142,11 @@ def opened(
 
 
 def _opened(url: str, listed: File, hashes: dict[str, int], id_columns: Sequence[str]) -> OpenFile:
-    import pyarrow.parquet as pq
-
+    file, source = opened_with_source(url, listed.path)
     try:
-        if is_local(url):
-            source = pa.memory_map(f"{local_path(url)}/{listed.path}")
-        else:
-            system, root = arrow_file_system(url)
-            source = system.open_input_file(f"{root}/{listed.path}")
-        file = pq.ParquetFile(source, pre_buffer=not is_local(url), **READ_OPTIONS)
         return OpenFile(listed, file, _groups(file.metadata, source, hashes, id_columns))
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise ArchiveUnreachable(f"the archive's file {listed.path} in {url} cannot be read here: {error}") from error
+        raise ArchiveUnreachable(f"the archive's file {listed.path} in {url} cannot be read: {error}") from error
 
 
 def _groups(metadata: Any, source: Any, hashes: dict[str, int], id_columns: Sequence[str]) -> dict[int, list[str]]:

@@ -6,6 +6,7 @@ A file of a table never changes, so a task reads it without asking the broker.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -73,13 +74,20 @@ def is_below(path: str) -> bool:
 
 def opened(url: str, path: str) -> Any:
     """Open a file of the table at `url`. Raises ArchiveUnreachable."""
+    return opened_with_source(url, path)[0]
+
+
+def opened_with_source(url: str, path: str) -> tuple[Any, Any]:
+    """Do as `opened`, and also return the file of bytes below the Parquet file."""
     import pyarrow.parquet as pq
 
     try:
         if is_local(url):
-            return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True, **READ_OPTIONS)
-        system, root = arrow_file_system(url)
-        return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True, **READ_OPTIONS)
+            source = pa.memory_map(f"{local_path(url)}/{path}")
+        else:
+            system, root = arrow_file_system(url)
+            source = system.open_input_file(f"{root}/{path}")
+        return pq.ParquetFile(source, pre_buffer=not is_local(url), **READ_OPTIONS), source
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ArchiveUnreachable(
             f"the archive's file {path} in {url} cannot be read here: {error}. A folder has to be mounted at the same path, and"
@@ -116,7 +124,9 @@ def batches(
             continue
         checked = [condition for condition in conditions if not condition.holds(ranges.__getitem__)]
         compared = {*(name for condition in checked for name in condition.columns), *_selected(selector)}
-        present = table.useful([name for name in wanted if not _is_null(metadata, names.get(name))], columns)
+        all_exact = sum(_values(metadata, names.get(name)) for name in ("message", table.ENVELOPE)) == metadata.num_rows
+        present = [name for name in wanted if _values(metadata, names.get(name)) != 0]
+        present = table.useful(present, columns, all_exact=all_exact)
         needed = [name for name in file.schema_arrow.names if name in {*present, *compared}]
         place = sum(file.metadata.row_group(number).num_rows for number in range(group)) if apply is not None else 0
         for batch in _read(file, group, needed):
@@ -187,9 +197,12 @@ def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Ar
     return pc.is_in(pc.add(pc.cumulative_sum(pa.repeat(1, rows.num_rows)), -1), value_set=pa.concat_arrays(parts))
 
 
-def _is_null(group: Any, column: int | None) -> bool:
+def _values(group: Any, column: int | None) -> float:
+    """Return the number of rows that have a value; not a number if it is unknown."""
     statistics = None if column is None else group.column(column).statistics
-    return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
+    if statistics is None or not statistics.has_null_count:
+        return math.nan
+    return int(group.num_rows - statistics.null_count)
 
 
 def _range(group: Any, column: int | None) -> tuple[Range, bool]:

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...messages import assembly, conversion
-from ...messages.columns import BARE_COLUMNS, NOT_NULL, arrow_schema
+from ...messages.columns import BARE_COLUMNS, NOBODY, NOT_NULL, arrow_schema
 from ...messages.columns import COLUMNS as MESSAGE
 
 STATE = "archived"  # of all rows
@@ -38,7 +38,7 @@ COMMENTS: dict[str, str] = {
     "outcome": "How the message ended: accepted, rejected, expired, …",
     "settledTime": "Time when it ended",
     "error": "Why it was rejected, or why its content cannot be read",
-    "holder": "Last client or query that held the message",
+    "holder": "Query, client or operator that ended the message",
     "deliveryCount": "Failed deliveries before the last one",
     "contentType": "Content type, such as application/json",
     "contentEncoding": "Content encoding, such as gzip",
@@ -71,6 +71,8 @@ _TYPES = {**{name: column.type for name, column in MESSAGE.items()}, ENVELOPE: p
 _NOT_NULL = {*NOT_NULL, *OWN}
 #: The columns that a read of the journal returns in the stored form.
 STORED: tuple[str, ...] = tuple(name for name in COMMENTS if name in MESSAGE)
+#: The columns that the table and a read have in common. (A read makes `message` out of several columns.)
+READABLE: tuple[str, ...] = tuple(name for name in STORED if name not in EXACT and MESSAGE[name].read != NOBODY)
 #: Columns that tables of earlier versions may lack.
 ADDED: frozenset[str] = frozenset()
 
@@ -150,7 +152,7 @@ PROPERTIES = {"delta.dataSkippingStatsColumns": ",".join(LOG_STATISTICS)}
 
 #: Columns with a Bloom filter in each row group: a search for one id reads only the row groups that may have it.
 FILTERED = ("messageId", "correlationId")
-FALSE_POSITIVES = 0.01  # of a filter, which takes about 1.5 bytes for each row
+FALSE_POSITIVES = 0.01  # of a filter, which takes about 2 bytes for each row
 
 
 def file_options(rows: pa.Table) -> dict[str, Any]:
@@ -213,9 +215,15 @@ def needed(columns: Sequence[str]) -> list[str]:
     return [name for name in FILE_SCHEMA.names if name in wanted]
 
 
-def useful(present: list[str], columns: Sequence[str]) -> list[str]:
-    """Leave out the type of body if only rows with a `message` would need it, and no row has one."""
-    return [name for name in present if name != "bodyType" or name in columns or "message" in present]
+def useful(present: list[str], columns: Sequence[str], *, all_exact: bool) -> list[str]:
+    """Leave out columns that `needed` has for other rows than those of this row group.
+
+    `bodyType` is needed only with a `message`. Messages are encoded from columns only if some rows have no exact bytes.
+    """
+    needless = frozenset({"bodyType"} if "message" not in present else ())
+    if all_exact and "message" in columns:
+        needless = BARE_COLUMNS - {"body"}
+    return [name for name in present if name in columns or name not in needless]
 
 
 def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa.RecordBatch:

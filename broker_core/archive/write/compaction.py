@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from itertools import accumulate
 from typing import NamedTuple
 
 from ..table import layout as table
@@ -22,7 +21,7 @@ SMALL = 4  # a file is small below this fraction of the target size
 ENDED_FILE_BYTES = 256 << 20  # target size of an ended day
 ENDED_SMALL = 2
 ENDED_AFTER = timedelta(days=2)  # from the beginning of a day
-MOST_BYTES = 1 << 30  # of an ended day's files that are merged in one go: recordings wait meanwhile
+MOST_BYTES = 1 << 30  # of files of ended days that are merged in one go, about: recordings wait meanwhile
 GROUP_FILES = 500  # largest group: all of its files may be open at the same time
 
 
@@ -36,11 +35,8 @@ class TableFile(NamedTuple):
 
 
 def of_ended_days(members: Sequence[TableFile], now: datetime) -> list[list[TableFile]]:
-    """Return groups of files to merge in ended days, of about `MOST_BYTES` together."""
     end = (now.astimezone(timezone.utc) - ENDED_AFTER).date().isoformat()
-    groups = small([member for member in members if member.day <= end], ENDED_FILE_BYTES, ENDED_SMALL)
-    sizes = accumulate((sum(member.bytes for member in group) for group in groups), initial=0)
-    return [group for group, before in zip(groups, sizes, strict=False) if before < MOST_BYTES]
+    return small([member for member in members if member.day <= end], ENDED_FILE_BYTES, ENDED_SMALL)
 
 
 def small(members: Sequence[TableFile], file_bytes: int, fraction: int = SMALL) -> list[list[TableFile]]:

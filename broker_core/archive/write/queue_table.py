@@ -250,12 +250,15 @@ class QueueTable:
 
     def compact_ended_days(self, now: datetime) -> int:
         """Merge files of ended days into large ones; return how many files are gone. Call it again until none is."""
-        return self._merge(compaction.of_ended_days(self._members(), now), compaction.ENDED_FILE_BYTES)
+        groups = compaction.of_ended_days(self._members(), now)
+        return self._merge(groups, compaction.ENDED_FILE_BYTES, compaction.MOST_BYTES)
 
-    def _merge(self, groups: Sequence[Sequence[TableFile]], file_bytes: int) -> int:
-        """Merge each group of files, with one commit for each."""
-        gone = 0
+    def _merge(self, groups: Sequence[Sequence[TableFile]], file_bytes: int, most_bytes: float = math.inf) -> int:
+        """Merge groups of files, with one commit for each, until `most_bytes` are replaced."""
+        gone, most = 0, self.replaced + most_bytes
         for group in groups:
+            if self.replaced >= most:
+                break
             try:
                 self._add_columns()
                 new = compaction.put_together(self._store, group, file_bytes)

@@ -62,10 +62,11 @@ class RecordingRows:
         content = self._content
         names = QueueNames(content.queue, content.origins, content.takers)
         slices = (slice_of(block, rows, names) for block, rows in self._parts())
+        own: dict[str, int | str] = {"queueId": content.queue_id, "pass": content.number, "lineage": content.lineage}
+        is_exact = content.archive_message != "columns"
         for messages in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
             for batch in _batches(messages):
-                own: dict[str, int | str] = {"queueId": content.queue_id, "pass": content.number, "lineage": content.lineage}
-                yield pa.Table.from_batches([table_rows(batch, own, is_exact=content.archive_message != "columns")])
+                yield pa.Table.from_batches([table_rows(batch, own, is_exact=is_exact)])
 
     def present(self) -> RowSet:
         return RowSet.of((block.number, rows) for block, rows in self._parts())

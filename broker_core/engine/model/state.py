@@ -211,7 +211,10 @@ class BrokerState:
         block, row = queue.blocks.get(sequence >> BLOCK_BITS), np.array([sequence % BLOCK_ROWS])
         if block is None or sequence >= queue.next_sequence or block.state[row] != ACQUIRED:
             return None
-        holder = int(np.broadcast_to(block.holder.get(row), 1)[0])
+        return self.name_of(queue, int(np.broadcast_to(block.holder.get(row), 1)[0]))
+
+    def name_of(self, queue: Queue, holder: int) -> str | None:
+        """Return the name of a link or lease that has acquired messages."""
         leases = (lease for lease in self.leases.values() if lease.current is not None and lease.current.holder == holder)
         lease = next(leases, None) if holder % NEXT_HOLDER == LEASE_HOLDER % NEXT_HOLDER else None
         return self.taker_of(queue, holder) if lease is None else lease.taker

@@ -110,10 +110,13 @@ _VALUE_TYPES[list(STRING)], _VALUE_TYPES[list(BINARY)] = 2, 3
 
 def _body_columns(walk: Walk, buffer: pa.Buffer, body: Cells, section: Octets, names: Sequence[str]) -> dict[str, pa.Array]:
     decoded = {"body": _settled(walk, texts(buffer, body, _BODY, binary=True))}
-    if "bodyType" in names or ENVELOPE in names:
-        types = np.where(section == DATA, np.int8(_DATA_BODY), _VALUE_TYPES[body.code])
-        types[(section == 0) | walk.odd] = 0
+    if "bodyType" not in names and ENVELOPE not in names:
+        return decoded
+    types = np.where(section == DATA, np.int8(_DATA_BODY), _VALUE_TYPES[body.code])
+    types[(section == 0) | walk.odd] = 0
+    if "bodyType" in names:
         decoded["bodyType"] = pa.array(_BODY_TYPES).take(pa.array(types))
+    if ENVELOPE in names:
         is_cut = (types != 0) & (types != _JSON_BODY)
         envelopes = slices(buffer, walk.first, np.where(is_cut, body.start, walk.first))
         decoded[ENVELOPE] = with_nulls(envelopes, pa.binary(), is_cut)
