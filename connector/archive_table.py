@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from functools import reduce
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.functions import col, from_json, lit
 from pyspark.sql.types import StructType
 
 from ..broker_core.archive.read.bounds import ColumnRange, RecordingSpans
-from ..broker_core.archive.read.files import Table, version
+from ..broker_core.archive.read.files import Table, Version
+from ..broker_core.archive.read.files import version as newest_version
 from ..broker_core.archive.table.layout import READABLE
 from ..broker_core.errors import ArchiveUnreachable, InvalidOption
 from ..broker_core.stores.folders import is_local, local_path
@@ -75,26 +76,41 @@ def _parts(spark: SparkSession, table: Table | None, source: Mapping[str, str]) 
 
 
 def _recorded(spark: SparkSession, table: Table) -> DataFrame | None:
+    """Return the rows of the recordings that the table had when the broker was asked; None if Spark cannot read the table.
+
+    The rows are filtered, unless they are all of a version of the table: the filter would take a fifth of the time.
+    """
+    reader = spark.read.format("delta")
     try:
-        _check(table)
-        rows = spark.read.format("delta").load(_path(table.url))
-        rows.schema  # noqa: B018 -- Spark Connect finds the table only now
+        version = _checked_version(table)
+        rows = _loaded(reader, table)  # first the newest version: without the table, an older one fails with an internal error
+        if version is not None and version.is_whole:
+            return _loaded(reader.option("versionAsOf", version.number), table).select(*READABLE)
     except (ArchiveUnreachable, AnalysisException) as error:
         text = str(error)
         if "delta" in text and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text):
             text = "this Spark session has no Delta source: add delta-spark's packages and extensions to it"
         log.warning("the source amqp reads the archive of this queue, more slowly than Spark's Delta source would: %s", text)
         return None
-    # The rows of the recordings that the table had when the broker was asked. Their ranges have both ends.
     return rows.where(reduce(operator.and_, map(_is_within, table.bounds.conditions()))).select(*READABLE)
 
 
-def _check(table: Table) -> None:
-    """Raise ArchiveUnreachable unless the table, as it is seen here, is the broker's. Without deltalake nothing is checked."""
+def _loaded(reader: DataFrameReader, table: Table) -> DataFrame:
+    rows = reader.load(_path(table.url))
+    rows.schema  # noqa: B018 -- Spark Connect finds the table only now
+    return rows
+
+
+def _checked_version(table: Table) -> Version | None:
+    """Return the newest version of the table. Raises ArchiveUnreachable unless the table, as it is seen here, is the broker's.
+
+    Without deltalake nothing is checked, and the version is None.
+    """
     try:
-        version(table, table.bounds)
+        return newest_version(table, table.bounds)
     except ImportError as error:
         log.info("the table %s was not checked, since this Python has no deltalake: %s", table.url, error)
+        return None
 
 
 def _path(url: str) -> str:
@@ -109,4 +125,6 @@ def _is_within(condition: ColumnRange | RecordingSpans) -> Column:
     if isinstance(condition, RecordingSpans):
         spans = [_is_within(lineage) & _is_within(recordings) for lineage, recordings in condition.spans]
         return reduce(operator.or_, spans, lit(False))
-    return col(condition.column).between(lit(condition.least), lit(condition.most))
+    if condition.least == condition.most:
+        return col(condition.column) == lit(condition.least)
+    return col(condition.column).between(lit(condition.least), lit(condition.most))  # these ranges have both ends

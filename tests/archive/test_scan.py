@@ -86,6 +86,17 @@ def test_exactly_the_rows_within_the_bounds(recorded: Table, bounds: dict[str, A
     assert read(recorded, of(**bounds), parts=parts) == list(wanted)
 
 
+def test_a_version_is_whole_if_all_of_its_rows_are_wanted(tmp_path: Path) -> None:
+    for number in (1, 2):
+        folder = tmp_path / "orders"
+        whole = write(folder, number, archived({"body": [b"x"] * 5}, list(range(5)), [BEGIN] * 5))
+    assert files.version(whole, of()).is_whole
+    for part in ({"after": 1}, {"lineages": ((LINEAGE, 1),)}, {"first": 1}, {"until": BEGIN}, {"outcome": "rejected"}):
+        assert not files.version(whole, of(**part)).is_whole, part
+    write(folder, 2, archived({"body": [b"y"]}, [0], [BEGIN]), queue_id=8)
+    assert not files.version(whole, of()).is_whole
+
+
 def test_a_selector_is_evaluated_on_rows_of_either_form(recorded: Table) -> None:
     assert read(recorded, of(first=10, last=20), "JMSType = 'even'") == list(range(10, 21, 2))
     another_queue = of(queue_id=8)

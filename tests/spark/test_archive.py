@@ -119,7 +119,9 @@ def test_S14_the_archive_has_each_message_once_recorded_or_not(spark: SparkSessi
         record_all(client)
         before = penstock.archive(spark, "q", broker.url)
         assert before.columns == list(READABLE)
-        assert "FileScan parquet" in before._jdf.queryExecution().toString()
+        plan = before._jdf.queryExecution().executedPlan().toString()
+        assert "FileScan parquet" in plan
+        assert "Filter (" not in plan, "all rows of the table are wanted"
         send(client, "q", numbered(500))
         client.call("queue.purge", queue="q")
         for rows in (before, penstock.archive(spark, "q", broker.url)):
@@ -130,6 +132,12 @@ def test_S14_the_archive_has_each_message_once_recorded_or_not(spark: SparkSessi
         assert [(row.queue, bytes(row.body), row.bodyType, row.outcome) for row in first] == [
             ("q", numbered(500)[200], "data", "purged")
         ]
+        client.call("queue.delete", queue="q")
+        client.call("queue.declare", queue="q")
+        send(client, "q", numbered(7))
+        client.call("queue.purge", queue="q")
+        record_all(client)
+        assert penstock.archive(spark, "q", broker.url).count() == 7, "of the queue that has the name now"
 
 
 def test_S14_several_queues_and_brokers(spark: SparkSession, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class Version(NamedTuple):
     number: int
     files: list[File]
     is_outdated: bool = False  # later versions lack rows, deleted or changed by other programs
+    is_whole: bool = False  # all rows of the version are wanted
 
 
 def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
@@ -125,8 +126,10 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
         raise ArchiveUnreachable(
             f"the table {table.url} as it is seen here has version {newest}, the broker's {table.version}: it is an older copy"
         )
-    wanted = (file._replace(deletions=deletions.get(file.path)) for file in _wanted(actions, bounds))
-    return Version(newest, sorted(wanted, key=lambda file: (file.first, file.path)))
+    judged = list(_judged(actions, bounds))
+    wanted = (file._replace(deletions=deletions.get(file.path)) for file, may_hold, _ in judged if may_hold)
+    is_whole = all(holds for *_, holds in judged)
+    return Version(newest, sorted(wanted, key=lambda file: (file.first, file.path)), is_whole=is_whole)
 
 
 def is_outdated(table: Table, number: int) -> bool:
@@ -168,7 +171,8 @@ def _below(place: str, paths: Container[str]) -> str:
     raise ValueError(f"the deletion vector of {place} belongs to no file of the table")
 
 
-def _wanted(actions: pa.Table, bounds: Bounds) -> Iterator[File]:
+def _judged(actions: pa.Table, bounds: Bounds) -> Iterator[tuple[File, bool, bool]]:
+    """Yield each file, whether some of its rows may be within the bounds, and whether all of them are."""
     import pyarrow.compute as pc
 
     names = actions.schema.names
@@ -184,17 +188,17 @@ def _wanted(actions: pa.Table, bounds: Bounds) -> Iterator[File]:
         return [unknown if value is None else value for value in values.to_pylist()]
 
     conditions = bounds.conditions()
-    ranges: dict[str, list[Range]] = {
-        name: list(zip(column(f"min.{name}"), column(f"max.{name}"), strict=True))
-        for condition in conditions
-        for name in condition.columns
-    }
+    ranges: dict[str, list[tuple[Range, bool]]] = {}
+    for name in {name for condition in conditions for name in condition.columns}:
+        has_nulls = [count != 0 for count in column(f"null_count.{name}")]
+        ends = zip(column(f"min.{name}"), column(f"max.{name}"), strict=True)
+        ranges[name] = list(zip(ends, has_nulls, strict=True))
     paths, rows = column("path"), column("num_records", _UNKNOWN_ROWS)
     firsts, lasts = column("min.sequenceNumber", 0), column("max.sequenceNumber", 2**62)
     for index, (path, *numbers) in enumerate(zip(paths, rows, firsts, lasts, strict=True)):
-        mine = {name: (condition[index], True) for name, condition in ranges.items()}
-        if all(condition.may_hold(mine.__getitem__) for condition in conditions):
-            yield File(unquote(path), *numbers)
+        mine = {name: by_file[index] for name, by_file in ranges.items()}
+        may_hold = all(condition.may_hold(mine.__getitem__) for condition in conditions)
+        yield File(unquote(path), *numbers), may_hold, all(condition.holds(mine.__getitem__) for condition in conditions)
 
 
 def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[FileShare]]:
