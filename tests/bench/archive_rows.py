@@ -31,7 +31,7 @@ from penstock.broker_core.settings.keys import Settings
 
 SPARK, AMQP = "Spark", "AMQP clients"
 #: Sender, bytes of a body, messages, least ratio.
-CASES = ((SPARK, 100, 2_000_000, 0.7), (SPARK, 1024, 500_000, 0.7), (AMQP, 1024, 200_000, 0.5))
+CASES = ((SPARK, 100, 2_000_000, 0.7), (SPARK, 1024, 500_000, 0.7), (AMQP, 1024, 500_000, 0.5))
 MAKE = {SPARK: batch_of, AMQP: amqp_batch_of}
 
 

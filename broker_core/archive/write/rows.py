@@ -25,6 +25,7 @@ from ...reading.dead_letters import QueueNames
 from ...reading.slices import slice_of
 from ..table import layout as table
 
+DECODED_ROWS = 4096  # of AMQP clients' messages: smaller batches, on average, are copied into one before they are decoded
 READ_BYTES = 16 << 20  # of payload in one table, if those are fewer rows than a row group has
 
 
@@ -101,9 +102,10 @@ _DECODED = tuple(name for name in table.COMMENTS if name in BARE_COLUMNS or name
 
 
 def _batches(messages: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield batches of one form. Those of AMQP clients' messages are large, since each costs some hundred vector operations."""
+    """Yield batches of one form. Small ones of AMQP clients' messages are joined: each costs some hundred vector operations."""
     is_encoded = messages.column("message").null_count < messages.num_rows
-    yield from (messages.combine_chunks() if is_encoded else messages).to_batches()
+    is_small = messages.num_rows < DECODED_ROWS * messages.column("message").num_chunks
+    yield from (messages.combine_chunks() if is_encoded and is_small else messages).to_batches()
 
 
 def table_rows(messages: pa.RecordBatch, own: Mapping[str, int | str], *, is_exact: bool = True) -> pa.RecordBatch:
