@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from feeding import BATCH, QUEUE, batch_of, enqueue_command, nbytes
+from feeding import BATCH, QUEUE, amqp_batch_of, batch_of, enqueue_command, nbytes
 from harness import Bench, Line, Stopwatch
 
 from penstock.broker_core.archive.recorder.process import RecorderProcess
@@ -21,7 +21,10 @@ from penstock.broker_core.service.recordings import Recordings
 from penstock.broker_core.settings.keys import Settings
 
 BACKLOG = "backlog"
-BACKLOG_MESSAGES = 8_000_000  # of 100 bytes: recorded in some 4 s on a core of its own
+SPARK, AMQP = "Spark", "AMQP clients"
+#: By sender: messages of 100 bytes, recorded in some 4 s on a core of its own. Those of AMQP clients are decoded.
+BACKLOG_MESSAGES = {SPARK: 8_000_000, AMQP: 1_600_000}
+MAKE = {SPARK: batch_of, AMQP: amqp_batch_of}
 MEASURED = 80_000  # of 1 KiB, in and out again
 #: The pieces of one round: does the archiver work? A disk's speed changes by half within seconds, and after large writes such as
 #: the backlog at the begin of a round. So both halves of a round are cut into pieces, which alternate.
@@ -29,16 +32,16 @@ ORDER = (True, False, False, True, False, True, True, False)
 HOW = ("with the archiver", "alone")
 COLUMNS = ("sequenceNumber", "body")
 ROUNDS = 3  # times the usual repeats
-#: The core of the archiver's process, and the target for the broker on the first core.
-CORES = {"the other core": (1, 0.9), "the broker's core": (0, 0.7)}
+#: The core of the archiver's process, the sender of its backlog, and the target for the broker on the first core.
+CASES = (("the other core", 1, SPARK, 0.9), ("the broker's core", 0, SPARK, 0.7), ("the other core", 1, AMQP, 0.9))
 
 
 class _Site:
     """A broker on the first core, and its archiver on another one or the same."""
 
-    def __init__(self, bench: Bench, core: int) -> None:
+    def __init__(self, bench: Bench, core: int, sender: str) -> None:
         self._messages = bench.count(MEASURED, BATCH) // BATCH * BATCH
-        self._most = bench.count(BACKLOG_MESSAGES, BATCH) // BATCH * BATCH
+        self._most = bench.count(BACKLOG_MESSAGES[sender], BATCH) // BATCH * BATCH
         settings = Settings(data=bench.folder(), fsync="always", archive_after_s=0.1)
         self.data: Path = settings.data
         self.service = BrokerService(settings)
@@ -48,7 +51,7 @@ class _Site:
         host = Recordings(service.state, service.journal, service._lock, service._clock, lambda command: service.submit(command))
         child = RecorderProcess(greeting(host, settings))
         self._recorder = Recorder(host, settings, process=child)
-        self._settled = enqueue_command(batch_of(BATCH, 100), BACKLOG)
+        self._settled = enqueue_command(MAKE[sender](BATCH, 100), BACKLOG)
         self._measured = enqueue_command(batch_of(BATCH, 1024))
         # The first recording starts the process, which imports its modules.
         self._settle(1)
@@ -129,13 +132,13 @@ class _Site:
 def archiving(bench: Bench) -> Iterator[Line]:
     before = os.sched_getaffinity(0)
     cores = sorted(before)
-    for where, (number, target) in CORES.items():
+    for where, number, sender, target in CASES:
         if number >= len(cores):
             bench.say("there is one core: nothing can be measured with the archiver on another one")
             continue
         os.sched_setaffinity(0, {cores[0]})
         sides: list[list[tuple[float, float, float]]] = [[], []]
-        site = _Site(bench, cores[number])
+        site = _Site(bench, cores[number], sender)
         try:
             site.round()  # warm
             for i in range(ROUNDS * bench.repeats):
@@ -143,7 +146,7 @@ def archiving(bench: Bench) -> Iterator[Line]:
                     side.append(rates)
                 pairs = zip(("in", "out", "CPU s"), sides[0][-1], sides[1][-1], strict=True)
                 bench.say(
-                    f"{where}, {i + 1}/{ROUNDS * bench.repeats}: "
+                    f"messages of {sender}, {where}, {i + 1}/{ROUNDS * bench.repeats}: "
                     + ", ".join(f"{n} {a:,.5g} against {b:,.5g}" for n, a, b in pairs)
                 )
         finally:
@@ -153,7 +156,8 @@ def archiving(bench: Bench) -> Iterator[Line]:
         for index, way in enumerate(("durable enqueue in process", "acquire, read and settle in process")):
             yield Line(
                 "archiving",
-                f"{way}, 1 KiB messages in batches of {BATCH:,}, while the archiver works on {where}",
+                f"{way}, 1 KiB messages in batches of {BATCH:,}, while the archiver works on {where}"
+                + (", and decodes messages of AMQP clients" if sender == AMQP else ""),
                 "the same while it is stopped",
                 target,
                 None,
