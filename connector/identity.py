@@ -28,7 +28,7 @@ def identity_of(client: Client) -> Identity:
 
 def connected(options: Options, stack: ExitStack) -> list[Client]:
     """Connect to each broker until `stack` ends. Raises InvalidOption if two are the same broker."""
-    clients = [stack.enter_context(broker.access.client()) for broker in options.each()]
+    clients = [stack.enter_context(broker.access.client()) for broker in options.per_broker()]
     if len(clients) > 1:
         check_identities({client.url: identity_of(client) for client in clients})
     return clients

@@ -353,7 +353,7 @@ class Options(dict[str, Any]):
     def spools(self) -> list[str]:
         return [folder.strip() for folder in self["spool"].split(",")] if len(self.urls) > 1 else [self["spool"]]
 
-    def each(self) -> list[Options]:
+    def per_broker(self) -> list[Options]:
         return [self._at(url) for url in self.urls]
 
     def _at(self, url: str) -> Options:

@@ -138,7 +138,7 @@ def target(args: argparse.Namespace) -> dict[str, str]:
 def sent_before(args: argparse.Namespace) -> bool:
     options = Options(target(args))
     name = written_as(args.once_as, {"queue": options["queue"][0]})
-    for broker in options.each():
+    for broker in options.per_broker():
         with broker.access.client() as client:
             if not client.call("stage.published", kind="txn", id=name, number=ONCE)["published"]:
                 return False  # the write finishes the brokers that are missing

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import subprocess
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import urlencode
@@ -13,6 +12,7 @@ from urllib.parse import urlencode
 from pyarrow import fs
 
 from .artemis import held_port
+from .programs import Group
 from .waiting import until
 
 CONTAINER = "penstock"
@@ -30,16 +30,12 @@ class AzureServer:
         folder.mkdir()
         self._log = open(folder / "azurite.log", "wb")  # noqa: SIM115
         place = ["--location", str(folder), "--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
-        self._process = subprocess.Popen(
-            [*command, *place, "--silent", "--disableTelemetry", "--skipApiVersionCheck"],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-        )
+        quiet = ["--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+        self._group = Group([*command, *place, *quiet], stdout=self._log, stderr=self._log)
         until(self._has_container, "Azurite has a container")
 
     def _has_container(self) -> bool:
-        assert self._process.poll() is None, "Azurite has ended"
+        assert self._group.process.poll() is None, "Azurite has ended"
         address = {f"{service}_storage_authority": f"127.0.0.1:{self.port}" for service in ("blob", "dfs")}
         scheme = {f"{service}_storage_scheme": "http" for service in ("blob", "dfs")}
         try:
@@ -49,8 +45,7 @@ class AzureServer:
         return True
 
     def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(20)
+        self._group.kill()
         self._log.close()
 
 

@@ -20,11 +20,9 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,14 +34,14 @@ from penstock.broker_core.errors import PeerError, Unauthenticated
 from . import artemis
 from .artemis import Artemis as Instance
 from .artemis import held_port
-from .programs import needs
+from .programs import STOP_LIMIT_S, Group, needs
 from .waiting import until
 
 #: Queues that each broker has; a test takes the next.
 QUEUES = 60
 USER, PASSWORD = "tester", "pencil"
-#: Seconds: the start of a broker on a busy machine; its end after SIGKILL.
-START_LIMIT_S, STOP_LIMIT_S = 30, 20
+#: Seconds: the start of a broker on a busy machine.
+START_LIMIT_S = 30
 BROKER_J = "9.2.0"
 #: Octets of a broker's log that an error shows.
 SHOWN = 2000
@@ -65,7 +63,7 @@ class RealBroker(ABC):
         self.port = held_port(self)
         self.url = f"amqp://127.0.0.1:{self.port}"
         self._numbers = itertools.count()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._group: Group | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self.prepare()
         try:
@@ -101,23 +99,15 @@ class RealBroker(ABC):
         """Start it, on the data that it has, and wait until it lets a client in."""
         command, environment = self.command()
         with open(self.folder / "console.txt", "ab") as console:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                start_new_session=True,
-            )
+            self._group = Group(command, cwd=self.folder, env=environment, stdout=console, stderr=console)
         until(self._lets_in, lambda: f"{self.name} lets a client in: {self._console_tail()}", limit_s=START_LIMIT_S)
 
     def _lets_in(self) -> bool:
-        assert self._process is not None
+        assert self._group is not None
         try:
             self.connect().close()
         except (PeerError, Unauthenticated):  # some listen before they know their users
-            if self._process.poll() is not None:
+            if self._group.process.poll() is not None:
                 pytest.fail(f"{self.name} has ended: {self._console_tail()}")
             return False
         return True
@@ -125,16 +115,14 @@ class RealBroker(ABC):
     @property
     def pid(self) -> int:
         """The running process, which a test may kill."""
-        assert self._process is not None
-        return self._process.pid
+        assert self._group is not None
+        return self._group.process.pid
 
     def kill(self) -> None:
         """Send SIGKILL to the broker and its child processes."""
-        process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(STOP_LIMIT_S)
+        group, self._group = self._group, None
+        if group is not None:
+            group.kill()
 
     def close(self) -> None:
         """End it; its data are not needed any more."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import threading
 import time
 import urllib.error
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .artemis import held_port
+from .programs import Group
 from .waiting import until
 
 BUCKET = "penstock"
@@ -36,17 +36,11 @@ class S3Server:
     def start(self) -> None:
         """Start it, or start it again after `kill`, at the same port."""
         environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
-        self._process = subprocess.Popen(
-            self._command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-        )
+        self._group = Group(self._command, env=environment, stdout=self._log, stderr=self._log)
         until(self._answers, "VersityGW answers")
 
     def _answers(self) -> bool:
-        assert self._process.poll() is None, "VersityGW has ended"
+        assert self._group.process.poll() is None, "VersityGW has ended"
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5).close()
         except urllib.error.HTTPError:
@@ -58,12 +52,11 @@ class S3Server:
     @property
     def pid(self) -> int:
         """Number of its process."""
-        return self._process.pid
+        return self._group.process.pid
 
     def kill(self) -> None:
         """End it as by kill -9: its files stay."""
-        self._process.kill()
-        self._process.wait()
+        self._group.kill()
 
     def delete_bucket(self) -> None:
         shutil.rmtree(self.folder / BUCKET)
@@ -72,8 +65,7 @@ class S3Server:
         (self.folder / BUCKET).mkdir()
 
     def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(20)
+        self._group.kill()
         self._log.close()
 
 

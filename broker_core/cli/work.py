@@ -15,6 +15,7 @@ from types import FrameType
 
 from .. import logs
 from ..client.app.opening import connect
+from ..client.app.program import at_this_host
 from ..client.app.workers import Worker, run_all
 from .amqp_calls import check_url, credentials_of
 from .main import INTERRUPTED, REFUSED, UsageError
@@ -44,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
         if args.metrics_port is not None:
             _serve_metrics(workers, args.metrics_port)
         files = {"ca_file": args.ca_file, "cert_file": args.cert_file, "key_file": args.key_file}
-        with connect(args.url, credentials.user, credentials.password, **files) as connection:
+        client_id = at_this_host(",".join(args.workers))
+        with connect(args.url, credentials.user, credentials.password, client_id=client_id, **files) as connection:
             log.info("working on %s at %s", ", ".join(worker.queue for worker in workers), connection.url)
             ended = run_all(workers, connection, stop, args.grace)
     finally:

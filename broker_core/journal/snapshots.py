@@ -129,8 +129,9 @@ def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
         return 0, "the header"
     _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
     check_version(disk.path(name), version, VERSION)
-    table = file.read(_HEAD.size, min(count, ARRAYS_MAX) * _ARRAY.size + _CRC.size)
-    if _CRC.unpack(table[-_CRC.size :])[0] != crc32(head + table[: -_CRC.size]) or table[-4:] != bytes(4):
+    table_bytes = min(count, ARRAYS_MAX) * _ARRAY.size + _CRC.size
+    table = file.read(_HEAD.size, table_bytes)
+    if len(table) < table_bytes or table[-_CRC.size :] != _CRC.pack(crc32(head + table[: -_CRC.size]), 0):
         return 0, "the header"
     if owner[:id_bytes] != broker_id.encode():
         return 48, "the id of the broker"
@@ -144,6 +145,6 @@ def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
         if checksum_of(file, start, length) != checksum:
             return start, "an array, or the meta,"
         offset = start + length
-    if any(file.read(offset, size - offset)) or size != _aligned(offset):
+    if size != _aligned(offset) or any(file.read(offset, size - offset)):
         return offset, "the end"
     return None

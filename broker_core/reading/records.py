@@ -89,10 +89,10 @@ def record_reader(journal: Records, batches: Mapping[int, Payload]) -> Callable[
     """
 
     @cache
-    def kept(position: int) -> pa.RecordBatch:
+    def converted(position: int) -> pa.RecordBatch:
         return as_batch(batches[position])
 
-    return lambda position: kept(position) if position in batches else load(journal, position)
+    return lambda position: converted(position) if position in batches else load(journal, position)
 
 
 def _read(journal: Records, block_slice: BlockSlice, position: int) -> Payload:

@@ -45,7 +45,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
 
     def __init__(self, options: Options, make: Callable[[Options], BrokerConsumer]) -> None:
         self._fail_on_broker_loss: bool = options["failOnBrokerLoss"]
-        self._members = [Member(broker, make) for broker in options.each()]
+        self._members = [Member(broker, make) for broker in options.per_broker()]
         self._checked = 0
         self._ends = self._once = False
         self._has_lease_option = options["lease"] is not None

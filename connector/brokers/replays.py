@@ -34,7 +34,7 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.check_for(REPLAY)
         self._most: int | None = options["maxMessagesPerTrigger"]
         self._urls = options.urls
-        self._readers = [ReplayReader(broker, schema) for broker in options.each()]
+        self._readers = [ReplayReader(broker, schema) for broker in options.per_broker()]
         self._ids: list[str] = []
 
     # --- In the planner ------------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ class Pair:
         sender.attach(source=Source(address="here"), target=Target(address="there"), **attach)
         _, server_events = self.pump()
         receiver = server_events[-1].link  # type: ignore[union-attr]
-        receiver.attach(source=Source(address="here"), target=Target(address="there"), max_message_size=attach.get("size"))
+        receiver.attach(source=Source(address="here"), target=Target(address="there"))
         if credit:
             receiver.grant(credit)
         self.pump()

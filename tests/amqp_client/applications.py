@@ -64,7 +64,7 @@ def round_trip(session: Session) -> None:
     session.consumer("round trip").close()
 
 
-def said(peer: Peer) -> list[tuple[bytes, str]]:
+def outcomes_by_body(peer: Peer) -> list[tuple[bytes, str]]:
     """Return the outcomes that the peer has received, by the body of their message, in order."""
     return [(body_of(peer.payload(tag)), type(state).__name__) for tag, state in peer.outcomes]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message, Modified, Rejected, Released
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.client.app import AcknowledgeMode, Backoff, Consumer, ReceivedMessage, received
+from penstock.broker_core.client.app.program import program_name
 from penstock.broker_core.client.app.retries import Retries
 from penstock.broker_core.server.process import Broker
 
@@ -215,3 +218,31 @@ def test_a_blank_selector_takes_every_message(broker: Broker) -> None:
         session = connection.session()
         session.producer("blank").send("any")
         assert session.consumer("blank", selector=" ").receive(LIMIT_S).body == "any"
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["/srv/shop/orders.py", "--url"], "orders.py"),
+        (["/srv/shop/__main__.py"], "shop"),
+        (["-c"], "python"),
+        ([""], "python"),
+        (["/srv/\udcff.py"], "\\udcff.py"),
+    ],
+)
+def test_the_default_client_id_names_the_program(monkeypatch: pytest.MonkeyPatch, argv: list[str], name: str) -> None:
+    """D8: the same after each start, so that the archive's `holder` is recognized."""
+    monkeypatch.setattr(sys, "argv", argv)
+    assert program_name() == f"{name}@{socket.gethostname()}"
+
+
+def test_connections_with_the_same_client_id_do_not_take_each_others_links(broker: Broker) -> None:
+    """Two workers of one program. Their messages have different ids, also after a restart of the program."""
+    broker.declare("alike")
+    with connect(broker.amqp_url) as first, connect(broker.amqp_url) as second:
+        assert first.client_id == second.client_id == program_name()
+        consumers = [connection.session().consumer("alike", prefetch=1) for connection in (first, second)]
+        for connection in (first, second):
+            connection.send("alike", "x")
+        received = [consumer.receive(LIMIT_S) for consumer in consumers]
+        assert len({message.message_id for message in received}) == 2

@@ -12,7 +12,7 @@ from penstock.broker_core.client.app import AcknowledgeMode, Confirmation, Recei
 from penstock.broker_core.client.app.executors import Pool, SerialExecutor, Task
 from penstock.broker_core.client.app.retries import Retries
 
-from .applications import LIMIT_S, bodies, round_trip, said
+from .applications import LIMIT_S, bodies, outcomes_by_body, round_trip
 from .peer import Peer
 
 
@@ -151,7 +151,7 @@ def test_c12_a_callback_that_raises_is_told_gives_its_message_back_and_does_not_
             consumer.receive(0)
         consumer.close()  # waits for the callback that runs
         round_trip(session)
-        assert said(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Accepted")]
+        assert outcomes_by_body(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Accepted")]
         _, (_, modified), _ = peer.outcomes
         assert (modified.delivery_failed, modified.message_annotations) == (True, {"x-opt-retry-delay": 1000})
         assert [repr(error) for error in reported] == ["KeyError('no such order')"]
@@ -185,7 +185,7 @@ def test_c12_after_close_no_callback_runs() -> None:
         closing.join(LIMIT_S)
         assert ran == [b"a"]
         round_trip(probe)
-        assert said(peer) == [(b"a", "Accepted"), (b"b", "Released"), (b"c", "Released")]
+        assert outcomes_by_body(peer) == [(b"a", "Accepted"), (b"b", "Released"), (b"c", "Released")]
 
 
 def test_c12_closing_calls_what_outcomes_are_due_to_though_the_pool_is_busy() -> None:

@@ -14,7 +14,7 @@ from penstock.broker_core.client.app import AcknowledgeMode, Consumer, ReceivedM
 from penstock.broker_core.client.app.arrivals import Arrivals
 
 from ..waiting import until
-from .applications import LIMIT_S, bodies, round_trip, said
+from .applications import LIMIT_S, bodies, outcomes_by_body, round_trip
 from .certificates import Authority
 from .peer import Peer
 
@@ -101,7 +101,7 @@ def test_c3_one_consumer_over_three_queues_is_fair_and_shares_its_prefetch() -> 
         assert [message.body for message in messages if message.source == "b"] == [b"b0", b"b1", b"b2", b"b3"]
         messages[-1].acknowledge()  # one acknowledgement for all messages of all sources
         round_trip(session)
-        assert {state for _, state in said(peer)} == {"Accepted"}
+        assert {state for _, state in outcomes_by_body(peer)} == {"Accepted"}
         assert len(peer.outcomes) == 12
 
 
@@ -183,7 +183,7 @@ def test_c5_a_waiting_pull_over_several_sources_takes_one_and_gives_a_second_bac
         message = consumer.receive(LIMIT_S)
         round_trip(session)
         (released,) = {"a", "b"} - {message.source}
-        assert said(peer) == [(released.encode(), "Released")]
+        assert outcomes_by_body(peer) == [(released.encode(), "Released")]
 
 
 def test_c5_full_queues_are_pulled_in_turn() -> None:
@@ -196,7 +196,7 @@ def test_c5_full_queues_are_pulled_in_turn() -> None:
         assert sorted(got[:3]) == sorted(got[3:6]) == sorted(got[6:]) == [b"a", b"b", b"c"]
         assert body(consumer, 0) is None
         round_trip(session)
-        assert {state for _, state in said(peer)} == {"Accepted"}  # no fetched message returned
+        assert {state for _, state in outcomes_by_body(peer)} == {"Accepted"}  # no fetched message returned
 
 
 # --- options of the source

@@ -12,7 +12,7 @@ from penstock.broker_core.client.app import AcknowledgeMode
 from penstock.broker_core.client.app.modes import PendingAcknowledgements
 from penstock.broker_core.client.app.received import expiry_ms
 
-from .applications import LIMIT_S, Gate, bodies, connect, round_trip, said
+from .applications import LIMIT_S, Gate, bodies, connect, outcomes_by_body, round_trip
 from .peer import Peer
 
 FOUR = bodies("a", "b", "c", "d")
@@ -25,7 +25,7 @@ def test_c7_auto_accepts_each_message_that_receive_returns_and_no_other() -> Non
         consumer = session.consumer("q")
         assert [consumer.receive(LIMIT_S).body for _ in range(2)] == [b"a", b"b"]
         round_trip(session)
-        assert said(peer) == [(b"a", "Accepted"), (b"b", "Accepted")]
+        assert outcomes_by_body(peer) == [(b"a", "Accepted"), (b"b", "Accepted")]
 
 
 def test_c7_client_acknowledges_all_of_the_session_up_to_the_message() -> None:
@@ -36,11 +36,11 @@ def test_c7_client_acknowledges_all_of_the_session_up_to_the_message() -> None:
         q, r = session.consumer("q"), session.consumer("r")
         _, c, b, d = (consumer.receive(LIMIT_S) for consumer in (q, r, q, r))
         round_trip(session)
-        assert said(peer) == []
+        assert outcomes_by_body(peer) == []
         b.acknowledge()
         c.acknowledge()  # already acknowledged
         round_trip(session)
-        assert sorted(said(peer)) == [(b"a", "Accepted"), (b"b", "Accepted"), (b"c", "Accepted")]
+        assert sorted(outcomes_by_body(peer)) == [(b"a", "Accepted"), (b"b", "Accepted"), (b"c", "Accepted")]
         d.acknowledge(Rejected())
         with pytest.raises(errors.InvalidRequest, match="settled already, as rejected"):
             d.acknowledge()
@@ -55,10 +55,10 @@ def test_c7_individual_is_for_one_message() -> None:
             c.acknowledge()
             b.acknowledge(Released())
             round_trip(session)
-            assert said(peer) == [(b"c", "Accepted"), (b"b", "Released")]
+            assert outcomes_by_body(peer) == [(b"c", "Accepted"), (b"b", "Released")]
         round_trip(connection.session())
         # The remaining messages return with the session, as failed deliveries.
-        assert said(peer)[2:] == [(b"a", "Modified"), (b"d", "Modified")]
+        assert outcomes_by_body(peer)[2:] == [(b"a", "Modified"), (b"d", "Modified")]
         # Only after the credit has ended: they would come again, to a closed session, and that would count.
         assert flows_of_the_first_link(peer) == [False, True]
 
@@ -85,14 +85,14 @@ def test_c7_dups_ok_tells_the_broker_in_one_frame() -> None:
         for _ in range(6):
             consumer.receive(LIMIT_S)
         round_trip(session)
-        assert said(peer) == []
+        assert outcomes_by_body(peer) == []
         consumer.receive(LIMIT_S)
         round_trip(session)
         assert [len(event.deliveries) for event in peer.seen if isinstance(event, events.Disposed)] == [7]
         consumer.receive(LIMIT_S)
         session.close()  # sent at the close: the application has had them
         round_trip(connection.session())
-        assert said(peer)[7:] == [(b"h", "Accepted"), (b"i", "Released"), (b"j", "Released")]
+        assert outcomes_by_body(peer)[7:] == [(b"h", "Accepted"), (b"i", "Released"), (b"j", "Released")]
 
 
 def test_c7_dups_ok_tells_the_broker_when_its_time_is_over_though_nobody_calls() -> None:
@@ -146,7 +146,7 @@ def test_c7_recover_gives_back_in_order_and_begins_with_the_oldest(mode: Acknowl
             c.acknowledge()
         round_trip(session)
         # The application had b and c, which count; d only waited here.
-        assert said(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Modified"), (b"d", "Released")]
+        assert outcomes_by_body(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Modified"), (b"d", "Released")]
         assert flows_of_the_first_link(peer) == [False, True, False]  # no later message overtakes them, and there is credit again
 
 
@@ -167,11 +167,11 @@ def test_c7_a_closed_consumer_keeps_its_link_until_what_it_handed_out_is_settled
         b = consumer.receive(LIMIT_S)
         consumer.close()
         round_trip(session)
-        assert said(peer) == [(b"c", "Released"), (b"d", "Released")]
+        assert outcomes_by_body(peer) == [(b"c", "Released"), (b"d", "Released")]
         assert not [event for event in peer.seen if isinstance(event, events.Detached) and event.link.name == consumer_link(peer)]
         b.acknowledge()
         round_trip(session)
-        assert said(peer)[2:] == [(b"a", "Accepted"), (b"b", "Accepted")]
+        assert outcomes_by_body(peer)[2:] == [(b"a", "Accepted"), (b"b", "Accepted")]
         assert [event for event in peer.seen if isinstance(event, events.Detached) and event.link.name == consumer_link(peer)]
 
 

@@ -17,7 +17,7 @@ from penstock.broker_core.client.amqp import dial
 from penstock.broker_core.client.app import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
 
 from ..waiting import until
-from .applications import LIMIT_S, Gate, bodies, body_of, connect, has_reconnected, round_trip, said
+from .applications import LIMIT_S, Gate, bodies, body_of, connect, has_reconnected, outcomes_by_body, round_trip
 from .peer import Peer
 
 
@@ -231,7 +231,7 @@ def test_c12_settling_what_came_on_a_lost_connection_is_an_error_and_it_comes_ag
         assert [message.body for message in again] == [b"a", b"b"]
         again[1].acknowledge()
         round_trip(session)
-        assert said(second) == [(b"a", "Accepted"), (b"b", "Accepted")]
+        assert outcomes_by_body(second) == [(b"a", "Accepted"), (b"b", "Accepted")]
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
@@ -256,7 +256,7 @@ def test_c12_an_acknowledgement_of_the_client_itself_is_a_no_op_after_a_loss(mod
             lost(connection)
             go_on.set()
             assert again.wait(LIMIT_S)
-        assert said(second) == [(b"a", "Accepted")]
+        assert outcomes_by_body(second) == [(b"a", "Accepted")]
         assert [type(error) for error in reported] == [errors.PeerError]  # the loss itself
 
 

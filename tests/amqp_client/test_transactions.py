@@ -12,7 +12,7 @@ from penstock.broker_core.amqp.performatives import Coordinator, Discharge
 from penstock.broker_core.client.app import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
 
 from ..waiting import until
-from .applications import LIMIT_S, Transactions, bodies, connect, has_reconnected, round_trip, said
+from .applications import LIMIT_S, Transactions, bodies, connect, has_reconnected, outcomes_by_body, round_trip
 from .peer import Peer
 
 
@@ -34,7 +34,7 @@ def test_c11_sends_to_several_queues_and_what_was_received_happen_together() -> 
         session.commit()
         assert hook.committed == [[("sent", b"1"), ("sent", b"2"), ("Accepted", b"a"), ("Rejected", b"b")]]
         round_trip(session)
-        assert said(peer) == [(b"a", "Accepted"), (b"b", "Rejected")]  # settled once it is committed
+        assert outcomes_by_body(peer) == [(b"a", "Accepted"), (b"b", "Rejected")]  # settled once it is committed
         source.receive(LIMIT_S)
         session.commit()
         session.commit()  # an empty transaction sends no request
@@ -53,7 +53,10 @@ def test_c11_rollback_with_prefetch_gives_everything_back_in_its_order() -> None
         producer.send(b"gone")
         session.rollback()
         round_trip(session)
-        assert said(peer) == [(name, "Modified") for name in (b"a", b"b", b"c")] + [(b"d", "Released"), (b"e", "Released")]
+        assert outcomes_by_body(peer) == [(name, "Modified") for name in (b"a", b"b", b"c")] + [
+            (b"d", "Released"),
+            (b"e", "Released"),
+        ]
         assert (hook.committed, hook.log) == ([], ["declare", "rollback"])
         peer.queues["q"] += bodies("a")
         assert consumer.links[0].link.link_credit == 1000  # again
@@ -90,7 +93,7 @@ def test_c11_a_commit_that_the_broker_refuses_is_a_rollback(how: str) -> None:
         with pytest.raises(RolledBack, match=r"out of disk|too late"):
             session.commit()
         round_trip(session)
-        assert said(peer) == [(b"a", "Modified"), (b"b", "Released")]
+        assert outcomes_by_body(peer) == [(b"a", "Modified"), (b"b", "Released")]
         setattr(hook, how, False)
         producer.send(b"y")
         session.commit()
@@ -135,7 +138,7 @@ def test_c11_losing_the_control_link_rolls_back() -> None:
         with pytest.raises(RolledBack, match="too slow"):
             session.commit()
         round_trip(session)
-        assert (said(peer), hook.committed) == ([(b"a", "Modified")], [])
+        assert (outcomes_by_body(peer), hook.committed) == ([(b"a", "Modified")], [])
         producer.send(b"y")
         session.commit()
         assert hook.committed == [[("sent", b"y")]]
@@ -149,7 +152,7 @@ def test_c11_closing_rolls_back() -> None:
             session = transacted(connection)
             session.consumer("q").receive(LIMIT_S)
             session.producer("out").send("x")
-        assert said(peer) == [(b"a", "Modified"), (b"b", "Released")]
+        assert outcomes_by_body(peer) == [(b"a", "Modified"), (b"b", "Released")]
         assert (hook.committed, hook.log) == ([], ["declare", "rollback"])
 
 

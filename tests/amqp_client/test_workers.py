@@ -17,7 +17,9 @@ import pytest
 import penstock
 from penstock.broker_core import errors
 from penstock.broker_core.client.app import Connection, ReceivedMessage
+from penstock.broker_core.client.app.program import at_this_host
 from penstock.broker_core.client.app.workers import Worker, run_all
+from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
 from .applications import LIMIT_S, connect, stat
@@ -233,6 +235,9 @@ def test_penstock_work_handles_until_it_is_told_to_stop(tmp_path: Path, broker: 
     assert process.stderr is not None
     assert sorted(process.stdout.readline() for _ in range(3)) == [f"handled {number}\n" for number in range(3)]
     url = next(match[0] for line in process.stderr if (match := re.search(r"http://127\.0\.0\.1:\d+/metrics", line)))
+    with Client(broker.url) as client:
+        names = {entry["container"] for entry in client.call("connection.list")["connections"]}
+    assert at_this_host("shop:handle") in names
     with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
         assert b'penstock_worker_messages_total{outcome="accepted",queue="shop"}' in answer.read()
     process.send_signal(signal.SIGTERM)

@@ -116,7 +116,8 @@ def play(folder: Path, scenario: Scenario, steps: int, how: str) -> bool:
         s.until(lambda: len(s.plane._accepted) == 1, "only the bystander is connected")
         s.settle()
         nothing_stays(s, peers)
-        s.until(lambda: not kept(s, peers), "no connection that has ended is kept")  # the loop may be with the last one yet
+        # The loop may still have the last one.
+        s.until(lambda: not connections_in_memory(s, peers), "no connection that has ended is kept")
         bystander.send(transfer(0, message(b"still here"), handle=0))
         bystander.expect(Disposition, state=Accepted())
         bystander.expect_messages(b"still here")
@@ -145,7 +146,7 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     assert consumers == ["bystander"], "lost clients are not consumers"
 
 
-def kept(s: Leaving, peers: list[Any]) -> list[str]:
+def connections_in_memory(s: Leaving, peers: list[Any]) -> list[str]:
     """Return ended connections that are still in memory."""
     [wire] = s.plane._accepted
     gc.collect()

@@ -65,7 +65,7 @@ def limited(tmp_path: Path) -> Limited:
     return make
 
 
-def told(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
+def expect_error(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
     """Expect a frame with this error."""
     answer = a.expect(kind, **fields)
     assert answer.error is not None
@@ -75,7 +75,7 @@ def told(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
 
 def closed(a: Script, condition: str, *, answer: bool = True) -> None:
     """Without `answer`, the begin of the next frame is unknown, and the broker does not wait for it."""
-    told(a, Close, condition)
+    expect_error(a, Close, condition)
     if answer:
         a.send(Close())
     a.expect_end()
@@ -131,12 +131,12 @@ def test_a_message_is_as_large_as_our_attach_says_and_no_larger(limited: Limited
         a.expect(Disposition, state=Accepted())
         a.send(transfer(1, message(b"small", **properties)), transfer(2, fits + bytes(200)))
         a.expect(Disposition, first=1, state=Accepted())
-        told(a, Detach, "amqp:link:message-size-exceeded")
+        expect_error(a, Detach, "amqp:link:message-size-exceeded")
         a.send(detach())
         s.note("in parts")
         a.sender(queue)
         a.send(transfer(3, fits[: most // 2], more=True), more(fits[: most // 2 + 1], more=True))
-        told(a, Detach, "amqp:link:message-size-exceeded")
+        expect_error(a, Detach, "amqp:link:message-size-exceeded")
         a.send(detach())
         a.sender(queue)
         a.send(transfer(4, fits))
@@ -165,7 +165,7 @@ def test_messages_that_are_not_complete_are_bounded_over_all_links_of_a_connecti
         a._frame()  # its credit
         a.send(transfer(0, half, more=True), channel=1)
         a.send(more(half, more=False), channel=1)
-        told(a, Detach, "amqp:resource-limit-exceeded", channel=1)
+        expect_error(a, Detach, "amqp:resource-limit-exceeded", channel=1)
         s.note("the earlier deliveries end, and make room")
         for handle in range(UNFINISHED_MESSAGES):
             whole = message(b"x" * (most - 200))
@@ -206,7 +206,7 @@ def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited
 
         before = [holds(f"holds {number}") for number in range(OF_ONE_USER)]
         beyond = holds("beyond")
-        answer = told(beyond, Detach, "amqp:resource-limit-exceeded")
+        answer = expect_error(beyond, Detach, "amqp:resource-limit-exceeded")
         assert "all connections together" in answer.error.description
         before.pop().drop()
         s.until(
@@ -330,7 +330,7 @@ def test_links_are_counted_over_all_sessions(limited: Limited) -> None:
             a.sender(handle=handle, name=f"{handle}")
         a.send(sends(name="one more"), channel=1)
         a.expect(Attach, 1, target=None)
-        told(a, Detach, "amqp:resource-limit-exceeded", channel=1)
+        expect_error(a, Detach, "amqp:resource-limit-exceeded", channel=1)
         a.send(detach(), channel=1)
         a.send(detach(2))
         a.expect(Detach, 0, handle=2)
@@ -362,7 +362,7 @@ def test_nodes_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Pat
         ):
             b.send(attach)
             b.expect(Attach)
-            told(b, Detach, "amqp:resource-limit-exceeded")
+            expect_error(b, Detach, "amqp:resource-limit-exceeded")
             b.send(detach(number))
         log_in(s, "bob").usual().receiver("news", credit=1, name="his own")
         a.send(detach(0))
@@ -379,7 +379,7 @@ def test_what_a_users_first_uses_make_counts_among_his_nodes(limited: Limited) -
             a.sender(name, handle=handle, name=f"{handle}")
         a.send(sends("jobs.c", handle=3, name="one more"))
         a.expect(Attach)
-        told(a, Detach, "amqp:resource-limit-exceeded")
+        expect_error(a, Detach, "amqp:resource-limit-exceeded")
         a.send(detach(3))
         s.delete("jobs.b")
         for _ in range(2):
@@ -403,7 +403,7 @@ def test_links_that_were_refused_and_are_not_detached_are_bounded_too(limited: L
                     assert frame[1].error.condition == "amqp:resource-limit-exceeded"
                     assert sent == 9
                     return
-                told(a, Detach, "amqp:not-found", channel=channel)
+                expect_error(a, Detach, "amqp:not-found", channel=channel)
         raise AssertionError("no limit was applied")
 
 

@@ -34,7 +34,7 @@ def made(tmp_path: Path) -> Iterator[Stage]:
         yield result
 
 
-def there(*kinds: type[Any]) -> list[Any]:
+def objects_of(*kinds: type[Any]) -> list[Any]:
     """Return the reachable objects of these classes. Scripted clients have none."""
     gc.collect()
     return [item for item in gc.get_objects() if type(item) in kinds]
@@ -53,7 +53,7 @@ def dropped(s: Stage, a: Script, count: int) -> None:
 
 
 def test_a_detached_link_keeps_no_deliveries_of_other_links(made: Stage) -> None:
-    before = len(there(Delivery))
+    before = len(objects_of(Delivery))
     made.service.submit(enqueue("q", *[b"m"] * 50))
     for number in range(1, ROUNDS + 1):
         a = made.script(container_id=f"c{number}").usual()
@@ -63,11 +63,11 @@ def test_a_detached_link_keeps_no_deliveries_of_other_links(made: Stage) -> None
             a.expect_message()
         dropped(made, a, number)
         assert made.counts("q") == {"acquired": number, "available": 50 - number}
-    assert len(there(Delivery)) == before + ROUNDS
+    assert len(objects_of(Delivery)) == before + ROUNDS
 
 
 def test_a_detached_link_keeps_no_messages_that_were_half_sent(made: Stage) -> None:
-    before = len(there(_Partial))
+    before = len(objects_of(_Partial))
     made.service.submit(enqueue("q", *[b"m"] * ROUNDS))
     for number in range(1, ROUNDS + 1):
         a = made.script(container_id=f"c{number}").usual()
@@ -77,13 +77,13 @@ def test_a_detached_link_keeps_no_messages_that_were_half_sent(made: Stage) -> N
         made.until(lambda: made.plane.unfinished.octets == 30_000, "the first frame of a message")
         dropped(made, a, number)
         assert not made.plane.unfinished.octets
-    assert len(there(_Partial)) == before
+    assert len(objects_of(_Partial)) == before
 
 
 def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: Stage) -> None:
     """Half a frame, the shapes of frames, other sessions, and octets that could not be written."""
-    before = set(map(id, there(Connection)))
-    templates = len(there(_FrameTemplate))
+    before = set(map(id, objects_of(Connection)))
+    templates = len(objects_of(_FrameTemplate))
     made.service.submit(enqueue("q", b"m"))
     a = made.script(container_id="c").usual()
     keeper(a)
@@ -94,11 +94,11 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
     a.say("half a frame", struct.pack(">IBBH", 60_000, 2, 0, 0), bytes(30_000))
     made.until(lambda: made.counts("q").get("available") == 3, "the earlier messages")
     dropped(made, a, 1)
-    [connection] = [candidate for candidate in there(Connection) if id(candidate) not in before]
+    [connection] = [candidate for candidate in objects_of(Connection) if id(candidate) not in before]
     assert connection.sessions == connection.remote_sessions == {}
     received = connection._received
     assert (received._rest, received._parts, connection._out) == (b"", [], [])
-    assert len(there(_FrameTemplate)) == templates
+    assert len(objects_of(_FrameTemplate)) == templates
     [detached] = made.plane.registry.links()
     session = detached.link.session
     assert (session.links, session.remote_links, session.handles.named) == ({}, {}, {})
@@ -109,7 +109,7 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
 
 def test_a_detached_link_keeps_no_deliveries_of_a_session_that_has_ended(made: Stage) -> None:
     """The connection is open, and holds only the deliveries of its open sessions, which the limits count."""
-    before = len(there(Delivery))
+    before = len(objects_of(Delivery))
     made.service.submit(enqueue("q", *[b"m"] * 50))
     a = made.script(container_id="c").usual()
     for number in range(1, ROUNDS + 1):
@@ -126,11 +126,11 @@ def test_a_detached_link_keeps_no_deliveries_of_a_session_that_has_ended(made: S
         made.settle()
         a._heard[1] = 0
         assert made.counts("q") == {"acquired": number, "available": 50 - number}
-    assert len(there(Delivery)) == before + ROUNDS
+    assert len(objects_of(Delivery)) == before + ROUNDS
 
 
 def test_a_link_in_error_keeps_no_deliveries_while_its_peer_does_not_detach(made: Stage) -> None:
-    before = len(there(Delivery))
+    before = len(objects_of(Delivery))
     made.service.submit(enqueue("q", *[b"m"] * 20))
     a = made.script(container_id="c").usual()
     for handle in range(ROUNDS):
@@ -141,11 +141,11 @@ def test_a_link_in_error_keeps_no_deliveries_while_its_peer_does_not_detach(made
         assert a.expect(Detach).error is not None
         made.settle()
     assert made.counts("q") == {"available": 20}
-    assert len(there(Delivery)) == before
+    assert len(objects_of(Delivery)) == before
 
 
 def test_a_link_that_another_connection_has_taken_keeps_no_deliveries(made: Stage) -> None:
-    before = len(there(Delivery))
+    before = len(objects_of(Delivery))
     made.service.submit(enqueue("q", *[b"m"] * 20))
     scripts = []
     for number in range(ROUNDS):
@@ -157,7 +157,7 @@ def test_a_link_that_another_connection_has_taken_keeps_no_deliveries(made: Stag
             a.expect_message()
         scripts.append(a)
     made.settle()
-    assert len(there(Delivery)) == before + 20
+    assert len(objects_of(Delivery)) == before + 20
 
 
 def test_messages_that_wait_for_room_are_not_kept_when_their_link_ends(made: Stage) -> None:
@@ -166,7 +166,7 @@ def test_messages_that_wait_for_room_are_not_kept_when_their_link_ends(made: Sta
     made.service.submit(enqueue("full", b"m"))
     made.service.submit(enqueue("q", *[b"m"] * ROUNDS))
     body = message(bytes(20_000), properties=Properties(to="full"))
-    before = len(there(Delivery))
+    before = len(objects_of(Delivery))
     for number in range(1, ROUNDS + 1):
         a = made.script(container_id=f"c{number}").usual()
         keeper(a)
@@ -175,4 +175,4 @@ def test_messages_that_wait_for_room_are_not_kept_when_their_link_ends(made: Sta
         made.until(lambda: made.plane.sender_credit.waiting_bytes > 20_000, "the message waits")
         dropped(made, a, number)
         assert not made.plane.sender_credit.waiting_bytes
-    assert len(there(Delivery)) == before + ROUNDS
+    assert len(objects_of(Delivery)) == before + ROUNDS

@@ -12,6 +12,8 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.archive.recorder.process import ProcessEnded
 from penstock.broker_core.archive.recorder.recorder import Recorder, greeting
 from penstock.broker_core.archive.recorder.worker import RecorderWorker
@@ -27,6 +29,26 @@ from penstock.broker_core.settings.keys import Settings
 from penstock.broker_core.stores.credentials import delta_options
 
 from ..flight.helpers import batch_of
+
+STEPS = ("open", "write", "commit", "answer")  # of a recording
+
+
+def encoded(*numbers: int) -> pa.RecordBatch:
+    """Messages as AMQP clients send them."""
+    messages = [
+        Message(
+            properties=Properties(message_id=f"m{number}", subject="s"),
+            application_properties={"n": number},
+            data=[b"%d" % number],
+        ).encode()
+        for number in numbers
+    ]
+    return pa.record_batch({"message": pa.array(messages, pa.binary())})
+
+
+def encoded_value(number: int) -> pa.RecordBatch:
+    """A message without properties, whose body is a list."""
+    return pa.record_batch({"message": pa.array([Message(value=["list", number], has_value=True).encode()], pa.binary())})
 
 
 class Died(BaseException):

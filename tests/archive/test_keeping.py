@@ -61,32 +61,37 @@ def several(rig: Rig) -> Rig:
     return rig
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (parquet, "write"),
-        (compaction, "put_together"),
-        (deltalake.DeltaTable, "create_write_transaction"),
-        (FolderTableStore, "sync_log"),
-        (QueueTable, "_commit"),
-        (deltalake.DeltaTable, "vacuum"),
-        (deltalake.DeltaTable, "delete"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+#: Steps of compaction, retention and vacuum.
+STEPS_OF_KEEPING = [
+    (parquet, "write"),
+    (compaction, "put_together"),
+    (deltalake.DeltaTable, "create_write_transaction"),
+    (FolderTableStore, "sync_log"),
+    (QueueTable, "_commit"),
+    (deltalake.DeltaTable, "vacuum"),
+    (deltalake.DeltaTable, "delete"),
+]
+
+
+def die_after(rig: Rig, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """Kill the archiver's process after this step of its housekeeping."""
+    rig.reopen()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, after(getattr(owner, name), die))
+        rig.up += 100_000
+        rig.recorder.turn()  # lists tables
+        if name == "delete":
+            monkeypatch.setattr(QueueTable, "expire", _later(QueueTable.expire))
+        assert rig.recorder.turn() is False
+
+
+@pytest.mark.parametrize(("owner", "name"), STEPS_OF_KEEPING, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_process_that_dies_while_it_keeps_a_table_small(
     several: Rig, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     """D4: after any step of compaction, retention or vacuum, each row is there once, and the next process finishes the work."""
     several.options |= {"archive_compact_files": 2, "archive_vacuum_after_s": 0.0, "archive_retention_age_s": 1.0}
-    several.reopen()
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, after(getattr(owner, name), die))
-        several.up += 100_000
-        several.recorder.turn()  # lists tables
-        if name == "delete":
-            monkeypatch.setattr(QueueTable, "expire", _later(QueueTable.expire))
-        assert several.recorder.turn() is False
+    die_after(several, monkeypatch, owner, name)
     if name != "delete":
         assert sequences(several.table()) == numbers(range(50))
     several.reopen()

@@ -7,16 +7,19 @@ import signal
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.broker_core.archive.table.layout import exact_messages
 from penstock.broker_core.archive.write.queue_table import QueueTable
-from penstock.broker_core.archive.write.table_files import store_of
+from penstock.broker_core.archive.write.table_files import FolderTableStore, store_of
 from penstock.broker_core.engine import commands as c
 
 from ..flight.helpers import numbered
 from ..s3 import ACCESS, BUCKET, SECRET, Proxy, S3Server, environment
-from .rig import Rig, numbers, sequences, table
+from .rig import STEPS, Died, Rig, encoded, encoded_value, numbers, sequences, table
+from .test_keeping import STEPS_OF_KEEPING, die_after
 
 
 @pytest.fixture
@@ -83,6 +86,74 @@ def test_a_store_s_table_is_kept_small_as_a_folder_s_is(remote: Rig, archive: st
     assert sequences(table(archive)) == numbers(range(60))
     assert queue_table(remote, archive).expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) == 1
     assert table(archive).num_rows == 0
+
+
+def test_the_files_of_a_day_become_one_in_a_store(remote: Rig, archive: str) -> None:
+    """D8: two days after it began. Messages of AMQP clients keep their columns and their exact bytes."""
+    for first in range(0, 30, 10):
+        remote.send("q", encoded(*range(first, first + 10)), encoded_value(first))
+        remote.settle("q", 11)
+        remote.record(1)
+    ended = datetime.now(timezone.utc) + timedelta(days=2)
+    assert queue_table(remote, archive).compact_ended_days(ended) == 2
+    assert queue_table(remote, archive).compact_ended_days(ended) == 0
+    rows = table(archive)
+    assert sequences(rows) == numbers(range(33))
+    content = [(row["subject"], dict(row["properties"] or ()), row["body"], row["bodyType"]) for row in rows.to_pylist()]
+    sent = [
+        *(("s", {"n": str(number)}, b"%d" % number, "data") for number in range(10)),
+        (None, {}, b'["list",0]', "json"),
+    ]
+    assert content[:11] == sent
+    exact = [octets for batch in rows.combine_chunks().to_batches() for octets in exact_messages(batch).to_pylist()]
+    assert exact[:11] == [*encoded(*range(10)).column(0).to_pylist(), *encoded_value(0).column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_that_dies_at_any_step_leaves_each_message_in_a_store_s_table_once(
+    remote: Rig, archive: str, step: str
+) -> None:
+    """D4 D8: and the broker with it."""
+    remote.send("q", numbered(5), encoded(*range(5)))
+    remote.settle("q", 10)
+    died: list[str] = []
+
+    def stop(name: str) -> None:
+        if name == step and not died:
+            died.append(name)
+            raise Died
+
+    remote.step = stop
+    remote.record(1)
+    assert died == [step]
+    remote.reopen()
+    remote.record()
+    assert sequences(table(archive)) == numbers(range(10))
+    assert table(archive)["body"].to_pylist() == [*numbered(5), *(b"%d" % number for number in range(5))]
+    assert remote.unrecorded() == 0
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [case for case in STEPS_OF_KEEPING if case[0] is not FolderTableStore],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_process_that_dies_while_it_keeps_a_store_s_table_small(
+    remote: Rig, archive: str, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    """D4: after any step of compaction, retention or vacuum, each row is there once, and the next process finishes the work."""
+    for _ in range(3):
+        settle(remote, 10)
+        remote.record()
+    remote.options |= {"archive_compact_files": 2, "archive_vacuum_after_s": 0.0, "archive_retention_age_s": 1.0}
+    die_after(remote, monkeypatch, owner, name)
+    left = range(0 if name == "delete" else 30)
+    if left:
+        assert sequences(table(archive)) == numbers(left)
+    remote.reopen()
+    remote.up += 100_000
+    remote.record()
+    assert sequences(table(archive)) == numbers(left)
 
 
 def test_tables_of_deleted_queues_are_looked_after(make_rig: Callable[..., Rig], archive: str) -> None:

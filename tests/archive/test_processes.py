@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import threading
 import time
@@ -17,6 +16,7 @@ import pytest
 
 from penstock import Broker, connect
 from penstock.broker_core.archive.recorder import process as child
+from penstock.broker_core.client.app.program import program_name
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 
@@ -230,10 +230,10 @@ def test_the_archive_says_which_user_and_which_lease_took_a_message(tmp_path: Pa
             client.call("queue.purge", queue="q")
             until(lambda: bool(client.call("archive.status")["unrecorded"] == 0), "all is recorded")
     rows = table(tmp_path / "data" / "archive").select(["holder", "outcome"]).to_pylist()
-    names = [re.sub(r"^penstock-client-\w+", "client", row["holder"]) for row in rows]
+    names = [row["holder"] for row in rows]
     expected = [
-        ("client (ann)", "accepted", 2),
-        ("client (ann)", "rejected", 1),
+        (f"{program_name()} (ann)", "accepted", 2),
+        (f"{program_name()} (ann)", "rejected", 1),
         ("root:etl", "accepted", 3),
         ("root", "purged", 2),
     ]

@@ -13,8 +13,6 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.archive.table.layout import READABLE, folder_name
 from penstock.broker_core.archive.write.queue_table import QueueTable
 from penstock.broker_core.archive.write.table_files import store_of
@@ -31,21 +29,7 @@ from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered
 from ..service.helpers import retain
-from .rig import Died, Rig, numbers, sequences
-
-STEPS = ("open", "write", "commit", "answer")
-
-
-def encoded(*numbers: int) -> pa.RecordBatch:
-    messages = [
-        Message(
-            properties=Properties(message_id=f"m{number}", subject="s"),
-            application_properties={"n": number},
-            data=[b"%d" % number],
-        ).encode()
-        for number in numbers
-    ]
-    return pa.record_batch({"message": pa.array(messages, pa.binary())})
+from .rig import STEPS, Died, Rig, encoded, numbers, sequences
 
 
 def as_read(service: BrokerService, queue: str = "q") -> pa.Table:

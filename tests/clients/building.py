@@ -84,8 +84,12 @@ def _make_go_amqp(folder: Path) -> None:
     run(folder, "go", "build", "-o", "client", ".")
 
 
-def _make_qpid_jms(folder: Path) -> None:
+def _make_jars(folder: Path) -> None:
     run(folder, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
+
+
+def _make_qpid_jms(folder: Path) -> None:
+    _make_jars(folder)
     run(folder, "javac", "-cp", "lib/*", "-d", "classes", *sorted(path.name for path in folder.glob("*.java")))
 
 
@@ -128,6 +132,8 @@ CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path]
             "Client",
         ],
     ),
+    # Not a command: the jars that Spark needs for s3a://.
+    "hadoop_aws": ({"mvn": "install Maven 3"}, _make_jars, lambda folder: sorted(map(str, folder.glob("lib/*.jar")))),
     "proton": ({}, _make_proton, lambda folder: [sys.executable, str(folder / "client.py")]),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 import time
 from datetime import datetime, timezone
 
@@ -11,12 +12,20 @@ import pytest
 from penstock.broker_core import moments
 from penstock.broker_core.actions.lease_actions import MAX_LEASE_TIMEOUT_S
 from penstock.broker_core.client.discovery import Endpoint
+from penstock.broker_core.engine.model import lease
 from penstock.broker_core.errors import InvalidRequest
-from penstock.connector.options import OPTIONS, READ, STREAM, TIMES, WRITE, Options
+from penstock.connector.options import OPTIONS, RANDOM_LEASE, READ, STREAM, TIMES, WRITE, Options
 from penstock.connector.task.partition import BrowsePartition
 
 URL = "grpc://127.0.0.1:8815"
 BASE = {"url": URL, "queue": "orders"}
+
+
+def test_the_engine_recognizes_the_lease_of_a_query_without_a_name() -> None:
+    """It has a pattern of its own, because the connector cannot import the engine."""
+    name = f"q-{secrets.token_hex(16)}"
+    assert RANDOM_LEASE.fullmatch(name)
+    assert all(lease._RANDOM_NAME.fullmatch(text) for text in (name, f"alice:{name}", f"{name}/orders"))
 
 
 def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> None:
@@ -68,7 +77,7 @@ def test_relative_times_are_fixed_when_the_options_are_read() -> None:
     """Spark pickles the source, and its processes must read the same rows."""
     now = datetime(2026, 11, 28, 14, 30, tzinfo=timezone.utc)
     texts = {**BASE, "startingTimestamp": "yesterday", "endingTimestamp": "-2h"}
-    for options in (read := Options(texts, now), pickle.loads(pickle.dumps(read)), *read.each()):
+    for options in (read := Options(texts, now), pickle.loads(pickle.dumps(read)), *read.per_broker()):
         times = [moments.written(options[name]) for name in TIMES]
         assert (times, options.relative) == (["2026-11-27T00:00:00Z", "2026-11-28T12:30:00Z"], set(TIMES))
     assert Options({**texts, "startingTimestamp": "2026-11-27"}, now).relative == {"endingTimestamp"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -131,6 +132,19 @@ def test_a_flipped_byte_is_found(kind: str, good: Path, tmp_path: Path) -> None:
             offset,
             result.damage,
         )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "the last segment"])
+def test_a_truncated_file_is_found(kind: str, good: Path, tmp_path: Path) -> None:
+    """In its header, in its middle, and one byte short of its content. The copy has hard links to the other files."""
+    shutil.copytree(good, tmp_path / "data", copy_function=os.link)
+    path = tmp_path / "data" / KINDS[kind](good).name
+    content = path.read_bytes()
+    path.unlink()
+    for length in sorted({0, 1, 20, 48, 103, 104, 108, 120, 200, len(content) // 2, len(content.rstrip(b"\0\n")) - 1}):
+        if length < len(content.rstrip(b"\0\n")):
+            path.write_bytes(content[:length])
+            assert check(tmp_path / "data").damage, length
 
 
 def test_the_offset_is_that_of_the_damaged_record(good: Path, tmp_path: Path) -> None:

@@ -57,5 +57,5 @@ def test_the_front_and_a_hunt_agree(seed: int) -> None:
             front = _at_the_front(queue, max(0, place), search, level)
             if front is not None:
                 seen += 1
-                assert front == _RunningSearch(queue, search).through(level, max(0, place)).found()
+                assert front == _RunningSearch(queue, search).through(level, max(0, place)).result()
     assert seen > 100

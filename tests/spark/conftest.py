@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING
 
 import pytest
 
 from .. import waiting
+from ..clients.building import MissingTool, command_of
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
@@ -52,11 +55,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")  # Spark's workers do not look for credentials on the network
     folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("penstock-tests")
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
+    with suppress(MissingTool, SubprocessError):  # the test that needs them names the missing tool
+        builder = builder.config("spark.jars", ",".join(command_of("hadoop_aws")))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     connector.register(session)

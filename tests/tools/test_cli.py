@@ -322,6 +322,12 @@ def test_the_options_of_serve_stand_in_groups(penstock: Run) -> None:
         assert flag in groups[title]
     for name in KEYS:
         assert len(re.findall(rf"^  --{name.replace('_', '-')} ", shown, re.MULTILINE)) == 1, name
+    numbers, times = "a whole number|a port number", "a time|a whole number"
+    for metavar, values in (("N", numbers), ("BYTES", "a size"), ("SECONDS", times), ("BOOL", "true")):
+        flags = re.findall(rf"^  --(\S+) {metavar}\b", shown, re.MULTILINE)
+        assert all(re.match(values, KEYS[flag.replace("-", "_")].allowed) for flag in flags), metavar
+    shown_host = re.findall(r"^  --(\S+host\S*|host) (\w+)", shown, re.MULTILINE)
+    assert shown_host == [("host", "HOST"), ("http-host", "HOST")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -116,6 +116,21 @@ def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     until(lambda: not _alive(pid), "the broker has also ended")
 
 
+def test_programs_of_the_tests_do_not_outlive_tests_that_are_killed(repository: Path) -> None:
+    """With their child processes, such as a shell's."""
+    program = (
+        "import sys, time; from tests.programs import Group; shell = Group(['sh', '-c', 'sleep 600 & echo $!; wait'], stdout=1);"
+        " print(shell.process.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=repository, text=True)
+    assert parent.stdout is not None
+    pids = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.wait()
+    until(lambda: not any(map(_alive, pids)), "the programs have also ended")
+    parent.stdout.close()
+
+
 def _alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

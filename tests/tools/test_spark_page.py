@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from penstock import broker_core, connector
@@ -119,3 +120,14 @@ def texts_of(package: Path) -> Iterator[str]:
                 yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
+
+
+def test_the_packages_for_s3_are_those_of_the_tests(page: str, repository: Path) -> None:
+    """In the version of Spark's Hadoop."""
+    pom = (repository / "tests" / "clients" / "hadoop_aws" / "pom.xml").read_text()
+    parts = r"<groupId>(\S+)</groupId>\s*<artifactId>(\S+)</artifactId>\s*<version>(\S+)</version>"
+    tested = {":".join(match) for match in re.findall(parts, pom.partition("<dependencies>")[2].partition("</dependencies>")[0])}
+    documented = {cells[1].strip("`") for cells in rows(section(page, "Read again: the archive")) if len(cells) == 2}
+    assert tested == {text for text in documented if text.count(":") == 2}
+    jars = Path(pyspark.__file__).parent / "jars"
+    assert {f"org.apache.hadoop:hadoop-aws:{path.stem.split('-')[-1]}" for path in jars.glob("hadoop-client-api-*.jar")} <= tested

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ... import __version__, moments
-from ...settings import keys
+from ...settings import keys, kinds
 from . import backup, exchange, message, operator, user
 from . import parsers as p
 
@@ -38,9 +38,13 @@ def _serve(commands: p.Commands) -> None:
     groups = {title: serve.add_argument_group(title) for title in (*_GROUPS, _OTHERS)}
     for name, kind in keys.KEYS.items():
         title = next((title for title, begins in _GROUPS.items() if name.startswith(begins)), _OTHERS)
-        metavar = _METAVARS.get(name) or ("BYTES" if name.endswith("bytes") else "SECONDS" if name.endswith("_s") else "N")
         text = f"{keys.REASONS[name]} Value: {kind.allowed}".replace("%", "%%")
-        p.option(groups[title], "--" + name.replace("_", "-"), metavar, text)
+        p.option(groups[title], "--" + name.replace("_", "-"), _metavar(name, kind), text)
+
+
+def _metavar(name: str, kind: kinds.Kind) -> str:
+    by_name = "BYTES" if name.endswith(("bytes", "bandwidth")) else "SECONDS" if name.endswith("_s") else "N"
+    return _METAVARS.get(name) or _METAVARS_BY_KIND.get(kind) or by_name
 
 
 #: Titles of groups of settings in the help of `serve`, and the begins of their names.
@@ -59,16 +63,21 @@ _OTHERS = "limits"
 
 _METAVARS = {
     "data": "DIR",
-    "host": "HOST",
     "fsync": "WHEN",
     "log_level": "LEVEL",
     "log_format": "FORMAT",
     "copy": "WHEN",
     "copy_url": "URL",
     "archive": "WHERE",
+    "archive_message": "CONTENT",
     **dict.fromkeys(("listeners", "queues", "exchanges", "bindings", "policies"), "JSON"),
-    **dict.fromkeys(("flight_tls", "allow_anonymous", "amqp_check_user_id"), "BOOL"),
-    **dict.fromkeys(("tls_cert_file", "tls_key_file", "tls_client_ca_file", "users_file"), "FILE"),
+}
+_METAVARS_BY_KIND = {
+    kinds.HOST: "HOST",
+    kinds.HOST_OR_UNSET: "HOST",
+    kinds.NAMES: "NAMES",
+    kinds.SWITCH: "BOOL",
+    kinds.FILE: "FILE",
 }
 
 

@@ -50,7 +50,7 @@ class Connection:
         closing: Whether this side has begun to close it.
     """
 
-    def __init__(self, transport: ClientSocket, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
+    def __init__(self, transport: ClientSocket, machine: amqp.Connection, address: Address, timeout_s: float, token: str) -> None:
         self.name = str(address)
         self.host = address.host
         self.timeout_s = timeout_s
@@ -62,6 +62,7 @@ class Connection:
         self._machine = machine
         self._session: amqp.Session | None = None
         self._ended: set[amqp.Session] = set()  # by this side; the broker's answer is still to come
+        self._token = token
         self._link_count = 0
 
     @property
@@ -199,7 +200,7 @@ class Connection:
 
     def new_link_name(self) -> str:
         self._link_count += 1
-        return f"{self._machine.settings.container_id}-{self._link_count}"
+        return f"{self._token}-{self._link_count}"
 
     def check(self) -> None:
         """Raise the error that ended this connection, if there is one.

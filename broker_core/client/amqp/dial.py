@@ -28,8 +28,9 @@ UNFINISHED_MESSAGES = 4
 IDLE_TIME_OUT_MS = 25_000
 
 
-def new_container_id() -> str:
-    return f"penstock-client-{secrets.token_hex(8)}"
+def new_token() -> str:
+    """Return a text that no other connection has."""
+    return secrets.token_hex(6)
 
 
 def connect(
@@ -78,6 +79,7 @@ def login(
     *,
     timeout_s: float,
     container_id: str | None = None,
+    token: str | None = None,
     max_message_octets: int = MAX_MESSAGE_OCTETS,
 ) -> Connection:
     """Open a connection with credentials that were read before.
@@ -86,7 +88,9 @@ def login(
         url: Address of the broker.
         credentials: A user, a certificate, or a key that signs a token for the address of each link.
         timeout_s: Seconds that each wait for the broker takes at most.
-        container_id: Id to keep over several connections. None: a new one.
+        container_id: Name of this client at the broker. None: a new one.
+        token: Begin of the names of links. Other connections with this container id must have another one, because a broker ends
+            the older of two links with one name. None: a new one.
         max_message_octets: Largest message that is received. A larger one ends the link.
 
     Returns:
@@ -97,17 +101,19 @@ def login(
         Unauthenticated: The broker refuses the login.
     """
     address = parse(url)
+    token = token or new_token()
     sock = transport.dial(address, credentials.tls_context() if address.tls else None, timeout_s)
     try:
         connection = Connection(
             sock,
             amqp.Connection(
                 amqp.Role.CLIENT,
-                _settings(address.host, container_id or new_container_id(), max_message_octets),
+                _settings(address.host, container_id or f"penstock-client-{token}", max_message_octets),
                 _sasl(credentials, address.host, sock.secure),
             ),
             address,
             timeout_s,
+            token,
         )
         connection.open()
         if credentials.shared is not None:

@@ -15,7 +15,8 @@
 
 It works with any AMQP 1.0 broker. `client.amqp` is faster: it moves lists of messages on one thread.
 
-opening, connection, servers, backoff             several servers, reconnect
+opening, program                                  from urls and credentials; the default client id
+connection, servers, backoff                      several servers, reconnect
 server                                            one connection to one server, and the thread that reads from it
 queues, producer_pool, composing, aio             send by address, iterate over a queue, also for asyncio
 workers, retries                                  functions that handle messages

@@ -235,7 +235,7 @@ def connect_async(
         ca_file: PEM file of the broker's authority. None: the system's authorities.
         cert_file: PEM file of a client certificate to log in with.
         key_file: PEM file of its key. None: it is in `cert_file`.
-        client_id: Container id at the broker. None: a new one.
+        client_id: Container id at the broker. None: the program's name and its host, such as `orders.py@host`.
         timeout_s: Seconds that each wait for the broker takes at most.
         reconnect: When to try which server after a loss. None: a loss is final.
         on_error: Receives the errors that no call can raise.

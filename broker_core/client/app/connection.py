@@ -47,11 +47,13 @@ class Connection:
         environment: Environment,
         *,
         client_id: str,
+        token: str,
         timeout_s: float,
         callback_threads: int,
         on_error: Callable[[Exception], None] | None,
     ) -> None:
         self.client_id = client_id
+        self._token = token
         self.timeout_s = timeout_s
         self.changed = threading.Condition(threading.RLock())
         self.pool = Pool(callback_threads)
@@ -186,7 +188,7 @@ class Connection:
         return int(self._wall() * 1000)
 
     def new_message_id(self) -> str:
-        return f"{self.client_id}:{next(self._ids)}"
+        return f"{self.client_id}:{self._token}:{next(self._ids)}"
 
     def report(self, error: Exception) -> None:
         """Log an error that no call can raise, and pass it to `on_error` on a thread of the pool."""

@@ -9,10 +9,11 @@ from ...errors import InvalidRequest
 from .. import amqp
 from ..amqp.address import parse
 from ..amqp.connection import TIMEOUT_S
-from ..amqp.dial import MAX_MESSAGE_OCTETS, new_container_id
+from ..amqp.dial import MAX_MESSAGE_OCTETS, new_token
 from ..credentials import Credentials
 from .backoff import Backoff
 from .connection import Connection
+from .program import program_name
 from .servers import Environment, Servers
 
 CALLBACK_THREADS = 8
@@ -54,7 +55,8 @@ class Opener(NamedTuple):
             ca_file: PEM file of the broker's authority. None: the system's authorities.
             cert_file: PEM file of a client certificate to log in with.
             key_file: PEM file of its key. None: it is in `cert_file`.
-            client_id: Container id at the broker, kept over reconnects. None: a new one.
+            client_id: Container id at the broker, by which people recognize this client. None: the program's name and its host,
+                such as `orders.py@host`.
             timeout_s: Seconds that each wait for the broker takes at most.
             reconnect: When to try which server after a loss. None: a loss is final.
             callback_threads: Largest number of sessions whose callbacks run at the same time.
@@ -79,17 +81,23 @@ class Opener(NamedTuple):
         credentials = Credentials.from_files(user, password, ca_file, cert_file, key_file)
         if not all(parse(url).tls for url in servers) and credentials.certificates:
             raise InvalidRequest("certificates have no meaning for amqp://: use amqps://, or leave them out")
-        container_id = client_id or new_container_id()
+        container_id, token = client_id or program_name(), new_token()
 
         def dial(url: str) -> amqp.Connection:
             return amqp.login(
-                url, credentials, timeout_s=timeout_s, container_id=container_id, max_message_octets=max_message_octets
+                url,
+                credentials,
+                timeout_s=timeout_s,
+                container_id=container_id,
+                token=token,
+                max_message_octets=max_message_octets,
             )
 
         connection = Connection(
             Servers(servers, dial, self.environment, reconnect),
             self.environment,
             client_id=container_id,
+            token=token,
             timeout_s=timeout_s,
             callback_threads=callback_threads,
             on_error=on_error,

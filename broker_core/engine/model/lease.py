@@ -29,7 +29,9 @@ class BatchState(str, Enum):
 
 
 _PERSISTED = ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned", "query", "query_name")
-_RANDOM_NAME = re.compile(r"(?:(.+):)?q-[0-9a-f]{32}(?:/.*)?")  # of a query without the option `lease`, after the owner
+# The name of a query without the option `lease`, after the owner. `RANDOM_LEASE` of connector/options.py has the same form: the
+# connector, which travels to executors, cannot import the engine. A test compares the two.
+_RANDOM_NAME = re.compile(r"(?:(.+):)?q-[0-9a-f]{32}(?:/.*)?")
 HOLDING = (BatchState.ACQUIRED, BatchState.READ)
 
 

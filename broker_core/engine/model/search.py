@@ -108,7 +108,7 @@ NOTHING = Found(RowSet())
 
 def find(queue: Queue, first: int, search: Search, level: int | None = 0) -> Found:
     """`level`: None for all levels, in order."""
-    return _at_the_front(queue, first, search, level) or _RunningSearch(queue, search).through(level, first).found()
+    return _at_the_front(queue, first, search, level) or _RunningSearch(queue, search).through(level, first).result()
 
 
 def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -> Found | None:
@@ -144,7 +144,7 @@ def find_all(queue: Queue, search: Search) -> Found:
         running.through(level, 0)
         if running.done or barrier(queue, level) != NEVER:
             break
-    return running.found()
+    return running.result()
 
 
 class _RunningSearch:
@@ -159,7 +159,7 @@ class _RunningSearch:
         self._unevaluated: int | None = None
         self.done = search.messages <= 0 or queue.paused
 
-    def found(self) -> Found:
+    def result(self) -> Found:
         parts = self._parts
         if len(parts) > 1 and any(following[0] <= part[0] for part, following in itertools.pairwise(parts)):
             parts = _merged(parts)  # of several levels
