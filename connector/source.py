@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from ..broker_core.client.discovery import NoPenstock
+from ..broker_core.errors import SparkUnsupported
 from .batch.reader import BatchReader, PushdownBatchReader
 from .brokers.replays import SeveralReplays
 from .foreign.sink import ForeignBatchWriter, ForeignStreamWriter
@@ -15,6 +15,14 @@ from .options import Options
 from .reporting import reports_errors
 from .schema import default_schema
 from .sink.writer import BatchWriter, StreamWriter
+from .spark_versions import (
+    HAS_READ_LIMITS,
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from .stream.reader import StreamReader
 from .stream.replay import ReplayReader
 
@@ -38,6 +46,8 @@ class AmqpSource(DataSource):
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if not HAS_READ_LIMITS:
+            raise SparkUnsupported("a stream from a queue needs Spark 4.2 or newer: this version passes no limits to a source")
         if self._options["mode"] != "replay":
             return StreamReader(self._options, schema)
         return (SeveralReplays if len(self._options.urls) > 1 else ReplayReader)(self._options, schema)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from pyspark.sql.datasource import InputPartition
-
 from ..identity import Identity
+from ..spark_versions import InputPartition
 from .credit import Credit
 from .lease import LeaseState
 

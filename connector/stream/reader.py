@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ...broker_core.client.discovery import Endpoint, LessSafe
@@ -26,6 +24,14 @@ from ..offset import BROKERS, INITIAL
 from ..options import STREAM, Options
 from ..reporting import reports_errors
 from ..schema import check_source
+from ..spark_versions import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from ..task.batching import as_declared
 from ..task.partition import LeasePartition
 from ..task.reading import read_leased
