@@ -7,7 +7,6 @@ from collections.abc import Mapping, MutableMapping
 from pyspark.sql.types import StructType
 
 from ..broker_core.client.discovery import NoPenstock
-from ..broker_core.errors import SparkUnsupported
 from .batch.reader import BatchReader, PushdownBatchReader
 from .brokers.replays import SeveralReplays
 from .foreign.sink import ForeignBatchWriter, ForeignStreamWriter
@@ -25,6 +24,7 @@ from .spark_versions import (
 )
 from .stream.reader import StreamReader
 from .stream.replay import ReplayReader
+from .stream.start_tracking import StartTracker
 
 
 @reports_errors
@@ -46,11 +46,12 @@ class AmqpSource(DataSource):
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        if not HAS_READ_LIMITS:
-            raise SparkUnsupported("a stream from a queue needs Spark 4.2 or newer: this version passes no limits to a source")
+        reader: StreamReader | ReplayReader | SeveralReplays
         if self._options["mode"] != "replay":
-            return StreamReader(self._options, schema)
-        return (SeveralReplays if len(self._options.urls) > 1 else ReplayReader)(self._options, schema)
+            reader = StreamReader(self._options, schema)
+        else:
+            reader = (SeveralReplays if len(self._options.urls) > 1 else ReplayReader)(self._options, schema)
+        return reader if HAS_READ_LIMITS else StartTracker(reader)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         try:

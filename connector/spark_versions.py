@@ -71,7 +71,20 @@ try:
 except ImportError:
     HAS_READ_LIMITS = False
 
-    ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = Missing  # type: ignore[misc, assignment]
+    SupportsTriggerAvailableNow = Missing  # type: ignore[misc, assignment]
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """A limit that `connector.stream.start_tracking` passes instead of Spark."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """No other trigger follows."""
+
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """Another trigger follows."""
+
+        def __init__(self, max_rows: int) -> None:
+            self.max_rows = max_rows
+
 
 __all__ = [
     "HAS_READ_LIMITS",

@@ -51,6 +51,10 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
 
     # --- Spark's calls -------------------------------------------------------------------------------------------------
 
+    def has_begun(self) -> bool:
+        self._identify()
+        return any(self._ask(self._present(), lambda _, consumer: consumer.has_begun()).values())
+
     def fix_tail(self) -> None:
         """A broker that is away is left out of this run."""
         self._ends = True

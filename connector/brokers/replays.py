@@ -38,6 +38,9 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
+    def has_begun(self) -> bool:
+        return False
+
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
 

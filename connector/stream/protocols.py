@@ -17,6 +17,10 @@ class StreamConsumer(Protocol):
     Every call is idempotent, and any can be the first after a restart. Calls come from one thread.
     """
 
+    def has_begun(self) -> bool:
+        """True if a checkpoint names the leases of the option `lease`."""
+        ...
+
     def fix_tail(self) -> None:
         """Take no later messages: an `availableNow` run begins."""
 

@@ -1,6 +1,6 @@
 """The stream reader: Spark's planning calls, translated into those of the consumer.
 
-PySpark 4.2 calls `commit` only after it has planned the next batch. It never calls `commit` on an idle stream or for the last
+Spark 4.2 calls `commit` only after it has planned the next batch. It never calls `commit` on an idle stream or for the last
 batch of `availableNow`, and it does not call `stop`. Only `latestOffset(start)` shows that everything before `start` is finished.
 So `latestOffset` settles, and `commit` is the same idempotent call.
 """
@@ -57,6 +57,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = False
 
     # --- In the planner ------------------------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        return self._consumer().has_begun()
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)

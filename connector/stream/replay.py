@@ -83,6 +83,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def identity(self) -> Identity:
         return identity_of(self._connected())
 
+    def has_begun(self) -> bool:
+        """A replay has no durable names."""
+        return False
+
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
 
