@@ -278,6 +278,12 @@ class ArchiveUnsupported(PenstockError):
     fault = "storage"
 
 
+class SparkUnsupported(PenstockError):
+    """A version of Spark without the requested feature."""
+
+    code = "SPARK_UNSUPPORTED"
+
+
 class DirectoryLocked(StorageError):
     """A data directory that another broker holds."""
 

@@ -15,6 +15,7 @@ If the wheel is installed, Spark finds the format on its own. `register` is need
 - offset, identity: the offset in Spark's checkpoint; identities of brokers
 - archive_table: the archive as a DataFrame over Spark's Delta source
 - access, backoff: a broker's address and credentials; waits for a broker that does not answer
+- spark_versions: all differences between the versions of Spark
 - reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
 - workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections
 - pyfiles, _discovery: the zip for `--py-files`; the module by which Spark finds the format
@@ -45,7 +46,12 @@ def register(spark: SparkSession) -> None:
 
     Raises:
         ImportError: PySpark is not installed.
+        SparkUnsupported: PySpark, or the cluster's Spark, is older than 4.0.
     """
+    from .spark_versions import check_version
+
+    check_version(spark.version)  # of the cluster, which may be older than this PySpark
+
     from .registration import register_with
 
     register_with(spark)
@@ -82,6 +88,10 @@ def archive(
         NotFound: A broker has no such queue.
         Unreachable: A broker does not answer.
     """
+    from .spark_versions import check_version
+
+    check_version(spark.version)
+
     from .archive_table import DEFAULT_URL, archive_of
 
     urls = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL

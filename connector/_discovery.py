@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource
-
 from penstock.connector.workers import hush
 
-hush()
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError:  # Spark 3.5 and older has no data sources in Python
+    pass
+else:
+    hush()
 
+    class DefaultSource(DataSource):
+        """Placeholder that becomes `connector.source.AmqpSource` when it is used."""
 
-class DefaultSource(DataSource):
-    """Placeholder that becomes `connector.source.AmqpSource` when it is used."""
+        def __new__(cls, options: Any = None) -> Any:
+            from penstock.connector.source import AmqpSource
 
-    def __new__(cls, options: Any = None) -> Any:
-        from penstock.connector.source import AmqpSource
+            return AmqpSource(options)
 
-        return AmqpSource(options)
-
-    @classmethod
-    def name(cls) -> str:
-        return "amqp"
+        @classmethod
+        def name(cls) -> str:
+            return "amqp"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..broker_core.errors import SparkUnsupported
+
 _OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[PENSTOCK\.[A-Z_]+\] )(.+)")
 _CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback
@@ -54,13 +56,22 @@ def explain(error: BaseException) -> str:
     if ours:
         return str(ours[-1]).strip()
     if "[DATA_SOURCE_NOT_FOUND]" in text and "amqp" in text:
-        return _NOT_FOUND
+        return _unsupported() or _NOT_FOUND
     theirs = next((sentence for pattern, sentence in _THEIRS if re.search(pattern, text)), None)
     if theirs is not None:
         return theirs
     raised = _RAISED.findall(text) if "Traceback" in text else _CAUSED.findall(text)
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return str(raised[-1]).strip() if raised else lines[0] if lines else type(error).__name__
+
+
+def _unsupported() -> str | None:
+    """Return the requirement that this Spark does not meet, if it is too old."""
+    try:
+        from . import spark_versions  # noqa: F401
+    except SparkUnsupported as error:
+        return str(error)
+    return None
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

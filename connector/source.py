@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from ..broker_core.client.discovery import NoPenstock
@@ -15,8 +14,17 @@ from .options import Options
 from .reporting import reports_errors
 from .schema import default_schema
 from .sink.writer import BatchWriter, StreamWriter
+from .spark_versions import (
+    HAS_READ_LIMITS,
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from .stream.reader import StreamReader
 from .stream.replay import ReplayReader
+from .stream.start_tracking import StartTracker
 
 
 @reports_errors
@@ -38,9 +46,12 @@ class AmqpSource(DataSource):
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        reader: StreamReader | ReplayReader | SeveralReplays
         if self._options["mode"] != "replay":
-            return StreamReader(self._options, schema)
-        return (SeveralReplays if len(self._options.urls) > 1 else ReplayReader)(self._options, schema)
+            reader = StreamReader(self._options, schema)
+        else:
+            reader = (SeveralReplays if len(self._options.urls) > 1 else ReplayReader)(self._options, schema)
+        return reader if HAS_READ_LIMITS else StartTracker(reader)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         try:

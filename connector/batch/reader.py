@@ -8,7 +8,15 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
+from pyspark.sql.types import StructType
+
+from ...broker_core.archive.read.files import Table, tasks
+from ...broker_core.client.flight import Client
+from ..identity import connected
+from ..options import OUTCOMES, READ, Options
+from ..reporting import reports_errors
+from ..schema import check_source
+from ..spark_versions import (
     DataSourceReader,
     EqualTo,
     Filter,
@@ -18,14 +26,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.types import StructType
-
-from ...broker_core.archive.read.files import Table, tasks
-from ...broker_core.client.flight import Client
-from ..identity import connected
-from ..options import OUTCOMES, READ, Options
-from ..reporting import reports_errors
-from ..schema import check_source
 from ..suggestions import SelectorHints
 from ..task.archive import bounds_of, read_recorded, version_of
 from ..task.batching import as_declared

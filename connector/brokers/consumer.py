@@ -18,13 +18,12 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
-from pyspark.sql.datasource import InputPartition
-
 from ...broker_core.errors import PenstockError, Unreachable, WrongOffset
 from ..backoff import RECONNECT_S, Patience, is_loss
 from ..identity import check_identities
 from ..offset import BrokersOffset, parse_brokers
 from ..options import Options
+from ..spark_versions import InputPartition
 from ..stream.credit import Credit
 from ..stream.fan_out import FanOut, added_counts, no_credit, rotated
 from ..stream.protocols import BrokerConsumer
@@ -51,6 +50,10 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         self._has_lease_option = options["lease"] is not None
 
     # --- Spark's calls -------------------------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        self._identify()
+        return any(self._ask(self._present(), lambda _, consumer: consumer.has_begun()).values())
 
     def fix_tail(self) -> None:
         """A broker that is away is left out of this run."""

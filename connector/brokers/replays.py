@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ...broker_core.errors import WrongOffset
@@ -19,6 +17,7 @@ from ..identity import check_identities
 from ..offset import INITIAL, BrokersOffset, parse_brokers, parse_replay
 from ..options import REPLAY, Options
 from ..reporting import reports_errors
+from ..spark_versions import DataSourceStreamReader, InputPartition, ReadLimit, SupportsTriggerAvailableNow
 from ..stream.fan_out import rotated
 from ..stream.replay import ReplayReader
 from ..task.partition import RecordedPartition
@@ -38,6 +37,9 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ids: list[str] = []
 
     # --- In the planner ------------------------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        return False
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)

@@ -92,6 +92,9 @@ class ForeignConsumer:
     def lease_state(self) -> LeaseState:
         return LeaseState()
 
+    def has_begun(self) -> bool:
+        return False  # `advance` refuses a spool that another query uses
+
     @property
     def is_busy(self) -> bool:
         """True if a run that ends waits for a connected broker: for a drain, for a batch to fill, or for the first connection."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark.sql.datasource import InputPartition
+from ..spark_versions import InputPartition
 
 
 def file_of(batch: int) -> str:

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ...broker_core import executor_modules
@@ -24,6 +23,7 @@ from ..options import Options
 from ..reporting import reports_errors
 from ..sink.routing import by_queue, named_in
 from ..sink.writer import SinkWriter, without_query_id
+from ..spark_versions import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from ..task import context
 from ..task.batching import halved
 from .attendant import Attendant

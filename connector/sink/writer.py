@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ...broker_core.client.flight import Client
@@ -36,6 +35,7 @@ from ..brokers.spread import Spread
 from ..options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
 from ..reporting import reports_errors
 from ..schema import settle_columns, sink_columns
+from ..spark_versions import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from ..task.context import attempt, spark_batch
 from . import settlement
 from .routing import coalesced, routed, sent

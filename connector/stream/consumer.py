@@ -46,6 +46,9 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         names = self._new_names("")
         return min(states.get(names.lease_of(queue), LeaseState()) for queue in self._queues)
 
+    def has_begun(self) -> bool:
+        return self._options["lease"] is not None and not self.lease_state().begins
+
     @property
     def is_busy(self) -> bool:
         return False
@@ -70,6 +73,8 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         if parse_queues(end) is None:
             return []
         until = self._enter(end)
+        if before is not None:
+            self._check_offset(before, until)
         batches = {queue: (NO_BATCH if before is None else before.of(queue), until.of(queue)) for queue in self._queues}
         changed = [queue for queue, (first, last) in batches.items() if first.number != last.number]
         least = -(-self._options["minPartitions"] // max(1, len(changed)))

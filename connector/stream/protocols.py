@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from pyspark.sql.datasource import InputPartition
-
 from ..identity import Identity
+from ..spark_versions import InputPartition
 from .credit import Credit
 from .lease import LeaseState
 
@@ -17,6 +16,10 @@ class StreamConsumer(Protocol):
 
     Every call is idempotent, and any can be the first after a restart. Calls come from one thread.
     """
+
+    def has_begun(self) -> bool:
+        """True if a checkpoint names the leases of the option `lease`."""
+        ...
 
     def fix_tail(self) -> None:
         """Take no later messages: an `availableNow` run begins."""

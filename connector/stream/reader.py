@@ -1,6 +1,6 @@
 """The stream reader: Spark's planning calls, translated into those of the consumer.
 
-PySpark 4.2 calls `commit` only after it has planned the next batch. It never calls `commit` on an idle stream or for the last
+Spark 4.2 calls `commit` only after it has planned the next batch. It never calls `commit` on an idle stream or for the last
 batch of `availableNow`, and it does not call `stop`. Only `latestOffset(start)` shows that everything before `start` is finished.
 So `latestOffset` settles, and `commit` is the same idempotent call.
 """
@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ...broker_core.client.discovery import Endpoint, LessSafe
@@ -26,6 +24,14 @@ from ..offset import BROKERS, INITIAL
 from ..options import STREAM, Options
 from ..reporting import reports_errors
 from ..schema import check_source
+from ..spark_versions import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from ..task.batching import as_declared
 from ..task.partition import LeasePartition
 from ..task.reading import read_leased
@@ -51,6 +57,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = False
 
     # --- In the planner ------------------------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        return self._consumer().has_begun()
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)

@@ -21,8 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ...broker_core.archive.read.bounds import Bounds, common
@@ -34,6 +32,14 @@ from ..offset import INITIAL, ReplayOffset, parse_replay
 from ..options import REPLAY, TIMES, Options, check_times
 from ..reporting import reports_errors
 from ..schema import check_source
+from ..spark_versions import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from ..suggestions import SelectorHints
 from ..task.archive import bounds_of, read_recorded, version_of
 from ..task.batching import as_declared
@@ -76,6 +82,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def identity(self) -> Identity:
         return identity_of(self._connected())
+
+    def has_begun(self) -> bool:
+        """A replay has no durable names."""
+        return False
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ...broker_core.archive.read.bounds import Bounds
 from ...broker_core.archive.read.scan import FileShare
 from ...broker_core.client.discovery import Endpoint
+from ..spark_versions import InputPartition
 from .context import query_name, spark_batch
 
 

@@ -13,8 +13,8 @@ import pytest
 from penstock.broker_core import executor_modules
 from penstock.connector import pyfiles
 
-#: `register`, and the module that Spark finds on its own, run only if the package can be imported.
-WHERE_INSTALLED = ("penstock/connector/__init__.py", "penstock/connector/_discovery.py")
+#: `register`, `explain`, and the module that Spark finds on its own, run only if the package can be imported.
+WHERE_INSTALLED = tuple(f"penstock/connector/{name}.py" for name in ("__init__", "_discovery", "explanation"))
 
 
 def run(code: str, *arguments: str, path: str) -> subprocess.CompletedProcess[str]:
