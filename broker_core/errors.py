@@ -194,6 +194,12 @@ class NotDelivered(PenstockError):
     code = "NOT_DELIVERED"
 
 
+class WrongInterpreter(PenstockError):
+    """A Python interpreter of Spark's workers that cannot run the connector."""
+
+    code = "WRONG_INTERPRETER"
+
+
 class NotMappable(PenstockError):
     """Rows that are too scattered for a read from the segments."""
 

@@ -16,6 +16,7 @@ If the wheel is installed, Spark finds the format on its own. `register` is need
 - archive_table: the archive as a DataFrame over Spark's Delta source
 - access, backoff: a broker's address and credentials; waits for a broker that does not answer
 - spark_versions: all differences between the versions of Spark
+- interpreters: the Python interpreter of Spark's workers
 - reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
 - workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections
 - pyfiles, _discovery: the zip for `--py-files`; the module by which Spark finds the format
@@ -39,7 +40,7 @@ __all__ = ["archive", "register"]
 def register(spark: SparkSession) -> None:
     """Register `format("amqp")` with this session, and make the session active in this thread.
 
-    It may be called again, also if Spark has found the format on its own.
+    It may be called again, also if Spark has found the format on its own, and then changes nothing.
 
     Args:
         spark: Session, of Spark's own or of Spark Connect.
@@ -47,6 +48,7 @@ def register(spark: SparkSession) -> None:
     Raises:
         ImportError: PySpark is not installed.
         SparkUnsupported: PySpark, or the cluster's Spark, is older than 4.0.
+        WrongInterpreter: Spark's workers run a Python without this package.
     """
     from .spark_versions import check_version
 

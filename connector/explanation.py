@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ..broker_core.errors import SparkUnsupported
+from .interpreters import active_fault
 
 _OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[PENSTOCK\.[A-Z_]+\] )(.+)")
 _CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM
@@ -15,8 +16,12 @@ _NOT_FOUND = (
     "Spark does not find the format amqp: call penstock.register(spark), also in each Python thread before its first read or"
     " write. PYSPARK_PYTHON must name an interpreter that has penstock"
 )
+_NOT_INSTALLED = (
+    "Spark's workers do not have the package penstock: set PYSPARK_PYTHON to an interpreter that has it, before Spark starts, and"
+    " call penstock.register(spark)"
+)
 
-_VIEW = "CREATE TEMPORARY VIEW out (body STRING) USING amqp OPTIONS (url '…', queue '…')"
+_VIEW = "CREATE TEMPORARY VIEW orders (body STRING) USING amqp OPTIONS (url '…', queue '…')"
 #: Texts of Spark or Delta that hide the cause, and the sentence to show instead.
 _THEIRS = (
     (
@@ -25,8 +30,17 @@ _THEIRS = (
         f" and in SQL into a view: {_VIEW}",
     ),
     (
+        r"\[INSERT_COLUMN_ARITY_MISMATCH\.NOT_ENOUGH_DATA_COLUMNS\].* `amqp`",
+        "name the columns that are inserted: INSERT INTO orders (body, subject) …. Without names, INSERT INTO needs a value for"
+        " each column of the view",
+    ),
+    (
         r"\[INCOMPATIBLE_DATA_FOR_TABLE\.CANNOT_FIND_DATA\].* `amqp`",
-        f"INSERT INTO needs a view that names the columns which are inserted: {_VIEW}",
+        f"a column of the view is NOT NULL, and INSERT INTO must name it: leave out NOT NULL, as in {_VIEW}",
+    ),
+    (
+        r"\[INCOMPATIBLE_DATA_FOR_TABLE\.CANNOT_SAFELY_CAST\].* `amqp`.*`body` \"STRING\"",
+        f"the body of this view is binary: insert binary('…'), or declare it as a string, as in {_VIEW}",
     ),
     (
         r"\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\].* \"amqp\"",
@@ -56,7 +70,9 @@ def explain(error: BaseException) -> str:
     if ours:
         return str(ours[-1]).strip()
     if "[DATA_SOURCE_NOT_FOUND]" in text and "amqp" in text:
-        return _unsupported() or _NOT_FOUND
+        return _unsupported() or active_fault() or _NOT_FOUND
+    if re.search(r"ModuleNotFoundError: No module named '(penstock|pyspark_penstock)\b", text):
+        return active_fault() or _NOT_INSTALLED
     theirs = next((sentence for pattern, sentence in _THEIRS if re.search(pattern, text)), None)
     if theirs is not None:
         return theirs

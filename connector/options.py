@@ -237,6 +237,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("selector", (STREAM, REPLAY, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
     Option("minPartitions", (STREAM, REPLAY, READ), _COUNT, _whole(1), 1),
     Option("maxMessagesPerPartition", (STREAM, REPLAY, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
+    # A write ignores it and refuses invalid text, so that one view serves SELECT and INSERT.
+    Option("invalidText", ANYWHERE, "null or error", _one_of("null", "error"), "null"),
     Option("pace", (REPLAY,), "0 (as fast as it goes), or how many times as fast as it came, such as 1 or 0.5", _pace, 0),
     # Looking.
     Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),

@@ -5,25 +5,49 @@ from __future__ import annotations
 import sys
 import zipimport
 from typing import Any
+from weakref import WeakSet
 
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 from ..broker_core import executor_modules
+from .interpreters import check_workers
 from .source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
+#: Sessions that have the format. Spark logs a warning if it is registered again.
+_REGISTERED: WeakSet[Any] = WeakSet()
 
 
 def register_with(spark: Any) -> None:
     """Spark looks up sources in the active session of the thread, and a new Python thread has none: make this one active."""
-    remote = type(spark).__module__.startswith("pyspark.sql.connect")
-    if remote or _from_zip():
-        _ship_by_value()
-    if not remote:
-        sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
-        if sessions.getActiveSession().isEmpty():
-            sessions.setActiveSession(spark._jsparkSession)
+    is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
+    if not is_remote:
+        _activate(spark)
+    if spark in _REGISTERED:
+        return
+    is_shipped = is_remote or _from_zip()
+    if is_shipped or not _is_discovered(spark):
+        if not is_remote:
+            check_workers(spark.sparkContext, is_shipped=is_shipped)
+        if is_shipped:
+            _ship_by_value()
+        _register(spark)
+    _REGISTERED.add(spark)
+
+
+def _activate(spark: Any) -> None:
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+    if sessions.getActiveSession().isEmpty():
+        sessions.setActiveSession(spark._jsparkSession)
+
+
+def _is_discovered(spark: Any) -> bool:
+    """True if Spark's workers have the installed wheel. The lookup starts a worker once, as the first read or write would."""
+    return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(AmqpSource.name()))
+
+
+def _register(spark: Any) -> None:
     try:
         spark.dataSource.register(AmqpSource)
     except PySparkException as error:

@@ -40,7 +40,8 @@ _BY_LOWER = {name.lower(): name for name in TYPES}
 
 
 def default_schema() -> StructType:
-    return source_schema(DEFAULT_COLUMNS)
+    """All columns may be null, so that INSERT INTO a view without a schema can leave them out."""
+    return StructType([StructField(name, TYPES[name]) for name in DEFAULT_COLUMNS])
 
 
 def source_schema(columns: tuple[str, ...]) -> StructType:
@@ -51,7 +52,7 @@ def source_schema(columns: tuple[str, ...]) -> StructType:
 
 
 def check_source(schema: StructType, *, stream: bool) -> None:
-    """Refuse a user's schema unless it names some of the source's columns with their own types.
+    """Refuse a user's schema unless it names some of the source's columns with their own types. A body may be a string.
 
     A column that is never null may be declared nullable, as DDL without NOT NULL does, not the other way round.
     """
@@ -61,10 +62,11 @@ def check_source(schema: StructType, *, stream: bool) -> None:
     for field in schema.fields:
         if field.name not in allowed:
             raise InvalidColumn(_no_such_column(field.name, allowed, stream))
-        if field.dataType != TYPES[field.name]:
+        if field.dataType != TYPES[field.name] and (field.name, field.dataType) != ("body", T.StringType()):
+            also = " or string" if field.name == "body" else ""
             raise InvalidColumn(
                 f"column {field.name!r} of the schema has type {field.dataType.simpleString()};"
-                f" it must be {TYPES[field.name].simpleString()} (cast it after the read)"
+                f" it must be {TYPES[field.name].simpleString()}{also} (cast it after the read)"
             )
         if not field.nullable and field.name not in NOT_NULL:
             raise InvalidColumn(f"column {field.name!r} of the schema may be null; leave NOT NULL out")

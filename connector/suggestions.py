@@ -18,9 +18,8 @@ from ..broker_core.similar import nearest, plain
 log = logging.getLogger("penstock")
 
 NO_TABLE = (
-    "a table of Spark's catalog cannot be a queue, because Spark 4.2 does not pass its options to a source in Python. A view can:"
-    " CREATE TEMPORARY VIEW orders USING amqp OPTIONS (url '…', queue '…'). With columns, such as VIEW out (body STRING, subject"
-    " STRING), it also takes INSERT INTO"
+    "a table of Spark's catalog cannot be a queue, because Spark does not pass its options to a source in Python. A view can, for"
+    " SELECT and INSERT INTO: CREATE TEMPORARY VIEW orders (body STRING, subject STRING) USING amqp OPTIONS (url '…', queue '…')"
 )
 _NO_PATH = (
     "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out of load(), save()"

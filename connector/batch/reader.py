@@ -28,7 +28,7 @@ from ..spark_versions import (
 )
 from ..suggestions import SelectorHints
 from ..task.archive import bounds_of, read_recorded, version_of
-from ..task.batching import as_declared
+from ..task.declared import DeclaredRows
 from ..task.partition import BrowsePartition, RecordedPartition
 from ..task.reading import read_browsed
 
@@ -44,8 +44,7 @@ class BatchReader(DataSourceReader):
         options.check_for(READ)
         check_source(schema, stream=False)
         self._options = options
-        self._columns = [field.name for field in schema.fields]
-        self._nullable = [field.nullable for field in schema.fields]
+        self._declared = DeclaredRows.of(schema, options)
         self._bounds = bounds_of(options)
         self._hints = SelectorHints()
 
@@ -54,7 +53,7 @@ class BatchReader(DataSourceReader):
         queues = self._options["queue"]
         least = -(-self._options["minPartitions"] // (len(queues) * len(self._options.urls)))
         sizes = {"minPartitions": least, "maxMessages": self._options["maxMessagesPerPartition"]}
-        more = {"selector": self._options["selector"], "columns": self._columns}
+        more = {"selector": self._options["selector"], "columns": list(self._declared.columns)}
         plan = "archive.plan" if "archived" in self._options["states"] else "browse.plan"
         partitions: list[InputPartition] = []
         with ExitStack() as stack:
@@ -77,7 +76,7 @@ class BatchReader(DataSourceReader):
         listed = version_of(client, queue, known, bounds).files
         where, selector = (client.endpoint, queue, known.url), self._options["selector"]
         for shares in tasks(listed, self._options["maxMessagesPerPartition"], least):
-            yield RecordedPartition(*where, shares, bounds, self._columns, selector, client.url)
+            yield RecordedPartition(*where, shares, bounds, self._declared.columns, selector, client.url)
 
     def _asked(self, queue: str) -> dict[str, Any]:
         bounds = {name: getattr(self._bounds, name) for name in ("first", "last", "since", "until", "outcome")}
@@ -89,7 +88,7 @@ class BatchReader(DataSourceReader):
             messages = read_browsed(partition, self._options.access.of(partition.broker_url))
         elif isinstance(partition, RecordedPartition):
             messages = read_recorded(partition, self._options.access.of(partition.broker_url))
-        return as_declared(messages, self._nullable)
+        return self._declared.rows(messages)
 
 
 @reports_errors

@@ -32,7 +32,7 @@ from ..spark_versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from ..task.batching import as_declared
+from ..task.declared import DeclaredRows
 from ..task.partition import LeasePartition
 from ..task.reading import read_leased
 from .consumer import QueuesConsumer
@@ -51,8 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.check_for(STREAM)
         check_source(schema, stream=True)
         self._options = options
-        self._columns = [field.name for field in schema.fields]
-        self._nullable = [field.nullable for field in schema.fields]
+        self._declared = DeclaredRows.of(schema, options)
         self._kept: StreamConsumer | None = None
         self._ends = False
 
@@ -108,11 +107,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In a task -----------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        columns, fail_on_data_loss = self._declared.columns, self._options["failOnDataLoss"]
         if isinstance(partition, SpoolPartition):
-            return as_declared(read_spooled(partition, self._columns, self._options["failOnDataLoss"]), self._nullable)
+            return self._declared.rows(read_spooled(partition, columns, fail_on_data_loss))
         assert isinstance(partition, LeasePartition)
-        batches = read_leased(partition, self._options.access.of(partition.url), self._columns, self._options["failOnDataLoss"])
-        return as_declared(batches, self._nullable)
+        access = self._options.access.of(partition.url)
+        return self._declared.rows(read_leased(partition, access, columns, fail_on_data_loss))
 
 
 def _consumer_of(options: Options, *, several: bool = False) -> StreamConsumer:

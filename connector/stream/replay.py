@@ -42,7 +42,7 @@ from ..spark_versions import (
 )
 from ..suggestions import SelectorHints
 from ..task.archive import bounds_of, read_recorded, version_of
-from ..task.batching import as_declared
+from ..task.declared import DeclaredRows
 from ..task.partition import RecordedPartition
 
 #: Messages of one batch without `maxMessagesPerTrigger`: some seconds of reading, which a restart may repeat.
@@ -63,8 +63,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidColumn("column 'delivery' is for streams that acquire: messages of a replay cannot be settled")
         self._options = options
         self._queue: str = options["queue"][0]
-        self._columns = [field.name for field in schema.fields]
-        self._nullable = [field.nullable for field in schema.fields]
+        self._declared = DeclaredRows.of(schema, options)
         self._limit: int = options["maxMessagesPerTrigger"] or DEFAULT_MESSAGES
         #: Times of a query that begins here. If it has begun at other brokers, `SeveralReplays` sets the times of that begin.
         self.times: tuple[int | None, int | None] = (options["startingTimestamp"], options["endingTimestamp"])
@@ -132,7 +131,9 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         most, least, selector = (self._options[name] for name in ("maxMessagesPerPartition", "minPartitions", "selector"))
         where = (self._connected().endpoint, self._queue, table.url)
-        return [RecordedPartition(*where, shares, bounds, self._columns, selector) for shares in tasks(files, most, least)]
+        return [
+            RecordedPartition(*where, shares, bounds, self._declared.columns, selector) for shares in tasks(files, most, least)
+        ]
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Do nothing: a replay acquires no messages."""
@@ -331,7 +332,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without partitions Spark makes an empty one of its own.
         rows = self._rows(partition) if isinstance(partition, RecordedPartition) else iter(())
-        return as_declared(rows, self._nullable)
+        return self._declared.rows(rows)
 
     def _rows(self, part: RecordedPartition) -> Iterator[pa.RecordBatch]:
         access = self._options.access.of(part.broker_url)

@@ -7,4 +7,5 @@
 - connections: a broker connection that consecutive tasks share
 - context: query, batch and attempt of a task
 - batching: record batches of the size that Spark wants
+- declared: rows as the user's schema declares them
 """

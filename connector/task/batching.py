@@ -1,4 +1,4 @@
-"""Record batches of the size and the schema that Spark wants: small ones joined, large ones divided."""
+"""Record batches of the size that Spark wants: small ones joined, large ones divided."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from ...broker_core.messages import assembly
-from ..workers import freeze_modules
 
 # A smaller record batch costs Spark more in fixed work than in rows. A much larger one only costs memory.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 8 << 20
@@ -47,13 +46,3 @@ def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     middle = batch.num_rows // 2
     yield from halved(batch.slice(0, middle))
     yield from halved(batch.slice(middle))
-
-
-def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
-    """Give a task's batches the nullability that a user's schema declares, since Spark compares it exactly."""
-    schema: pa.Schema | None = None
-    for batch in batches:
-        if schema is None:
-            schema = pa.schema([field.with_nullable(may) for field, may in zip(batch.schema, nullable, strict=True)])
-        yield batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-    freeze_modules()  # now all modules that a task needs are loaded

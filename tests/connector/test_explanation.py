@@ -51,13 +51,22 @@ class SparkError(Exception):
         ),
         ("amqp is not a valid Spark SQL Data Source.", explanation._THEIRS[0][1]),
         (
-            "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA] Cannot write incompatible data for the table `amqp`: no data",
+            "[INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS] Cannot write to `amqp`, the reason is",
             explanation._THEIRS[1][1],
+        ),
+        (
+            "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA] Cannot write incompatible data for the table `amqp`: no data",
+            explanation._THEIRS[2][1],
+        ),
+        (
+            "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST] Cannot write incompatible data for the table `amqp`: Cannot safely"
+            ' cast `body` "STRING" to "BINARY". SQLSTATE: KD000',
+            explanation._THEIRS[3][1],
         ),
         (
             '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "amqp" cannot be written in the "ErrorIfExists" mode. Please use'
             ' either the "Append" or "Overwrite" mode instead. SQLSTATE: 0A000',
-            explanation._THEIRS[2][1],
+            explanation._THEIRS[4][1],
         ),
         (
             '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "other" cannot be written in the "Ignore" mode.',

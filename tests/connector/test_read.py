@@ -19,7 +19,8 @@ from penstock.broker_core.messages.columns import InvalidRequest, arrow_schema, 
 from penstock.connector.sink.routing import by_queue, routed
 from penstock.connector.task import batching
 from penstock.connector.task import mapping as mapped
-from penstock.connector.task.batching import MOST_BYTES, as_declared, coalesce, halved
+from penstock.connector.task.batching import MOST_BYTES, coalesce, halved
+from penstock.connector.task.declared import DeclaredRows
 from penstock.connector.task.mapping import Location, assembled, map_files, may_be_mapped
 
 
@@ -53,10 +54,10 @@ def test_nullability_is_what_was_declared() -> None:
         {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0},
         malformed={},
     )
-    (declared,) = as_declared([batch], [True, True])
+    (declared,) = DeclaredRows(("queue", "body"), (True, True)).rows([batch])
     assert [field.nullable for field in declared.schema] == [True, True]
     assert declared.to_pylist() == batch.to_pylist()
-    (same,) = as_declared([batch], [False, True])
+    (same,) = DeclaredRows(("queue", "body"), (False, True)).rows([batch])
     assert same is batch
 
 

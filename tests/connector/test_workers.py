@@ -11,10 +11,10 @@ import pytest
 READ = """
 import gc, sys, weakref
 from importlib.machinery import ModuleSpec
-from penstock.connector.task.batching import as_declared
+from penstock.connector.task.declared import DeclaredRows
 sys.modules["__main__"].__spec__ = ModuleSpec(sys.argv[1], None)
 for _ in range(2):
-    list(as_declared([], []))
+    list(DeclaredRows((), ()).rows([]))
     print(gc.get_freeze_count() > 1000, end=" ")
 class Ring: pass
 ring = Ring()

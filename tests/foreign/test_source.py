@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
@@ -78,6 +79,14 @@ def test_a_batch_is_the_same_in_the_next_planner(queue: Queue) -> None:
     assert bodies(second, INITIAL, end) == numbers
     more, _ = drained(second, end)
     assert numbers + more == list(range(20))
+
+
+def test_a_body_is_a_string_if_the_schema_declares_it(queue: Queue) -> None:
+    queue.send_octets([Message(data=[octets]).encode() for octets in (b"\xc3\xa4", b"\xff")])
+    options = Options({"url": queue.hidden.url, "queue": queue.name, "spool": str(queue.spool)})
+    reader = StreamReader(options, StructType([StructField("body", StringType())]))
+    queue.readers.append(reader)
+    assert rows(reader, INITIAL, next_batch(reader, INITIAL)) == [{"body": "ä"}, {"body": None}]
 
 
 def test_a_plain_broker_needs_a_spool_and_a_penstock_none(queue: Queue, tmp_path: Path) -> None:

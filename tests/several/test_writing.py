@@ -16,6 +16,7 @@ from penstock.connector.brokers import decision, publishing
 from penstock.connector.brokers.spread import Spread
 from penstock.connector.options import Options
 from penstock.connector.sink.writer import BatchWriter, StageReport, StreamWriter
+from penstock.connector.task.declared import DeclaredRows
 
 from .helpers import INITIAL, LIMIT, SENT, Site
 
@@ -82,7 +83,7 @@ def test_a_group_within_an_encoded_message_counts_too(site: Site) -> None:
     made.commit(list(written(made, rows(0, 90))))
     before = places(site)
     source = site.reader(queue=site.queue)
-    source._columns, source._nullable = ["message"], [True]
+    source._declared = DeclaredRows(("message",), (True,))
     end = source.latestOffset(INITIAL, LIMIT)
     messages = [batch for part in source.partitions(INITIAL, end) for batch in source.read(part)]
     from penstock.connector.schema import source_schema

@@ -31,8 +31,8 @@ options = {"url": url, "queue": queue}
 for frame in (columns, encoded):
     frame.write.format("amqp").options(**options).mode("append").save()
 looked = spark.read.format("amqp").options(**options).load().count()
-stream = spark.readStream.format("amqp").options(**options).load()
-writer = stream.selectExpr("cast(body as string) body").writeStream.format("json").option("checkpointLocation", folder + "/c")
+stream = spark.readStream.schema("body string").format("amqp").options(**options).load()
+writer = stream.writeStream.format("json").option("checkpointLocation", folder + "/c")
 writer.trigger(availableNow=True).start(folder + "/t").awaitTermination()
 taken = sorted(int(row.body) for row in spark.read.json(folder + "/t").collect())
 rows = spark.readStream.schema("body string").json(folder + "/t")
@@ -84,15 +84,15 @@ def environment(*paths: Path, **names: str) -> dict[str, str]:
 
 
 def run(arguments: list[str], *, env: dict[str, str], cwd: Path) -> Any:
-    return json.loads(said_by(arguments, env=env, cwd=cwd)[-1])
+    return json.loads(ended(arguments, env=env, cwd=cwd).stdout.splitlines()[-1])
 
 
-def said_by(arguments: list[str], *, env: dict[str, str], cwd: Path) -> list[str]:
+def ended(arguments: list[str], *, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(arguments, env=env, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
     # Python's messages, without Java's.
     lines = [line for line in done.stderr.splitlines() if not line.startswith("\tat ") and " INFO " not in line]
     assert done.returncode == 0, "\n".join(lines)[-6000:]
-    return done.stdout.strip().splitlines()
+    return done
 
 
 def free_port() -> int:
@@ -132,14 +132,34 @@ def orders(broker: Broker, client: Client) -> Broker:
 
 @pytest.mark.timeout(300)
 def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: Path, installed: Path) -> None:
-    """Additional calls of `register` have no effect."""
+    """Calls of `register` have no effect, and Spark logs no warning about them."""
     script = tmp_path / "script.py"
     session = 'spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()\n'
     registration = "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\n"
     registration += "folder, queue = folder + '/registered', 'registered'\n"
     script.write_text(PREAMBLE + session + ROUND_TRIP + registration + ROUND_TRIP)
-    lines = said_by([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=environment(installed, bare), cwd=tmp_path)
-    assert [json.loads(line) for line in lines] == [DONE, DONE]
+    done = ended([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=environment(installed, bare), cwd=tmp_path)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [DONE, DONE]
+    assert " WARN " in done.stderr  # warnings are visible
+    assert "registered data source" not in done.stderr
+
+
+def test_the_python_of_path_is_not_the_programs(tmp_path: Path, bare: Path, installed: Path) -> None:
+    """`.venv/bin/python job.py` without an activated environment: `register` names the setting, before any task fails."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {BASE_PYTHON} -S "$@"\n')
+    python.chmod(0o755)
+    script = tmp_path / "script.py"
+    session = 'spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()\n'
+    attempt = "try:\n    penstock.register(spark)\nexcept penstock.PenstockError as error:\n    print(penstock.explain(error))\n"
+    script.write_text(f"import penstock\nfrom pyspark.sql import SparkSession\n{session}{attempt}")
+    env = environment(installed, bare, PATH=os.pathsep.join((str(tmp_path), os.environ["PATH"])))
+    del env["PYSPARK_PYTHON"], env["PYSPARK_DRIVER_PYTHON"]
+    [sentence] = ended([BASE_PYTHON, str(script)], env=env, cwd=tmp_path).stdout.splitlines()
+    assert sentence == (
+        f"Spark's workers run python3 ({python}), which lacks penstock-mq and pyarrow. Set PYSPARK_PYTHON={BASE_PYTHON} before"
+        " Spark starts, or activate the environment of this program"
+    )
 
 
 @pytest.mark.timeout(400)

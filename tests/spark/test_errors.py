@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,7 +60,7 @@ def test_a_table_of_the_catalog_names_the_view_to_use_instead(rig: Rig) -> None:
     with pytest.raises(PySparkException) as refusal:
         rig.spark.sql(f"CREATE TABLE orders USING amqp OPTIONS (url '{rig.broker.url}', queue 'orders')")
     assert "[PENSTOCK.INVALID_OPTION] a table of Spark's catalog cannot be a queue" in shown(refusal.value)
-    assert "CREATE TEMPORARY VIEW orders USING amqp" in penstock.explain(refusal.value)
+    assert "CREATE TEMPORARY VIEW orders (body STRING, subject STRING) USING amqp" in penstock.explain(refusal.value)
 
 
 def test_a_python_thread_writes_after_register(rig: Rig) -> None:
@@ -96,3 +98,26 @@ def test_the_progress_of_a_query_shows_the_backlog_of_its_queues(rig: Rig) -> No
         **dict.fromkeys(("available", "inFlight", "redelivered", "deadLettered", "bytes"), 0),
         "oldestSeconds": None,
     }
+
+
+def test_workers_without_the_package_are_named_also_for_an_error_of_spark(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(rig.spark.sparkContext, "pythonExec", str(python))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    sentence = f"Spark's workers run {python}, which lacks penstock-mq and pyarrow. Set PYSPARK_PYTHON={sys.executable}"
+    for text in ("[DATA_SOURCE_NOT_FOUND] Failed to find: amqp", "Traceback\nModuleNotFoundError: No module named 'penstock'"):
+        assert penstock.explain(RuntimeError(text)).startswith(sentence)
+
+
+def test_a_second_registration_changes_nothing(rig: Rig) -> None:
+    """Spark would log a warning: *replaced a previously registered data source*."""
+    manager = rig.spark._jsparkSession.sessionState().dataSourceManager()
+    identity = lambda: rig.spark._jvm.System.identityHashCode(manager.lookupDataSource("amqp"))  # noqa: E731
+    before = identity()
+    penstock.register(rig.spark)
+    assert identity() == before
