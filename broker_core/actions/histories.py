@@ -23,6 +23,14 @@ _ENDS = {
     "replaced": "replaced by a newer message with its key",
     "dropped": "dropped by the full ring",
 }
+#: Names of `Cause` that need words.
+_FAILURES = {
+    "modified by default": "modified when its link ended",
+    "rejected by default": "rejected when its link ended",
+    "link lost": "the connection was lost",
+    "rollback": "the transaction was rolled back",
+    "lease read": "the query ended its batch without success",
+}
 
 
 def histories(stays: Iterable[Stay]) -> list[dict[str, Any]]:
@@ -65,12 +73,14 @@ def _history(stays: Sequence[Stay]) -> dict[str, Any]:
     for stay in stays:
         begun = stay["enqueuedTime"]
         place = (stay.get("broker"), stay["queue"], stay["sequenceNumber"])
-        if place in ends:  # a dead letter that stayed in its queue
-            begun = ends[place]
-            timed.append((begun, _event(stay, None, "redriven", f"redriven in {stay['queue']}")))
-        elif id(stay) not in followers:
+        if place not in ends and id(stay) not in followers:
             timed.append((begun, _event(stay, begun, "arrived", _arrival(stay))))
-        timed += [(begun, event) for event in _between(stay)]
+        redrive = _redrive(stay)
+        if redrive is not None or place in ends:  # a dead letter that stayed in its queue
+            time, by = (None, "") if redrive is None else (redrive["time"], _by(redrive.get("by")))
+            begun = time or ends[place]
+            timed.append((begun, _event(stay, time, "redriven", f"redriven in {stay['queue']}{by}")))
+        timed += [(event["time"] or begun, event) for event in _between(stay)]
         end = stay.get("settledTime")
         if end is not None:
             timed.append((end, _end(stay, following[id(stay)])))
@@ -124,10 +134,32 @@ def _between(stay: Stay) -> list[Event]:
         reads = " and ".join(f"batch {read['batch']:,} of query {read['query']}" for read in batch["reads"])
         text = f"in batch {batch['batch']:,} of lease {batch['lease']}, {batch['state']}"
         events.append(_event(stay, None, "read", f"{text}: read in {reads}" if reads else text))
-    if count := stay.get("deliveryCount"):
-        times = "once" if count == 1 else f"{count:,} times"
-        events.append(_event(stay, None, "failed", f"delivered from {stay['queue']} {times} without success"))
+    if stay.get("deliveryCount"):
+        failure = None if _redrive(stay) is not None else stay.get("failure")
+        events.append(_event(stay, None if failure is None else failure["time"], "failed", _failed(stay, failure)))
     return events
+
+
+def _failed(stay: Stay, failure: Mapping[str, Any] | None) -> str:
+    """`failure` is the last one, which is known while the message is not settled."""
+    count = stay["deliveryCount"]
+    text = f"delivered from {stay['queue']} {'once' if count == 1 else f'{count:,} times'} without success"
+    if failure is None:
+        return text
+    taker = f" to {failure['by']}" if "by" in failure else ""
+    last = f", the last time{taker}" if count > 1 else taker and f",{taker}"
+    error = f": {stay['error']}" if failure["cause"] == "rejected" and "error" in stay else ""
+    return f"{text}{last}: {_FAILURES.get(failure['cause'], failure['cause'])}{error}"
+
+
+def _redrive(stay: Stay) -> Mapping[str, Any] | None:
+    """Return the time and the user of a redrive in the same queue, unless a delivery has failed since."""
+    failure = stay.get("failure")
+    return failure if failure is not None and failure["cause"] == "redriven" else None
+
+
+def _by(name: str | None) -> str:
+    return "" if name is None else f" by {name}"
 
 
 def _next(stay: Stay, stays: Iterable[Stay]) -> Stay | None:
@@ -148,7 +180,7 @@ def _milliseconds(later: str, earlier: str) -> float:
 
 def _end(stay: Stay, following: Stay | None) -> Event:
     outcome = stay.get("outcome", "")
-    holder = f" by {stay['holder']}" if "holder" in stay else ""
+    holder = _by(stay.get("holder"))
     error = f": {stay['error']}" if "error" in stay else ""
     kind = "settled"
     if outcome == "dead-lettered":
@@ -156,21 +188,20 @@ def _end(stay: Stay, following: Stay | None) -> Event:
         target = f"to {_place(following)}" if following else f"in {stay['queue']}"
         death = (following or stay).get("death")
         text = f"dead-lettered {target}: {_reason(death)}" if death else f"dead-lettered {target}{error}"
+        text += f"; last delivered to {stay['holder']}" if holder else ""
     elif outcome == "moved":
         is_back = following is not None and following["queue"] == (stay.get("death") or {}).get("queue")
         kind = "redriven" if is_back else outcome
-        text = f"{kind} from {stay['queue']}" + (f" to {_place(following)}" if following else "")
+        text = f"{kind} from {stay['queue']}" + (f" to {_place(following)}" if following else "") + holder
     else:
         text = f"settled in {stay['queue']} as {_ENDS.get(outcome, outcome)}{holder}{error}"
-    if kind != "settled" and holder:
-        text += f"; last delivered to {stay['holder']}"
     return _event(stay, stay["settledTime"], kind, text)
 
 
 def _now(stay: Stay) -> Event:
     place, state = _place(stay), stay["state"]
     if state == "acquired":
-        text = f"held in {place}" + (f" by {stay['holder']}" if "holder" in stay else "")
+        text = f"held in {place}{_by(stay.get('holder'))}"
     elif state == "delayed":
         text = f"delayed in {place}" + (f" until {stay['due']}" if "due" in stay else "")
     else:

@@ -359,6 +359,10 @@ def _with_facts(stay: Row, facts: StayFacts) -> Row:
         stay["holder"] = facts.holder
     if facts.due is not None:
         stay["due"] = _exact(datetime.fromtimestamp(facts.due / 1000, timezone.utc))
+    if facts.failure is not None:
+        cause, time, taker = facts.failure
+        by = {} if taker is None else {"by": taker}
+        stay["failure"] = {"cause": cause, "time": _exact(datetime.fromtimestamp(time / 1000, timezone.utc)), **by}
     if facts.batches:
         stay["batches"] = [
             {

@@ -13,6 +13,7 @@ from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
+from ..engine.columns.states import ARCHIVED
 from ..engine.model.queue import Queue
 from ..errors import DamagedJournal, DamagedMessages, DataLoss
 from ..journal import Hold
@@ -94,6 +95,12 @@ class BlockSlice(NamedTuple):
         return bool(self.overlays) or self.dead_letters is not None
 
 
+def _takers(block: Block, rows: Rows) -> Ints | int:
+    """Return the takers of archived rows. Another row has the one of its last failed delivery."""
+    takers = block.taker.get(rows)
+    return takers if isinstance(takers, int) else np.where(block.state[: block.filled][rows] == ARCHIVED, takers, 0)
+
+
 def slice_of(
     block: Block,
     rows: Rows,
@@ -129,7 +136,7 @@ def slice_of(
         dead_letters_of(block, rows, names),
         recent.among(locations.position) if recent else {},
         errors_of(block, rows) if outcomes else {},
-        copied(block.taker.get(rows)) if outcomes else 0,
+        _takers(block, rows) if outcomes else 0,
         names.takers,
         hold,
     )

@@ -91,9 +91,9 @@ queue.paused       queue paused
 read.dropped       lease batch series
 recording.begun    queue_id number rows
 recording.ended    queue_id number version
-redriven           queue rows time
+redriven           queue rows time taker
 relocated          queue_id rows payload_rows also
-returned           queue holder rows cause lease annotations
+returned           queue holder rows cause lease annotations time taker error
 routed             queues count sizes time attributes payload_rows
 settled            queue holder rows outcome time error lease reason taker
 staged             stage queue count sizes time attributes payload_rows exchange

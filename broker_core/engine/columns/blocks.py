@@ -18,6 +18,7 @@ from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
 from .waiting import RetriesOfBlock
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
+REDRIVEN = 255  # in the column `failure`
 _SCAN_ROWS = 1024  # rows that `_raise_low` examines in one step
 
 
@@ -42,7 +43,9 @@ class Columns:
     defaulted: RowColumn  # the part of `attempts` that a default outcome ended, with the link
     recorded: RowColumn  # number of the recording that stored the row in the archive, plus one; see `model.recordings`
     leased: RowColumn  # the part of `attempts` in batches of leases
-    taker: RowColumn  # holder's name when the row ended: code in the queue's takers; 0: no name
+    taker: RowColumn  # name of the holder that ended the row, or failed last: code in the queue's takers; 0: no name
+    failed: RowColumn  # of an unsettled row, time of its last failed delivery, or redrive; in the unit of `settled`
+    failure: RowColumn  # of an unsettled row, `Cause` of that failure, plus one; REDRIVEN; 0: neither has happened
 
     __slots__ = tuple(__annotations__)
 
@@ -240,6 +243,26 @@ class Block(Columns):
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
         self.taker.set(rows, taker, capacity)
+        self.failed.set(rows, 0, capacity)
+        self.failure.set(rows, 0, capacity)
+
+    def note_failure(self, rows: Rows, code: int, time: int, taker: int) -> None:
+        """Note the last failed delivery, or the redrive, of rows that are available again."""
+        capacity = len(self.state)
+        self.failed.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
+        self.failure.set(rows, code, capacity)
+        self.taker.set(rows, taker, capacity)
+
+    def without_reason(self, rows: Rows) -> list[int]:
+        """Return the rows that are no dead letters. The error of a dead letter is that of its death."""
+        reasons = self.reason.get(rows)
+        numbers = as_array(rows)
+        others: list[int] = (numbers if isinstance(reasons, int) else numbers[reasons == 0]).tolist()
+        return others
+
+    def forget_errors(self, rows: Rows) -> None:
+        for row in self.without_reason(rows):
+            self.errors.pop(row, None)
 
     def note_errors(self, errors: Mapping[int, str]) -> None:
         once = self.texts.setdefault

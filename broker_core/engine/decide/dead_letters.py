@@ -24,6 +24,7 @@ from ..model.dispositions import (
     DeliveryEnd,
     Retry,
     attempts_towards_limit,
+    counts_attempt,
     counts_towards_limit,
     is_failure,
     longest_delay,
@@ -51,8 +52,11 @@ def end(
     if outcome is Outcome.REJECTED and rules.rejected == "return":
         cause = rejected
     if cause is not None:
-        returned = e.Returned(queue.name, holding.holder, rows, int(cause), holding.lease, disposition.annotations or None)
-        return [returned, *after_return(basis, queue, rows, cause, holding.taker, disposition.retry)]
+        error = disposition.error if outcome is Outcome.REJECTED else None
+        failed = (basis.now.wall, holding.taker, error) if counts_attempt(queue, cause) else (None, None, None)
+        annotations = disposition.annotations or None
+        returned = e.Returned(queue.name, holding.holder, rows, int(cause), holding.lease, annotations, *failed)
+        return [returned, *after_return(basis, queue, rows, cause, holding.taker, disposition.retry, error)]
     assert outcome is not None
     if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
         return dead_letter(basis, queue, rows, Reason.REJECTED, holding, disposition.error)
@@ -69,12 +73,18 @@ def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, er
 
 
 def after_return(
-    basis: Basis, queue: Queue, rows: RowSet, cause: Cause, taker: str | None = None, retry: Retry | None = None
+    basis: Basis,
+    queue: Queue,
+    rows: RowSet,
+    cause: Cause,
+    taker: str | None = None,
+    retry: Retry | None = None,
+    error: str | None = None,
 ) -> list[e.Event]:
-    """Messages without an attempt left become dead letters. The others may wait for their retry, by the queue's options or by the
-    consumer's `retry`. `taker`: the former holder's name."""
+    """Messages without an attempt left become dead letters, with the `error` of the last one. The others may wait for their
+    retry, by the queue's options or by the consumer's `retry`. `taker`: the former holder's name."""
     last = last_attempts(queue, rows, cause)
-    events = dead_letter(basis, queue, last, Reason.DELIVERY_LIMIT, Holding(taker=taker)) if last else []
+    events = dead_letter(basis, queue, last, Reason.DELIVERY_LIMIT, Holding(taker=taker), error) if last else []
     wall, waiting = basis.now.wall // 1000, []
     if retry is not None and not (retry.gives_way and queue.rules.retry_delay):
         until = min(retry.at(wall), wall + longest_delay(queue.rules))

@@ -127,14 +127,14 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
 
     dead_rows, more = _look(queue, command.first, command.last, command.messages, dead)
     here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.dropped))) for n, rows in dead_rows.items())
+    taker = taker_name(None, command.user)
     if back := fitting(queue, queue, here, coming):
-        events.append(e.Redriven(queue.name, back, now.wall))
+        events.append(e.Redriven(queue.name, back, now.wall, taker))
     for name, rows in _by_origin(queue, dead_rows.minus(here)).items():
         origin = state.queues.get(name)
         if origin is None or origin is queue:
             continue
         if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
-            taker = taker_name(None, command.user)
             events.append(e.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True, taker=taker))
     moved = sum(event.rows.count for event in events)
     shifted = c.Shifted(moved, dead_rows.last + 1 if more and dead_rows else None, dead_rows.count - moved)

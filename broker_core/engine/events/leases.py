@@ -12,7 +12,7 @@ from ..model.reads import Reads, SparkBatch
 from ..model.state import BrokerState
 from .event import Event
 from .lifetimes import UNTIL_EMPTY, UNTIL_UNUSED, with_lifetime
-from .transitions import Ending, archive, give_back
+from .transitions import Ending, Failure, archive, give_back
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class BatchEnded(Event, kind="batch.ended"):
             if self.done is not None and self.exclude:
                 lease.excluded = lease.excluded.plus(self.done).packed()
         else:
-            give_back(state, queue, batch.rows, Cause.LEASE_UNREAD if ended_as is BatchState.VOID else Cause.LEASE_READ)
+            cause = Cause.LEASE_UNREAD if ended_as is BatchState.VOID else Cause.LEASE_READ
+            give_back(state, queue, batch.rows, cause, Failure(self.time, lease.taker))
         if ended_as is BatchState.VOID:
             queue.unread += batch.rows.count
             if self.exclude:

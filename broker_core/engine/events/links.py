@@ -13,7 +13,7 @@ from ..model.lease import Batch
 from ..model.state import NEXT_HOLDER, BrokerState
 from .event import Event
 from .lifetimes import UNTIL_UNUSED, EndsMessages, with_lifetime
-from .transitions import Ending, acquire, archive, give_back, let_go, take_out
+from .transitions import Ending, Failure, acquire, archive, give_back, let_go, take_out
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,14 @@ class Returned(EndsMessages, Event, kind="returned"):
     cause: int
     lease: str | None = None
     annotations: bytes | None = None  # added to those of the messages
+    time: int | None = None  # of a failed delivery; the next two fields describe it
+    taker: str | None = None  # as in `Ending`
+    error: str | None = None  # of the consumer that rejected the messages
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
-        give_back(state, queue, self.rows, self.cause)
+        failure = None if self.time is None else Failure(self.time, self.taker, self.error)
+        give_back(state, queue, self.rows, self.cause, failure)
         if self.annotations:
             for number, part in self.rows.items():
                 queue.overlay_bytes += queue.blocks[number].overlays.add(part, self.annotations)

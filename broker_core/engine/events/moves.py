@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..columns.blocks import REDRIVEN
 from ..columns.limits import MAX_ERROR_TEXT
 from ..columns.rowset import RowSet, as_array
 from ..columns.states import Outcome, Reason, Verb
@@ -99,14 +100,17 @@ class Redriven(Event, kind="redriven"):
     queue: str
     rows: RowSet
     time: int
+    taker: str | None = None  # the user of the command
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
+        taker = queue.takers.code(self.taker)
         for number, part in self.rows.items():
             block = queue.blocks[number]
             expired = as_array(part)[np.asarray(block.reason.get(part)) == Reason.EXPIRED]
             block.expiry.set(expired, 0, len(block.state))
             queue.take_up(block, part)
+            block.note_failure(part, REDRIVEN, self.time, taker)
             state.finished.remove(queue.name, number)
         queue.ended[Outcome.DEAD_LETTERED] -= self.rows.count
         queue.totals.redriven += self.rows.count

@@ -43,6 +43,14 @@ class Ending(NamedTuple):
     taker: str | None = None  # name of the link, lease or command that ended the messages, as in `model/names.py`
 
 
+class Failure(NamedTuple):
+    """A failed delivery, as a trace shows it while the message is not settled."""
+
+    time: int  # microseconds since 1970
+    taker: str | None = None  # as in `Ending`
+    error: str | None = None  # of a consumer that rejected the messages
+
+
 # Rows change their state in these three functions, except for delays that end and dead letters that are redriven.
 def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None = None) -> None:
     subscription = queue.consumers.subscriptions.get(holder)
@@ -67,20 +75,27 @@ def archive(state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, ending: 
         queue.recordings.settled(block, part, ending.time, wanted=queue.rules.archive)
         if ending.error:
             block.note_errors(dict.fromkeys(as_array(part).tolist(), ending.error[:MAX_ERROR_TEXT]))
+        elif block.errors:
+            block.forget_errors(part)  # of failed deliveries
         state.note_finished(queue, block)
     queue.ended[ending.outcome] += rows.count
 
 
-def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
+def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failure: Failure | None = None) -> None:
     """Make ACQUIRED rows AVAILABLE, and count the attempt if the cause counts. Then archive values that have a newer one."""
     if not rows:
         return
+    taker = 0 if failure is None else queue.takers.code(failure.taker)
     for number, part in rows.items():
         block = queue.blocks[number]
         queue.move(block, part, Verb.RETURN)
         block.returned.set(part, 1, len(block.state))
         if counts_attempt(queue, Cause(cause)):
             block.attempts.increment(part, len(block.state))
+            if failure is not None:
+                block.note_failure(part, cause + 1, failure.time, taker)
+                if failure.error:
+                    block.note_errors(dict.fromkeys(block.without_reason(part), failure.error[:MAX_ERROR_TEXT]))
             if cause in LIMITED_BY_RULE:
                 block.defaulted.increment(part, len(block.state))
             if cause in UNLIMITED:
