@@ -80,7 +80,8 @@ def _history(stays: Sequence[Stay]) -> dict[str, Any]:
             time, by = (None, "") if redrive is None else (redrive["time"], _by(redrive.get("by")))
             begun = time or ends[place]
             timed.append((begun, _event(stay, time, "redriven", f"redriven in {stay['queue']}{by}")))
-        timed += [(event["time"] or begun, event) for event in _between(stay)]
+        # A failure's time is known to a millisecond, rounded down.
+        timed += [(max(begun, event["time"] or begun), event) for event in _between(stay)]
         end = stay.get("settledTime")
         if end is not None:
             timed.append((end, _end(stay, following[id(stay)])))

@@ -254,7 +254,7 @@ class Block(Columns):
         self.taker.set(rows, taker, capacity)
 
     def without_reason(self, rows: Rows) -> list[int]:
-        """Return the rows that are no dead letters. The error of a dead letter is that of its death."""
+        """Leave out dead letters. The error of a dead letter is that of its death."""
         reasons = self.reason.get(rows)
         numbers = as_array(rows)
         others: list[int] = (numbers if isinstance(reasons, int) else numbers[reasons == 0]).tolist()
