@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import NamedTuple
@@ -45,10 +46,10 @@ def spoken(octets: bytes) -> str | None:
     return HTTP if re.match(rb"HTTP/1\.|[A-Z]{3,7} [/*]", octets) else None
 
 
-def mismatch(port: str | None, wanted: str | None, *, secure: bool = False) -> str | None:
+def mismatch(port: str | None, wanted: str | None, *, secure: bool = False, urls: Sequence[str] = ()) -> str | None:
     """Return a hint for a client that uses `wanted` at a port of another protocol; None if they are equal or unknown.
 
-    `secure`: both protocols run over TLS there.
+    `secure`: both protocols run over TLS there. `urls`: addresses of the broker, which a client does not know.
     """
     if port is None or wanted is None or port == wanted:
         return None
@@ -58,8 +59,15 @@ def mismatch(port: str | None, wanted: str | None, *, secure: bool = False) -> s
     name, scheme = actual.name, actual.secure if secure else actual.plain
     if wanted == TLS:
         return f"this is {name} without TLS; use {actual.plain}"
-    usual = _PORTS[wanted].usual_secure if secure else _PORTS[wanted].usual
-    return f"this is {name}; use port {usual}" if port == HTTP else f"this is {name}; use {scheme} or port {usual}"
+    right = _right_port(_PORTS[wanted], secure, urls)
+    return f"this is {name}; use {right}" if port == HTTP else f"this is {name}; use {scheme} or {right}"
+
+
+def _right_port(wanted: _Port, secure: bool, urls: Sequence[str]) -> str:
+    known = [url for scheme in (wanted.plain, wanted.secure) for url in urls if url.startswith(scheme)]
+    if known:
+        return f"port {known[-1 if secure else 0].rpartition(':')[2]}"
+    return f"{wanted.name.replace('an ', 'the ')} ({wanted.usual_secure if secure else wanted.usual} by default)"
 
 
 def look(host: str, port: int) -> str | None:

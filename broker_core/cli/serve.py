@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib.abc import MetaPathFinder
@@ -21,6 +22,8 @@ from ..settings.keys import Settings
 from .main import INTERRUPTED, UsageError, report
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
+#: Seconds in which further signals count as the first one: `timeout` signals the process and then its group.
+SAME_SIGNAL_S = 1.0
 
 log = logging.getLogger("penstock")
 
@@ -132,7 +135,9 @@ def _obey_signals(stop: threading.Event, ready: threading.Event, reload: Callabl
     supervisor.notify(supervisor.STOPPING)
     log.info("%s: stops", signal.Signals(number).name)
     stop.set()
-    number = signal.sigwait(_STOPPING)  # a second signal ends the process like a crash, which loses no confirmed message
+    begun = time.monotonic()
+    while time.monotonic() - begun < SAME_SIGNAL_S:
+        number = signal.sigwait(_STOPPING)  # a second signal ends the process like a crash, which loses no confirmed message
     log.warning("%s again: ends immediately, as in a crash", signal.Signals(number).name)
     os._exit(INTERRUPTED)
 

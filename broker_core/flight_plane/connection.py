@@ -97,7 +97,7 @@ class FlightConnection:
         for number, expected in enumerate(frames.PREFACE):
             if self._take(1)[0] != expected:
                 began = frames.PREFACE[:number] + bytes(self._buffer[self._start - 1 : self._stop][:64])
-                wrong = wrong_port.mismatch(wrong_port.FLIGHT, wrong_port.spoken(began))
+                wrong = wrong_port.mismatch(wrong_port.FLIGHT, wrong_port.spoken(began), urls=self._host.urls())
                 raise Http2Error(Code.PROTOCOL_ERROR, wrong or "this is not HTTP/2: Arrow Flight speaks gRPC")
 
     def _frame_in(self) -> None:

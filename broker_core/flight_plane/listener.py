@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .. import errors, wrong_port
@@ -70,7 +70,8 @@ class FlightListener:
     raises.
 
     `tls` returns the context for the next connection, with ALPN `PROTOCOL`. `starved(reason)` is called for each connection that
-    stays in the backlog for lack of a file descriptor or memory. Raises InvalidRequest if the address is not available.
+    stays in the backlog for lack of a file descriptor or memory. `urls` returns the broker's addresses. Raises InvalidRequest if
+    the address is not available.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class FlightListener:
         serve: Callable[[Call], bytes],
         tls: Callable[[], ssl.SSLContext] | None,
         starved: Callable[[str], None] = lambda reason: None,
+        urls: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._limits, self._serve, self._tls, self._starved = limits, serve, tls, starved
+        self.urls = urls
         self._budget = Budget(limits.receive_bytes)
         self._lock = threading.Lock()
         self._sockets: dict[FlightConnection | socket.socket, socket.socket] = {}  # a socket before its handshake is its own key

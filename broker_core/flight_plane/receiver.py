@@ -63,6 +63,7 @@ class MessageReceiver:
         self._pending: deque[tuple[int, int, dict[str, Any]]] = deque()  # log position, bytes, acknowledgement
         self._pending_bytes = 0
         self._complete = self._taking = self._silent = False
+        self._notice: dict[str, Any] = {}  # of a full queue, for the next acknowledgement
         self._failure: Exception | None = None
         self._batches = self._messages = self._dropped = 0
 
@@ -96,6 +97,11 @@ class MessageReceiver:
         with self._changed:
             self._silent = True
             self._changed.notify_all()
+
+    def _say_full(self, queue: str, timeout_s: float) -> None:
+        with self._changed:
+            self._notice = {"fullQueue": queue, "timeoutS": timeout_s}
+        self._say_again()
 
     def _queue_of(self, metadata: bytes) -> str | None:
         if not self._names_queues:
@@ -173,7 +179,7 @@ class MessageReceiver:
             )
         else:
             command = c.StageMessages(stage, queue, batch.num_rows, sizes, payload, attributes)
-        placed, end = self._service.submit_patiently(command)
+        placed, end = self._service.submit_patiently(command, on_wait=self._say_full)
         return {} if placed is None else {"next": placed.next}, end
 
     def _acknowledge(self) -> None:
@@ -189,10 +195,10 @@ class MessageReceiver:
                             break
                     if self._complete and not self._pending:
                         return
-                    self._silent = False
+                    notice, self._notice, self._silent = self._notice, {}, False
                     oldest = self._pending[0][0] if self._pending else None
                 if oldest is None:
-                    self._tell(json.dumps(last).encode())
+                    self._tell(json.dumps({**last, **notice}).encode())
                     continue
                 journal.wait(oldest)
                 with self._changed:
@@ -200,7 +206,7 @@ class MessageReceiver:
                         _, nbytes, last = self._pending.popleft()
                         self._pending_bytes -= nbytes
                     self._changed.notify_all()
-                self._tell(json.dumps(last).encode())
+                self._tell(json.dumps({**last, **notice}).encode())
         except Exception as error:  # the sender left, or the journal failed: the receiving side reports it
             with self._changed:
                 self._failure = error

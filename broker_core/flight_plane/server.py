@@ -57,7 +57,7 @@ class FlightPlane:
         self.scheme = "grpc" if tls is None else "grpc+tls"
         handlers = _Handlers(service, access or Access(service.settings.users_file), encrypted=tls is not None)
         limits, starved = ListenerLimits.of(service.settings, connections), partial(service.connections.cannot_accept, "Flight")
-        self._listener = FlightListener(host, port, limits, handlers.serve, tls, starved)
+        self._listener = FlightListener(host, port, limits, handlers.serve, tls, starved, lambda: service.listeners)
         self.port = self._listener.port
         self.url = f"{self.scheme}://{in_url(host)}:{self.port}"
         self.actions = handlers.actions

@@ -63,6 +63,7 @@ log = logging.getLogger("penstock")
 HOUSEKEEPING_S = 1.0
 SELDOM_TURNS = 10  # of housekeeping between two returns of free memory
 PACKED_PER_TURN = 64  # blocks; packing must not delay other callers for long
+NOTICE_S = 2.0  # after which a producer that waits for capacity of a full queue receives a notice
 RESERVE_TIMEOUT_S = 60.0  # a disk that frees no space in the journal's buffer for longer counts as full
 FREE_SPACE_FOR_US = 100_000  # microseconds for which `has_space` uses the last measurement of the disk
 
@@ -260,10 +261,19 @@ class BrokerService(BlockReads):
         queue = self.state.queues.get(queue_name)
         return 0 if queue is None else admission.capacity_left(queue, usual)
 
-    def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
+    def submit_patiently(
+        self,
+        command: c.Stores[R],
+        timeout_s: float = RESERVE_TIMEOUT_S,
+        on_wait: Callable[[str, float], None] = lambda queue, timeout_s: None,
+    ) -> tuple[R, int]:
         """Execute a command that stores its messages together. While the queue blocks its producers, the command waits for
-        capacity. Raises QueueFull after `timeout_s`; immediately if waiting does not help."""
+        capacity. Raises QueueFull after `timeout_s`; immediately if waiting does not help.
+
+        `on_wait` is called once with the queue and the time limit, after a wait of `NOTICE_S`.
+        """
         deadline = time.monotonic() + timeout_s
+        notice: float | None = time.monotonic() + NOTICE_S
         sizes = command.sizes
         size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
         while True:
@@ -278,6 +288,9 @@ class BrokerService(BlockReads):
             changed = threading.Event()
             waiting = WaitingProducer(changed.set, command.count, size)
             self.blocked.wait(command.queue, waiting)
+            if notice is not None and notice < deadline and not changed.wait(max(0.0, notice - time.monotonic())):
+                notice = None
+                on_wait(command.queue, timeout_s)
             if not changed.wait(max(0.0, deadline - time.monotonic())):
                 self.blocked.cancel(command.queue, waiting)
 

@@ -29,7 +29,7 @@ def run(work: Path, home: Path, limit: int | None, output: Output) -> bool:
     try:
         broker.start()
         output.fact(f"broker: ActiveMQ Artemis {broker.version}, process {broker.pid}, {broker.url}")
-        with demo_spark() as spark:
+        with demo_spark(output) as spark:
             source = flights.table(limit)
             output.step(f"A DataFrame of {source.num_rows:,} flights becomes messages of Artemis")
             output.fact("each task sends its rows over AMQP, and waits until Artemis has confirmed them")

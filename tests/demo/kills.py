@@ -7,6 +7,7 @@ Penstock and for a foreign broker; a `Reader` holds the differences.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import deltalake
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,7 +31,7 @@ from .output import Output
 
 QUEUE = "flights"
 #: Batches of the stream: enough that the kills fall between the first and the last.
-BATCHES = 9
+BATCHES = 7
 #: Starts of the job after the last kill.
 ATTEMPTS = 4
 #: Seconds until Spark's tasks read a batch.
@@ -58,11 +60,14 @@ class Reader(NamedTuple):
 
 
 class Ingest:
-    """The job `ingest` in its own process group, so that the driver, its JVM and its workers can be killed together."""
+    """The job `ingest` in its own process group, so that the driver, its JVM and its workers can be killed together.
 
-    def __init__(self, url: str, options: Mapping[str, object], work: Path, output: Output) -> None:
+    Each batch prints the number of flights in the table, of all starts of the job together.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, object], work: Path, total: int, output: Output) -> None:
         self.batches = 0
-        self._output = output
+        self._total, self._output = total, output
         self._changed = threading.Condition()
         self.table, self._log = work / "delta", work / "ingest.log"
         command = [sys.executable, "-m", "penstock.jobs.ingest", "--available-now", "--url", url, "--queue", QUEUE]
@@ -80,12 +85,18 @@ class Ingest:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                self._output.quote(line.rstrip())
-                with self._changed:
-                    self.batches += "batch " in line
-                    self._changed.notify_all()
+                done = re.search(r"batch (\d+): .* in ([\d.]+) s", line)
+                if done is not None:
+                    self._output.quote(f"batch {done[1]} in {done[2]} s: {self._arrived()}")
+                    with self._changed:
+                        self.batches += 1
+                        self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()
+
+    def _arrived(self) -> str:
+        number = deltalake.DeltaTable(self.table).count()
+        return f"{number:,} of {self._total:,} flights are in the table"
 
     def wait_for(self, batches: int, limit_s: float = 240) -> bool:
         """Wait until that many batches are done. Return False if the job ends first or the limit passes."""
@@ -120,10 +131,11 @@ class Ingest:
 
 
 @contextmanager
-def demo_spark() -> Iterator[SparkSession]:
+def demo_spark(output: Output) -> Iterator[SparkSession]:
     """Run a Spark session with the format `amqp`, and stop it at the end of the block."""
-    spark = session("penstock demo", {"spark.sql.execution.arrow.pyspark.enabled": "true"})
-    penstock.register(spark)
+    with output.busy("Spark starts; its first start downloads Delta's two jars"):
+        spark = session("penstock demo", {"spark.sql.execution.arrow.pyspark.enabled": "true"})
+        penstock.register(spark)
     try:
         yield spark
     finally:
@@ -133,12 +145,14 @@ def demo_spark() -> Iterator[SparkSession]:
 def send(spark: SparkSession, url: str, source: pa.Table, guarantee: str, output: Output) -> DataFrame:
     """Write the flights to the queue; return them as they were sent. `guarantee` is the state that a finished write promises."""
     # Four tasks, in the order of the calendar: more tasks would only add their own cost.
-    sent = flights.messages(spark, source).coalesce(4).cache()
-    sent.count()
-    started = time.monotonic()
-    sent.write.format("amqp").mode("append").option("url", url).option("queue", QUEUE).save()
-    seconds = time.monotonic() - started
-    output.good(f"sent and {guarantee} in {seconds:.1f} s ({source.num_rows / seconds:,.0f} messages/s)")
+    with output.busy("Spark makes a message of each flight"):
+        sent = flights.messages(spark, source).coalesce(4).cache()
+        sent.count()
+    with output.busy("the messages are sent"):
+        started = time.monotonic()
+        sent.write.format("amqp").mode("append").option("url", url).option("queue", QUEUE).save()
+        seconds = time.monotonic() - started
+    output.good(f"{source.num_rows:,} messages are {guarantee} after {seconds:.1f} s ({source.num_rows / seconds:,.0f}/s)")
     return sent
 
 
@@ -147,7 +161,8 @@ def ingest(broker: Killable, url: str, reader: Reader, work: Path, total: int, o
     batch = -(-total // BATCHES)
     options = {**reader.options, "maxMessagesPerTrigger": batch}
     output.fact(f"the job ingest in its own process, at most {batch:,} messages per batch")
-    job = Ingest(url, options, work, output)
+    output.fact("the job starts a Spark of its own, which takes some seconds each time")
+    job = Ingest(url, options, work, total, output)
     try:
         if job.wait_for(2):
             count = await_middle(reader)
@@ -158,7 +173,7 @@ def ingest(broker: Killable, url: str, reader: Reader, work: Path, total: int, o
             output.fact(f"the Spark driver is not killed: {job.reason_for_no_kill()}")
         job.kill()
         output.fact("the same command again: the job continues from its checkpoint")
-        job = Ingest(url, options, work, output)
+        job = Ingest(url, options, work, total, output)
         if job.wait_for(2):
             count = await_middle(reader)
             output.kill(f"the broker (process {broker.pid}), with {count:,} messages read and not settled")
@@ -175,7 +190,7 @@ def ingest(broker: Killable, url: str, reader: Reader, work: Path, total: int, o
             if attempts == ATTEMPTS:
                 output.bad("the job fails repeatedly")
                 return
-            job = Ingest(url, options, work, output)
+            job = Ingest(url, options, work, total, output)
     finally:
         job.kill()
 
@@ -195,8 +210,9 @@ def compare(sent: DataFrame, got: DataFrame, output: Output) -> bool:
     """Compare the table with the sent flights; return True if each is there exactly once."""
     columns = [F.col("messageId"), F.col("subject"), F.col("body").cast("string").alias("body")]
     expected, actual = sent.select(*columns), got.select(*columns)
-    number, distinct = got.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber")).first() or (0, 0)
-    missing, extra = expected.exceptAll(actual).count(), actual.exceptAll(expected).count()
+    with output.busy("Spark compares the table with the sent flights"):
+        number, distinct = got.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber")).first() or (0, 0)
+        missing, extra = expected.exceptAll(actual).count(), actual.exceptAll(expected).count()
     if missing or extra or number != distinct:
         output.bad(f"{missing:,} flights are missing and {extra:,} are surplus; the table has {number:,} rows")
         return False

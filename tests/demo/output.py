@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 
@@ -11,15 +13,26 @@ from rich.console import Console
 class Output:
     """Prints to the stdout of the moment at which it is created, even if stdout is redirected later."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int = 1) -> None:
         self._console = Console(file=os.fdopen(os.dup(1), "w", buffering=1), highlight=False, soft_wrap=True)
         self._started = time.monotonic()
-        self._step = 0
+        self._step, self._steps = 0, steps
 
     def step(self, text: str) -> None:
         """Begin the next numbered step."""
         self._step += 1
-        self._console.print(f"\n[bold cyan]{self._step}[/]  [bold]{text}[/]  [dim]({self.seconds():.0f} s)[/]")
+        place = f"[bold cyan]{self._step}[/] of {self._steps}"
+        self._console.print(f"\n{place}  [bold]{text}[/]  [dim](after {self.seconds():.0f} s)[/]")
+
+    @contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """Show that work of some seconds is running: a spinner in a terminal, otherwise a line. Not nested."""
+        if self._console.is_terminal:
+            with self._console.status(f"{text} …"):
+                yield
+        else:
+            self.fact(f"… {text}")
+            yield
 
     def fact(self, text: str) -> None:
         """Print a fact."""

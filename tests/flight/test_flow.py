@@ -14,6 +14,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.actions.lease_actions import MAX_WAIT_MS
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send, sequences
 
 
@@ -271,6 +272,24 @@ def test_each_batch_is_acknowledged_as_it_becomes_durable_without_an_end_of_the_
             assert len(sequences(client, queue)) == 10 * number
         writer.done_writing()
         assert reader.read() is None
+
+
+def test_a_write_that_waits_for_a_full_queue_is_told_after_two_seconds(
+    client: Client, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each write, with the time limit."""
+    client.call("queue.alter", queue=queue, options={"maxMessages": 2})
+    send(client, queue, [b"1"], [b"2"])
+    with ThreadPoolExecutor(1) as pool:
+        began = time.monotonic()
+        sending = pool.submit(send, client, queue, [b"3"], [b"4"])
+        until(lambda: "is full" in caplog.text, "the log names the full queue")
+        assert 2 <= time.monotonic() - began < 8  # ten seconds pass between two other signs of life
+        with Client(client.url) as other:
+            other.call("queue.purge", queue=queue)
+        assert sending.result()["messages"] == 2
+    assert f"queue '{queue}' is full: this write waits for room, and fails if it stays full for 60 s" in caplog.text
+    assert caplog.text.count("is full") == 1
 
 
 def test_two_senders_on_one_queue_keep_their_own_order(client: Client, queue: str) -> None:

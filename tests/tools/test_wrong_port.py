@@ -58,6 +58,10 @@ def place(url: str) -> str:
     return url.partition("://")[2]
 
 
+def port_of(url: str) -> str:
+    return url.rpartition(":")[2]
+
+
 def by_flight(url: str, ca: str | None = None) -> None:
     with Client(url, Credentials.from_files(None, None, ca, None, None)) as client:
         client.call("hello")
@@ -73,21 +77,21 @@ def logged(broker: Broker, text: str) -> None:
 
 
 def test_grpc_at_the_amqp_port(plain: Broker) -> None:
-    says = "this is the AMQP port; use amqp:// or port 8815"
+    says = r"this is the AMQP port; use amqp:// or the Flight port \(8815 by default\)"
     with pytest.raises(errors.WrongPort, match=f"grpc://{place(plain.amqp_url)}: {says}"):
         by_flight(f"grpc://{place(plain.amqp_url)}")
-    logged(plain, says)
+    logged(plain, f"this is the AMQP port; use amqp:// or port {port_of(plain.flight_url)}")
 
 
 @pytest.mark.parametrize("by", [by_amqp, by_flight])
 def test_amqp_at_the_flight_port(plain: Broker, by: Callable[[str], None]) -> None:
-    with pytest.raises(errors.WrongPort, match=r"this is the Flight port; use grpc:// or port 5672"):
+    with pytest.raises(errors.WrongPort, match=r"this is the Flight port; use grpc:// or the AMQP port \(5672 by"):
         by(f"amqp://{place(plain.flight_url)}")
-    logged(plain, "this is the Flight port; use grpc:// or port 5672")
+    logged(plain, f"this is the Flight port; use grpc:// or port {port_of(plain.amqp_url)}")
 
 
 def test_grpc_at_the_http_port(plain: Broker) -> None:
-    with pytest.raises(errors.WrongPort, match="this is an HTTP port; use port 8815"):
+    with pytest.raises(errors.WrongPort, match=r"this is an HTTP port; use the Flight port \(8815 by default\)"):
         by_flight(f"grpc://{place(plain.http_url)}")
 
 
@@ -110,7 +114,7 @@ def test_no_tls_where_there_is_some(secure: tuple[Broker, str]) -> None:
         by_flight(f"grpc://{place(broker.flight_url)}")
     with pytest.raises(errors.WrongPort, match="this port speaks TLS; use amqps://"):
         by_amqp(f"amqp://{place(broker.amqp_url)}")
-    with pytest.raises(errors.WrongPort, match=r"this is the Flight port; use grpc\+tls:// or port 5671"):
+    with pytest.raises(errors.WrongPort, match=r"this is the Flight port; use grpc\+tls:// or the AMQP port \(5671 by"):
         by_amqp(f"amqps://{place(broker.flight_url)}", ca)
     logged(broker, "this port speaks TLS; use grpc+tls://")
     logged(broker, "this port speaks TLS; use amqps://")

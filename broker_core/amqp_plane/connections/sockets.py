@@ -72,7 +72,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         if not self._has_read:
             self._has_read = True
             here = wrong_port.TLS if self.listener.tls else wrong_port.HTTP if self.listener.websocket else wrong_port.AMQP
-            wrong = wrong_port.mismatch(here, wrong_port.spoken(data))
+            wrong = wrong_port.mismatch(here, wrong_port.spoken(data), urls=self.plane.broker.listeners)
             if wrong is not None:
                 log.info("%s: %s", self.address, wrong, extra={"peer": self.address})
         try:

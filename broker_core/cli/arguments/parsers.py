@@ -60,8 +60,11 @@ class Parser(argparse.ArgumentParser):
             option = nearest(name, OPTIONS)
         flags = [text for text in self._option_string_actions if text.startswith("--")]
         flag = next((text for text in flags if len(name) > 2 and text.startswith(name)), None) or nearest(name, flags)
+        ends = sorted(text for text in flags if text.endswith(f"-{name.lstrip('-')}"))  # --port: of each plane
         hint = ""
-        if option is not None and (equals or flag is None):
+        if flag is None and len(ends) > 1 and name.startswith("--"):
+            hint = f"; did you mean {', '.join(ends[:-1])} or {ends[-1]}?"
+        elif option is not None and (equals or flag is None):
             hint = f"; did you mean --option {option}=…?"
         elif flag not in (None, name) and name.startswith("-"):
             hint = f"; did you mean {flag}?"

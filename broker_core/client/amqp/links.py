@@ -21,6 +21,8 @@ class LinkConnection(Protocol):
     """The connection of a link: one that steps in the caller's thread, or one of `client.app`, which another thread reads."""
 
     links: dict[amqp.Link, ClientLink]
+    name: str
+    timeout_s: float
 
     @property
     def is_penstock(self) -> bool: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,10 @@ from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from . import failures
 from .links import ClientLink, LinkConnection
 
+log = logging.getLogger("penstock")
+
+#: Seconds after which a wait for credit is logged.
+NOTICE_S = 2.0
 #: Messages and octets between two writes: enough to share the cost of a write, few enough to overlap with the broker's work.
 CHUNK_MESSAGES, CHUNK_OCTETS = 256, 512 * 1024
 #: Limit of deliveries without an outcome. Credit beyond it stays unused until the broker settles.
@@ -70,7 +75,7 @@ class Sender(ClientLink):
         position, count = 0, len(payloads)
         while position < count:
             if not self._ready():
-                self.connection.wait_until(self._ready, f"it gives no credit for {self.address!r} (is it out of disk or memory?)")
+                self._await_credit()
             step = min(CHUNK_MESSAGES, CHUNK_OCTETS // (len(payloads[position]) + 1) + 1)
             chunk = payloads[position : position + step]
             first = self.sent
@@ -85,6 +90,16 @@ class Sender(ClientLink):
     def _ready(self) -> bool:
         self.check()
         return self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED
+
+    def _await_credit(self) -> None:
+        problem, limit_s = f"it gives no credit for {self.address!r} (is it out of disk or memory?)", self.connection.timeout_s
+        if limit_s > NOTICE_S:
+            try:
+                self.connection.wait_until(self._ready, problem, NOTICE_S)
+            except failures.NoAnswer:
+                name = self.connection.name
+                log.warning("a write waits for %s, and fails if nothing changes within %g s: %s", name, limit_s, problem)
+        self.connection.wait_until(self._ready, problem)
 
     def _send_one(self, tag: bytes, payload: bytes) -> int:
         try:

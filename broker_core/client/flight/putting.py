@@ -5,6 +5,7 @@ keeps the batches.
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
@@ -18,6 +19,10 @@ from pyarrow import flight
 from ... import errors
 from ..timeouts import Steps
 
+log = logging.getLogger("penstock")
+
+#: Seconds after which a write that the broker does not take also reads the broker's signs of life.
+LISTEN_S = 2.0
 #: Limit of unacknowledged bytes, besides the last batch: twice the bytes that a broker takes ahead of its disk.
 MOST_AHEAD_BYTES = 64 << 20
 
@@ -74,6 +79,7 @@ class Put:
         self._last: dict[str, Any] = {"batches": 0, "messages": 0}
         self._sent = 0
         self._ahead: deque[int] = deque()  # bytes of each unacknowledged batch
+        self._has_logged = False  # that a queue is full
 
     def run(self) -> dict[str, Any]:
         try:
@@ -111,7 +117,7 @@ class Put:
         written = self._steps.begin(partial(_write, self._writer, batch))
         if self._batches.are_all_here:
             self._listen()
-        wait([written], self._timeout_s / 4)
+        wait([written], min(LISTEN_S, self._timeout_s / 4))
         while not written.done():
             answer = self._listen()
             self._steps.wait(written, answer)
@@ -133,8 +139,19 @@ class Put:
             self._steps.wait(answer)
             self._last = answer.result()
         self._batches.acknowledged()
+        self._log_full()
         while len(self._ahead) > self._sent - self._last["batches"]:
             self._ahead.popleft()
+
+    def _log_full(self) -> None:
+        """Log once that the broker waits for room in a queue."""
+        queue = self._last.pop("fullQueue", None)
+        if queue is not None and not self._has_logged:
+            self._has_logged = True
+            log.warning(
+                "queue %r is full: this write waits for room, and fails if it stays full for %g s",
+                queue, self._last.pop("timeoutS"),
+            )  # fmt: skip
 
     def _end(self) -> None:
         """End the call. `close` alone would first wait for the read of `_listening`, and only then end the call at the broker."""
