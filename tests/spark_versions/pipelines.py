@@ -7,6 +7,12 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..spark.conftest import Rig
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 _SECTION = re.compile(r"^### Declarative pipelines\n(.*?)^### ", re.MULTILINE | re.DOTALL)
@@ -42,3 +48,17 @@ class Pipelines:
             check=False,
         )
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def run_pipelines(rig: Rig, environment: Mapping[str, str], *, runs: int) -> None:
+    """A pipeline reads a queue into a streaming table, and another writes a flow into a queue. Each run adds the new messages."""
+    pytest.importorskip("yaml", reason="`spark-pipelines` needs PyYAML, which is not installed")
+    rig.declare("orders", "orders-again")
+    pipelines = Pipelines(rig.folder / "pipelines", rig.broker.amqp_url, environment)
+    for run in range(runs):
+        rows = rig.spark.range(run * 70, run * 70 + 70).selectExpr("string(id) body", "concat('shop-', id % 7) subject")
+        rig.write(rows, "orders")
+        pipelines.run(pipelines.read)
+        pipelines.run(pipelines.write)
+        assert rig.counts("orders")[0] == 0
+        assert sorted(map(int, rig.bodies("orders-again"))) == list(range(3, run * 70 + 70, 7))

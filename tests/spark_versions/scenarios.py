@@ -24,7 +24,8 @@ import penstock
 from penstock.connector.spark_settings import LATEST_WITH_DELTA, delta_settings
 from penstock.connector.spark_versions import HAS_READ_LIMITS
 
-from .pipelines import Pipelines
+from .pipelines import run_pipelines
+from .processes import environment, installed_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -262,23 +263,6 @@ def delta_numbers(rig: Rig) -> list[int]:
 # --- Processes -------------------------------------------------------------------------------------------------------------
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of another program that uses this Spark."""
-    binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    foreign = ("SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
-    inherited = {name: value for name, value in os.environ.items() if name not in foreign}
-    return {**inherited, "PATH": binaries, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-
-
-def installed_in(folder: Path) -> dict[str, str]:
-    """Return the environment of a program that finds the connector as from a wheel: Spark discovers the format itself."""
-    folder.mkdir()
-    package = Path(penstock.__file__).parent
-    (folder / "penstock").symlink_to(package)
-    (folder / "pyspark_penstock.py").write_bytes((package / "connector" / "_discovery.py").read_bytes())
-    return {**environment(), "PYTHONPATH": str(folder)}
-
-
 DRIVER = """
 import json, sys
 import penstock
@@ -383,17 +367,7 @@ def output_of(command: list[str], variables: dict[str, str], folder: Path) -> st
 
 @pytest.mark.skipif(find_spec("pyspark.pipelines") is None, reason=f"Spark {SPARK} has no declarative pipelines")
 def test_declarative_pipelines(rig: Rig) -> None:
-    """A pipeline reads a queue into a streaming table, another writes a flow into a queue; a second run adds the new messages."""
-    pytest.importorskip("yaml", reason="`spark-pipelines` needs PyYAML, which is not installed")
-    rig.declare("orders", "orders-again")
-    pipelines = Pipelines(rig.folder / "pipelines", rig.broker.amqp_url, installed_in(rig.folder / "installed"))
-    for run in range(2):
-        rows = rig.spark.range(run * 70, run * 70 + 70).selectExpr("string(id) body", "concat('shop-', id % 7) subject")
-        rig.write(rows, "orders")
-        pipelines.run(pipelines.read)
-        pipelines.run(pipelines.write)
-        assert rig.counts("orders")[0] == 0
-        assert sorted(map(int, rig.bodies("orders-again"))) == list(range(3, run * 70 + 70, 7))
+    run_pipelines(rig, installed_in(rig.folder / "installed"), runs=2)
 
 
 @pytest.mark.skipif(bool(delta_settings(SPARK)), reason=f"Delta has a jar for Spark {SPARK}")
