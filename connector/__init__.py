@@ -15,7 +15,7 @@ If the wheel is installed, Spark finds the format on its own. `register` is need
 - offset, identity: the offset in Spark's checkpoint; identities of brokers
 - archive_table: the archive as a DataFrame over Spark's Delta source
 - access, backoff: a broker's address and credentials; waits for a broker that does not answer
-- spark_versions: all differences between the versions of Spark
+- spark_versions, spark_settings: all differences between the versions of Spark; settings of a session, such as Delta's jar
 - interpreters: the Python interpreter of Spark's workers
 - reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
 - workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..broker_core.errors import SparkUnsupported
 from .interpreters import active_fault
+from .spark_settings import DELTA_SPARKS, DELTA_VERSION
 
 _OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[PENSTOCK\.[A-Z_]+\] )(.+)")
 _CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM
@@ -46,6 +47,11 @@ _THEIRS = (
         r"\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\].* \"amqp\"",
         "a write to a queue appends messages: df.write.format('amqp').options(…).mode(\"append\").save(). Without mode, and with"
         ' mode("ignore"), Spark asks whether a table exists, which a queue cannot answer',
+    ),
+    (
+        r"\[DATA_SOURCE_NOT_FOUND\].*: delta\b",
+        "this Spark session has no Delta: run `penstock conf spark > spark.conf`, and start Spark with --properties-file"
+        f" spark.conf. Delta {DELTA_VERSION} supports Spark {', '.join(DELTA_SPARKS)}. On another Spark, use the format parquet",
     ),
 )
 

@@ -8,27 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-DELTA = {
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    # Delta's other dependencies are for Unity Catalog. Without them, the jars resolve in seconds.
-    "spark.jars.excludes": "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop,io.delta:delta-kernel-api,"
-    "io.delta:delta-kernel-defaults,io.delta:delta-kernel-unitycatalog,org.slf4j:slf4j-api",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
+from penstock.connector.spark_settings import delta_settings, recommended_settings
 
-CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-
-#: conf/spark.conf has the reason for each.
-RECOMMENDED = {
-    "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    CHECKPOINT_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-}
+#: Of the installed Spark.
+DELTA = delta_settings(pyspark.__version__)
+RECOMMENDED = recommended_settings(pyspark.__version__)
 
 #: For one machine: no web page, no progress bars in the output, no 200 tasks for a small shuffle.
 LOCAL = {
@@ -85,7 +73,7 @@ def session(app: str, confs: Mapping[str, str] | None = None, *, log: Path | Non
             raise RuntimeError(f"Spark did not start: read its output in {log}") from error
     spark = SparkSession.builder.appName(app).getOrCreate()
     conf = spark.sparkContext.getConf()
-    if not conf.contains("spark.sql.extensions"):
+    if DELTA and not conf.contains("spark.sql.extensions"):
         raise SystemExit(
             "this Spark was submitted without Delta; run `penstock conf spark > spark.conf` and submit it with"
             " --properties-file spark.conf, or with " + " ".join(f"--conf {name}={value}" for name, value in DELTA.items())

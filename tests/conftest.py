@@ -51,7 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
 # Folders whose tests share an expensive start (a JVM, foreign clients, foreign brokers), and therefore one process.
 TOGETHER = ("spark", "clients", "foreign")
 # The longest go first, so that no process is alone with one of them at the end.
-_LONG = ("tools/test_jobs.py", "tools/test_demo.py", "tools/test_documents.py", "amqp_plane/test_leaving.py")
+_LONG = (
+    "tools/test_jobs.py",
+    "tools/test_demo.py",
+    "tools/test_documents.py",
+    "amqp_plane/test_leaving.py",
+    "spark_versions/test_versions.py",
+)
 FIRST = (*TOGETHER, *(f"tests/{name}" for name in _LONG))
 
 

@@ -46,8 +46,10 @@ def main(venv: Path) -> int:
             line = broker.stdout.readline()
             assert line, (folder / "broker.log").read_text()
             program = PRELUDE + SESSION + as_program(ROOT / "README.md", json.loads(line)["amqp"], folder)
-            (folder / "readme.py").write_text(program)
             subprocess.run("penstock conf spark > spark.conf", shell=True, cwd=folder, env=variables, check=True)
+            if "\nspark.jars.packages" not in (folder / "spark.conf").read_text():  # a Spark without Delta
+                program = program.replace('format("delta")', 'format("parquet")')
+            (folder / "readme.py").write_text(program)
             submit = ["spark-submit", "--properties-file", "spark.conf", "readme.py"]
             done = subprocess.run(
                 submit,

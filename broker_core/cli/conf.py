@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -25,5 +26,21 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:11}{file:18}{purpose}")
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write((FOLDER / FILES[args.name][0]).read_bytes())  # UTF-8 in every locale
+        sys.stdout.buffer.write(_content(args.name, args.spark))  # UTF-8 in every locale
     return 0
+
+
+def _content(name: str, spark: str | None) -> bytes:
+    """Return the file as it is in the repository; the settings for Spark are those of its version."""
+    from ...connector.spark_settings import LATEST_WITH_DELTA, conf_for, installed_spark, minor_version
+    from .main import UsageError
+
+    content = (FOLDER / FILES[name][0]).read_bytes()
+    if name != "spark":
+        if spark is not None:
+            raise UsageError(f"--spark is for `penstock conf spark`; {name} does not depend on the version of Spark")
+        return content
+    version = spark or installed_spark() or LATEST_WITH_DELTA
+    if spark is not None and not re.fullmatch(r"\d+\.\d+(\..+)?", spark):
+        raise UsageError(f"--spark names a version such as {LATEST_WITH_DELTA}, not {spark!r}")
+    return content if minor_version(version) == LATEST_WITH_DELTA else conf_for(content.decode(), version).encode()

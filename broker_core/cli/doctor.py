@@ -26,7 +26,7 @@ OK, WARNING, WRONG = "ok", "warning", "wrong"
 #: Days before the expiry of a certificate with a warning, as for the alarm `certificate-ends`.
 CERTIFICATE_DAYS = 14
 WORKER_S = 60.0
-_PACKAGES = ("pyarrow", "numpy", "pyspark", "delta-spark", "deltalake")
+_PACKAGES = ("pyarrow", "numpy", "pyspark", "deltalake")
 
 
 class Finding(NamedTuple):

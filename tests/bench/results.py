@@ -17,7 +17,9 @@ from typing import Any, TextIO
 
 from harness import Line
 
-PACKAGES = ("penstock-mq", "pyspark", "delta-spark", "pyarrow", "numpy", "pandas")
+from penstock.connector.spark_settings import DELTA_VERSION
+
+PACKAGES = ("penstock-mq", "pyspark", "pyarrow", "numpy", "pandas")
 FOLDER = Path("docs") / "bench"
 
 
@@ -56,7 +58,7 @@ def _circumstances() -> dict[str, Any]:
         "memoryGiB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "versions": {**{name: metadata.version(name) for name in PACKAGES}, "delta-spark": DELTA_VERSION},
     }
 
 

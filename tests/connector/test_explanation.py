@@ -44,6 +44,7 @@ class SparkError(Exception):
             "java.lang.Error: why",
         ),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: amqp. Make sure", explanation._NOT_FOUND),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure", explanation._THEIRS[-1][1]),
         (
             'saveAsTable.\n: java.lang.NullPointerException: Cannot invoke "Table.schema()" because the return value of'
             ' "org.apache.spark.sql.delta.catalog.AbstractDeltaCatalog$BestEffortStagedTable.table()" is null',

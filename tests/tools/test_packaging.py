@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import penstock.broker_core
+from penstock.connector.spark_settings import LATEST_WITH_DELTA, delta_settings, recommended_settings
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +60,7 @@ def test_without_extras_it_needs_only_pyarrow(wheel: Path) -> None:
     message = Parser().parsestr(metadata(wheel, "METADATA"))
     needed = [line for line in message.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert [re.match(r"[\w-]+", line)[0] for line in needed] == ["pyarrow"]  # type: ignore[index]
-    assert set(message.get_all("Provides-Extra", [])) == {"broker", "spark", "amqp", "dev"}
+    assert set(message.get_all("Provides-Extra", [])) == {"broker", "spark", "delta", "amqp", "dev"}
     assert message["License-Expression"] == "Apache-2.0"
     assert message["Version"] == penstock.broker_core.__version__
 
@@ -134,21 +135,45 @@ def test_what_is_tested_is_the_wheel(repository: Path) -> None:
     assert "site-packages" in done.stdout
 
 
+def settings_in(text: str) -> dict[str, str]:
+    return dict(line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#"))
+
+
 def test_the_spark_conf_is_what_the_jobs_set(repository: Path) -> None:
-    from penstock.jobs.session import DELTA, RECOMMENDED
-
-    lines = (repository / "conf" / "spark.conf").read_text().splitlines()
-    pairs = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
-    assert pairs == {**DELTA, **RECOMMENDED}
+    settings = settings_in((repository / "conf" / "spark.conf").read_text())
+    assert settings == {**delta_settings(LATEST_WITH_DELTA), **recommended_settings(LATEST_WITH_DELTA)}
 
 
-def test_the_checkpoint_manager_is_in_this_spark() -> None:
-    import pyspark
+@pytest.mark.parametrize("spark", ["4.0.1", "4.1", "4.2.1", "4.3.0"])
+def test_the_printed_spark_conf_is_that_of_the_version(repository: Path, spark: str) -> None:
+    command = [sys.executable, "-m", "penstock", "conf", "spark", "--spark", spark]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    settings = settings_in(printed)
+    assert settings == {**delta_settings(spark), **recommended_settings(spark)}
+    assert settings.get("spark.jars.packages", "").startswith(f"io.delta:delta-spark_{spark[:3]}_") == (spark != "4.3.0")
+    assert "commented out" in printed or spark != "4.3.0"
+    assert printed.endswith((repository / "conf" / "spark.conf").read_text()[-200:]) or spark == "4.0.1"
 
-    from penstock.jobs.session import CHECKPOINT_MANAGER, RECOMMENDED
 
-    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_2.13-*.jar")
-    assert RECOMMENDED[CHECKPOINT_MANAGER].replace(".", "/") + ".class" in zipfile.ZipFile(jar).namelist()
+@pytest.mark.parametrize(
+    ("arguments", "says"), [(["spark", "--spark", "new"], "a version such as 4.2"), (["broker", "--spark", "4.1"], "is for")]
+)
+def test_a_wrong_version_of_spark_is_refused(arguments: list[str], says: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "penstock", "conf", *arguments], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_the_extra_for_delta_ends_where_delta_does(wheel: Path) -> None:
+    """tests/spark_versions shows that Delta fails on the next Spark."""
+    needed = Parser().parsestr(metadata(wheel, "METADATA")).get_all("Requires-Dist", [])
+    limits = [line for line in needed if line.startswith("pyspark")]
+    major, minor = LATEST_WITH_DELTA.split(".")
+    assert sorted(limits) == [
+        f"pyspark<{major}.{int(minor) + 1}; extra == 'delta'",
+        f"pyspark[connect]>={major}.0; extra == 'spark'",
+    ]
+    assert not [line for line in needed if line.startswith(("pandas", "delta-spark"))]
 
 
 def tracked_files(repository: Path) -> list[str]:
@@ -172,7 +197,7 @@ WRONG_NAME = re.compile(
     r"\b(?:pip3?|uv|pipx|poetry)\b[^\n|;`]*?\b(?:install|add)\b[^\n|;`]*?[\s'\"]penstock(?=$|[\s'\"`\[=<>~!@,.)])", re.MULTILINE
 )
 #: Extras of the wrong name, wherever they stand.
-WRONG_EXTRAS = re.compile(r"\bpenstock\[(?:broker|spark|amqp|dev)\b")
+WRONG_EXTRAS = re.compile(r"\bpenstock\[(?:broker|spark|delta|amqp|dev)\b")
 
 
 def recommends_the_unrelated_project(text: str) -> list[str]:

@@ -35,6 +35,8 @@ def add_commands(commands: Commands) -> None:
     conf = make_command(commands, "conf", text, description, lazily("conf", "run"))
     purposes = "; ".join(f"{name}: {purpose}" for name, (_, purpose) in FILES.items())
     option(conf, "name", "NAME", purposes, nargs="?", choices=tuple(FILES))
+    text = "with NAME spark: the version of Spark, such as 4.1. Default: that of the installed PySpark"
+    option(conf, "--spark", "VERSION", text)
 
     text = "look for problems: versions, ports, disk, users, TLS, the workers' Python, a broker"
     description = (

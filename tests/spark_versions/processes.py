@@ -1,0 +1,26 @@
+"""Environments of other programs that use the Spark of this Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import penstock
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of another program that uses this Spark."""
+    binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    foreign = ("SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+    inherited = {name: value for name, value in os.environ.items() if name not in foreign}
+    return {**inherited, "PATH": binaries, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def installed_in(folder: Path) -> dict[str, str]:
+    """Return the environment of a program that finds the connector as from a wheel: Spark discovers the format itself."""
+    folder.mkdir()
+    package = Path(penstock.__file__).parent
+    (folder / "penstock").symlink_to(package)
+    (folder / "pyspark_penstock.py").write_bytes((package / "connector" / "_discovery.py").read_bytes())
+    return {**environment(), "PYTHONPATH": str(folder)}
