@@ -22,7 +22,7 @@ BASE = {"url": URL, "queue": "orders"}
 
 
 def test_the_engine_recognizes_the_lease_of_a_query_without_a_name() -> None:
-    """It has a pattern of its own, because the connector cannot import the engine."""
+    """The connector has a pattern of its own, because it cannot import the engine."""
     name = f"q-{secrets.token_hex(16)}"
     assert RANDOM_LEASE.fullmatch(name)
     assert all(lease._RANDOM_NAME.fullmatch(text) for text in (name, f"alice:{name}", f"{name}/orders"))

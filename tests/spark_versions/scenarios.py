@@ -372,7 +372,7 @@ def test_declarative_pipelines(rig: Rig) -> None:
 
 @pytest.mark.skipif(bool(delta_settings(SPARK)), reason=f"Delta has a jar for Spark {SPARK}")
 def test_delta_of_an_older_spark_fails(rig: Rig) -> None:
-    """If this test fails, or if Delta has a jar for this Spark, add the version to DELTA_SPARKS and raise the extra `delta`."""
+    """Once this fails, or Delta has a jar for this Spark, add the version to DELTA_SPARKS and raise the extra `delta`."""
     script = Path(rig.path("delta.py"))
     script.write_text(
         "import sys\nfrom pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n"

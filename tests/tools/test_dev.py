@@ -86,7 +86,7 @@ def test_without_java_and_without_a_package_manager_it_says_how(repository: Path
 
 
 def test_the_demo_installs_only_its_packages(repository: Path, tmp_path: Path) -> None:
-    """It builds nothing. An environment with all extras is enough for it, and one of the demo is completed for the tests."""
+    """Nothing is built. An environment with all extras is enough for it, and one of the demo is completed for the tests."""
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
     python.write_text(f'#!/bin/sh\ncase "$*" in *install*hatchling*|*uninstall*) ;; *) echo "$@" >> "{tmp_path}/calls";; esac\n')
