@@ -12,7 +12,6 @@ import pytest
 import penstock
 from penstock.connector.interpreters import fault_of
 
-CHECKOUT = str(Path(penstock.__file__).parents[1])
 INHERITED = os.environ.get("PYTHONPATH", "")
 
 
@@ -52,7 +51,10 @@ def test_an_interpreter_of_path_without_the_package_is_named_with_the_remedy(
 
 def test_the_search_path_and_shipped_packages_count(bare: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for fault in (fault_of(bare, CHECKOUT, False), fault_of(bare, "", True)):
+    packages = tmp_path / "packages"  # with this package alone
+    packages.mkdir()
+    (packages / "penstock").symlink_to(Path(penstock.__file__).parent)
+    for fault in (fault_of(bare, str(packages), False), fault_of(bare, "", True)):
         assert fault is not None
         assert "which lacks pyarrow. " in fault
 

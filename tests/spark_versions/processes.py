@@ -8,6 +8,8 @@ from pathlib import Path
 
 import penstock
 
+DISCOVERY = "pyspark_penstock.py"  # as a wheel names it
+
 
 def environment() -> dict[str, str]:
     """Return the environment of another program that uses this Spark."""
@@ -22,5 +24,7 @@ def installed_in(folder: Path) -> dict[str, str]:
     folder.mkdir()
     package = Path(penstock.__file__).parent
     (folder / "penstock").symlink_to(package)
-    (folder / "pyspark_penstock.py").write_bytes((package / "connector" / "_discovery.py").read_bytes())
+    is_wheel = (package.parent / DISCOVERY).exists()
+    discovery = package.parent / DISCOVERY if is_wheel else package / "connector" / "_discovery.py"
+    (folder / DISCOVERY).write_bytes(discovery.read_bytes())
     return {**environment(), "PYTHONPATH": str(folder)}
