@@ -86,9 +86,12 @@ def _recorded(spark: SparkSession, table: Table) -> DataFrame | None:
         rows = _loaded(reader, table)  # first the newest version: without the table, an older one fails with an internal error
         if version is not None and version.is_whole:
             return _loaded(reader.option("versionAsOf", version.number), table).select(*READABLE)
-    except (ArchiveUnreachable, AnalysisException) as error:
+    except Exception as error:
         text = str(error)
-        if "delta" in text and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text):
+        has_no_delta = "DATA_SOURCE_NOT_FOUND" in text  # Spark may raise it as an internal error of the JVM
+        if not has_no_delta and not isinstance(error, (ArchiveUnreachable, AnalysisException)):
+            raise
+        if has_no_delta:
             text = "this Spark session has no Delta source: add delta-spark's packages and extensions to it"
         log.warning("the source amqp reads the archive of this queue, more slowly than Spark's Delta source would: %s", text)
         return None
