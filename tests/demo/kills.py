@@ -212,7 +212,11 @@ def compare(sent: DataFrame, got: DataFrame, output: Output) -> bool:
     expected, actual = sent.select(*columns), got.select(*columns)
     with output.busy("Spark compares the table with the sent flights"):
         number, distinct = got.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber")).first() or (0, 0)
-        missing, extra = expected.exceptAll(actual).count(), actual.exceptAll(expected).count()
+        # One shuffle instead of the four of two `exceptAll`.
+        both = expected.withColumn("n", F.lit(1)).unionAll(actual.withColumn("n", F.lit(-1)))
+        unequal = both.groupBy(*expected.columns).agg(F.sum("n").alias("n")).where("n <> 0")
+        sides = (F.coalesce(F.sum(F.greatest(sign * F.col("n"), F.lit(0))), F.lit(0)) for sign in (1, -1))
+        missing, extra = unequal.select(*sides).first() or (0, 0)
     if missing or extra or number != distinct:
         output.bad(f"{missing:,} flights are missing and {extra:,} are surplus; the table has {number:,} rows")
         return False

