@@ -168,4 +168,4 @@ def test_the_notebook_of_the_history_of_a_message(repository: Path, kernel: Kern
     assert re.search(r"message order-0413\b", printed)
     for event in ("arrived in orders", "dead-lettered to dead", "redriven", "accepted"):
         assert event in printed
-    assert "[(1224, 1200, 1100)]" in values
+    assert re.search(r"\b1224 +1200 +1100\b", values)
