@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.functions import col, from_json, lit
 from pyspark.sql.types import StructType
@@ -27,6 +27,14 @@ from .identity import connected
 from .options import Options
 from .registration import register_with
 from .schema import source_schema
+
+_UNREADABLE: tuple[type[Exception], ...] = (ArchiveUnreachable, PySparkException)
+try:  # a missing source or file system, or a login that a store refuses, may be an error of Java that Spark does not translate
+    from py4j.protocol import Py4JJavaError
+
+    _UNREADABLE += (Py4JJavaError,)
+except ImportError:  # a client of Spark Connect
+    pass
 
 log = logging.getLogger("penstock")
 
@@ -86,13 +94,12 @@ def _recorded(spark: SparkSession, table: Table) -> DataFrame | None:
         rows = _loaded(reader, table)  # first the newest version: without the table, an older one fails with an internal error
         if version is not None and version.is_whole:
             return _loaded(reader.option("versionAsOf", version.number), table).select(*READABLE)
-    except Exception as error:
-        text = str(error)
-        has_no_delta = "DATA_SOURCE_NOT_FOUND" in text  # Spark may raise it as an internal error of the JVM
-        if not has_no_delta and not isinstance(error, (ArchiveUnreachable, AnalysisException)):
-            raise
-        if has_no_delta:
+    except _UNREADABLE as error:
+        text = str(getattr(error, "java_exception", error))  # without Java's stack
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
             text = "this Spark session has no Delta source: add delta-spark's packages and extensions to it"
+        elif "S3AFileSystem not found" in text:
+            text = "this Spark session cannot read s3a://: add the packages for S3 that docs/spark.md names"
         log.warning("the source amqp reads the archive of this queue, more slowly than Spark's Delta source would: %s", text)
         return None
     return rows.where(reduce(operator.and_, map(_is_within, table.bounds.conditions()))).select(*READABLE)

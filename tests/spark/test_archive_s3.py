@@ -48,6 +48,35 @@ def s3a(spark: SparkSession, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.usefixtures("s3a")
+def test_S14_a_store_that_refuses_spark_is_read_through_the_broker(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a wrong key, and without the jars of the file system."""
+    with Broker(tmp_path / "data", archive=f"s3://{BUCKET}/{tmp_path.name}", archive_after_s=0.1) as broker:
+        with Client(broker.url) as client:
+            client.call("queue.declare", queue="q")
+            send(client, "q", numbered(1))
+            client.call("queue.purge", queue="q")
+            until(lambda: not client.call("archive.status")["unrecorded"], "all is recorded", limit_s=60)
+        spark.conf.set("fs.s3a.impl.disable.cache", "true")
+        faults = {"fs.s3a.secret.key": ("wrong", "Forbidden"), "fs.s3a.impl": ("S3AFileSystem", "S3AFileSystem not found")}
+        for name, (value, reason) in faults.items():
+            before = spark.conf.get(name, None)
+            spark.conf.set(name, value)
+            caplog.clear()
+            with caplog.at_level("WARNING", logger="penstock"):
+                rows = penstock.archive(spark, "q", broker.url)
+            assert "more slowly" in caplog.text
+            assert reason in caplog.text or "packages for S3" in caplog.text
+            assert [bytes(row.body) for row in rows.select("body").collect()] == numbered(1)
+            if before is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, before)
+        spark.conf.unset("fs.s3a.impl.disable.cache")
+
+
+@pytest.mark.usefixtures("s3a")
 def test_S14_spark_and_a_trace_read_an_archive_in_a_store(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,7 +152,7 @@ def test_the_notebook_of_a_day_again(repository: Path, kernel: KernelManager) ->
     assert re.search(r"\|accepted\| +842\| +842\|", printed)
     assert "[(842, 842)]" in values
     assert "(842, True)" in values
-    took = re.search(r"\(np.float64\(([\d.]+)\), np.float64\(([\d.]+)\), True\)", values)
+    took = re.search(r"original: ([\d.]+) s, replay: ([\d.]+) s, early messages: 0", printed)
     assert took, "some came before their time"
     original, replayed = map(float, took.groups())
     assert 0.5 < original / replayed <= 2.05  # 2, minus the time of the last batch on a busy machine
@@ -168,4 +168,4 @@ def test_the_notebook_of_the_history_of_a_message(repository: Path, kernel: Kern
     assert re.search(r"message order-0413\b", printed)
     for event in ("arrived in orders", "dead-lettered to dead", "redriven", "accepted"):
         assert event in printed
-    assert "[(1224, 1200, 1100)]" in values
+    assert re.search(r"\b1224 +1200 +1100\b", values)

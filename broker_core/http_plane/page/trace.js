@@ -55,7 +55,7 @@ export function show(root, poll, asked = "") {
     }
   }
 
-  const form = h("form", {class: "head", onsubmit: submit}, way, text, h("button", {class: "primary"}, "Trace"));
+  const form = h("form", {class: "head search", onsubmit: submit}, way, text, h("button", {class: "primary"}, "Trace"));
   way.addEventListener("change", () => { text.placeholder = WAYS.find(([name]) => name === way.value)[2]; });
   if (!maySomewhere("browse")) {
     replace(root, panel("Trace", h("p", {class: "empty"}, "To trace messages you need the right browse on a queue.")));
@@ -75,7 +75,7 @@ function history(message) {
   ]);
   return panel(
     message.messageId === undefined ? "Message without an id" : h("code", {}, message.messageId),
-    facts([["Now", h("b", {}, message.where)], ...ids.map(([name, value]) => [name, h("code", {}, value)])]),
-    table([["Time (UTC)", "time"], ["Event"], ["Queue", "narrow-1"]], rows, "No events."),
+    h("div", {class: "body"}, facts([["Now", h("b", {}, message.where)], ...ids.map(([name, value]) => [name, h("code", {}, value)])])),
+    table([["Time (UTC)", "time moment"], ["Event", "event"], ["Queue", "time narrow-1"]], rows, "No events."),
   );
 }
