@@ -23,6 +23,7 @@ from ..broker_core.archive.read.files import version as newest_version
 from ..broker_core.archive.table.layout import READABLE
 from ..broker_core.errors import ArchiveUnreachable, InvalidOption
 from ..broker_core.stores.folders import is_local, local_path
+from .explanation import explain
 from .identity import connected
 from .options import Options
 from .registration import register_with
@@ -95,12 +96,8 @@ def _recorded(spark: SparkSession, table: Table) -> DataFrame | None:
         if version is not None and version.is_whole:
             return _loaded(reader.option("versionAsOf", version.number), table).select(*READABLE)
     except _UNREADABLE as error:
-        text = str(getattr(error, "java_exception", error))  # without Java's stack
-        if "DATA_SOURCE_NOT_FOUND" in str(error):
-            text = "this Spark session has no Delta source: add delta-spark's packages and extensions to it"
-        elif "S3AFileSystem not found" in text:
-            text = "this Spark session cannot read s3a://: add the packages for S3 that docs/spark.md names"
-        log.warning("the source amqp reads the archive of this queue, more slowly than Spark's Delta source would: %s", text)
+        reason = explain(error)
+        log.warning("the source amqp reads the archive of this queue, more slowly than Spark's Delta source would: %s", reason)
         return None
     return rows.where(reduce(operator.and_, map(_is_within, table.bounds.conditions()))).select(*READABLE)
 

@@ -48,6 +48,7 @@ _THEIRS = (
         "a write to a queue appends messages: df.write.format('amqp').options(…).mode(\"append\").save(). Without mode, and with"
         ' mode("ignore"), Spark asks whether a table exists, which a queue cannot answer',
     ),
+    (r"S3AFileSystem not found", "this Spark session cannot read s3a://: add the packages for S3 that docs/spark.md names"),
     (
         r"\[DATA_SOURCE_NOT_FOUND\].*: delta\b",
         "this Spark session has no Delta: run `penstock conf spark > spark.conf`, and start Spark with --properties-file"

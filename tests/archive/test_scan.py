@@ -145,7 +145,7 @@ def test_columns_without_a_value_are_not_read_and_come_as_nulls(recorded: Table,
 
 
 def test_exact_bytes_are_read_without_the_decoded_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of rows that Spark sent, the message is encoded from its columns."""
+    """The message of a row that Spark sent is encoded from its columns."""
     read_names: list[set[str]] = []
     real = scan._read
     monkeypatch.setattr(scan, "_read", lambda file, group, names: read_names.append(set(names)) or real(file, group, names))

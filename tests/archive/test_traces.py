@@ -190,7 +190,7 @@ def test_the_error_of_a_failed_delivery_is_forgotten_when_the_message_is_accepte
 
 
 def test_a_redrive_names_its_user(rig: Rig) -> None:
-    """Of a dead letter that moves back, and of one that had stayed in its queue."""
+    """A dead letter moves back, and another one had stayed in its queue."""
     for name, options in (("moving", {"deadLetterQueue": "q", "maxAttempts": 1}), ("staying", {"maxAttempts": 1})):
         rig.service.submit(c.DeclareQueue(name, options=options))
         rig.send(name, batch(name))

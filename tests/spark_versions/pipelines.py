@@ -26,9 +26,9 @@ class Pipelines:
 
     def __init__(self, folder: Path, url: str, environment: Mapping[str, str]) -> None:
         self._folder, self._environment = folder, environment
-        found = _SECTION.search(PAGE.read_text())
-        assert found is not None
-        text = found[1].replace("amqp://127.0.0.1:5672", url).replace("/srv/pipelines", str(folder / "storage"))
+        section = _SECTION.search(PAGE.read_text())
+        assert section is not None
+        text = section[1].replace("amqp://127.0.0.1:5672", url).replace("/srv/pipelines", str(folder / "storage"))
         files = dict(_FILE.findall(text))
         assert set(files) == {"orders/orders.py", "orders.yml", "shop_3/shop_3.py", "shop_3.yml"}
         for name, content in files.items():

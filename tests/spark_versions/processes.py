@@ -16,7 +16,8 @@ def environment() -> dict[str, str]:
     binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     foreign = ("SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
     inherited = {name: value for name, value in os.environ.items() if name not in foreign}
-    return {**inherited, "PATH": binaries, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    variables = {"PATH": binaries, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**inherited, **variables, "SPARK_TESTING": "1"}  # a free port for Spark Connect instead of 15002
 
 
 def installed_in(folder: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ...errors import ArchiveUnreachable
 from ...stores.credentials import delta_options
 from ..table import features
 from ..table.layout import day_of
-from .bounds import Bounds, Lineages, Range, lineages_of, to_list
+from .bounds import Bounds, Lineages, Range, Ranges, lineages_of, to_list
 from .scan import Deletions, FileShare
 
 OWNER = "penstock.broker"  # key in a table's configuration: the id of its broker
@@ -126,10 +126,11 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
         raise ArchiveUnreachable(
             f"the table {table.url} as it is seen here has version {newest}, the broker's {table.version}: it is an older copy"
         )
-    judged = list(_judged(actions, bounds))
-    wanted = (file._replace(deletions=deletions.get(file.path)) for file, may_hold, _ in judged if may_hold)
-    is_whole = all(holds for *_, holds in judged)
-    return Version(newest, sorted(wanted, key=lambda file: (file.first, file.path)), is_whole=is_whole)
+    listed, conditions = list(_listed(actions, bounds)), bounds.conditions()
+    is_whole = all(condition.holds(ranges) for _, ranges in listed for condition in conditions)
+    files = [file for file, ranges in listed if is_whole or all(condition.may_hold(ranges) for condition in conditions)]
+    files = [file._replace(deletions=deletions.get(file.path)) for file in files]
+    return Version(newest, sorted(files, key=lambda file: (file.first, file.path)), is_whole=is_whole)
 
 
 def is_outdated(table: Table, number: int) -> bool:
@@ -171,8 +172,8 @@ def _below(place: str, paths: Container[str]) -> str:
     raise ValueError(f"the deletion vector of {place} belongs to no file of the table")
 
 
-def _judged(actions: pa.Table, bounds: Bounds) -> Iterator[tuple[File, bool, bool]]:
-    """Yield each file, whether some of its rows may be within the bounds, and whether all of them are."""
+def _listed(actions: pa.Table, bounds: Bounds) -> Iterator[tuple[File, Ranges]]:
+    """Yield each file, with the ranges of the columns that the bounds limit."""
     import pyarrow.compute as pc
 
     names = actions.schema.names
@@ -187,9 +188,8 @@ def _judged(actions: pa.Table, bounds: Bounds) -> Iterator[tuple[File, bool, boo
                 values = pc.add(values, _MILLISECOND)
         return [unknown if value is None else value for value in values.to_pylist()]
 
-    conditions = bounds.conditions()
     ranges: dict[str, list[tuple[Range, bool]]] = {}
-    for name in {name for condition in conditions for name in condition.columns}:
+    for name in {name for condition in bounds.conditions() for name in condition.columns}:
         has_nulls = [count != 0 for count in column(f"null_count.{name}")]
         ends = zip(column(f"min.{name}"), column(f"max.{name}"), strict=True)
         ranges[name] = list(zip(ends, has_nulls, strict=True))
@@ -197,8 +197,7 @@ def _judged(actions: pa.Table, bounds: Bounds) -> Iterator[tuple[File, bool, boo
     firsts, lasts = column("min.sequenceNumber", 0), column("max.sequenceNumber", 2**62)
     for index, (path, *numbers) in enumerate(zip(paths, rows, firsts, lasts, strict=True)):
         mine = {name: by_file[index] for name, by_file in ranges.items()}
-        may_hold = all(condition.may_hold(mine.__getitem__) for condition in conditions)
-        yield File(unquote(path), *numbers), may_hold, all(condition.holds(mine.__getitem__) for condition in conditions)
+        yield File(unquote(path), *numbers), mine.__getitem__
 
 
 def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[FileShare]]:

@@ -145,13 +145,10 @@ class Put:
 
     def _log_full(self) -> None:
         """Log once that the broker waits for room in a queue."""
-        queue = self._last.pop("fullQueue", None)
+        queue, timeout_s = self._last.pop("fullQueue", None), self._last.pop("timeoutS", None)
         if queue is not None and not self._has_logged:
             self._has_logged = True
-            log.warning(
-                "queue %r is full: this write waits for room, and fails if it stays full for %g s",
-                queue, self._last.pop("timeoutS"),
-            )  # fmt: skip
+            log.warning("queue %r is full: this write waits for room, and fails if it stays full for %g s", queue, timeout_s)
 
     def _end(self) -> None:
         """End the call. `close` alone would first wait for the read of `_listening`, and only then end the call at the broker."""

@@ -261,8 +261,10 @@ class Block(Columns):
         return others
 
     def forget_errors(self, rows: Rows) -> None:
-        for row in self.without_reason(rows):
-            self.errors.pop(row, None)
+        """Forget the errors of failed deliveries among these rows, which may be many more than there are errors."""
+        numbers = np.fromiter(self.errors, np.int64, len(self.errors))
+        for row in self.without_reason(numbers[np.isin(numbers, as_array(rows))]):
+            del self.errors[row]
 
     def note_errors(self, errors: Mapping[int, str]) -> None:
         once = self.texts.setdefault

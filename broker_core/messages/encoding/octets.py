@@ -55,7 +55,7 @@ def slices(buffer: pa.Buffer, starts: Places, ends: Places) -> pa.Array:
     return both.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
 
 
-_WIDE = 1 << 16
+_WIDE = 1 << 16  # octets of a slice; numpy was not slower at any measured width, up to 4096
 
 
 def column(octets: Octets, widths: Places | int) -> pa.Array:
