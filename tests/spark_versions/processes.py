@@ -9,6 +9,7 @@ from pathlib import Path
 import penstock
 
 DISCOVERY = "pyspark_penstock.py"  # as a wheel names it
+FREE_PORT = {"SPARK_TESTING": "1"}  # for a local Spark Connect, instead of 15002
 
 
 def environment() -> dict[str, str]:
@@ -16,8 +17,7 @@ def environment() -> dict[str, str]:
     binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     foreign = ("SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
     inherited = {name: value for name, value in os.environ.items() if name not in foreign}
-    variables = {"PATH": binaries, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    return {**inherited, **variables, "SPARK_TESTING": "1"}  # a free port for Spark Connect instead of 15002
+    return {**inherited, "PATH": binaries, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def installed_in(folder: Path) -> dict[str, str]:
@@ -28,4 +28,4 @@ def installed_in(folder: Path) -> dict[str, str]:
     is_wheel = (package.parent / DISCOVERY).exists()
     discovery = package.parent / DISCOVERY if is_wheel else package / "connector" / "_discovery.py"
     (folder / DISCOVERY).write_bytes(discovery.read_bytes())
-    return {**environment(), "PYTHONPATH": str(folder)}
+    return {**environment(), **FREE_PORT, "PYTHONPATH": str(folder)}

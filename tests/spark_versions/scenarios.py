@@ -25,7 +25,7 @@ from penstock.connector.spark_settings import LATEST_WITH_DELTA, delta_settings
 from penstock.connector.spark_versions import HAS_READ_LIMITS
 
 from .pipelines import run_pipelines
-from .processes import environment, installed_in
+from .processes import FREE_PORT, environment, installed_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -352,7 +352,8 @@ def test_spark_connect(rig: Rig) -> None:
     rig.declare("orders", "again")
     script = Path(rig.path("client.py"))
     script.write_text(CONNECT)
-    output = output_of([sys.executable, str(script), rig.broker.url, rig.path("files")], environment(), rig.folder)
+    command = [sys.executable, str(script), rig.broker.url, rig.path("files")]
+    output = output_of(command, {**environment(), **FREE_PORT}, rig.folder)
     assert output.splitlines()[:2] == ["read 100", "back 100"]
     assert "there is no queue 'no-such-queue'" in output
 
