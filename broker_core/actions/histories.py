@@ -66,28 +66,31 @@ def _message_of(stay: Stay) -> tuple[str, ...]:
 
 
 def _history(stays: Sequence[Stay]) -> dict[str, Any]:
+    # Only the time of an arrival is exact. The others are rounded down to a millisecond, which may be before the arrival.
     timed: list[tuple[str, Event]] = []
     following = {id(stay): _next(stay, stays) for stay in stays}
     followers = {id(stay) for stay in following.values() if stay is not None}
     ends: dict[tuple[Any, ...], str] = {}  # by place, the last one
     for stay in stays:
-        begun = stay["enqueuedTime"]
+        moment = stay["enqueuedTime"]
         place = (stay.get("broker"), stay["queue"], stay["sequenceNumber"])
         if place not in ends and id(stay) not in followers:
-            timed.append((begun, _event(stay, begun, "arrived", _arrival(stay))))
+            timed.append((moment, _event(stay, moment, "arrived", _arrival(stay))))
         redrive = _redrive(stay)
         if redrive is not None or place in ends:  # a dead letter that stayed in its queue
             time, by = (None, "") if redrive is None else (redrive["time"], _by(redrive.get("by")))
-            begun = time or ends[place]
-            timed.append((begun, _event(stay, time, "redriven", f"redriven in {stay['queue']}{by}")))
-        # A failure's time is known to a millisecond, rounded down.
-        timed += [(max(begun, event["time"] or begun), event) for event in _between(stay)]
+            moment = max(moment, time or ends[place])
+            timed.append((moment, _event(stay, time, "redriven", f"redriven in {stay['queue']}{by}")))
+        for event in _between(stay):
+            moment = max(moment, event["time"] or moment)
+            timed.append((moment, event))
         end = stay.get("settledTime")
         if end is not None:
-            timed.append((end, _end(stay, following[id(stay)])))
+            moment = max(moment, end)
+            timed.append((moment, _end(stay, following[id(stay)])))
             ends[place] = end
         if stay["recorded"]:
-            timed.append((end or begun, _event(stay, None, "recorded", f"recorded in the archive of {stay['queue']}")))
+            timed.append((moment, _event(stay, None, "recorded", f"recorded in the archive of {stay['queue']}")))
     timed.sort(key=lambda entry: entry[0])
     live = [event for stay in stays if stay["state"] != "archived" for event in [_now(stay)]]
     events = [event for _, event in timed] + live

@@ -207,6 +207,20 @@ def test_a_redrive_names_its_user(rig: Rig) -> None:
     assert not any("last delivered to carol" in text for _, text in [*texts(rig, "moving"), *texts(rig, "staying")])
 
 
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ({"outcome": "accepted", "settledTime": "2026-01-01T00:00:00.001"}, ["arrived", "settled", "recorded"]),
+        ({"failure": {"cause": "redriven", "time": "2026-01-01T00:00:00.001"}}, ["arrived", "redriven", "recorded"]),
+    ],
+)
+def test_events_within_a_millisecond_are_in_their_order(rest: dict[str, Any], expected: list[str]) -> None:
+    """The time of an arrival is known to a microsecond, the others are rounded down to a millisecond."""
+    arrived = {"queue": "q", "sequenceNumber": 0, "enqueuedTime": "2026-01-01T00:00:00.001456"}
+    (message,) = histories([{**arrived, "state": "archived", "recorded": True, **rest}])
+    assert [event["event"] for event in message["events"]] == expected
+
+
 def test_an_unreachable_archive_is_an_error(rig: Rig) -> None:
     rig.send("q", batch("m"))
     rig.settle("q", 1)

@@ -122,7 +122,8 @@ def test_programs_of_the_tests_do_not_outlive_tests_that_are_killed(repository: 
         "import sys, time; from tests.programs import Group; shell = Group(['sh', '-c', 'sleep 600 & echo $!; wait'], stdout=1);"
         " print(shell.process.pid, flush=True); time.sleep(600)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=repository, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(repository)}
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, text=True)
     assert parent.stdout is not None
     pids = [int(parent.stdout.readline()) for _ in range(2)]
     parent.kill()
