@@ -13,11 +13,13 @@ import tempfile
 import time
 from typing import Any
 
+import pyspark
 import spark_sources
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
+from penstock.connector.spark_settings import recommended_settings
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -31,7 +33,7 @@ SETTINGS = {
 def session() -> SparkSession:
     cloudpickle.register_pickle_by_value(spark_sources)
     building = SparkSession.builder.appName("penstock-bench").master("local[*]")
-    for name, value in SETTINGS.items():
+    for name, value in {**SETTINGS, **recommended_settings(pyspark.__version__)}.items():
         building = building.config(name, value)
     spark = building.getOrCreate()
     penstock.register(spark)
