@@ -25,6 +25,8 @@ ROWS = {
     "first-row": "spark_rows.first_row",
     "trigger": "spark_rows.trigger",
     "progress": "spark_rows.progress",
+    "trigger-4.1": "older_spark_rows.trigger",
+    "drain-4.0": "older_spark_rows.drain",
     "archive-read": "recorded_rows.archive_read",
     "enqueue-flight": "broker_rows.enqueue_flight",
     "enqueue-local": "broker_rows.enqueue_local",

@@ -13,17 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
+from pyspark.sql.types import StructType
+
+from penstock.connector.source import AmqpSource
+from penstock.connector.spark_versions import (
+    HAS_READ_LIMITS,
     DataSource,
     DataSourceArrowWriter,
     DataSourceStreamReader,
     InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
-
-from penstock.connector.source import AmqpSource
 from penstock.connector.stream.reader import StreamReader
 
 MEMORY, FILE, SILENT = "benchMemory", "benchFile", "benchSilent"
@@ -43,7 +47,8 @@ class MemorySource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         numbers = [int(self.options[name]) for name in ("rows", "limit", "partitions", "batch")]
-        return _MemoryReader(json.loads(self.options["columns"]), *numbers)
+        reader = _MemoryReader if HAS_READ_LIMITS else _EarlierMemoryReader
+        return reader(json.loads(self.options["columns"]), *numbers)
 
 
 class _Range(InputPartition):
@@ -84,6 +89,19 @@ class _MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             left -= batch.num_rows
         if left:
             yield batch.slice(0, left)
+
+
+class _EarlierMemoryReader(_MemoryReader):
+    """For Spark 4.0 and 4.1, which begin a trigger where the last plan ended."""
+
+    _row = 0
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"row": min(self._row + self._limit, self._rows)}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        self._row = end["row"]
+        return super().partitions(start, end)
 
 
 def _prebuilt(columns: list[str], rows: int) -> pa.RecordBatch:
