@@ -33,7 +33,11 @@ class OlderSpark:
         package = self.folder / "package"
         package.mkdir(parents=True)
         (package / "penstock").symlink_to(Path(penstock.__file__).resolve().parent)
-        python, here = interpreter(version), Path(__file__).parent
+        here = Path(__file__).resolve().parent
+        sys.path.append(str(here.parent / "spark_versions"))
+        from environments import Environment, python_of  # type: ignore[import-not-found]
+
+        python = str(python_of(Environment(version)))
         environment = {**os.environ, "PYTHONPATH": f"{package}:{here}", "PYSPARK_PYTHON": python}
         self._process = subprocess.Popen(
             [python, str(here / "older_spark.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
@@ -54,16 +58,6 @@ class OlderSpark:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)
-
-
-def interpreter(version: str) -> str:
-    """Return a Python with this Spark: PENSTOCK_SPARK_PYTHON, or one of build/spark/, which is made if necessary."""
-    if named := os.environ.get("PENSTOCK_SPARK_PYTHON"):
-        return named
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "spark_versions"))
-    from environments import Environment, python_of  # type: ignore[import-not-found]
-
-    return str(python_of(Environment(version)))
 
 
 @contextmanager

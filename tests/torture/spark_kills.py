@@ -1,7 +1,7 @@
 """S1 S7: one stream on any version of Spark, while its driver, its broker or both are killed at random: each message once.
 
-`./dev torture` runs it on Spark 4.1. PENSTOCK_SPARK_PYTHON names an interpreter with another Spark; PENSTOCK_TORTURE_KILLS is the
-number of kills, by default as many as PENSTOCK_TORTURE_S seconds allow; PENSTOCK_TORTURE_SEED chooses them.
+`./dev torture` runs it on Spark 4.1, PENSTOCK_TORTURE_SPARK names another version. PENSTOCK_TORTURE_KILLS is the number of
+kills, by default as many as PENSTOCK_TORTURE_S seconds allow. PENSTOCK_TORTURE_SEED chooses them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import penstock
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from ..spark_versions.environments import Environment, python_of
 from ..waiting import until
 
-VERSION = "4.1.4"
+VERSION = os.environ.get("PENSTOCK_TORTURE_SPARK", "4.1.4")
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261128"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "60"))
 KILLS = int(os.environ.get("PENSTOCK_TORTURE_KILLS", "0"))
@@ -61,20 +62,11 @@ else:
 """
 
 
-def interpreter() -> str:
-    """Return a Python with another Spark, by default with the Spark of VERSION, which is made if necessary."""
-    if named := os.environ.get("PENSTOCK_SPARK_PYTHON"):
-        return named
-    from ..spark_versions.environments import Environment, python_of
-
-    return str(python_of(Environment(VERSION)))
-
-
 class Rig:
     """The broker, and at most one driver, which is started again when it has ended."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.sent, self.drivers, self.python = folder, 0, 0, interpreter()
+        self.folder, self.sent, self.drivers, self.python = folder, 0, 0, str(python_of(Environment(VERSION)))
         (folder / "package").mkdir()
         (folder / "package" / "penstock").symlink_to(Path(penstock.__file__).resolve().parent)
         (folder / "driver.py").write_text(DRIVER)
