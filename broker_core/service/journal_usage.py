@@ -21,6 +21,7 @@ from ..engine.columns.states import State
 from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.retention import Keeping, needed, needed_span
 from ..engine.model.stages import write_of
+from ..engine.model.state import StagedPart
 from ..journal import Hold, Journal, SegmentInfo
 from ..reading.stored import open_block
 from ..settings.keys import Settings
@@ -28,8 +29,6 @@ from .damage import Damage
 
 BLOCKS_AT_ONCE = 4  # read in one hold of the lock: about 300 µs each if every row arrived alone
 ROW_BYTES = 32  # estimated overhead of a message in a record of many
-SLOTS_PER_ROW = 8  # of `CountedPayloads`: at most one row in sixteen counts as a duplicate by mistake
-LEAST_SLOTS, MOST_SLOTS = 1 << 16, 1 << 27  # bytes
 
 
 class CleanerParts(NamedTuple):
@@ -69,28 +68,40 @@ class NeededPayload:
         return {name: value for name, value in {**vars(self), "holder": holder}.items() if value is not None}
 
 
-class CountedPayloads:
-    """A table of marks, addressed by a hash of the payload's record and row. If two payloads share a mark, the second is not
-    counted, so the needed bytes are slightly too low and never too high."""
+class PayloadRuns:
+    """Runs of needed payloads: consecutive rows of a record, and their bytes. Messages in several queues repeat them.
 
-    def __init__(self, rows: int) -> None:
-        bits = min(max(LEAST_SLOTS, SLOTS_PER_ROW * rows), MOST_SLOTS).bit_length() - 1
-        self._marks: npt.NDArray[np.bool_] = np.zeros(1 << bits, np.bool_)
-        self._shift = np.uint64(64 - bits)
+    The columns are as long as the run tables of the blocks together, however many messages the blocks have.
+    """
 
-    def add(self, positions: Ints, payload_rows: Ints) -> npt.NDArray[np.bool_]:
-        """Mark rows of records. Returns a mask of the rows that had no mark; of equal rows the first."""
-        keys = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd numbers that spread neighbours evenly
-        keys += payload_rows.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
-        slots = (keys >> self._shift).astype(np.int64)
-        fresh: npt.NDArray[np.bool_] = ~self._marks[slots]
-        self._marks[slots] = True
-        rising = (positions[1:] > positions[:-1]) | ((positions[1:] == positions[:-1]) & (payload_rows[1:] > payload_rows[:-1]))
-        if not rising.all():  # otherwise all are different; a queue may have copies of a message
-            first = np.zeros(len(slots), np.bool_)
-            first[np.unique(slots, return_index=True)[1]] = True
-            fresh &= first
-        return fresh
+    def __init__(self) -> None:
+        self._columns: list[tuple[Ints, Ints, Ints, Ints]] = []
+
+    def add(self, positions: Ints, firsts: Ints, counts: Ints, octets: Ints) -> None:
+        """Add runs: each has `counts` rows from row `firsts` of the record at log position `positions`."""
+        self._columns.append((positions, firsts, counts, octets))
+
+    def distinct(self) -> tuple[Ints, Ints]:
+        """Return log positions and bytes without repetitions. A run that repeats a part of others counts by its other rows."""
+        if not self._columns:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        positions, firsts, counts, octets = map(np.concatenate, zip(*self._columns, strict=True))
+        if _are_apart(positions, firsts, counts):  # one queue without copies
+            return positions, octets
+        order = np.lexsort((firsts, positions))
+        positions, firsts, counts, octets = (column[order] for column in (positions, firsts, counts, octets))
+        ends = firsts + counts
+        record = np.concatenate([[0], np.cumsum(positions[1:] != positions[:-1])]) * (int(ends.max()) + 2)
+        reached = np.maximum.accumulate(record + ends)[:-1] - record[1:]  # below any row, if the last run is of another record
+        new = counts.copy()
+        new[1:] = np.clip(ends[1:] - np.maximum(firsts[1:], reached), 0, counts[1:])
+        return positions, octets * new // counts
+
+
+def _are_apart(positions: Ints, firsts: Ints, counts: Ints) -> bool:
+    """Return True if the runs are in order and none repeats rows of another."""
+    later, same = positions[1:] > positions[:-1], positions[1:] == positions[:-1]
+    return bool((later | same & (firsts[1:] >= (firsts + counts)[:-1])).all())
 
 
 class NeededMessages(NamedTuple):
@@ -119,9 +130,9 @@ class NeededMessages(NamedTuple):
 
 class JournalUsage:
     """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: known copies that the cleaner
-    has written, by the base of their segment. `rows`: the expected number of messages."""
+    has written, by the base of their segment. `sum_up` ends the counting."""
 
-    def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies], rows: int) -> None:
+    def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies]) -> None:
         self.segments = segments
         self._counted: npt.NDArray[np.float64] = np.zeros(len(segments))
         self._held: npt.NDArray[np.bool_] = np.zeros(len(segments), np.bool_)  # a part of it is needed
@@ -134,7 +145,7 @@ class JournalUsage:
         known = [copies.get(segment.base, Copies(0, 0)) for segment in segments]
         self._copied: npt.NDArray[np.float64] = np.array([max(1, copy.counted) for copy in known], np.float64)
         self._beside: npt.NDArray[np.float64] = np.array([max(0, copy.bytes - copy.counted) for copy in known], np.float64)
-        self._payloads = CountedPayloads(rows)
+        self._payloads = PayloadRuns()
 
     @property
     def bytes(self) -> npt.NDArray[np.float64]:
@@ -168,9 +179,10 @@ class JournalUsage:
         return unused
 
     def count(self, held: NeededMessages) -> None:
-        positions, payload_rows = held.locations.positions(), held.locations.payload_rows()
-        octets = np.broadcast_to(np.asarray(held.sizes, np.int64), len(positions)) + ROW_BYTES
-        self._count(held.queue, positions, payload_rows, octets)
+        positions, firsts, counts = held.locations.consecutive()
+        octets = counts * ROW_BYTES
+        octets += counts * held.sizes if isinstance(held.sizes, int) else np.add.reduceat(held.sizes, np.cumsum(counts) - counts)
+        self._count(held.queue, positions, firsts, counts, octets)
         if self.oldest is None or int(positions.min()) < self.oldest.position:
             self.oldest = held.oldest()
 
@@ -178,7 +190,7 @@ class JournalUsage:
         """Add messages of a block that left memory, and its columns: `octets` at a log position."""
         self.count(held)
         where = np.array([position])
-        self._count(held.queue, where, np.array([-1]), np.array([octets]))
+        self._count(held.queue, where, np.array([-1]), np.array([1]), np.array([octets]))
         indices = np.unique(self.segments_of(np.concatenate([held.locations.position, where])))
         self.packed[position] = self._bases[indices[indices >= 0]]
 
@@ -187,10 +199,8 @@ class JournalUsage:
         pins = set(copied)
         for name, stage in state.stages.items():
             for part in stage.parts:
-                rows = np.arange(part.count) if part.payload_rows is None else part.payload_rows
-                if len(rows):
-                    octets = np.broadcast_to(np.asarray(part.sizes, np.int64), len(rows)) + ROW_BYTES
-                    self._count(part.queue, np.full(len(rows), part.position), rows, octets)
+                if part.count:
+                    self._count(part.queue, *_runs_of(part))
                 self._mark(self._held, np.array([part.position]))
                 if part.position in pins:
                     self.pin(np.array([part.position]))
@@ -214,13 +224,24 @@ class JournalUsage:
         indices = self.segments_of(positions)
         segments[indices[indices >= 0]] = True
 
-    def _count(self, queue: str, positions: Ints, payload_rows: Ints, octets: Ints) -> None:
+    def sum_up(self) -> None:
+        positions, octets = self._payloads.distinct()
+        self._counted = np.bincount(self.segments_of(positions), octets, len(self.segments)).astype(np.float64)
+
+    def _count(self, queue: str, positions: Ints, firsts: Ints, counts: Ints, octets: Ints) -> None:
         indices = self.segments_of(positions)
         inside = indices >= 0
         self._held[indices[inside]] = True
-        fresh = inside & self._payloads.add(positions, payload_rows)
-        self._counted += np.bincount(indices[fresh], weights=octets[fresh], minlength=len(self.segments))
+        self._payloads.add(positions[inside], firsts[inside], counts[inside], octets[inside])
         self.by_queue[queue] = self.by_queue.get(queue, 0) + int(octets[inside].sum())
+
+
+def _runs_of(part: StagedPart) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the runs of a part of a stage, for `PayloadRuns.add`."""
+    octets = np.broadcast_to(np.asarray(part.sizes, np.int64), part.count) + ROW_BYTES
+    if part.payload_rows is None:
+        return np.array([part.position]), np.array([0]), np.array([part.count]), octets.sum(keepdims=True)
+    return np.full(part.count, part.position), part.payload_rows, np.ones(part.count, np.int64), octets
 
 
 def oldest_of(queue: Queue) -> NeededPayload | None:
@@ -271,8 +292,7 @@ def measure(
     """Measure a few blocks at a time under the lock. `copied`: positions of staged payloads that were copied before, and stay."""
     state, lock, journal = broker.state, broker.lock, broker.journal
     with lock:
-        rows = sum(queue.live + queue.staged.messages + queue.recordings.rows for queue in state.by_id.values())
-        usage = JournalUsage(segments, copies, rows)
+        usage = JournalUsage(segments, copies)
         usage.count_staged(state, copied)
         packed = unrecorded(state, journal) if keeping.unrecorded else []
         if not keeping.unrecorded:
@@ -294,6 +314,7 @@ def measure(
         if block_rows is not None:
             messages, octets = NeededMessages.of(block.queue, *block_rows), journal.payload(block.position).size
             usage.count_packed(messages, block.position, octets)
+    usage.sum_up()
     return usage
 
 

@@ -128,9 +128,13 @@ class Locations(NamedTuple):
             yield Extent(position, time, slice(start, stop), first if neighbours else None)
 
     def runs(self) -> list[Run]:
+        positions, firsts, counts = self.consecutive()
+        return list(map(Run, counts.tolist(), positions.tolist(), firsts.tolist()))
+
+    def consecutive(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return records, their first rows, and the numbers of rows, as columns of runs of consecutive rows."""
         if self.scattered is None:
-            return list(map(Run, self.rows.tolist(), self.position.tolist(), self.payload_row.tolist()))
+            return self.position, self.payload_row, self.rows
         rows, entry = self.scattered, np.repeat(np.arange(len(self.rows)), self.rows)
         first = np.concatenate([[0], np.flatnonzero((rows[1:] - rows[:-1] != 1) | (entry[1:] != entry[:-1])) + 1])
-        counts = np.diff(first, append=len(rows))
-        return list(map(Run, counts.tolist(), self.position[entry[first]].tolist(), rows[first].tolist()))
+        return self.position[entry[first]], rows[first], np.diff(first, append=len(rows))
