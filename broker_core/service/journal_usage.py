@@ -99,7 +99,7 @@ class PayloadRuns:
 
 
 def _are_apart(positions: Ints, firsts: Ints, counts: Ints) -> bool:
-    """Return True if the runs are in order and none repeats rows of another."""
+    """Return True if the runs are in order and each row is in one run."""
     later, same = positions[1:] > positions[:-1], positions[1:] == positions[:-1]
     return bool((later | same & (firsts[1:] >= (firsts + counts)[:-1])).all())
 

@@ -14,7 +14,7 @@ RUNS = st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 9), st.int
 
 @given(RUNS)
 def test_each_row_of_a_record_counts_once(queues: list[list[tuple[int, int, int]]]) -> None:
-    """Whatever the order of the runs, and whichever part of a run is repeated."""
+    """The runs are in any order, and repeat any parts of each other."""
     usage, expected = PayloadRuns(), dict.fromkeys(range(4), 0)
     rows = {(record, row) for runs in queues for record, first, count in runs for row in range(first, first + count)}
     for record, _ in rows:
