@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,10 +34,10 @@ class OlderSpark:
         (package / "penstock").symlink_to(Path(penstock.__file__).resolve().parent)
         here = Path(__file__).resolve().parent
         sys.path.append(str(here.parent / "spark_versions"))
-        from environments import Environment, python_of  # type: ignore[import-not-found]
+        from environments import Environment, python_of, variables_for  # type: ignore[import-not-found]
 
-        python = str(python_of(Environment(version)))
-        environment = {**os.environ, "PYTHONPATH": f"{package}:{here}", "PYSPARK_PYTHON": python}
+        python = python_of(Environment(version))
+        environment = {**variables_for(python), "PYTHONPATH": f"{package}:{here}"}
         self._process = subprocess.Popen(
             [python, str(here / "older_spark.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
         )

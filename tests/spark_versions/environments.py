@@ -27,6 +27,9 @@ INSTALL_LIMIT_S = 900
 #: Packages of the tests and of `spark-pipelines`, which an environment of its own Python needs besides the wheel.
 TEST_PACKAGES = ("pytest>=8", "pytest-timeout>=2.3", "trustme>=1.1", "hypothesis>=6.100", "pyyaml>=3.11")
 
+#: Variables that would lead another interpreter to the Spark of this program.
+OF_THIS_SPARK = ("SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+
 
 class MissingPython(Exception):
     """Lack of an interpreter on this machine."""
@@ -81,6 +84,12 @@ def python_of(environment: Environment) -> Path:
         if environment.is_complete:  # its Penstock is that of this checkout, at any time
             _pip(folder, "--no-deps", "--force-reinstall", str(_wheel()))
     return python
+
+
+def variables_for(python: Path) -> dict[str, str]:
+    """Return the variables of a program that this interpreter runs, with its own Spark."""
+    inherited = {name: value for name, value in os.environ.items() if name not in OF_THIS_SPARK}
+    return {**inherited, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def _folder_name(environment: Environment, base: Path) -> str:

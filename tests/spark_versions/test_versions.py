@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from .environments import QUICK, ROOT, CannotInstall, Environment, MissingPython, python_of
+from .environments import QUICK, ROOT, CannotInstall, Environment, MissingPython, python_of, variables_for
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261128"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
@@ -35,9 +35,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * LIMIT
 
 def run(python: Path, folder: Path, *, is_complete: bool = False, only: Iterable[str] = ()) -> str:
     """Run the scenarios by an interpreter, and return the summary of pytest. Reasons of skipped scenarios are printed."""
-    foreign = ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", *(("PYTHONPATH",) if is_complete else ()))
-    variables = {name: value for name, value in os.environ.items() if name not in foreign}
+    variables = variables_for(python)
     if is_complete:
+        variables.pop("PYTHONPATH", None)
         variables["PENSTOCK_TEST_WHEEL"] = "1"
     command = [str(python), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--basetemp", str(folder / "scenarios")]
     command += ["-k", " or ".join(only), "tests/spark_versions/scenarios.py"]

@@ -22,7 +22,7 @@ import penstock
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
-from ..spark_versions.environments import Environment, python_of
+from ..spark_versions.environments import Environment, python_of, variables_for
 from ..waiting import until
 
 VERSION = os.environ.get("PENSTOCK_TORTURE_SPARK", "4.1.4")
@@ -66,7 +66,7 @@ class Rig:
     """The broker, and at most one driver, which is started again when it has ended."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.sent, self.drivers, self.python = folder, 0, 0, str(python_of(Environment(VERSION)))
+        self.folder, self.sent, self.drivers, self.python = folder, 0, 0, python_of(Environment(VERSION))
         (folder / "package").mkdir()
         (folder / "package" / "penstock").symlink_to(Path(penstock.__file__).resolve().parent)
         (folder / "driver.py").write_text(DRIVER)
@@ -90,12 +90,11 @@ class Rig:
         return int(self.call("queue.stat", queue="orders")["archived"])
 
     def command(self, job: str) -> list[str]:
-        return [self.python, str(self.folder / "driver.py"), job, self.broker.amqp_url, str(self.folder), str(BATCH)]
+        return [str(self.python), str(self.folder / "driver.py"), job, self.broker.amqp_url, str(self.folder), str(BATCH)]
 
     @property
     def environment(self) -> dict[str, str]:
-        own = {"PYTHONPATH": str(self.folder / "package"), "PYSPARK_PYTHON": self.python, "SPARK_LOCAL_IP": "127.0.0.1"}
-        return {**os.environ, **own}
+        return {**variables_for(self.python), "PYTHONPATH": str(self.folder / "package")}
 
     def has_settled(self, count: int) -> bool:
         """Start a driver if none runs: a query that loses its broker may fail, and is restarted like by an orchestrator."""
