@@ -21,7 +21,7 @@ MAX_ENTRIES = 1_000  # in one answer
 _OBJECTS = ("exchange", "queue", "lease", "id")
 #: Fields of replies that count messages or bindings.
 _COUNTS = ("purged", "discarded", "moved", "copied", "redriven", "unbound", "messages")
-_TIME = "a time such as -2h or 2026-11-25, in UTC; null: any"
+_TIME = "such as -2h or 2026-11-25, in UTC; null: any"
 
 
 def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> Reply:
