@@ -121,7 +121,8 @@ def test_a_file_that_cannot_be_written_is_reported_once_it_fails_and_once_it_wor
     """The caller does not see the failure: its action is carried out."""
     rig.folder.write_text("not a folder")
     rig.add("a")
-    assert rig.reports and str(rig.folder) in str(rig.reports[-1])
+    assert rig.reports
+    assert str(rig.folder) in str(rig.reports[-1])
     rig.folder.unlink()
     rig.add("b")
     rig.add("c")
