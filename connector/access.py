@@ -32,7 +32,7 @@ class BrokerAccess:
     largest: int | None = None
 
     def client(self) -> Client:
-        return Client(self.url, self.credentials, known=self.known)
+        return Client(self.url, self.credentials, known=self.known, program="spark")
 
     def amqp(self, timeout_s: float) -> Any:
         """Return an AMQP connection (`client.amqp.Connection`), whose every wait ends after `timeout_s`.

@@ -9,6 +9,7 @@ from ..security.access import Access
 from ..service.broker import BrokerService
 from . import (
     archive_actions,
+    auditing,
     broker_actions,
     exchange_actions,
     lease_actions,
@@ -27,7 +28,7 @@ from .permissions import authorize
 
 _MODULES = (
     *(broker_actions, queue_actions, move_actions, trace_actions, exchange_actions, archive_actions, stage_actions),
-    lease_actions,
+    *(lease_actions, auditing),
 )
 ACTIONS = {
     action.operation.name: action for module in _MODULES for action in vars(module).values() if isinstance(action, Declaration)
@@ -48,5 +49,10 @@ class Actions:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
         request = parse(name, body, action.operation.request)
         request = namespaces.resolve(self._service.state, caller, action.operation, request)
-        authorize(self._service.state, caller, action.operation, request)
-        return json.dumps(action.handler(ActionCall(caller, *self._parts, self.url), request)).encode()
+        call = ActionCall(caller, *self._parts, self.url)
+        if action.audited:
+            reply = auditing.carry_out(call, action, request)
+        else:
+            authorize(self._service.state, caller, action.operation, request)
+            reply = action.handler(call, request)
+        return json.dumps(reply).encode()

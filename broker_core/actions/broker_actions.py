@@ -39,7 +39,7 @@ def _connections(call: ActionCall, request: Request) -> Reply:
     return {"connections": _visible_connections(call)}
 
 
-@action("connection.close", ANYONE, object_of(id=TEXT, closed=BOOL))
+@action("connection.close", ANYONE, object_of(id=TEXT, closed=BOOL), audited=True)
 def _close_connection(call: ActionCall, request: _CloseConnection) -> Reply:
     """Closes a connection of a client. Its unsettled messages return to their queues."""
     reason = (request.reason or "")[:MAX_REASON]

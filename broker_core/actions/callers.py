@@ -18,10 +18,10 @@ SEPARATOR = ":"  # between a user and a name that it has chosen: no user name co
 
 
 class Caller:
-    """The user of one call."""
+    """The user of one call. `door`: the kind of program, as it names itself."""
 
-    def __init__(self, access: Access, user: str, peer: str, is_gone: Callable[[], bool]) -> None:
-        self.user, self.peer, self.is_gone = user, peer, is_gone
+    def __init__(self, access: Access, user: str, peer: str, is_gone: Callable[[], bool], door: str) -> None:
+        self.user, self.peer, self.is_gone, self.door = user, peer, is_gone, door
         self.enforced = access.enforced  # the broker has users: names and rights are by user
         self._access = access
         self._identity = access.identity(user)
@@ -72,16 +72,16 @@ class Callers:
         self._access = access
         self._encrypted, self._turned_on_by = encrypted, turned_on_by
 
-    def of(self, header: str | None, peer: str, is_gone: Callable[[], bool] = lambda: False) -> Caller:
-        """`header`: `authorization`. `is_gone`: the client no longer waits for the reply.
+    def of(self, header: str | None, peer: str, is_gone: Callable[[], bool] = lambda: False, *, door: str = "") -> Caller:
+        """`header`: `authorization`. `is_gone`: the client no longer waits for the reply. `door`: see `Caller`.
 
         Raises Unauthenticated; the text does not reveal whether user or password is wrong.
         """
         access = self._access
         access.refresh()
         if not access.enforced:
-            return Caller(access, ANONYMOUS, peer, is_gone)
-        caller = Caller(access, ANONYMOUS if header is None else self._user(header, peer), peer, is_gone)
+            return Caller(access, ANONYMOUS, peer, is_gone, door)
+        caller = Caller(access, ANONYMOUS if header is None else self._user(header, peer), peer, is_gone, door)
         if caller.user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
         return caller

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from ..security.access import Access
+from ..security.rights import Right
 from ..selectors import Presence
 from ..service.broker import BrokerService
 from .archive_reads import ArchiveReads
@@ -42,22 +43,29 @@ class ActionCall(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """An action. `reads`: it changes nothing, so HTTP offers it with GET too."""
+    """An action. `reads`: it changes nothing, so HTTP offers it with GET too. `audited`: the audit log records each call."""
 
     operation: Operation
     summary: str
     reply: Schema
     reads: bool
+    audited: bool
     handler: Callable[[ActionCall, Any], Reply]
 
 
 def action(
-    name: str, need: Need, reply: Schema, *, needs: NeedsOf | None = None, reads: bool = False
+    name: str, need: Need, reply: Schema, *, needs: NeedsOf | None = None, reads: bool = False, audited: bool | None = None
 ) -> Callable[[Callable[[ActionCall, Q], Reply]], Declaration]:
-    """Declare the decorated handler: its docstring is the summary, its `request` the type of the request."""
+    """Declare the decorated handler: its docstring is the summary, its `request` the type of the request.
+
+    Changes that need the right admin or settle are audited, unless `audited` says otherwise.
+    """
+    is_audited = not reads and need.right in (Right.ADMIN, Right.SETTLE) if audited is None else audited
 
     def declare(handler: Callable[[ActionCall, Q], Reply]) -> Declaration:
         request = get_type_hints(handler)["request"]
-        return Declaration(Operation(name, request, need, needs), inspect.getdoc(handler) or "", reply, reads, handler)
+        return Declaration(
+            Operation(name, request, need, needs), inspect.getdoc(handler) or "", reply, reads, is_audited, handler
+        )
 
     return declare

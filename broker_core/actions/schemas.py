@@ -131,6 +131,13 @@ _STAY = object_of(
 #: Schemas that others refer to by name.
 COMPONENTS: dict[str, Schema] = {
     "Alarm": object_of(name=TEXT, queue=nullable(TEXT), since=MILLIS, text=TEXT),
+    "AuditEntry": object_of(
+        **properties(TEXT, "time", "user", "peer", "door", "action", "object"),
+        outcome=one_of("done", "refused", "failed"),
+        count=nullable(COUNT),
+        error=nullable(TEXT),
+        details=map_of(ANY),
+    ),
     "Connection": object_of(
         ("calls",),
         id=TEXT,

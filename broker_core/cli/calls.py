@@ -36,7 +36,7 @@ def broker(args: argparse.Namespace) -> Iterator[Client]:
         yield opened
 
 
-def ask(args: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:
+def ask(args: argparse.Namespace, action: str, /, **fields: Any) -> dict[str, Any]:
     """Call an action of the broker of `--url`."""
     with broker(args) as opened:
         return opened.call(action, **fields)
@@ -75,7 +75,7 @@ def client(url: str, credentials: Credentials) -> Client:
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports a failed handshake itself
-    return _Interruptible(url, credentials)
+    return _Interruptible(url, credentials, program="command line")
 
 
 class _Interruptible(Client):

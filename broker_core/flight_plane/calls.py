@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -55,12 +55,19 @@ class CallMessage:
         self.cost = cost  # to the budget
 
 
+class CallHeaders(NamedTuple):
+    """Headers of a call that the broker reads. `client`: the kind of program."""
+
+    authorization: str | None
+    client: str
+
+
 class Call:
     """A call. The connection's mutex guards everything except `_raw` and `_filled`, which only its thread uses."""
 
-    def __init__(self, connection: FlightConnection, number: int, path: str, authorization: str | None, window: int) -> None:
+    def __init__(self, connection: FlightConnection, number: int, path: str, headers: CallHeaders, window: int) -> None:
         self.connection, self.number, self.path = connection, number, path
-        self.peer, self.authorization = connection.peer, authorization
+        self.peer, self.headers = connection.peer, headers
         self.out_window = window
         self.sendable = threading.Condition(connection.mutex)
         self._arrived = threading.Condition(connection.mutex)

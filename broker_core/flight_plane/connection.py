@@ -24,7 +24,7 @@ import hpack
 
 from .. import wrong_port
 from . import frames
-from .calls import Call, CallGone
+from .calls import Call, CallGone, CallHeaders
 from .frames import Code, FrameKind, Http2Error, Setting
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .transports import FlightTransport, Octets
 
 CALLS = 64  # on one connection together, including calls that the peer has given up and that still run
+CLIENT_HEADER, MAX_CLIENT = b"penstock-client", 40
 HEADER_BYTES = 16 << 10  # of one request's headers, encoded and decoded
 READ_BYTES = 64 << 10  # read ahead from the socket, for bytes without a place; before authentication a third of it
 FRAME_BYTES = 1 << 20  # of DATA: a large message comes in few frames, which need few switches of the interpreter
@@ -238,7 +239,8 @@ class FlightConnection:
             path = headers.get(b":path", b"").decode(errors="replace")
             authorization = headers.get(b"authorization")
             credentials = None if authorization is None else authorization.decode("latin-1")
-            call = Call(self, number, path, credentials, self._first_out_window)
+            client = headers.get(CLIENT_HEADER, b"flight").decode("latin-1")[:MAX_CLIENT]
+            call = Call(self, number, path, CallHeaders(credentials, client), self._first_out_window)
             if flags & frames.END_STREAM:
                 call.end()
             if not refused:

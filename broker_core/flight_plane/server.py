@@ -137,7 +137,7 @@ class _Handlers:
             method = self._methods.get(call.path)
             if method is None:
                 return statuses.unknown(f"unknown method {call.path:.100}")
-            method(call, self._callers.of(call.authorization, call.peer, lambda: call.gone))
+            method(call, self._callers.of(call.headers.authorization, call.peer, lambda: call.gone, door=call.headers.client))
         except CallGone:
             pass
         except errors.PenstockError as error:

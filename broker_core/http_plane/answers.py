@@ -149,7 +149,7 @@ class Answers:
         return None if user == ANONYMOUS else self._access.token(user)
 
     def _caller(self, frame: ChildFrame) -> Caller:
-        return self._callers.of(frame.header["authorization"], frame.header["peer"])
+        return self._callers.of(frame.header["authorization"], frame.header["peer"], door=frame.header.get("door", ""))
 
     @staticmethod
     def _opened(part: _T | None) -> _T:

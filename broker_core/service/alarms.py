@@ -22,6 +22,7 @@ FILES_LOW = "files-low"
 FILES_EXHAUSTED = "files-exhausted"
 SLOW_CONSUMER = "slow-consumer"
 CERTIFICATE_ENDS = "certificate-ends"
+AUDIT_FAILING = "audit-failing"
 
 #: What to do when the process may not have enough file descriptors.
 MORE_FILES = (
@@ -32,7 +33,7 @@ MORE_FILES = (
 #: All names, in the order of the table in docs/operate.md.
 ALARMS = (
     *(DISK_LOW, DISK_FULL, JOURNAL_FAILED, JOURNAL_PINNED, ARCHIVE_FAILING, ARCHIVE_BEHIND, ARCHIVE_OUTGROWS_DISK),
-    *(COPY_BEHIND, FILES_LOW, FILES_EXHAUSTED, SLOW_CONSUMER, CERTIFICATE_ENDS),
+    *(COPY_BEHIND, FILES_LOW, FILES_EXHAUSTED, SLOW_CONSUMER, CERTIFICATE_ENDS, AUDIT_FAILING),
 )
 ERRORS = {DISK_FULL, JOURNAL_FAILED, FILES_EXHAUSTED}  # messages are refused, or a promise is at risk
 

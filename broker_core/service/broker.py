@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
@@ -30,10 +31,11 @@ from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, JournalOptions, LocalDisk
 from ..messages.payloads import Payload
 from ..reading.recent import Recent
+from ..security.audit import AuditLimits, AuditLog
 from ..settings.keys import Settings
 from ..stores.objects import ObjectStore
 from . import allocator, copying, startup
-from .alarms import Alarms
+from .alarms import AUDIT_FAILING, Alarms
 from .attributes import attributes_of
 from .block_reads import BlockReads
 from .blocked_producers import BlockedProducers, WaitingProducer
@@ -157,6 +159,9 @@ class BrokerService(BlockReads):
 
     def _watch(self) -> None:
         self.alarms = Alarms(self.wall_ms)
+        limits = lambda: AuditLimits(self.settings.audit_bytes, self.settings.audit_age_s)  # noqa: E731
+        self.audit = AuditLog(self.settings.data, limits, self.wall_ms, partial(self.alarms.set, AUDIT_FAILING))
+        self._stops.callback(self.audit.close)
         parts = self.cleaner, self.copier, self.recorder, self.connections
         watched = Watched(self.state, self._lock, self.journal, *parts, lambda: self.settings)
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)

@@ -6,6 +6,7 @@ import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from ..security.audit import AuditEntry
 from ..settings.keys import Settings
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 LIVE = (
     "log_level",
+    "audit_bytes",
+    "audit_age_s",
     "retention_age_s",
     "retention_bytes",
     "free_space_mark_bytes",
@@ -46,6 +49,8 @@ def reload(service: BrokerService, read: Settings) -> None:
     if service.recorder is not None:
         service.recorder.change(settings)
     logging.getLogger().setLevel(settings.log_level.upper())
+    changes = {name: getattr(settings, name) for name in changed}
+    service.audit.add(AuditEntry(user="", peer="", door="signal", action="settings.reload", object="settings", details=changes))
     summary = ", ".join(f"{name} = {getattr(settings, name)}" for name in changed) or "nothing has changed"
     log.log(logging.WARNING if changed else logging.INFO, "settings read again: %s", summary)
     if waiting:

@@ -42,6 +42,12 @@ class Settings:
     )
     log_level: str = key("info", k.choice("debug", "info", "warning", "error"), "The least severe messages in the log.")
     log_format: str = key("text", k.choice("text", "json"), "Format of the log lines: text, or JSON for programs.")
+    audit_bytes: int = key(
+        64 * MIB, k.size(MIB), "Size of the audit log, the folder audit in `data`. Above it, the oldest entries are deleted."
+    )
+    audit_age_s: float | None = key(
+        365 * 86400.0, k.or_off(k.seconds(3600)), "How long entries stay in the audit log. off: until it is too large."
+    )
     # A program uses free ports by default, and `penstock serve` the documented ports (see `load`).
     flight_port: int = key(
         0, k.PORT, f"Arrow Flight, for Spark and the command line. `penstock serve` uses {DEFAULT_FLIGHT_PORT}."

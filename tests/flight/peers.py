@@ -76,7 +76,7 @@ class Peer:
         headers = [] if self.authorization is None else [(b"authorization", self.authorization.encode())]
         return flight.FlightCallOptions(timeout=30, headers=headers)
 
-    def call(self, action: str, **fields: Any) -> dict[str, Any]:
+    def call(self, action: str, /, **fields: Any) -> dict[str, Any]:
         with translated():
             (answer,) = self.connection.do_action((action, json.dumps(fields).encode()), self.options)
         return dict(json.loads(answer.body.to_pybytes()))
@@ -129,6 +129,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.messages": lambda p, q: p.call("queue.messages", queue=q),
     "queue.messages archived": lambda p, q: p.call("queue.messages", queue=q, states=["archived"]),
     "message.trace": lambda p, q: p.call("message.trace", queue=q, id="1"),
+    "audit.list": lambda p, q: p.call("audit.list", queue=q),
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
@@ -203,7 +204,7 @@ ALLOWED = {
     },
     Right.ADMIN: {
         *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
-        "queue.discard",
+        *("queue.discard", "audit.list"),
         *("exchange.declare", "exchange.delete", "exchange.unbind"),
     },
 }

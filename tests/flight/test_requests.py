@@ -19,14 +19,14 @@ from penstock.broker_core.actions.requests import PUTS, TICKETS
 from penstock.broker_core.client.flight import Client
 
 from .helpers import BODY, batch_of, browse, numbered, raw, send
-from .valid_requests import OF_TRACE, OPTIONAL, RUN_IS_OPTIONAL, SIGNS, TEXTS, VALID, VALID_PUTS, VALID_TICKETS, of_queue
+from .valid_requests import OPTIONAL, RUN_IS_OPTIONAL, SIGNS, TEXTS, VALID, VALID_PUTS, VALID_TICKETS, WITHOUT_REQUIRED, of_queue
 
 ONCE = ("lease.release", "lease.settleRow", "lease.delete", "exchange.delete", "exchange.unbind")
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
 
 
 def _is_optional(action: str, name: str) -> bool:
-    return name in OPTIONAL or action == "message.trace" or (name == "run" and action in RUN_IS_OPTIONAL)
+    return name in OPTIONAL or action in WITHOUT_REQUIRED or (name == "run" and action in RUN_IS_OPTIONAL)
 
 
 EPOCHS: dict[str, int] = {}  # by queue: the one with which its leases began
@@ -130,7 +130,7 @@ def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepa
                 continue
             if name == "head" and isinstance(sample, dict):
                 continue
-            if action == "message.trace" and type(sample) in OF_TRACE.get(name, ()):
+            if type(sample) in WITHOUT_REQUIRED.get(action, {}).get(name, ()):
                 continue
             if (name == "epoch" and type(sample) is int) or (name == "leaseTimeout" and type(sample) in (int, float)):
                 continue

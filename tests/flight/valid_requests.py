@@ -43,6 +43,15 @@ VALID: dict[str, dict[str, Any]] = {
         "until": "now",
     },
     "message.trace": {"id": "4711", "queue": "Q", "sequence": None, "selector": None, "count": 5, "resume": None},
+    "audit.list": {
+        "queue": "Q",
+        "user": "ann",
+        "action": "purge",
+        "outcome": "done",
+        "since": "-1h",
+        "until": "now",
+        "count": 5,
+    },
     "archive.status": {},
     "broker.journal": {},
     "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
@@ -194,8 +203,16 @@ OPTIONAL = {
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "queryName": None,
     "routed": False, "elsewhere": None, "waiting": False,
 }  # fmt: skip
-#: `message.trace` names a message in one of three ways, so none of its fields is required. The types that each accepts.
-OF_TRACE = {"id": (str, type(None)), "queue": (str, type(None)), "sequence": (int, type(None)), "resume": (dict, type(None))}
+#: Actions without required fields, and the types that each field accepts: `message.trace` names a message in one of three ways.
+WITHOUT_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
+    "message.trace": {
+        "id": (str, type(None)),
+        "queue": (str, type(None)),
+        "sequence": (int, type(None)),
+        "resume": (dict, type(None)),
+    },
+    "audit.list": dict.fromkeys(("queue", "user", "action", "outcome", "since", "until"), (str, type(None))),
+}
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null
 TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "queryName", "write", "elsewhere")  # or null

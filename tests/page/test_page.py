@@ -357,7 +357,7 @@ def test_everything_is_reached_by_keyboard(page: Page, client: Client) -> None:
     page.js("document.activeElement.blur()")
     page.browser.press(ESCAPE)
     page.ready()
-    views = ("exchanges", "connections", "leases", "storage", "users", "trace")
+    views = ("exchanges", "connections", "leases", "storage", "users", "trace", "audit")
     for key, view in (*enumerate(views, 2), (1, "queues")):
         page.browser.press(str(key))
         page.until(lambda view=view: page.js("location.hash") == f"#/{view}")
@@ -414,6 +414,7 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(page: Page, client:
         "storage",
         "users",
         "trace/id%3Dnone",
+        "audit",
         "queues/a-queue-with-a-rather-long-name.that.has.no.break",
     )
     for view in ("queues", *views):

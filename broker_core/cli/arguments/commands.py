@@ -21,7 +21,18 @@ def parser() -> p.Parser:
     top.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add_commands in (
-        *(_serve, _queue, exchange.add_commands, _lease, _stage, _archive, _trace, message.add_commands, user.add_commands),
+        *(
+            _serve,
+            _queue,
+            exchange.add_commands,
+            _lease,
+            _stage,
+            _archive,
+            _trace,
+            _audit,
+            message.add_commands,
+            user.add_commands,
+        ),
         *(backup.add_commands, operator.add_commands, _completion),
     ):
         add_commands(commands)
@@ -196,6 +207,17 @@ def _trace(commands: p.Commands) -> None:
     p.option(trace, "--queue", "NAME", "the queue of --sequence; with an ID or --where, the only queue that is searched")
     p.option(trace, "--where", "SELECTOR", p.SELECTOR)
     p.option(trace, "--count", "N", "show at most N places of messages; default: 100", type=p.positive, default=100)
+
+
+def _audit(commands: p.Commands) -> None:
+    text = "show who changed what: declared, altered, purged, moved, deleted, released, and what was refused"
+    audit = p.client_command(commands, "audit", text, "audit", run="run")
+    p.option(audit, "--queue", "NAME", "only actions on this queue")
+    p.option(audit, "--by", "NAME", "only actions of this user")
+    p.option(audit, "--action", "NAME", "only this action, such as purge or queue.purge")
+    p.option(audit, "--outcome", "OUTCOME", "only done, refused or failed actions", choices=["done", "refused", "failed"])
+    moments.add_flags(audit, "action")
+    p.option(audit, "--count", "N", "show the newest N entries; default: 100", type=p.positive, default=100)
 
 
 def _print_script(args: argparse.Namespace) -> int:

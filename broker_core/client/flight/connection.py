@@ -46,11 +46,18 @@ class Client:
     """One connection to the broker at `url`, for any number of threads.
 
     `known` is an endpoint that was discovered for the URL before, perhaps by another process. `timeout_s` limits every wait for
-    the broker, for an answer or during a stream; None: `timeouts.SILENCE_S`.
+    the broker, for an answer or during a stream; None: `timeouts.SILENCE_S`. `program` names the kind of program in the broker's
+    audit log.
     """
 
     def __init__(
-        self, url: str, credentials: Credentials = NOBODY, *, known: Endpoint | None = None, timeout_s: float | None = None
+        self,
+        url: str,
+        credentials: Credentials = NOBODY,
+        *,
+        known: Endpoint | None = None,
+        timeout_s: float | None = None,
+        program: str = "python",
     ) -> None:
         check(url, credentials)
         self.url = url
@@ -64,6 +71,7 @@ class Client:
         #: For another client's `known`. It contains the token, which is a secret.
         self.endpoint = Endpoint("")
         self._flight: Any = None
+        self._program = (b"penstock-client", program.encode())
         self._headers: list[tuple[bytes, bytes]] = []
         if not self._discovers:
             self._use(Endpoint(url))
@@ -181,7 +189,7 @@ class Client:
             authorization: str | None = f"Bearer {endpoint.token}"
         else:  # a broker that gives no token has no users
             authorization = None if self._discovers else self._credentials.authorization()
-        self._headers = [] if authorization is None else [(b"authorization", authorization.encode())]
+        self._headers = [self._program, *([] if authorization is None else [(b"authorization", authorization.encode())])]
         # The old client is not closed, because another thread may use it. It ends with its last user.
         if self.endpoint.url != endpoint.url:
             self._flight = self._connected(endpoint.url)

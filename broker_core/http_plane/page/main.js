@@ -6,6 +6,7 @@ import {badge, h, replace, svg, text} from "./dom.js";
 import {span} from "./format.js";
 import {Poll} from "./poll.js";
 import {forget} from "./rates.js";
+import * as audit from "./audit.js";
 import * as connections from "./connections.js";
 import * as exchanges from "./exchanges.js";
 import * as leases from "./leases.js";
@@ -16,7 +17,7 @@ import * as trace from "./trace.js";
 import * as users from "./users.js";
 
 const ALARMS_S = 5;
-const VIEWS = [["queues", "Queues", queues], ["exchanges", "Exchanges", exchanges], ["connections", "Connections", connections], ["leases", "Leases", leases], ["storage", "Storage", storage], ["users", "Users", users], ["trace", "Trace", trace]];
+const VIEWS = [["queues", "Queues", queues], ["exchanges", "Exchanges", exchanges], ["connections", "Connections", connections], ["leases", "Leases", leases], ["storage", "Storage", storage], ["users", "Users", users], ["trace", "Trace", trace], ["audit", "Audit", audit]];
 const KEYS = [[`1 … ${VIEWS.length}`, "views"], ["/", "filter"], ["↑ ↓", "from queue to queue"], ["Enter", "open"], ["r", "refresh"], ["Esc", "back, close"], ["?", "these keys"]];
 
 const root = document.getElementById("view");

@@ -1,6 +1,7 @@
 // One queue: options, users, oldest payload, messages and actions.
 
 import {call, history, may} from "./api.js";
+import {latest} from "./audit.js";
 import {ask, field, note} from "./dialog.js";
 import {badge, facts, h, panel, replace, table, text} from "./dom.js";
 import {bytes, count, plural, rate, short, span, time} from "./format.js";
@@ -35,6 +36,7 @@ export function show(root, poll, name) {
   const dead = h("div", {});
   const users = h("div", {});
   const leases = h("div", {});
+  const actions = latest(name);
   const looked = messages(name, poll, {redrive});
 
   const pause = h("button", {onclick: togglePause}, "Pause");
@@ -54,6 +56,7 @@ export function show(root, poll, name) {
     panel("Dead letters by reason", dead),
     panel("Consumers and producers", users),
     panel("Leases", leases),
+    admin && actions.element,
     looked.element,
   );
   replace(root, h("div", {class: "head"}, h("h1", {}, name), badges, h("span", {class: "spring"}), buttons), problem, all);
@@ -257,6 +260,7 @@ export function show(root, poll, name) {
   }
 
   const again = [poll.every(SELDOM_S, describe), poll.every(POLL_S, numbers), poll.every(SELDOM_S, who)];
+  if (admin) again.push(poll.every(SELDOM_S, actions.refresh));
   poll.every(SELDOM_S, plots);
   return {title: name, refresh: reread};
 }

@@ -165,7 +165,7 @@ class _Application:
         authorization, user = await self._admitted(request)
         body = await bodies.read(request, is_user=user is not None) if request.method == "POST" else b""
         asked: dict[str, Any] = {"name": request.path_params["action"], "query": request.query_params.multi_items()}
-        asked |= {"method": request.method, "authorization": authorization}
+        asked |= {"method": request.method, "authorization": authorization, "door": _door(request)}
         return self._reply(await self._ask(request, "action", body or b"{}", user=user, **asked))
 
     # --- numbers
@@ -273,6 +273,11 @@ class _Application:
         if "allow" in answer.header:
             headers["allow"] = answer.header["allow"]
         return replies.json(answer.body, answer.status, headers)
+
+
+def _door(request: Request) -> str:
+    """Browsers say that a request comes from the page; other programs do not send this header."""
+    return "page" if "sec-fetch-site" in request.headers else "api"
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -1,0 +1,218 @@
+"""The audit log: who did what, when, through which door, and with which outcome.
+
+Each entry is a line of JSON in a file of the folder `audit` in the data directory. A file is named after the time of its first
+entry, and the next one begins when it is full. The oldest files are deleted when the files together reach the limit in bytes,
+or when their last change is older than the limit of age. If a file cannot be written, the action is carried out, and the entry
+is only in the broker's log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..logs import one_line
+from .log_limit import LogLimit
+
+log = logging.getLogger("penstock.audit")
+
+FOLDER = "audit"
+FILES = 8  # that share the limit in bytes
+MAX_TEXT = 300  # characters of a name or an error
+MAX_DETAILS = 2_000  # characters of an entry's details as JSON
+DONE, REFUSED, FAILED = "done", "refused", "failed"
+OUTCOMES = (DONE, REFUSED, FAILED)
+
+
+class AuditLimits(NamedTuple):
+    """AuditLimits of the files. `age_s`: None keeps them at any age."""
+
+    bytes: int
+    age_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry:
+    """One action. `door`: the way by which it came, as the client names it. `details`: the other fields of the request."""
+
+    user: str
+    peer: str
+    door: str
+    action: str
+    object: str
+    outcome: str = DONE
+    count: int | None = None
+    error: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self, time_ms: int) -> dict[str, Any]:
+        details = dict(self.details)
+        if len(json.dumps(details, default=str)) > MAX_DETAILS:
+            details = {"omitted": f"the request has more than {MAX_DETAILS:,} characters"}
+        return {
+            "time": time_text(time_ms),
+            "user": self.user[:MAX_TEXT],
+            "peer": self.peer[:MAX_TEXT],
+            "door": self.door[:MAX_TEXT],
+            "action": self.action,
+            "object": self.object[:MAX_TEXT],
+            "outcome": self.outcome,
+            "count": self.count,
+            "error": None if self.error is None else self.error[:MAX_TEXT],
+            "details": details,
+        }
+
+
+def time_text(time_ms: int) -> str:
+    """Return the text of a time in an entry. The order of the texts is that of the times."""
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFilter:
+    """Condition of entries to read; None: any. `object` is also searched in the details, such as the target of a move.
+
+    Times are texts of `time_text`; `until` is excluded.
+    """
+
+    user: str | None = None
+    action: str | None = None
+    object: str | None = None
+    outcome: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+    def may_accept(self, line: bytes) -> bool:
+        """Return False if the line of an entry lacks a wanted text. This is faster than to parse it."""
+        return all(json.dumps(text).encode() in line for text in (self.user, self.object, self.outcome) if text is not None)
+
+    def accepts(self, entry: Mapping[str, Any]) -> bool:
+        action, time, details = str(entry.get("action")), str(entry.get("time")), entry.get("details")
+        objects = [entry.get("object"), *(details.values() if isinstance(details, dict) else ())]
+        return (
+            self.user in (None, entry.get("user"))
+            and self.outcome in (None, entry.get("outcome"))
+            and (self.object is None or self.object in objects)
+            and (self.action is None or self.action in (action, action.rpartition(".")[2]))
+            and (self.since is None or time >= self.since)
+            and (self.until is None or time < self.until)
+        )
+
+
+class AuditLog:
+    """The log of one broker, for any thread.
+
+    `limits` is asked at each entry, so a reload changes it. `wall_ms`: milliseconds since 1970. `report` gets the text of a
+    failure to write, and None when writing succeeds again.
+    """
+
+    def __init__(
+        self, data: Path, limits: Callable[[], AuditLimits], wall_ms: Callable[[], int], report: Callable[[str | None], None]
+    ) -> None:
+        self._folder, self._limits, self._wall_ms, self._report = data / FOLDER, limits, wall_ms, report
+        self._lock = threading.Lock()
+        self._file = -1
+        self._size = 0
+        self._failed = False
+        self._refusals = LogLimit()
+
+    def add(self, entry: AuditEntry) -> None:
+        """Write an entry, and a line of the broker's log. Of refusals there is a limit in a time, because anyone causes them."""
+        extra = {"user": entry.user, "peer": entry.peer}
+        line = log.makeRecord(log.name, logging.INFO, __file__, 0, _line(entry), (), None, extra=extra)
+        if entry.outcome == REFUSED and not self._refusals.filter(line):
+            return
+        if log.isEnabledFor(logging.INFO):
+            log.handle(line)
+        with self._lock:
+            time_ms = self._wall_ms()
+            try:
+                self._write(json.dumps(entry.to_json(time_ms), default=str).encode() + b"\n", time_ms)
+            except OSError as error:
+                self._close()
+                self._failed = True
+                self._report(f"the audit log in {self._folder} cannot be written: {error.strerror or error}")
+                return
+            if self._failed:
+                self._failed = False
+                self._report(None)
+
+    def entries(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
+        """Return the newest entries, the newest first. Raises OSError if the folder cannot be read."""
+        newest: list[dict[str, Any]] = []
+        for entry in self._backwards(wanted):
+            if wanted.since is not None and str(entry.get("time", "")) < wanted.since:
+                break
+            if wanted.accepts(entry):
+                newest.append(entry)
+                if len(newest) == count:
+                    break
+        return newest
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _write(self, line: bytes, time_ms: int) -> None:
+        limits = self._limits()
+        if self._file >= 0 and self._size + len(line) > limits.bytes // FILES:
+            self._close()
+        if self._file < 0:
+            self._open(limits, time_ms)
+        written = os.write(self._file, line)
+        self._size += written
+        if written < len(line):
+            raise OSError(None, "the disk is full")
+
+    def _open(self, limits: AuditLimits, time_ms: int) -> None:
+        """Continue the last file if it has room, or begin one, and delete the oldest files."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        files = self._files()
+        path = files[-1] if files and files[-1].stat().st_size < limits.bytes // FILES else self._folder / f"{time_ms:014d}.jsonl"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(self._file).st_size
+        if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":  # a crash has cut the last line
+            self._size += os.write(self._file, b"\n")
+        earlier = [file for file in files if file != path]
+        while earlier and (len(earlier) >= FILES or self._is_too_old(earlier[0], limits.age_s, time_ms)):
+            earlier.pop(0).unlink(missing_ok=True)
+
+    @staticmethod
+    def _is_too_old(path: Path, age_s: float | None, time_ms: int) -> bool:
+        return age_s is not None and path.stat().st_mtime < time_ms / 1000 - age_s
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.jsonl"))
+
+    def _backwards(self, wanted: AuditFilter) -> Iterator[dict[str, Any]]:
+        for path in reversed(self._files()):
+            try:
+                lines = path.read_bytes().splitlines()
+            except FileNotFoundError:  # it was deleted just now
+                return
+            for line in filter(wanted.may_accept, reversed(lines)):
+                try:
+                    entry = json.loads(line)
+                except ValueError:  # a crash has cut it
+                    continue
+                if isinstance(entry, dict):
+                    yield entry
+
+
+def _line(entry: AuditEntry) -> str:
+    count = "" if entry.count is None else f", {entry.count:,}"
+    error = "" if entry.error is None else f": {one_line(entry.error, MAX_TEXT)}"
+    name = one_line(entry.object, MAX_TEXT)
+    return f"{entry.user} at {entry.peer} ({entry.door}): {entry.action} {name}{count}: {entry.outcome}{error}"

@@ -1,0 +1,144 @@
+"""U11: the audit log keeps who changed what, within its limits."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core.security.audit import FAILED, FILES, FOLDER, REFUSED, AuditEntry, AuditFilter, AuditLimits, AuditLog
+from penstock.broker_core.security.log_limit import LINES
+
+NOW_MS = 1_790_000_000_000
+EVERYTHING = AuditFilter()
+
+
+class Rig:
+    def __init__(self, data: Path, limits: AuditLimits) -> None:
+        self.data, self.limits, self.now_ms = data, limits, NOW_MS
+        self.reports: list[str | None] = []
+        self.open()
+
+    def open(self) -> None:
+        self.audit = AuditLog(self.data, lambda: self.limits, lambda: self.now_ms, self.reports.append)
+
+    def add(self, name: str, **fields: object) -> None:
+        values = {"user": "ann", "peer": "127.0.0.1:1", "door": "page", "action": "queue.purge", "object": name, **fields}
+        self.audit.add(AuditEntry(**values))  # type: ignore[arg-type]
+        self.now_ms += 1
+
+    def objects(self, wanted: AuditFilter = EVERYTHING, count: int = 1000) -> list[str]:
+        return [entry["object"] for entry in self.audit.entries(wanted, count)]
+
+    @property
+    def folder(self) -> Path:
+        return self.data / FOLDER
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path, AuditLimits(1 << 20, None))
+
+
+def test_an_entry_has_everything(rig: Rig) -> None:
+    rig.add("line\nfeed", count=3, error="full", outcome=FAILED, details={"target": "other"})
+    (entry,) = rig.audit.entries(EVERYTHING, 10)
+    assert entry == {
+        "time": "2026-09-21T14:13:20.000Z",
+        "user": "ann",
+        "peer": "127.0.0.1:1",
+        "door": "page",
+        "action": "queue.purge",
+        "object": "line\nfeed",
+        "outcome": "failed",
+        "count": 3,
+        "error": "full",
+        "details": {"target": "other"},
+    }
+    (file,) = rig.folder.iterdir()
+    assert file.read_bytes().count(b"\n") == 1
+    assert (file.stat().st_mode & 0o777, rig.folder.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_filters(rig: Rig) -> None:
+    rig.add("a", user="ann")
+    rig.add("b", user="bob", action="queue.move", details={"target": "a"})
+    rig.add("c", outcome=REFUSED)
+    assert rig.objects() == ["c", "b", "a"]
+    assert rig.objects(count=2) == ["c", "b"]
+    assert rig.objects(AuditFilter(user="bob")) == ["b"]
+    assert rig.objects(AuditFilter(object="a")) == ["b", "a"]  # messages were moved to it
+    assert rig.objects(AuditFilter(action="move")) == rig.objects(AuditFilter(action="queue.move")) == ["b"]
+    assert rig.objects(AuditFilter(action="mov")) == []
+    assert rig.objects(AuditFilter(outcome=REFUSED)) == ["c"]
+    assert rig.objects(AuditFilter(since="2026-09-21T14:13:20.001Z", until="2026-09-21T14:13:20.002Z")) == ["b"]
+
+
+def test_its_files_stay_below_the_limit(rig: Rig) -> None:
+    """The newest entries stay, also after a restart and a smaller limit."""
+    number = 0
+    for most in (64 << 10, 16 << 10):
+        rig.limits = AuditLimits(most, None)
+        for _ in range(1000):
+            rig.add(str(number))
+            number += 1
+            if number % 300 == 0:
+                rig.audit.close()
+                rig.open()
+        files = list(rig.folder.iterdir())
+        assert len(files) <= FILES
+        assert sum(file.stat().st_size for file in files) <= 64 << 10
+        kept = rig.objects()
+        assert kept == [str(number - 1 - index) for index in range(len(kept))]
+        assert len(kept) > 20
+
+
+def test_old_files_are_deleted(rig: Rig) -> None:
+    rig.limits = AuditLimits(1 << 20, 3600.0)
+    rig.add("old")
+    rig.audit.close()
+    (file,) = rig.folder.iterdir()
+    os.utime(file, (NOW_MS / 1000 - 4000, NOW_MS / 1000 - 4000))
+    rig.limits = AuditLimits(FILES, 3600.0)  # the file is full
+    rig.add("new")
+    assert rig.objects() == ["new"]
+
+
+def test_a_line_that_a_crash_has_cut_is_left_out(rig: Rig) -> None:
+    rig.add("a")
+    rig.audit.close()
+    (file,) = rig.folder.iterdir()
+    with file.open("ab") as out:
+        out.write(b'{"time": "20')
+    rig.open()
+    rig.add("b")
+    assert rig.objects() == ["b", "a"]
+
+
+def test_a_file_that_cannot_be_written_is_reported_once_it_fails_and_once_it_works(rig: Rig) -> None:
+    """The caller does not see the failure: its action is carried out."""
+    rig.folder.write_text("not a folder")
+    rig.add("a")
+    assert rig.reports
+    assert str(rig.folder) in str(rig.reports[-1])
+    rig.folder.unlink()
+    rig.add("b")
+    rig.add("c")
+    assert rig.reports[1:] == [None]
+    assert rig.objects() == ["c", "b"]
+
+
+def test_refusals_do_not_fill_the_log_and_other_outcomes_are_not_limited(rig: Rig) -> None:
+    for number in range(LINES + 50):
+        rig.add(f"refused {number}", outcome=REFUSED)
+        rig.add(f"done {number}")
+    assert sum(name.startswith("refused") for name in rig.objects()) == LINES
+    assert sum(name.startswith("done") for name in rig.objects()) == LINES + 50
+
+
+def test_a_large_request_is_not_copied_into_the_log(rig: Rig) -> None:
+    rig.add("q" * 10_000, details={"ranges": list(range(10_000))})
+    (entry,) = rig.audit.entries(EVERYTHING, 1)
+    assert len(json.dumps(entry)) < 1000
