@@ -17,7 +17,7 @@ from .schemas import component, list_of, object_of
 
 MAX_ENTRIES = 1_000  # in one answer
 
-#: Fields of requests that name what an action changes; the first one of a request.
+#: Fields of requests that name the changed object; the first one of a request.
 _OBJECTS = ("exchange", "queue", "lease", "id")
 #: Fields of replies that count messages or bindings.
 _COUNTS = ("purged", "discarded", "moved", "copied", "redriven", "unbound", "messages")
@@ -36,7 +36,7 @@ def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> R
         audit.add(AuditEntry(**entry, outcome=outcome, error=str(error)))
         raise
     except BaseException:
-        audit.add(AuditEntry(**entry, outcome=FAILED, error="the broker made a mistake: its log has the details"))
+        audit.add(AuditEntry(**entry, outcome=FAILED, error="internal error: the log of the broker has the details"))
         raise
     count = next((reply[name] for name in _COUNTS if name in reply), None)
     audit.add(AuditEntry(**entry, outcome=DONE, count=count))
@@ -57,7 +57,7 @@ def _object(request: Request) -> dict[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class _AuditList(Request):
     queue: Annotated[str | None, About("only actions on this queue; null: on anything")] = None
-    user: Annotated[str | None, About("only actions of this user; null: of anyone")] = None
+    user: Annotated[str | None, About("only actions of this user; null: any")] = None
     action: Annotated[str | None, About("only this action, such as queue.purge or purge; null: any")] = None
     outcome: Annotated[str | None, About(f"only this outcome: {', '.join(OUTCOMES)}; null: any")] = None
     since: Annotated[str | None, About(f"earliest time, {_TIME}")] = None

@@ -20,7 +20,7 @@ SEPARATOR = ":"  # between a user and a name that it has chosen: no user name co
 class Caller:
     """The user of one call. `door`: the kind of program, as it names itself."""
 
-    def __init__(self, access: Access, user: str, peer: str, is_gone: Callable[[], bool], door: str) -> None:
+    def __init__(self, access: Access, user: str, peer: str, is_gone: Callable[[], bool], door: str = "") -> None:
         self.user, self.peer, self.is_gone, self.door = user, peer, is_gone, door
         self.enforced = access.enforced  # the broker has users: names and rights are by user
         self._access = access

@@ -58,7 +58,7 @@ def action(
 ) -> Callable[[Callable[[ActionCall, Q], Reply]], Declaration]:
     """Declare the decorated handler: its docstring is the summary, its `request` the type of the request.
 
-    Changes that need the right admin or settle are audited, unless `audited` says otherwise.
+    Changes that need the right admin or settle are audited, unless `audited` is given.
     """
     is_audited = not reads and need.right in (Right.ADMIN, Right.SETTLE) if audited is None else audited
 

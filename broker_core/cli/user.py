@@ -6,12 +6,14 @@ import argparse
 import getpass
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from .. import errors
 from ..security import users as u
 from ..security import users_file
+from ..security.audit import UNLIMITED, AuditEntry, AuditLog
 from ..security.rights import Right
 from ..security.users import User, Users
 from . import show
@@ -36,6 +38,7 @@ def add(args: argparse.Namespace) -> int:
         return users.add(args.name, user)
 
     users = users_file.edit(_file(args, make=True), change)
+    _audit(args, "user.replace" if args.replace else "user.add", args.name, certificates=list(user.certificates))
     text = f"user {args.name} is {'changed' if args.replace else 'added'}"
     if len(users.users) == 1 and not args.replace:
         text += "\nthis is the first user: the broker now denies everything without a permission; see `penstock permit --help`"
@@ -60,6 +63,7 @@ def remove(args: argparse.Namespace) -> int:
         return after
 
     users_file.edit(_file(args), change)
+    _audit(args, "user.remove", args.name)
     return show.answer(args, {"user": args.name}, f"user {args.name} is removed with its permissions")
 
 
@@ -74,6 +78,8 @@ def permit(args: argparse.Namespace) -> int:
 
     edit = Users.revoke if args.revoke else Users.permit
     users = users_file.edit(_file(args), lambda users: edit(users, args.user, args.queue, rights))
+    names = sorted(right.value for right in rights)
+    _audit(args, "user.revoke" if args.revoke else "user.permit", args.user, queue=args.queue, rights=names)
     held = sorted(right.value for right in users.permissions.get(args.user, {}).get(args.queue, ()))
     text = f"{args.user} may {', '.join(held) or 'nothing'} on {args.queue}"
     if not users.users:
@@ -118,6 +124,36 @@ def _rights(text: str) -> list[Right]:
         return [Right(name) for name in names]
     except ValueError:
         raise UsageError(f"{text!r} is not a list of rights; give all, or some of {', '.join(Right)}, comma-separated") from None
+
+
+def _audit(args: argparse.Namespace, action: str, name: str, **details: Any) -> None:
+    """Write an entry into the audit log of the broker in `--data`, which may run. Its user is that of the operating system."""
+    if args.data is None:
+        return
+    audit = AuditLog(args.data, lambda: UNLIMITED, lambda: time.time_ns() // 1_000_000, _not_audited)
+    audit.add(
+        AuditEntry(
+            user=_account(),
+            peer="this machine",
+            door="command line",
+            action=action,
+            object=name,
+            details={field: value for field, value in details.items() if value},
+        )
+    )
+    audit.close()
+
+
+def _not_audited(problem: str | None) -> None:
+    if problem is not None:
+        print(f"penstock: {problem}", file=sys.stderr)
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        return f"uid {os.getuid()}"
 
 
 def _file(args: argparse.Namespace, *, make: bool = False) -> Path:

@@ -4,7 +4,7 @@
 - rights, users, users_file: the six rights; users and permissions as a value; their file.
 - passwords, tokens: password checks and their cost; bearer tokens.
 - failed_logins, log_limit: the limits on failed logins, and on log lines about refused clients.
-- audit: `AuditLog`, who changed what.
+- audit: `AuditLog`, the changes of the broker and their users.
 - tls: `ServerTls`, the broker's TLS context; expiry dates.
 """
 

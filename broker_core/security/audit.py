@@ -1,4 +1,4 @@
-"""The audit log: who did what, when, through which door, and with which outcome.
+"""The audit log: changes of the broker, with their time, user, door and outcome.
 
 Each entry is a line of JSON in a file of the folder `audit` in the data directory. A file is named after the time of its first
 entry, and the next one begins when it is full. The oldest files are deleted when the files together reach the limit in bytes,
@@ -36,6 +36,10 @@ class AuditLimits(NamedTuple):
 
     bytes: int
     age_s: float | None
+
+
+#: For another process than the broker, which does not know the broker's limits: it begins and deletes no files.
+UNLIMITED = AuditLimits(1 << 60, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +128,7 @@ class AuditLog:
         self._refusals = LogLimit()
 
     def add(self, entry: AuditEntry) -> None:
-        """Write an entry, and a line of the broker's log. Of refusals there is a limit in a time, because anyone causes them."""
+        """Write an entry, and a line of the broker's log. Refusals are limited in number, because any client can cause them."""
         extra = {"user": entry.user, "peer": entry.peer}
         line = log.makeRecord(log.name, logging.INFO, __file__, 0, _line(entry), (), None, extra=extra)
         if entry.outcome == REFUSED and not self._refusals.filter(line):

@@ -1,4 +1,4 @@
-"""U11: the page shows who changed what, and a queue's page its latest actions."""
+"""U11: the page shows the audit log, and a queue's page its latest actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""U11: the audit log keeps who changed what, within its limits."""
+"""U11: the audit log keeps changes and their users, within its limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.security.audit import FAILED, FILES, FOLDER, REFUSED, AuditEntry, AuditFilter, AuditLimits, AuditLog
+from penstock.broker_core.security.audit import (
+    FAILED,
+    FILES,
+    FOLDER,
+    REFUSED,
+    UNLIMITED,
+    AuditEntry,
+    AuditFilter,
+    AuditLimits,
+    AuditLog,
+)
 from penstock.broker_core.security.log_limit import LINES
 
 NOW_MS = 1_790_000_000_000
@@ -93,6 +103,18 @@ def test_its_files_stay_below_the_limit(rig: Rig) -> None:
         kept = rig.objects()
         assert kept == [str(number - 1 - index) for index in range(len(kept))]
         assert len(kept) > 20
+
+
+def test_another_process_adds_entries_and_deletes_none(rig: Rig) -> None:
+    rig.limits = AuditLimits(16 << 10, None)
+    for number in range(300):
+        rig.add(str(number))
+    files = sorted(rig.folder.iterdir())
+    other = Rig(rig.data, UNLIMITED)
+    other.add("user")
+    rig.add("last")
+    assert rig.objects()[:2] == ["last", "user"]
+    assert sorted(rig.folder.iterdir()) == files
 
 
 def test_old_files_are_deleted(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""U11: `penstock audit` shows who changed what, and through which door."""
+"""U11: `penstock audit` shows changes, their users and the doors."""
 
 from __future__ import annotations
 

@@ -194,3 +194,21 @@ def test_a_running_broker_notices(users: Callable[..., subprocess.CompletedProce
     assert users("permit", "anonymous", "*", "browse", data=broker.data_dir).returncode == 0
     until(answered, "strangers are let in")
     connection.close()
+
+
+def test_changes_of_users_are_audited(users: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    users("user", "add", "ann", password="secret")
+    users("permit", "ann", "orders.*", "send,browse")
+    users("permit", "ann", "orders.*", "send", "--revoke")
+    users("user", "remove", "ann", "--force")
+    assert users("user", "remove", "ann").returncode == 1
+    (file,) = (tmp_path / "data" / "audit").iterdir()
+    assert "secret" not in file.read_text()
+    entries = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(entry["action"], entry["object"], entry["details"]) for entry in entries] == [
+        ("user.add", "ann", {}),
+        ("user.permit", "ann", {"queue": "orders.*", "rights": ["browse", "send"]}),
+        ("user.revoke", "ann", {"queue": "orders.*", "rights": ["send"]}),
+        ("user.remove", "ann", {}),
+    ]
+    assert all(entry["user"] and entry["door"] == "command line" for entry in entries)

@@ -210,7 +210,7 @@ def _trace(commands: p.Commands) -> None:
 
 
 def _audit(commands: p.Commands) -> None:
-    text = "show who changed what: declared, altered, purged, moved, deleted, released, and what was refused"
+    text = "show the changes of the broker and their users: declared, purged, moved, deleted, released, refused"
     audit = p.client_command(commands, "audit", text, "audit", run="run")
     p.option(audit, "--queue", "NAME", "only actions on this queue")
     p.option(audit, "--by", "NAME", "only actions of this user")

@@ -1,4 +1,4 @@
-// The audit log: who changed what.
+// The audit log: changes of the broker and their users.
 
 import {call, may} from "./api.js";
 import {badge, h, panel, replace, table, text} from "./dom.js";
