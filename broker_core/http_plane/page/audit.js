@@ -40,7 +40,7 @@ export function latest(queue) {
 export function show(root, poll) {
   const error = h("p", {class: "bad", role: "alert"});
   const list = h("div", {});
-  const inputs = Object.fromEntries([["user", "User"], ["queue", "Queue"], ["action", "Action, such as purge"], ["since", "Since, such as -2h"]].map(([name, label]) => [
+  const inputs = Object.fromEntries([["user", "User"], ["queue", "Queue"], ["action", "Action: purge"], ["since", "Since: -2h"]].map(([name, label]) => [
     name, h("input", {type: "search", placeholder: label, "aria-label": label, size: 14, spellcheck: "false", autocomplete: "off", autocapitalize: "none"}),
   ]));
   const outcome = h("select", {"aria-label": "Outcome"}, ["any outcome", ...Object.keys(BADGES)].map((name, at) => h("option", {value: at ? name : ""}, name)));
