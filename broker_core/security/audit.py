@@ -131,9 +131,10 @@ class AuditLog:
         """Write an entry, and a line of the broker's log. Refusals are limited in number, because any client can cause them."""
         extra = {"user": entry.user, "peer": entry.peer}
         line = log.makeRecord(log.name, logging.INFO, __file__, 0, _line(entry), (), None, extra=extra)
-        if entry.outcome == REFUSED and not self._refusals.filter(line):
-            return
-        if log.isEnabledFor(logging.INFO):
+        if entry.outcome == REFUSED:  # the log has a line already
+            if not self._refusals.filter(line):
+                return
+        elif log.isEnabledFor(logging.INFO):
             log.handle(line)
         with self._lock:
             time_ms = self._wall_ms()
