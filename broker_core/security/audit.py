@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ..logs import one_line
 from .log_limit import LogLimit
+from .users_file import give_to
 
 log = logging.getLogger("penstock.audit")
 
@@ -183,16 +185,45 @@ class AuditLog:
 
     def _open(self, limits: AuditLimits, time_ms: int) -> None:
         """Continue the last file if it has room, or begin one, and delete the oldest files."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        files = self._files()
-        path = files[-1] if files and files[-1].stat().st_size < limits.bytes // FILES else self._folder / f"{time_ms:014d}.jsonl"
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        folder = self._open_folder()
+        try:
+            files = self._files()
+            has_room = bool(files) and files[-1].stat().st_size < limits.bytes // FILES
+            name = files[-1].name if has_room else f"{time_ms:014d}.jsonl"
+            self._file = self._open_file(folder, name)
+        finally:
+            os.close(folder)
         self._size = os.fstat(self._file).st_size
         if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":  # a crash has cut the last line
             self._size += os.write(self._file, b"\n")
-        earlier = [file for file in files if file != path]
+        earlier = [file for file in files if file.name != name]
         while earlier and (len(earlier) >= FILES or self._is_too_old(earlier[0], limits.age_s, time_ms)):
             earlier.pop(0).unlink(missing_ok=True)
+
+    # Root may write here, for `penstock user`, and the folder's owner may have put links here: none is followed.
+    def _open_folder(self) -> int:
+        try:
+            self._folder.mkdir(mode=0o700)
+            is_new = True
+        except FileExistsError:
+            is_new = False
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if is_new:
+            give_to(self._folder.parent.stat(), folder)
+        return folder
+
+    def _open_file(self, folder: int, name: str) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+            give_to(self._folder.parent.stat(), file)
+        except FileExistsError:
+            file = os.open(name, flags, dir_fd=folder)
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                os.close(file)
+                raise OSError(None, f"{name} is a link or a special file") from None
+        return file
 
     @staticmethod
     def _is_too_old(path: Path, age_s: float | None, time_ms: int) -> bool:

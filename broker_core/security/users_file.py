@@ -91,7 +91,7 @@ def _open_lock(name: Path, path: Path) -> int:
     except FileExistsError:
         return _open_regular(name, flags)
     try:
-        _give_to_the_owner(lock, path)
+        give_to(_owner(path), lock)
     except BaseException:
         os.close(lock)
         raise
@@ -121,7 +121,7 @@ def _write(path: Path, data: bytes) -> None:
         new.unlink()
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)  # regardless of the umask
-        _give_to_the_owner(file.fileno(), path)
+        give_to(_owner(path), file.fileno())
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -129,8 +129,11 @@ def _write(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
-def _give_to_the_owner(descriptor: int, path: Path) -> None:
-    """Keep the file readable for the broker's account if root edits it."""
+def _owner(path: Path) -> os.stat_result:
+    return path.stat() if path.exists() else path.parent.stat()
+
+
+def give_to(owner: os.stat_result, descriptor: int) -> None:
+    """Keep a file or folder usable for the broker's account if root writes it."""
     if os.geteuid() == 0:
-        owner = path.stat() if path.exists() else path.parent.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)

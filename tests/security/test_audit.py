@@ -152,6 +152,35 @@ def test_a_file_that_cannot_be_written_is_reported_once_it_fails_and_once_it_wor
     assert rig.objects() == ["c", "b"]
 
 
+@pytest.mark.parametrize("kind", ["folder", "symbolic link", "hard link", "fifo"])
+def test_links_are_not_followed(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """The account of the broker may have put them there, and root runs `penstock user`."""
+    target = tmp_path / "target"
+    if kind == "folder":
+        target.mkdir()
+        rig.folder.symlink_to(target)
+    else:
+        rig.folder.mkdir()
+        file = rig.folder / "00000000000001.jsonl"
+        if kind == "fifo":
+            os.mkfifo(file)
+        else:
+            target.write_text("")
+            (file.symlink_to if kind == "symbolic link" else file.hardlink_to)(target)
+    rig.add("a")
+    assert len(rig.reports) == 1
+    assert target.stat().st_size == 0 if target.is_file() else not target.exists() or not list(target.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_when_root_writes_an_entry_the_broker_still_owns_the_log(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    rig = Rig(tmp_path, UNLIMITED)
+    rig.add("a")
+    (file,) = rig.folder.iterdir()
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in (rig.folder, file)} == {(12345, 12345)}
+
+
 def test_refusals_do_not_fill_the_log_and_other_outcomes_are_not_limited(rig: Rig) -> None:
     for number in range(LINES + 50):
         rig.add(f"refused {number}", outcome=REFUSED)
