@@ -1,9 +1,10 @@
 """The audit log: changes of the broker, with their time, user, door and outcome.
 
 Each entry is a line of JSON in a file of the folder `audit` in the data directory. A file is named after the time of its first
-entry, and the next one begins when it is full. The oldest files are deleted when the files together reach the limit in bytes,
-or when their last change is older than the limit of age. If a file cannot be written, the action is carried out, and the entry
-is only in the broker's log.
+entry. The next one begins when it is full, or has its share of the limit of age. The oldest files are deleted when the files
+together reach the limit in bytes, or when their entries are older than the limit of age. Older entries are not read.
+
+If a file cannot be written, the action is carried out, and the entry is only in the broker's log.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class AuditLog:
         self._folder, self._limits, self._wall_ms, self._report = data / FOLDER, limits, wall_ms, report
         self._lock = threading.Lock()
         self._file = -1
-        self._size = 0
+        self._size = self._began_ms = 0  # of the file
         self._failed = False
         self._refusals = LogLimit()
 
@@ -154,8 +155,11 @@ class AuditLog:
     def entries(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
         """Return the newest entries, the newest first. Raises OSError if the folder cannot be read."""
         newest: list[dict[str, Any]] = []
+        age_s = self._limits().age_s
+        oldest = "" if age_s is None else time_text(int(self._wall_ms() - age_s * 1000))
+        since = max(oldest, wanted.since or "")
         for entry in self._backwards(wanted):
-            if wanted.since is not None and str(entry.get("time", "")) < wanted.since:
+            if str(entry.get("time", "")) < since:
                 break
             if wanted.accepts(entry):
                 newest.append(entry)
@@ -174,7 +178,8 @@ class AuditLog:
 
     def _write(self, line: bytes, time_ms: int) -> None:
         limits = self._limits()
-        if self._file >= 0 and self._size + len(line) > limits.bytes // FILES:
+        is_full = self._size + len(line) > limits.bytes // FILES
+        if self._file >= 0 and (is_full or _is_over(self._began_ms, limits, time_ms)):
             self._close()
         if self._file < 0:
             self._open(limits, time_ms)
@@ -185,49 +190,48 @@ class AuditLog:
 
     def _open(self, limits: AuditLimits, time_ms: int) -> None:
         """Continue the last file if it has room, or begin one, and delete the oldest files."""
-        folder = self._open_folder()
+        folder, is_new = self._open_folder()
         try:
+            owner = self._folder.parent.stat()
+            if is_new:
+                give_to(owner, folder)
             files = self._files()
-            has_room = bool(files) and files[-1].stat().st_size < limits.bytes // FILES
-            name = files[-1].name if has_room else f"{time_ms:014d}.jsonl"
-            self._file = self._open_file(folder, name)
+            last = files[-1] if files else None
+            if last is None or last.stat().st_size >= limits.bytes // FILES or _is_over(_begin_ms(last), limits, time_ms):
+                last = self._folder / f"{time_ms:014d}.jsonl"
+            self._open_file(folder, last.name, owner)
         finally:
             os.close(folder)
-        self._size = os.fstat(self._file).st_size
+        self._began_ms, self._size = _begin_ms(last), os.fstat(self._file).st_size
         if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":  # a crash has cut the last line
             self._size += os.write(self._file, b"\n")
-        earlier = [file for file in files if file.name != name]
-        while earlier and (len(earlier) >= FILES or self._is_too_old(earlier[0], limits.age_s, time_ms)):
-            earlier.pop(0).unlink(missing_ok=True)
+        earlier = [file for file in files if file.name != last.name]
+        ends_ms = [_begin_ms(following) for following in [*earlier[1:], last]] if earlier else []
+        for index, (file, end_ms) in enumerate(zip(earlier, ends_ms, strict=True)):
+            is_old = limits.age_s is not None and end_ms < time_ms - limits.age_s * 1000
+            if is_old or len(earlier) - index >= FILES:
+                file.unlink(missing_ok=True)
 
     # Root may write here, for `penstock user`, and the folder's owner may have put links here: none is followed.
-    def _open_folder(self) -> int:
+    def _open_folder(self) -> tuple[int, bool]:
         try:
             self._folder.mkdir(mode=0o700)
             is_new = True
         except FileExistsError:
             is_new = False
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if is_new:
-            give_to(self._folder.parent.stat(), folder)
-        return folder
+        return os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), is_new
 
-    def _open_file(self, folder: int, name: str) -> int:
+    def _open_file(self, folder: int, name: str, owner: os.stat_result) -> None:
+        """Set `_file`, which the caller closes after an OSError."""
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
-            give_to(self._folder.parent.stat(), file)
+            self._file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+            give_to(owner, self._file)
         except FileExistsError:
-            file = os.open(name, flags, dir_fd=folder)
-            status = os.fstat(file)
+            self._file = os.open(name, flags, dir_fd=folder)
+            status = os.fstat(self._file)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                os.close(file)
                 raise OSError(None, f"{name} is a link or a special file") from None
-        return file
-
-    @staticmethod
-    def _is_too_old(path: Path, age_s: float | None, time_ms: int) -> bool:
-        return age_s is not None and path.stat().st_mtime < time_ms / 1000 - age_s
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("*.jsonl"))
@@ -245,6 +249,15 @@ class AuditLog:
                     continue
                 if isinstance(entry, dict):
                     yield entry
+
+
+def _begin_ms(file: Path) -> int:
+    return int(file.stem) if file.stem.isdecimal() else 0
+
+
+def _is_over(began_ms: int, limits: AuditLimits, time_ms: int) -> bool:
+    """Return True if a file has its share of the limit of age, so that it can be deleted soon after its entries are too old."""
+    return limits.age_s is not None and time_ms - began_ms > limits.age_s * 1000 / (FILES - 1)
 
 
 def _line(entry: AuditEntry) -> str:

@@ -159,13 +159,15 @@ class BrokerService(BlockReads):
 
     def _watch(self) -> None:
         self.alarms = Alarms(self.wall_ms)
-        limits = lambda: AuditLimits(self.settings.audit_bytes, self.settings.audit_age_s)  # noqa: E731
-        self.audit = AuditLog(self.settings.data, limits, self.wall_ms, partial(self.alarms.set, AUDIT_FAILING))
+        self.audit = AuditLog(self.settings.data, self._audit_limits, self.wall_ms, partial(self.alarms.set, AUDIT_FAILING))
         self._stops.callback(self.audit.close)
         parts = self.cleaner, self.copier, self.recorder, self.connections
         watched = Watched(self.state, self._lock, self.journal, *parts, lambda: self.settings)
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
         self._run("penstock-watch", self.watch.run)
+
+    def _audit_limits(self) -> AuditLimits:
+        return AuditLimits(self.settings.audit_bytes, self.settings.audit_age_s)
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=name, daemon=True)

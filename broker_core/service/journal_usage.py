@@ -82,7 +82,8 @@ class PayloadRuns:
         self._columns.append((positions, firsts, counts, octets))
 
     def distinct(self) -> tuple[Ints, Ints]:
-        """Return log positions and bytes without repetitions. A run that repeats a part of others counts by its other rows."""
+        """Return log positions and bytes without repetitions. A run that repeats a part of others counts in proportion to
+        its other rows."""
         if not self._columns:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         positions, firsts, counts, octets = map(np.concatenate, zip(*self._columns, strict=True))
