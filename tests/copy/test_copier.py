@@ -298,8 +298,8 @@ def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch,
         running.journal.write_snapshot(position, b"[]", [])
         running.append(*contents(60, 5))
         # The copy counts from this snapshot on before the segments are dropped: nothing else is put then, and yet they go.
-        until(lambda: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied")
         running.until_copied()
+        until(lambda: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied")
         segments = running.journal.segments()
         assert len(running.journal.drop([segments[1], segments[2], segments[4]])) == 3
         dropped = {segment.base for segment in (segments[1], segments[2], segments[4])}
