@@ -27,7 +27,7 @@ _TIME = "such as -2h or 2026-11-25, in UTC; null: any"
 def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> Reply:
     """Authorize and carry out an action, and record its outcome."""
     audit = call.service.audit
-    entry: dict[str, Any] = {"action": declaration.operation.name, **_caller(call.caller), **_object(request)}
+    entry: dict[str, Any] = {"origin": call.caller.origin, "action": declaration.operation.name, **_object(request)}
     try:
         authorize(call.service.state, call.caller, declaration.operation, request)
         reply = declaration.handler(call, request)
@@ -41,10 +41,6 @@ def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> R
     count = next((reply[name] for name in _COUNTS if name in reply), None)
     audit.add(AuditEntry(**entry, outcome=DONE, count=count))
     return reply
-
-
-def _caller(caller: Caller) -> dict[str, str]:
-    return {"user": caller.user, "peer": caller.peer, "door": caller.door}
 
 
 def _object(request: Request) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from .. import errors
 from ..security import ANONYMOUS, Access
+from ..security.audit import Origin
 from ..security.failed_logins import on_this_machine
 from ..security.rights import Right
 
@@ -25,6 +26,10 @@ class Caller:
         self.enforced = access.enforced  # the broker has users: names and rights are by user
         self._access = access
         self._identity = access.identity(user)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.user, self.peer, self.door)
 
     @property
     def known_user(self) -> str | None:

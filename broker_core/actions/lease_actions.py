@@ -133,7 +133,7 @@ class _SetAside(r.OfLease):
 def _advance(call: ActionCall, request: _Advance) -> Reply:
     """Settles the batches that a query has finished, and acquires its next batch."""
     service = call.service
-    service.create_on_use(request.queue, call.caller.user)
+    service.create_on_use(request.queue, call.caller.origin)
     selector = parse_optional(request.selector)
     seconds = request.lease_timeout
     if seconds is not None and not 0 < seconds <= MAX_LEASE_TIMEOUT_S:  # NaN fails too

@@ -6,7 +6,6 @@ from .. import errors
 from ..amqp import Condition
 from ..amqp.errors import RemoteProtocolError
 from ..amqp.performatives import Error
-from ..security.rights import Right
 
 MAX_DESCRIPTION = 300  # octets: an error must fit any frame, and the smallest has 512
 
@@ -41,11 +40,6 @@ def _short(text: str) -> str:
     if len(octets) <= MAX_DESCRIPTION:
         return octets.decode()
     return octets[: MAX_DESCRIPTION - len(" …".encode())].decode("utf-8", "ignore") + " …"
-
-
-def forbidden(user: str, right: Right, address: str) -> Refusal:
-    """Return a refusal that does not reveal whether the queue exists."""
-    return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {user!r} may not {right.name.lower()} at {address!r:.80}")
 
 
 class Refusal(Exception):

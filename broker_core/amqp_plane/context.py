@@ -21,6 +21,7 @@ class PlaneContext:
         self.access, self.settings, self.nodes = access, settings, broker.nodes
         self.now = broker.uptime_s  # the clock of all time-outs, seconds: it stands still while the process does not run
         self.wall_ms = broker.wall_ms  # milliseconds since 1970
+        self.audit = broker.audit
         self.create_on_use = broker.create_on_use
         self.call = partial(call, loop)
         self.sender_credit = SenderCredit(broker, self.call)

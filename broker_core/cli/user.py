@@ -13,7 +13,7 @@ from typing import Any
 from .. import errors
 from ..security import users as u
 from ..security import users_file
-from ..security.audit import UNLIMITED, AuditEntry, AuditLog
+from ..security.audit import UNLIMITED, AuditEntry, AuditLog, Origin
 from ..security.rights import Right
 from ..security.users import User, Users
 from . import show
@@ -133,9 +133,7 @@ def _audit(args: argparse.Namespace, action: str, name: str, **details: Any) -> 
     audit = AuditLog(args.data, lambda: UNLIMITED, lambda: time.time_ns() // 1_000_000, _not_audited)
     audit.add(
         AuditEntry(
-            user=_account(),
-            peer="this machine",
-            door="command line",
+            origin=Origin(_account(), "", "command line"),
             action=action,
             object=name,
             details={field: value for field, value in details.items() if value},

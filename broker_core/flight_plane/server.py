@@ -177,11 +177,11 @@ class _Handlers:
             if isinstance(request, SettlePut):
                 OutcomeReceiver(self._service, request, acknowledge, check).receive(reader)
                 return
-            self._service.create_on_use(request.queue or request.exchange or "", caller.user)
+            self._service.create_on_use(request.queue or request.exchange or "", caller.origin)
 
             def reach(queue: str) -> Check:
                 mine = authorize(self._service.state, caller, PUTS["enqueue"], EnqueuePut(op="enqueue", queue=queue))
-                self._service.create_on_use(queue, caller.user)
+                self._service.create_on_use(queue, caller.origin)
                 return mine
 
             MessageReceiver(self._service, request, acknowledge, check, reach).receive(reader)

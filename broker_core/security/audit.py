@@ -45,13 +45,19 @@ class AuditLimits(NamedTuple):
 UNLIMITED = AuditLimits(1 << 60, None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditEntry:
-    """One action. `door`: the way by which it came, as the client names it. `details`: the other fields of the request."""
+class Origin(NamedTuple):
+    """The client of an action. `door`: the kind of program, as it names itself."""
 
     user: str
     peer: str
     door: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry:
+    """One action. `details`: the other fields of the request."""
+
+    origin: Origin
     action: str
     object: str
     outcome: str = DONE
@@ -65,9 +71,7 @@ class AuditEntry:
             details = {"omitted": f"the request has more than {MAX_DETAILS:,} characters"}
         return {
             "time": time_text(time_ms),
-            "user": self.user[:MAX_TEXT],
-            "peer": self.peer[:MAX_TEXT],
-            "door": self.door[:MAX_TEXT],
+            **{name: text[:MAX_TEXT] for name, text in self.origin._asdict().items()},
             "action": self.action,
             "object": self.object[:MAX_TEXT],
             "outcome": self.outcome,
@@ -132,7 +136,7 @@ class AuditLog:
 
     def add(self, entry: AuditEntry) -> None:
         """Write an entry, and a line of the broker's log. Refusals are limited in number, because any client can cause them."""
-        extra = {"user": entry.user, "peer": entry.peer}
+        extra = {"user": entry.origin.user, "peer": entry.origin.peer}
         line = log.makeRecord(log.name, logging.INFO, __file__, 0, _line(entry), (), None, extra=extra)
         if entry.outcome == REFUSED:  # the log has a line already
             if not self._refusals.filter(line):
@@ -264,4 +268,5 @@ def _line(entry: AuditEntry) -> str:
     count = "" if entry.count is None else f", {entry.count:,}"
     error = "" if entry.error is None else f": {one_line(entry.error, MAX_TEXT)}"
     name = one_line(entry.object, MAX_TEXT)
-    return f"{entry.user} at {entry.peer} ({entry.door}): {entry.action} {name}{count}: {entry.outcome}{error}"
+    user, peer, door = entry.origin
+    return f"{user or 'a client'} at {peer or 'this machine'} ({door}): {entry.action} {name}{count}: {entry.outcome}{error}"

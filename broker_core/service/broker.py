@@ -31,7 +31,7 @@ from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, JournalOptions, LocalDisk
 from ..messages.payloads import Payload
 from ..reading.recent import Recent
-from ..security.audit import AuditLimits, AuditLog
+from ..security.audit import AuditEntry, AuditLimits, AuditLog, Origin
 from ..settings.keys import Settings
 from ..stores.objects import ObjectStore
 from . import allocator, copying, startup
@@ -217,7 +217,7 @@ class BrokerService(BlockReads):
     def declare(self, settings: Settings) -> None:
         startup.declare(self.state, self.submit_here, settings)
 
-    def create_on_use(self, name: str, user: str) -> None:
+    def create_on_use(self, name: str, origin: Origin) -> None:
         """Create the queue or exchange if a policy creates it at its first use. The caller's next command is later in the log,
         so its reply waits for this one too."""
         state = self.state
@@ -225,9 +225,11 @@ class BrokerService(BlockReads):
             return
         policy = state.policies.maker_of(name)
         if policy is not None:
-            log.info("%r is created by its first use: policy %r", name, policy.pattern, extra={"queue": name, "user": user})
-            declare = DeclareExchange if policy.of_exchanges else c.DeclareQueue
-            self.submit_nowait(declare(name, policy.makes, maker=c.Maker(user, self.settings.amqp_max_nodes_per_user)))
+            declare, kind = (DeclareExchange, "exchange") if policy.of_exchanges else (c.DeclareQueue, "queue")
+            maker = c.Maker(origin.user, self.settings.amqp_max_nodes_per_user)
+            self.submit_nowait(declare(name, policy.makes, maker=maker))
+            details = {"policy": policy.pattern}
+            self.audit.add(AuditEntry(origin=origin, action=f"{kind}.declare", object=name, details=details))
 
     def uptime_s(self) -> float:
         return self._clock().up / 1e6

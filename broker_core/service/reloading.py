@@ -6,7 +6,7 @@ import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from ..security.audit import AuditEntry
+from ..security.audit import AuditEntry, Origin
 from ..settings.keys import Settings
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def reload(service: BrokerService, read: Settings) -> None:
         service.recorder.change(settings)
     logging.getLogger().setLevel(settings.log_level.upper())
     changes = {name: getattr(settings, name) for name in changed}
-    service.audit.add(AuditEntry(user="", peer="", door="signal", action="settings.reload", object="settings", details=changes))
+    service.audit.add(AuditEntry(origin=Origin("", "", "signal"), action="settings.reload", object="settings", details=changes))
     summary = ", ".join(f"{name} = {getattr(settings, name)}" for name in changed) or "nothing has changed"
     log.log(logging.WARNING if changed else logging.INFO, "settings read again: %s", summary)
     if waiting:

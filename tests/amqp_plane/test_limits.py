@@ -30,6 +30,7 @@ from penstock.broker_core.amqp_plane.connections.unfinished_messages import OF_O
 from penstock.broker_core.amqp_plane.links.attach import MAX_NAME
 from penstock.broker_core.amqp_plane.plane import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
 from penstock.broker_core.engine.model.policies import Policies, Policy
+from penstock.broker_core.security.audit import AuditFilter
 
 from ..service.helpers import enqueue
 from .frames import begin, detach, flow, message, more, receives, says, sends, symbol, transfer
@@ -385,6 +386,8 @@ def test_what_a_users_first_uses_make_counts_among_his_nodes(limited: Limited) -
         for _ in range(2):
             a.expect(Detach)
         a.sender("jobs.c", handle=4, name="in its place")
+        made = [(entry["door"], entry["action"], entry["object"]) for entry in s.service.audit.entries(AuditFilter(), 10)]
+        assert made == [("amqp", "queue.declare", f"jobs.{name}") for name in "cba"]
 
 
 def test_links_that_were_refused_and_are_not_detached_are_bounded_too(limited: Limited) -> None:

@@ -33,6 +33,7 @@ from penstock.broker_core.amqp.performatives import (
 from penstock.broker_core.amqp.scram import ScramCredentials
 from penstock.broker_core.amqp_plane.plane import PASSWORD_THREADS
 from penstock.broker_core.security import Access, log_limit
+from penstock.broker_core.security.audit import AuditFilter
 from penstock.broker_core.security.failed_logins import FAILURES_OF_A_NAME
 from penstock.broker_core.security.users import User, credentials_of
 from penstock.broker_core.settings.listeners import Listener
@@ -297,6 +298,11 @@ def test_a_link_needs_the_right_of_its_direction(s: Stage, name: str, right: str
         else:
             detached(a)
             a.send(_close_link())
+    entries = s.service.audit.entries(AuditFilter(), 10)
+    refused = [direction for direction in ("browse", "receive", "send") if direction != right]
+    assert [(entry["user"], entry["action"], entry["object"], entry["outcome"]) for entry in entries] == [
+        (name, f"link.{direction}", "q", "refused") for direction in refused
+    ]
 
 
 def _close_link() -> Detach:

@@ -18,6 +18,7 @@ from penstock.broker_core.security.audit import (
     AuditFilter,
     AuditLimits,
     AuditLog,
+    Origin,
 )
 from penstock.broker_core.security.log_limit import LINES
 
@@ -35,7 +36,8 @@ class Rig:
         self.audit = AuditLog(self.data, lambda: self.limits, lambda: self.now_ms, self.reports.append)
 
     def add(self, name: str, **fields: object) -> None:
-        values = {"user": "ann", "peer": "127.0.0.1:1", "door": "page", "action": "queue.purge", "object": name, **fields}
+        origin = Origin(str(fields.pop("user", "ann")), "127.0.0.1:1", "page")
+        values = {"origin": origin, "action": "queue.purge", "object": name, **fields}
         self.audit.add(AuditEntry(**values))  # type: ignore[arg-type]
         self.now_ms += 1
 

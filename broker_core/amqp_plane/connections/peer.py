@@ -20,9 +20,10 @@ from ...amqp.states import LinkState
 from ...engine.columns.states import Cause
 from ...engine.commands import Maker
 from ...logs import one_line
+from ...security.audit import REFUSED, AuditEntry, Origin
 from ...security.rights import Right
 from ...security.users import ANONYMOUS
-from ..conditions import as_error, deleted, forbidden
+from ..conditions import Refusal, as_error, deleted
 from ..context import PlaneContext
 from ..links.endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, LinkEnd, Resumable
 from ..links.registry import LinkRegistry
@@ -82,6 +83,17 @@ class Peer:
         """True if the user still has the same password and certificates."""
         return self.context.access.identity(self.user) == self.identity
 
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.user, self.transport.address, "amqp")
+
+    def forbidden(self, right: Right, address: str) -> Refusal:
+        """Return a refusal that does not reveal whether the queue exists. The audit log records it."""
+        action = f"link.{right.name.lower()}"
+        text = f"user {self.user!r} may not {right.name.lower()} at {address!r:.80}"
+        self.context.audit.add(AuditEntry(origin=self.origin, action=action, object=address, outcome=REFUSED, error=text))
+        return Refusal(Condition.UNAUTHORIZED_ACCESS, text)
+
     def may_use(self, endpoint: LinkEnd) -> bool:
         """Return False if a link has lost its permission. Messages to the anonymous terminus are checked one by one instead."""
         return endpoint.terminus.named is None or self.may(endpoint.right, endpoint.terminus.named)
@@ -97,7 +109,7 @@ class Peer:
             return
         for endpoint in list(self.links.values()):
             if not self.may_use(endpoint):
-                refusal = forbidden(self.user, endpoint.right, endpoint.terminus.named or "")
+                refusal = self.forbidden(endpoint.right, endpoint.terminus.named or "")
                 self.detach(endpoint, as_error(refusal), Cause.LINK_CLOSED)
 
     # --- close

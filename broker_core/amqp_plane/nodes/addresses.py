@@ -14,7 +14,7 @@ from ...amqp import Condition, Source, Target
 from ...amqp.performatives import Attach
 from ...amqp.types import Described, Value
 from ...security.rights import Right
-from ..conditions import Refusal, forbidden
+from ..conditions import Refusal
 from ..connections.peer import Peer
 from ..links import termini
 from ..loop.requests import ExchangeRoute
@@ -44,11 +44,11 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
     needed = Right.RECEIVE if right is Right.BROWSE and nodes.has_exchange(name) else right
     allowed = peer.may(needed, name)
     if allowed:
-        peer.context.create_on_use(name, peer.user)
+        peer.context.create_on_use(name, peer.origin)
     if separator and not (allowed and nodes.has_exchange(name)) and (advice := notations.advice(address)) is not None:
         raise Refusal(Condition.NOT_FOUND, advice)
     if not allowed:
-        raise forbidden(peer.user, right, name)
+        raise peer.forbidden(right, name)
     as_queue, as_topic = QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
     if separator or (as_topic and not as_queue):
         if nodes.has_exchange(name):

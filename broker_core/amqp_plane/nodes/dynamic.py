@@ -15,7 +15,7 @@ from ...amqp.types import Described, Symbol, ULong
 from ...engine import commands as c
 from ...security.rights import Right
 from ...service.turn import Turn
-from ..conditions import Refusal, forbidden
+from ..conditions import Refusal
 from ..connections.peer import Peer
 
 PREFIX = "temp:"
@@ -57,7 +57,7 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
     """Make a node, and return its name. Raises Refusal, PenstockError."""
     name = new_name()
     if not peer.may(Right.RECEIVE, name):
-        raise forbidden(peer.user, Right.RECEIVE, f"{PREFIX}*")
+        raise peer.forbidden(Right.RECEIVE, f"{PREFIX}*")
     if is_topic:
         # It holds no messages, so messages cannot extend its life.
         topic_lifetime = "unused" if lifetime == "unused" else "link"

@@ -28,7 +28,7 @@ from ...engine.model.queue import Queue
 from ...security.rights import Right
 from ...service.turn import Turn
 from .. import queue_reads
-from ..conditions import Refusal, forbidden
+from ..conditions import Refusal
 from ..connections.peer import Peer
 from ..links.endpoint import NEVER
 from .dynamic import new_name
@@ -105,7 +105,7 @@ def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
     about = [exchange for exchange, _ in queue_reads.bindings(turn, queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
-            raise forbidden(peer.user, Right.RECEIVE, exchange)
+            raise peer.forbidden(Right.RECEIVE, exchange)
     known, everybodys = queue_reads.find(turn, queue), queue.count(":") == 1
     if not about and everybodys and known is not None and known.live:  # the user who may receive its messages is unknown
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
