@@ -183,3 +183,16 @@ def test_the_doctor_names_what_is_wrong(tmp_path: Path, penstock: Run, monkeypat
     assert "no broker answers" in finding_about(findings, "broker")["text"]
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     assert finding_about(looked(penstock)[1], "PYSPARK_PYTHON")["level"] == "ok"
+
+
+def test_the_doctor_repeats_an_alarm_with_the_name_of_its_queue(tmp_path: Path, penstock: Run) -> None:
+    """A file occupies the place of the archive table, so the alarm archive-failing is raised."""
+    with Broker(tmp_path / "broker", fsync="never", archive_after_s=0.1) as broker, Client(broker.url) as client:
+        (broker.data_dir / "archive").mkdir(exist_ok=True)
+        (broker.data_dir / "archive" / "orders").write_text("a file, and not a table")
+        enqueue(client, "orders", b"one")
+        client.call("queue.purge", queue="orders")
+        until(lambda: client.call("broker.status")["alarms"], "the alarm is raised")
+        (finding,) = (finding for finding in looked(penstock, url=broker.url)[1] if finding["what"].startswith("alarm"))
+    assert finding["what"] == "alarm archive-failing"
+    assert finding["text"].startswith("queue orders: ")
