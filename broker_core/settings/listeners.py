@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .. import errors
+from ..similar import suggestion
 from . import strict_json
 
 #: In the order of the offer: the strongest first, because clients choose the first that they support.
@@ -95,7 +96,10 @@ def _listener(number: int, table: object) -> Listener:
     allowed = [item.name for item in fields(Listener)]
     for name in table:
         if name not in allowed:
-            raise errors.InvalidRequest(f"listeners[{number}]: {name} is not a key; allowed are {', '.join(allowed)}")
+            meant = suggestion(str(name), allowed)
+            raise errors.InvalidRequest(
+                f"listeners[{number}]: {name!s:.80} is not a key{meant}; allowed are {', '.join(allowed)}"
+            )
     if "port" not in table:
         raise _refused(number, "port", "is missing: name one, or 0 for a free one")
     return Listener(**{name: _field(number, name, value) for name, value in table.items()})

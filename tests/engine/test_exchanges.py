@@ -62,6 +62,7 @@ def test_E1_the_same_declaration_changes_nothing_and_another_names_the_field() -
         (c.DeclareQueue("x"), "is an exchange"),
         (c.DeclareExchange("a/b"), "'/'"),
         (c.DeclareExchange("y", options={"alternate": "nobody"}), "option 'alternate'"),
+        (c.DeclareExchange("y", options={"unroutible": "drop"}), "did you mean 'unroutable'"),
     ):
         with pytest.raises(errors.PenstockError, match=error):
             broker.run(wrong)
