@@ -119,7 +119,7 @@ def add_login(command: Parser, default_url: str | None, text: str) -> None:
     option(command, "--user", "NAME", "log in as this user; asks for the password at a terminal. Default: $PENSTOCK_USER")
     text = "a file whose first line is the user's password. Default: $PENSTOCK_PASSWORD_FILE"
     option(command, "--password-file", "FILE", text)
-    option(command, "--ca-file", "FILE", "trust these CAs (PEM) instead of the system's, for TLS")
+    option(command, "--ca-file", "FILE", "trust these CAs (PEM) instead of the system's, for TLS. Default: $PENSTOCK_CA_FILE")
     option(command, "--cert-file", "FILE", "a client certificate (PEM), which can replace the password")
     option(command, "--key-file", "FILE", "the certificate's key (PEM); default: in --cert-file")
 
