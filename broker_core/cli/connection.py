@@ -10,8 +10,8 @@ from ..errors import NotFound
 from . import calls, show
 
 _LIST = {
-    **show.columns("connection", "user", "peer", "container", tls="TLS"),
-    **show.columns("since", "links", "queues", "credit", "unsettled", "slow"),
+    **show.columns("connection", "user", "peer", "queues", "container", "links", "credit", "unsettled", "slow", "since"),
+    **show.columns(tls="TLS"),
 }
 
 

@@ -334,7 +334,7 @@ def test_a_queue_that_is_not_there_and_one_that_is_not_permitted_sound_alike(s: 
     ids=["plain", "quoted", "long in octets", "too long for a name"],
 )
 def test_a_refused_link_names_the_command_that_permits_it(s: Stage, queue: str, command: str) -> None:
-    """If the description is too short for the whole command, no part of it is named."""
+    """A description that is too short for the whole command contains no part of it."""
     b = log_in(s, "bob", SECRET).usual()
     b.send(sends(queue, name="link"))
     b.expect(Attach)

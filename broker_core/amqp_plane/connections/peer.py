@@ -79,7 +79,7 @@ class Peer:
         return self.context.access.may(self.user, right, queue)
 
     def sees(self, name: str) -> bool:
-        """True with any right on a queue or an exchange: its existence is no secret."""
+        """True with any right on a queue or an exchange. Its existence is secret to other users."""
         return self.context.access.may_any(self.user, name)
 
     @property
