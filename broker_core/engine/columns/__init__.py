@@ -1,6 +1,7 @@
 """Rows of a block as columns of numbers. These modules do not depend on queues.
 
 states                    the states of a message, and the table of transitions
+obstacles                 why a consumer does not receive the next message
 blocks, runs              64 Ki rows of one queue; places of their payloads in the journal
 intervals                 parts of the journal
 rowset                    sets of messages
