@@ -8,6 +8,7 @@ schemas               JSON schemas of replies
 actions               `Actions`: a request in JSON in, a reply in JSON out
 queue_actions, move_actions, trace_actions, exchange_actions, stage_actions, lease_actions, archive_actions, broker_actions
                       the declarations, by subject
+explain_actions       the declaration of `queue.explain`, and its texts
 browses, browse_plans messages of a browse, and its parts for tasks
 archive_reads         messages in the archive's table
 message_rows          messages as JSON, for people

@@ -12,6 +12,7 @@ from . import (
     auditing,
     broker_actions,
     exchange_actions,
+    explain_actions,
     lease_actions,
     move_actions,
     namespaces,
@@ -27,7 +28,16 @@ from .fields import parse
 from .permissions import authorize
 
 _MODULES = (
-    *(broker_actions, queue_actions, move_actions, trace_actions, exchange_actions, archive_actions, stage_actions),
+    *(
+        broker_actions,
+        queue_actions,
+        explain_actions,
+        move_actions,
+        trace_actions,
+        exchange_actions,
+        archive_actions,
+        stage_actions,
+    ),
     *(lease_actions, auditing),
 )
 ACTIONS = {

@@ -49,8 +49,11 @@ _LINK = object_of(
     name=TEXT,
     role=one_of("consumer", "browser", "producer"),
     queue=TEXT,
+    selector=nullable(TEXT),
+    priority=nullable({"type": "integer"}),
     **properties(COUNT, "credit", "unsettled"),
-    heldSeconds=nullable(SECONDS),
+    **properties(nullable({"type": "number", "minimum": 0}), "heldSeconds", "sentPerSecond", "settledPerSecond"),
+    lastSettled=nullable(MICROS),
     groups=list_of(TEXT),
     slow=BOOL,
 )

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -85,6 +85,10 @@ class FlightPlane:
             }
             for connection in self._listener.connected()
         ]
+
+    def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
+        """Return nothing: a query's lease is a consumer without a connection."""
+        return []
 
     def slow_consumers(self) -> Counter[str]:
         """A query's lease is not a consumer that is sent messages."""

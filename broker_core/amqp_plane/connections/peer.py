@@ -230,14 +230,14 @@ class Peer:
                 yield endpoint.terminus.named or ""
 
     def look_at_links(self, now: float, queues: Container[str], exchanges: Container[str]) -> None:
-        """Detach the links whose queue or exchange is deleted, and note how long the others have held their deliveries.
+        """Detach the links whose queue or exchange is deleted, and note the deliveries of the others.
 
         Runs four times a second for every link. `queues`, `exchanges`: the existing ones of `names`.
         """
         for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:
                 continue
-            endpoint.note_held(now)
+            endpoint.activity.note(now, endpoint.sent, endpoint.link.unsettled)
             queue, named = endpoint.queue, endpoint.terminus.named
             if queue and queue not in queues:
                 self.detach(endpoint, deleted(queue), Cause.LINK_CLOSED)

@@ -18,6 +18,7 @@ def add_commands(commands: Commands) -> None:
     text = "list connections: all of them with the right admin on every queue, else your own"
     connections = client_command(connection, "list", text, "connection", run="list_all")
     flag(connections, "--slow", "only connections that hold messages for long, or receive none")
+    flag(connections, "--consumers", "show each consumer: selector, priority, groups, credit, unsettled, rates, last settlement")
     close = client_command(
         connection, "close", "close a connection; its messages return to their queues", "connection", name="ID"
     )

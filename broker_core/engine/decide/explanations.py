@@ -52,7 +52,7 @@ def describe_consumers(state: BrokerState, command: c.DescribeConsumers, now: c.
     available, acquired, delayed = (queue.counts[code] for code in (AVAILABLE, ACQUIRED, DELAYED))
     total = len(links) + len(leases)
     description = c.QueueState(queue.paused, available, acquired, delayed, due, tuple(consumers), total)
-    return Decision([], description, waits=False)
+    return Decision([], description)
 
 
 def _described(lease: Lease) -> c.ConsumerState:
@@ -87,10 +87,10 @@ def explain(state: BrokerState, command: c.Explain, now: c.Now) -> Decision[c.Ex
         # Only a run of `availableNow` passes over the excluded messages.
         seeker = _Seeker(lease_filters(state, queue, RowSet(), now), command.matching, lambda level: 0)
     if queue.paused:
-        return Decision([], c.Explained(tuple(hindrances)), waits=False)
+        return Decision([], c.Explained(tuple(hindrances)))
     if not queue.counts[AVAILABLE]:
         hindrances.append(c.Hindrance(Obstacle.DELAYED if queue.counts[DELAYED] else Obstacle.EMPTY))
-        return Decision([], c.Explained(tuple(hindrances)), waits=False)
+        return Decision([], c.Explained(tuple(hindrances)))
     following, ahead = _next(queue, seeker, command.behind)
     if following is not None:
         hindrances += ahead
@@ -99,7 +99,7 @@ def explain(state: BrokerState, command: c.Explain, now: c.Now) -> Decision[c.Ex
         passed_all = all(seeker.position(level) >= queue.next_sequence for level in open_levels(queue))
         excluded, looked = _excluded(queue, seeker)
         explained = c.Explained((*hindrances, *excluded), None, looked, passed_all)
-    return Decision([], explained, waits=False)
+    return Decision([], explained)
 
 
 def _of_lease(queue: Queue, lease: Lease, now: c.Now) -> Iterator[c.Hindrance]:

@@ -2,8 +2,10 @@
 
 import {call, history, may} from "./api.js";
 import {latest} from "./audit.js";
+import {ACTIVITY, activity, groups} from "./connections.js";
 import {ask, field, note} from "./dialog.js";
 import {badge, facts, h, panel, replace, table, text} from "./dom.js";
+import {explanation} from "./explain.js";
 import {bytes, count, plural, rate, short, span, time} from "./format.js";
 import {messages} from "./messages.js";
 import {Chart, SAMPLES} from "./plot.js";
@@ -11,14 +13,6 @@ import {look} from "./rates.js";
 
 const POLL_S = 2;
 const SELDOM_S = 10;
-const GROUPS = 5; // shown of the groups that a link or a lease holds
-const LISTED = 100; // groups in an answer of the broker
-
-function groups(names) {
-  if (names.length <= GROUPS) return names.join(", ") || "–";
-  const more = `and ${names.length < LISTED ? "" : "at least "}${count(names.length - GROUPS)} more`;
-  return h("span", {title: names.join("\n")}, names.slice(0, GROUPS).join(", "), " ", h("span", {class: "muted"}, more));
-}
 
 export function show(root, poll, name) {
   const admin = may("admin", name);
@@ -37,6 +31,7 @@ export function show(root, poll, name) {
   const users = h("div", {});
   const leases = h("div", {});
   const actions = latest(name);
+  const waiting = explanation(name);
   const looked = messages(name, poll, {redrive});
 
   const pause = h("button", {onclick: togglePause}, "Pause");
@@ -53,6 +48,7 @@ export function show(root, poll, name) {
     h("section", {class: "panel"}, h("dl", {class: "stats"}, fields.map((field) => h("div", {}, h("dt", {}, field), stats[field])))),
     h("div", {class: "grid"}, panel(["Depth", depth.legend], h("div", {class: "body"}, depth.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
     h("div", {class: "grid"}, panel("Options", about), panel("Oldest payload in the journal", pins)),
+    admin && waiting.element,
     panel("Dead letters by reason", dead),
     panel("Consumers and producers", users),
     panel("Leases", leases),
@@ -139,9 +135,10 @@ export function show(root, poll, name) {
       count(link.credit),
       count(link.unsettled),
       link.slow ? badge("slow", "warn", "It settles no messages and has no credit left, while messages wait") : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
+      ...activity(link),
       link.role === "consumer" ? groups(link.groups) : "",
     ]));
-    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
+    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ...ACTIVITY, ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);
     replace(leases, table([["Lease"], ["Query"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held", "groups"]], mine.map((lease) => [
       h("a", {href: "#/leases"}, lease.name),
@@ -260,7 +257,7 @@ export function show(root, poll, name) {
   }
 
   const again = [poll.every(SELDOM_S, describe), poll.every(POLL_S, numbers), poll.every(SELDOM_S, who)];
-  if (admin) again.push(poll.every(SELDOM_S, actions.refresh));
+  if (admin) again.push(poll.every(SELDOM_S, actions.refresh), poll.every(SELDOM_S, waiting.refresh));
   poll.every(SELDOM_S, plots);
   return {title: name, refresh: reread};
 }
