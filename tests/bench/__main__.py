@@ -60,6 +60,7 @@ ROWS = {
     "bombs": "bomb_rows.bombs",
     "silence": "silence_rows.silence",
     "idle": "interest_rows.idle",
+    "explain": "explain_rows.explain",
     "priority": "kind_rows.priority",
     "selector": "selector_rows.selector",
     "expiry": "kind_rows.expiry",
