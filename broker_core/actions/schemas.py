@@ -68,6 +68,8 @@ QUEUE = {
     **properties(
         COUNT, "consumers", "refused", "expired", "deadLettered", "stayed", "malformed", "unrecorded", "unrecordedBytes"
     ),
+    "fill": nullable({"type": "number", "minimum": 0, "description": "used part of the limits"}),
+    **properties(map_of(COUNT), "refusedMessages", "droppedMessages"),
 }
 _NEEDED_PAYLOAD = object_of(
     ("queue", "sequence", "state", "stage", "time", "holder"),

@@ -130,6 +130,9 @@ class AmqpPlane(PlaneContext):
     def count_connections(self) -> int:
         return len(self._accepted)
 
+    def count_users(self) -> dict[str, int]:
+        return dict(self.containers.users)
+
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 

@@ -27,6 +27,8 @@ SECONDS = frozenset(("lag", "retention", "diskFullIn"))
 _WHOLE = NAMES | {"peer", "time", "since"}
 #: Texts that are the purpose of their table. They are cut, and never left out.
 _PURPOSE = frozenset(("body", "text", "error"))
+#: Facts that are a part of 1.
+SHARES = frozenset(("fill",))
 _PREVIEW = 60  # characters of a body
 _GAP = 2  # cells between two columns
 _LEAST_WIDTH = 10  # cells of a text that was cut
@@ -126,6 +128,8 @@ def _fact(name: str, value: object) -> str:
         return ", ".join(f"{key}={_fact(key, item)}" for key, item in value.items()) or "–"
     if name in SECONDS and isinstance(value, (int, float)):
         return duration(value)
+    if name in SHARES and value is not None:
+        return f"{value:.1%}"
     return _cell(value)
 
 

@@ -105,6 +105,9 @@ class FlightPlane:
     def count_connections(self) -> int:
         return self._listener.count_connections()
 
+    def count_users(self) -> dict[str, int]:
+        return self._listener.count_users()
+
     def close(self) -> None:
         self._service.connections.remove(self)
         stopping = threading.Thread(target=self._listener.close, args=(STOP_GRACE_S,), name="penstock-flight-stop", daemon=True)

@@ -16,6 +16,7 @@ from ..archive.recorder.recorder import OFF
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from ..http_plane.answers import Planes
+from ..http_plane.numbers import ConnectedPlane
 from ..http_plane.plane import HttpPlane
 from ..logs import counted
 from ..security import Access, ServerTls
@@ -94,7 +95,7 @@ def _listen(
     flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
     flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls, connections=room.flight)
     opened.callback(flight.close)
-    connected: dict[str, Callable[[], int]] = {"flight": flight.count_connections}
+    connected: dict[str, ConnectedPlane] = {"flight": flight}
     beat, urls = None, []
     if settings.amqp_listeners:
         address, context = (flight.scheme, flight.port), tls.context if tls else None
@@ -102,7 +103,7 @@ def _listen(
             service, settings.amqp_listeners, access=access, tls_context=context, flight=address, connections=room.amqp
         )
         opened.callback(amqp.close)
-        beat, connected["amqp"], urls = amqp.call, amqp.count_connections, amqp.urls
+        beat, connected["amqp"], urls = amqp.call, amqp, amqp.urls
     service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
     if http is not None:
         http.open(service, flight.actions, Planes(beat, connected))

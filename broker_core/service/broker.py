@@ -316,6 +316,11 @@ class BrokerService(BlockReads):
                 "space, or shorten the retention"
             )
 
+    def refused(self, node: str, error: Exception, messages: int = 1) -> None:
+        """Count messages for a queue or an exchange that an error keeps out."""
+        with contextlib.suppress(errors.StorageError):  # the broker stops
+            self.submit_nowait(c.CountRefused(node, error, messages))
+
     def damaged(self, queue_name: str) -> list[str]:
         known = self.damage.of(queue_name)
         with self._lock:

@@ -16,6 +16,7 @@ from . import (  # noqa: F401  # each registers its functions by `decides`
     leases,
     lifetimes,
     links,
+    losses,
     moves,
     outcomes,
     queues,

@@ -2,9 +2,11 @@
 
 import {call} from "./api.js";
 import {badge, h, replace, table, text} from "./dom.js";
-import {count} from "./format.js";
+import {count, short} from "./format.js";
+import {lost} from "./queue.js";
 
 const POLL_S = 5;
+const NAMING = 4; // cells about the exchange, in the first row of its bindings
 const MOST_ROWS = 300; // drawn; the filter finds the others
 
 export function show(root, poll) {
@@ -13,7 +15,8 @@ export function show(root, poll) {
   const filter = h("input", {type: "search", placeholder: "Filter: exchange, queue, key", "aria-label": "Filter exchanges", size: 26, spellcheck: "false", autocomplete: "off"});
   let exchanges = [];
 
-  function rowsOf({exchange, type, options, bindings}) {
+  function rowsOf({exchange, type, options, bindings, messages, ...counts}) {
+    const losses = lost(counts).flatMap(([label, value], at) => [at ? ", " : "", `${label}: `, value]);
     const pairs = Object.entries(options).map(([name, value]) => h("code", {}, `${name}=${value} `));
     const name = [h("b", {}, exchange), " ", badge(type)];
     return (bindings.length ? bindings : [null]).map((binding, at) => ({
@@ -21,6 +24,8 @@ export function show(root, poll) {
       cells: [
         at ? "" : h("span", {}, ...name),
         at ? "" : pairs.length ? h("span", {}, pairs) : "–",
+        at ? "" : short(messages),
+        at ? "" : losses.length ? h("span", {}, losses) : "–",
         binding ? h("a", {href: `#/queues/${encodeURIComponent(binding.queue)}`}, binding.queue) : h("span", {class: "muted"}, "no bindings"),
         h("span", {}, binding ? conditions(binding) : "–"),
       ],
@@ -34,12 +39,12 @@ export function show(root, poll) {
     const shown = exchanges.map((exchange) => {
       const all = rowsOf(exchange);
       const matching = all.filter(matches);
-      if (matching.length && matching[0] !== all[0]) matching[0].cells.splice(0, 2, ...all[0].cells.slice(0, 2));
+      if (matching.length && matching[0] !== all[0]) matching[0].cells.splice(0, NAMING, ...all[0].cells.slice(0, NAMING));
       return matching;
     }).filter((rows) => rows.length);
     const rows = shown.flat();
     text(total, shown.length === exchanges.length ? count(shown.length) : `${count(shown.length)} of ${count(exchanges.length)}`);
-    replace(list, table([["Exchange"], ["Options", "narrow-1"], ["Bound queue"], ["Key and condition"]],
+    replace(list, table([["Exchange"], ["Options", "narrow-1"], ["Messages", "number"], ["Refused and dropped", "narrow-2"], ["Bound queue"], ["Key and condition"]],
       rows.slice(0, MOST_ROWS).map(({cells}) => cells),
       exchanges.length ? "No exchange or binding matches." : "No exchanges. Create one: penstock exchange declare NAME"));
     if (rows.length > MOST_ROWS) list.append(h("p", {class: "empty"}, `${count(rows.length - MOST_ROWS)} more bindings: filter to see them.`));

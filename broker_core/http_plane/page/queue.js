@@ -6,13 +6,19 @@ import {ACTIVITY, activity, groups} from "./connections.js";
 import {ask, field, note} from "./dialog.js";
 import {badge, facts, h, panel, replace, table, text} from "./dom.js";
 import {explanation} from "./explain.js";
-import {bytes, count, plural, rate, short, span, time} from "./format.js";
+import {bytes, count, filled, plural, rate, short, span, time} from "./format.js";
 import {messages} from "./messages.js";
 import {Chart, SAMPLES} from "./plot.js";
 import {look} from "./rates.js";
 
 const POLL_S = 2;
 const SELDOM_S = 10;
+
+// Messages that were sent to a queue or exchange and are in no queue, by reason.
+export function lost({refusedMessages, droppedMessages}) {
+  const rows = [["refused when sent", refusedMessages], ["dropped", droppedMessages]].filter(([, counts]) => Object.keys(counts).length);
+  return rows.map(([label, counts]) => [label, h("span", {class: "bad"}, Object.entries(counts).map(([reason, n]) => `${reason}: ${plural(n, "message")}`).join(", "))]);
+}
 
 export function show(root, poll, name) {
   const admin = may("admin", name);
@@ -95,7 +101,7 @@ export function show(root, poll, name) {
     problem.hidden = true;
     all.hidden = buttons.hidden = false;
     text(pause, stat.paused ? "Resume" : "Pause");
-    replace(badges, badge(stat.type), " ", stat.paused && badge("paused", "warn"), stat.damaged.length > 0 && badge("damaged messages", "bad", stat.damaged.join("\n")));
+    replace(badges, badge(stat.type), " ", stat.paused && badge("paused", "warn"), stat.fill !== null && badge(filled(1000 * stat.fill), stat.fill < 1 ? "" : "bad", "The used part of the queue's limits"), stat.damaged.length > 0 && badge("damaged messages", "bad", stat.damaged.join("\n")));
     const options = Object.entries(stat.options).map(([key, value]) => [key, h("code", {}, String(value))]);
     replace(about, facts([
       ["type", stat.type],
@@ -104,6 +110,7 @@ export function show(root, poll, name) {
       ["settled", `${count(stat.archived)} messages`],
       stat.staged > 0 && ["staged", `${plural(stat.staged, "message")}, ${bytes(stat.stagedBytes)}, waiting for a publish or commit`],
       stat.unread > 0 && ["returned unread", count(stat.unread)],
+      ...lost(stat),
       stat.refused > 0 && ["refused by all consumers", plural(stat.refused, "message")],
       stat.malformed > 0 && ["malformed", plural(stat.malformed, "message")],
       stat.archive && ["archive table", h("code", {}, stat.archive.table)],

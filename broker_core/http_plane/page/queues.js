@@ -2,13 +2,14 @@
 
 import {history} from "./api.js";
 import {badge, h, panel, replace, text} from "./dom.js";
-import {bytes, count, rate, short, span} from "./format.js";
+import {bytes, count, filled, rate, short, span} from "./format.js";
 import {Chart, SAMPLES, Spark} from "./plot.js";
 import {look} from "./rates.js";
 
 const POLL_S = 2;
 const PLOTS_S = 10;
 const ROW_PX = 32;
+const NEARLY_FULL = 800; // thousandths of the limits, from which a badge shows the fill level
 const SPARE_ROWS = 6; // above and below the visible rows
 
 // key, heading, class
@@ -32,10 +33,11 @@ class Row {
   constructor() {
     this.link = h("a", {});
     this.paused = badge("paused", "warn");
+    this.full = badge("full", "warn", "The used part of the queue's limits");
     this.dead = badge("dead letters", "narrow-2");
     this.sparks = [new Spark(), new Spark()];
     this.cells = new Map(COLUMNS.map(([key, , kind]) => [key, h("td", {class: PLOTS.includes(key) ? `plot ${kind}` : kind})]));
-    this.cells.get("name").append(this.link, this.paused, this.dead);
+    this.cells.get("name").append(this.link, this.paused, this.full, this.dead);
     PLOTS.forEach((key, at) => this.cells.get(key).append(this.sparks[at].element));
     this.element = h("tr", {}, ...this.cells.values());
     this.plotted = undefined;
@@ -46,6 +48,9 @@ class Row {
     this.link.title = queue.name;
     this.link.setAttribute("href", `#/queues/${encodeURIComponent(queue.name)}`);
     this.paused.hidden = !queue.paused;
+    text(this.full, filled(queue.fill, NEARLY_FULL));
+    this.full.hidden = queue.fill < NEARLY_FULL;
+    this.full.classList.toggle("bad", queue.fill >= 1000);
     this.dead.hidden = !queue.deadLetters || queue.deadLetters < queue.available;
     this.#number("available", queue.available, short);
     this.#number("acquired", queue.acquired, short);
@@ -148,12 +153,12 @@ export function show(root, poll) {
   async function read(signal) {
     const all = await look(signal);
     now = all.time;
-    const [available, acquired, dead, oldest, size, consumers, leases, paused] =
-      ["available", "acquired", "deadLetters", "oldest", "bytes", "consumers", "leases", "paused"].map(all.of);
+    const [available, acquired, dead, oldest, size, consumers, leases, paused, fill] =
+      ["available", "acquired", "deadLetters", "oldest", "bytes", "consumers", "leases", "paused", "fill"].map(all.of);
     const [ins, outs, done] = ["enqueued", "delivered", "acknowledged"].map(all.rate);
     queues = all.names.map((name, at) => ({
       name, available: available[at], acquired: acquired[at], deadLetters: dead[at], oldest: oldest[at], bytes: size[at],
-      consumers: consumers[at], leases: leases[at], paused: paused[at], in: ins[at], out: outs[at],
+      consumers: consumers[at], leases: leases[at], paused: paused[at], fill: fill[at], in: ins[at], out: outs[at],
     }));
     text(stats.Queues, count(queues.length));
     text(stats.Ready, short(sum(available)));
