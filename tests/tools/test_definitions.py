@@ -1,6 +1,7 @@
-"""Definitions of RabbitMQ, users in definitions, and files that an import refuses.
+"""Definitions of RabbitMQ and Artemis, users in definitions, and files that an import refuses.
 
-definitions/rabbitmq.json is the output of `rabbitmqctl export_definitions` of RabbitMQ 3.10.8.
+definitions/rabbitmq.json is the output of `rabbitmqctl export_definitions` of RabbitMQ 3.10.8. definitions/artemis.xml is the
+file that `artemis create` writes, shortened, with addresses of a shop.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker_core.cli.definitions import rabbitmq
+from penstock.broker_core.cli.definitions import artemis, rabbitmq
 from penstock.broker_core.cli.definitions.command import MAX_FILE_BYTES, read
 from penstock.broker_core.cli.definitions.regular_expressions import patterns_of
 from penstock.broker_core.cli.definitions.steps import ImportStep
@@ -30,6 +31,7 @@ from penstock.broker_core.server.process import Broker
 from .conftest import Run
 
 EXPORT = Path(__file__).with_name("definitions") / "rabbitmq.json"
+ARTEMIS = EXPORT.with_name("artemis.xml")
 
 
 def test_a_real_export_of_rabbitmq_is_imported_and_each_object_is_reported(
@@ -231,6 +233,91 @@ def test_a_virtual_host_is_chosen(tmp_path: Path) -> None:
         "exchange invoices (direct)",
         "binding invoices to invoices with key x",
     ]
+
+
+def test_a_broker_xml_of_artemis_is_imported_and_each_object_is_reported(penstock: Run, broker: Broker, client: Client) -> None:
+    done = penstock("definitions", "import", str(ARTEMIS), url=broker.url)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "16 declared, 0 existed already, 0 refused, 7 left out")
+    queues = {queue["queue"]: (queue["type"], queue["options"]) for queue in client.call("queue.list")["queues"]}
+    dead = {"deadLetterQueue": "orders.dead", "expired": "deadLetter", "messageTtl": 86_400_000}
+    orders = {**dead, "retryDelay": 5000, "maxRetryDelay": 60_000}
+    default = {"durability": "all", "deadLetterQueue": "DLQ"}
+    assert queues["orders.eu"][1] == {
+        "durability": "all",
+        "maxAttempts": 5,
+        "retryBackoff": 2,
+        "maxBytes": 100 << 20,
+        "consumers": "single",
+        **orders,
+    }
+    assert queues["orders.us"][1] == {
+        "durability": "all",
+        "maxAttempts": 0,
+        "consumers": "exclusive",
+        "overflow": "ring",
+        "maxMessages": 5000,
+        "maxBytes": 100 << 20,
+        **orders,
+    }
+    assert queues["prices"] == ("lastvalue", {"key": "properties.stock", **default})
+    assert queues["telemetry.all"][1] == {"maxMessages": 1000, "overflow": "ring", **default}
+    assert queues["DLQ"][1] == {"durability": "all"}
+    exchanges = {exchange["exchange"]: exchange for exchange in client.call("exchange.list")["exchanges"]}
+    assert {name: [binding["queue"] for binding in node["bindings"]] for name, node in exchanges.items()} == {
+        "telemetry": ["telemetry.all", "telemetry.hot"],
+        "inbox": ["inbox.queue"],
+    }
+    assert exchanges["telemetry"]["bindings"][1]["selector"] == "temperature > 80"
+    for line in (
+        "redelivery-delay-multiplier: '1.5' has no counterpart",
+        "a ring drops the oldest message, and Artemis the newest",
+        "left out  address work: Artemis gives each message to one of its queues",
+        "left out  address setting orders.#: applied to 3 nodes of this file; ",
+        "left out  divert copy-of-orders: ",
+        "left out  permissions on #: ",
+        "expiry-address ExpiryQueue: expired messages are archived",
+    ):
+        assert line in done.stdout
+
+
+def broker_xml(content: str) -> bytes:
+    return f"<configuration><core>{content}</core></configuration>".encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b'<!DOCTYPE c [<!ENTITY a "b">]><configuration><core>&a;</core></configuration>', "DOCTYPE"),
+        (b'<!DOCTYPE c SYSTEM "file:///etc/passwd"><configuration><core/></configuration>', "DOCTYPE"),
+        (broker_xml("&a;"), "is not XML"),
+        (b"<configuration><core>", "is not XML"),
+        (b"<configuration/>", "no element <core>"),
+        (b"<a>" * 33, "nested more than 32 deep"),
+        (broker_xml("<addresses><address/></addresses>"), "<address> has no attribute name"),
+        (broker_xml('<address-settings><address-setting match="#.#.#.#"/></address-settings>'), "more than 3 times '#'"),
+        (
+            broker_xml("<address-settings>" + "<address-setting match='a'/>" * 501 + "</address-settings>"),
+            "at most 20,000 queues and 500",
+        ),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+def test_xml_with_entities_or_without_its_elements_is_refused(tmp_path: Path, data: bytes, complaint: str) -> None:
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(UsageError, match=re.escape(complaint)):
+        read(tmp_path / "file", None)
+
+
+def test_dead_letters_of_artemis_in_a_cycle_stay_in_their_queues() -> None:
+    settings = "".join(
+        f'<address-setting match="{name}"><dead-letter-address>{dead}</dead-letter-address></address-setting>'
+        for name, dead in (("a", "b"), ("b", "a"), ("c", "a"))
+    )
+    addresses = "".join(f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>' for name in "abc")
+    content = f"<address-settings>{settings}</address-settings><addresses>{addresses}</addresses>"
+    steps = artemis.steps(broker_xml(content))
+    assert [options_of(step).get("deadLetterQueue") for step in steps[:3]] == [None, None, "a"]
+    assert ["a → b → a is a cycle" in "".join(step.notes) for step in steps[:3]] == [True, True, False]
 
 
 def test_users_and_permissions_are_exported_on_request(tmp_path: Path, penstock: Run, broker: Broker) -> None:

@@ -30,7 +30,7 @@ def add_commands(commands: Commands) -> None:
     add_users_file(export, required=False, text="also export the users, with password hashes, and the permissions of")
     text = "declare the content of a file; equal existing nodes stay unchanged"
     read = client_command(definitions, "import", text, "definitions.command", run="import_")
-    option(read, "file", "FILE", "the output of `export`, or RabbitMQ's definitions; - is stdin", type=Path)
+    option(read, "file", "FILE", "the output of `export`, RabbitMQ's definitions, or Artemis's broker.xml; - is stdin", type=Path)
     option(read, "--virtual-host", "NAME", "the virtual host, if a file of RabbitMQ has several")
     add_users_file(read, required=False, text="also add users and permissions to")
 

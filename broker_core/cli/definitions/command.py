@@ -17,7 +17,7 @@ from ...security.users import Users
 from ...settings import strict_json
 from .. import calls, show, user
 from ..main import REFUSED, UsageError
-from . import own, rabbitmq, steps
+from . import artemis, own, rabbitmq, steps
 from .steps import ImportStep, Result
 
 #: Bytes of a file. The definitions of 10,000 queues, the most of a broker, have about 3 MB.
@@ -138,7 +138,7 @@ def read(path: Path, virtual_host: str | None) -> list[ImportStep]:
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(f"{path} has more than {MAX_FILE_BYTES:,} bytes, so it has no definitions; nothing was imported")
     try:
-        return _steps(strict_json.loads(data), virtual_host)
+        return artemis.steps(data) if artemis.is_xml(data) else _steps(strict_json.loads(data), virtual_host)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}; nothing was imported") from error
     except errors.InvalidRequest as error:

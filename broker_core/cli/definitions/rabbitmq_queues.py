@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import rabbitmq_policies
+from .queues import PlannedQueue, break_cycles
 from .rabbitmq_policies import RabbitPolicy
-from .steps import ImportStep, declare_queue
+from .steps import ImportStep
 
 _NUMBERS = {
     "message-ttl": "messageTtl",
@@ -59,20 +60,18 @@ def _routes(kind: str, bound: str, key: str) -> bool:
 
 
 def steps(queues: Sequence[RabbitQueue]) -> list[ImportStep]:
-    _break_cycles(queues)
+    break_cycles(queues)
     return [queue.step() for queue in queues]
 
 
-class RabbitQueue:
+class RabbitQueue(PlannedQueue):
     """One queue of the file. `options` and `notes` are complete after `_break_cycles`."""
 
     def __init__(self, table: dict[str, Any], policies: Sequence[RabbitPolicy], routes: Routes) -> None:
-        self.name, arguments = table["name"], table.get("arguments", {})
+        super().__init__(table["name"])
+        arguments = table.get("arguments", {})
         kind = arguments.get("x-queue-type", table.get("type", "classic"))
         self.is_stream = kind == "stream"
-        self.options: dict[str, Any] = {}
-        self.notes: list[str] = []
-        self.type = "fifo"
         self.policy = rabbitmq_policies.of_queue(policies, self.name, str(kind))
         values = rabbitmq_policies.merged(arguments, self.policy)
         self._limits(values)
@@ -113,36 +112,13 @@ class RabbitQueue:
         if target == self.name:
             target, reason = None, "they would return to the same queue"
         if target is None:
-            self.notes.append(f"dead letters stay in this queue, archived: {reason}")
+            self.keep_dead_letters(reason)
             return
         self.options |= {"deadLetterQueue": target, "expired": "deadLetter"}
         if self.options.get("overflow") == "ring":
             self.notes.append("overflow: dropped messages do not become dead letters")
 
-    def leave_out_dead_letters(self, cycle: str) -> None:
-        del self.options["deadLetterQueue"], self.options["expired"]
-        self.notes.append(f"dead letters stay in this queue, archived: {cycle} is a cycle; retryDelay repeats failed messages")
-
     def step(self) -> ImportStep:
         if self.is_stream:
             return ImportStep(f"queue {self.name}", ["a stream; a queue's archive can be read again instead (docs/spark.md)"])
-        return declare_queue(self.name, self.type, self.options, self.notes)
-
-
-def _break_cycles(queues: Sequence[RabbitQueue]) -> None:
-    """Leave out dead-letter queues that form a cycle. RabbitMQ drops a message that expires around one."""
-    by_name = {queue.name: queue for queue in queues}
-    following = {queue.name: queue.options.get("deadLetterQueue") for queue in queues}
-    seen: set[str] = set()
-    for name in following:
-        path: dict[str, None] = {}
-        at: str | None = name
-        while at is not None and at in following and at not in seen:
-            seen.add(at)
-            path[at] = None
-            at = following[at]
-        if at in path:
-            cycle = list(path)[list(path).index(at) :]
-            text = " → ".join([*cycle[:5], *["…"] * (len(cycle) > 5), cycle[0]])
-            for member in cycle:
-                by_name[member].leave_out_dead_letters(text)
+        return super().step()
