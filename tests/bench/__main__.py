@@ -46,6 +46,7 @@ ROWS = {
     "amqp-transfers": "amqp_rows.transfers",
     "amqp-of-spark": "amqp_rows.of_spark",
     "async": "short_rows.asynchronous",
+    "send-many": "short_rows.sent_many",
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",

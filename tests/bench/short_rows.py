@@ -1,9 +1,10 @@
-"""Rows about the client's loops over waiting messages, in threads and in asyncio."""
+"""Rows about Penstock's Python client: loops over waiting messages in threads and in asyncio, and sending many messages."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,11 +14,18 @@ from pathlib import Path
 
 from amqp_rows import CREDIT, Load, running
 from feeding import QUEUE, beside
-from harness import Bench, Line
+from harness import WARM_UPS, Bench, Line
 
 import penstock
+from penstock.broker_core.client.app.pipeline import WINDOW
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))
+from building import command_of
+from driving import Program
 
 SIZE = 1024
+#: Seconds, passed to go-amqp's program, which gives up then.
+LIMIT_S = 50
 
 
 def asynchronous(bench: Bench) -> Iterator[Line]:
@@ -34,6 +42,27 @@ def asynchronous(bench: Bench) -> Iterator[Line]:
         figures = bench.pairs("messages/s", ours, theirs)
     title = f"`async for` receives and accepts {messages:,} messages of 1 KiB, one process, prefetch {CREDIT:,}"
     yield Line("async", title, "the blocking client's `for`", 0.7, None, True, "messages/s", *figures)
+
+
+def sent_many(bench: Bench) -> Iterator[Line]:
+    """Durable messages sent by `send_many`, against go-amqp's sender with as many unconfirmed messages."""
+    messages = bench.count(60_000, 3_000)
+    with running(bench) as broker, Program(command_of("go_amqp")) as client:
+        order = {"url": broker.amqp_url, "address": [QUEUE], "count": messages, "size": SIZE, "window": WINDOW}
+
+        def ours(_: int) -> float:
+            return messages / _alone("send", broker.amqp_url, messages)
+
+        def theirs(_: int) -> float:
+            return messages / float(client.do("throughput", **order, way="in", wait=LIMIT_S)["seconds"])
+
+        for _ in range(WARM_UPS):
+            ours(0), theirs(0)
+        figures = bench.pairs("messages/s", ours, theirs)
+    title = f"`send_many` of {messages:,} durable messages of 1 KiB, one process"
+    against = f"go-amqp's sender with {WINDOW:,} unconfirmed messages"
+    yield Line("send-many", title, against, 0.5, None, True, "messages/s", *figures)
+    yield Line("send-many", title, "", 8_000, None, True, "messages/s", figures[0])
 
 
 def _alone(way: str, url: str, count: int) -> float:
@@ -61,6 +90,16 @@ async def by_loop(url: str, count: int) -> float:
         return time.perf_counter() - began
 
 
+def sending(url: str, count: int) -> float:
+    """Seconds until the last message is confirmed."""
+    with penstock.connect(url) as connection:
+        body = os.urandom(SIZE)
+        began = time.perf_counter()
+        connection.queue(QUEUE).send_many(body for _ in range(count))
+        return time.perf_counter() - began
+
+
 if __name__ == "__main__":
     way, url, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    print(blocking(url, count) if way == "blocking" else asyncio.run(by_loop(url, count)))
+    measured = {"blocking": blocking, "async": lambda *arguments: asyncio.run(by_loop(*arguments)), "send": sending}
+    print(measured[way](url, count))

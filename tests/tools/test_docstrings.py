@@ -34,10 +34,13 @@ INTERNAL = {
     " disconnect",
     "Consumer": "wait_for take attach lost fail wake",
     "PenstockError": "to_json",
+    "AsyncConnection": "opened",
+    "AsyncPipeline": "put",
+    "Pipeline": "payload next_of put",
     "Producer": "wait_until detach attach resend lost roll_back fail",
     "Receiver": "on_event",
     "Sender": "on_event on_outcome",
-    "Session": "check current transaction_id is_current accept_if_held flush dispose drain attach lost",
+    "Session": "add check current transaction_id is_current accept_if_held flush dispose drain attach lost",
 }
 #: Classes that a user makes by calling them; the others come out of a call.
 MADE_BY_USERS = {"Backoff", "Broker", "Header", "InProcessBroker", "Message", "Properties"}

@@ -23,16 +23,19 @@ workers, retries                                  functions that handle messages
 session, executors, callbacks                     one session, its callbacks on a bounded pool
 modes, ledger                                     acknowledge modes; unsettled deliveries
 producer, target_link                             sending
+pipeline, aio_pipeline                            sending many messages, with a window
 consumer, arrivals, received, pull, source_link   receiving
 transactions                                      local transactions
 """
 
 from .aio import AsyncConnection, AsyncQueue, connect_async
+from .aio_pipeline import AsyncPipeline
 from .backoff import Backoff
 from .connection import Connection
 from .consumer import Consumer
 from .modes import AcknowledgeMode
 from .opening import connect
+from .pipeline import NotAllSent, Pipeline
 from .producer import Confirmation, Producer
 from .queues import Queue
 from .received import ReceivedMessage
@@ -43,12 +46,15 @@ from .workers import Worker, worker
 __all__ = [
     "AcknowledgeMode",
     "AsyncConnection",
+    "AsyncPipeline",
     "AsyncQueue",
     "Backoff",
     "Confirmation",
     "Connection",
     "Consumer",
     "InDoubt",
+    "NotAllSent",
+    "Pipeline",
     "Producer",
     "Queue",
     "ReceivedMessage",

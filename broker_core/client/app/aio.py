@@ -13,19 +13,22 @@ bounded pool.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ..amqp.connection import TIMEOUT_S
+from ..durations import Duration, seconds
+from .aio_pipeline import AsyncPipeline, iterate
 from .backoff import Backoff
-from .composing import Fields, Sendable, composed
+from .composing import Fields, Sendable, SimilarMessages, message_of
 from .connection import Connection
 from .consumer import PREFETCH, Consumer
 from .modes import AcknowledgeMode
 from .opening import DEFAULT_BACKOFF, connect
+from .pipeline import WINDOW, Pipeline
 from .received import ReceivedMessage
 from .session import Session
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 WAITING_CALLS = 32
 
 _T = TypeVar("_T")
-_C = TypeVar("_C", Connection, Session)
+_C = TypeVar("_C", Connection, Session, Pipeline)
 
 
 class AsyncConnection:
@@ -67,7 +70,7 @@ class AsyncConnection:
         Raises:
             PenstockError: As of `penstock.connect`.
         """
-        self._connection = await self._opened(self._connect)
+        self._connection = await self.opened(self._connect)
         return self
 
     def queue(self, address: str) -> AsyncQueue:
@@ -89,7 +92,7 @@ class AsyncConnection:
         Raises:
             PenstockError: As of `Connection.send`.
         """
-        message = composed(body, **fields)
+        message = message_of(body, fields)
         await self.wait(lambda: self.connection.send(address, message))
 
     async def close(self) -> None:
@@ -111,8 +114,8 @@ class AsyncConnection:
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def _opened(self, call: Callable[[], _C]) -> _C:
-        """Run a call that opens a connection or session. If this task is cancelled meanwhile, close it: no other task has it."""
+    async def opened(self, call: Callable[[], _C]) -> _C:
+        """Run a call that opens a connection, session or pipeline. If this task is cancelled meanwhile, close the result."""
         opening = self._pool.submit(call)
         try:
             return await asyncio.wrap_future(opening)
@@ -156,8 +159,37 @@ class AsyncQueue:
         """
         await self.connection.send(self.address, body, **fields)
 
+    async def send_many(
+        self, bodies: Iterable[Sendable] | AsyncIterable[Sendable] | None = None, **fields: Unpack[Fields]
+    ) -> int:
+        """Send messages, and return when the broker has confirmed all of them.
+
+        Args:
+            bodies: As of `Queue.send_many`, or an asynchronous iterable, also as `json`.
+            **fields: As of `Queue.send_many`.
+
+        Returns:
+            Number of messages.
+
+        Raises:
+            PenstockError: As of `Queue.send_many`.
+        """
+        series = SimilarMessages(bodies, fields)
+        async with self.pipeline() as pipeline:
+            async for item in iterate(series.items):
+                await pipeline.put(pipeline.pipeline.next_of(series, item))
+        return pipeline.pipeline.sent
+
+    def pipeline(self, *, window: int = WINDOW) -> AsyncPipeline:
+        """Return a pipeline: sends that do not wait for each confirmation. `async with` opens it.
+
+        Args:
+            window: Limit of unconfirmed messages.
+        """
+        return AsyncPipeline(self.connection, self.address, window)
+
     async def receive(
-        self, *, timeout: float | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
+        self, *, timeout: Duration | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
     ) -> AsyncIterator[ReceivedMessage]:
         """Iterate over the messages in order. They are accepted as by `Queue.receive`.
 
@@ -165,7 +197,7 @@ class AsyncQueue:
         otherwise a moment later.
 
         Args:
-            timeout: Seconds without a message after which the loop ends. None: no limit.
+            timeout: Seconds, or a `timedelta`, without a message after which the loop ends. None: no limit.
             limit: Largest number of messages. None: no limit.
             selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
             prefetch: Largest number of messages that wait here.
@@ -176,9 +208,10 @@ class AsyncQueue:
         Raises:
             PenstockError: The broker refuses, or the connection is lost permanently.
         """
+        timeout_s = None if timeout is None else seconds("timeout", timeout)
         wait = self.connection.wait
         open_session = partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL)
-        session = await self.connection._opened(open_session)
+        session = await self.connection.opened(open_session)
         try:
             window = prefetch if limit is None else min(prefetch, limit)
             consumer = await wait(partial(session.consumer, self.address, prefetch=window, selector=selector))
@@ -189,7 +222,7 @@ class AsyncQueue:
                 message = consumer.receive(0)
                 if message is None:
                     try:
-                        await asyncio.wait_for(arrived.wait(), timeout)
+                        await asyncio.wait_for(arrived.wait(), timeout_s)
                     except asyncio.TimeoutError:
                         return
                     continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from .. import amqp
-from .composing import Fields, Sendable, composed
+from .composing import Fields, Sendable, message_of
 from .executors import Pool
 from .modes import AcknowledgeMode
 from .producer_pool import ProducerPool
@@ -85,8 +85,8 @@ class Connection:
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
             body: Octets, text, or a whole `Message`.
-            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, and so on: see
-                `penstock.broker_core.client.app.composing.composed`.
+            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds or as `timedelta`,
+                and so on: see `penstock.broker_core.client.app.composing.composed`.
 
         Raises:
             InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
@@ -95,7 +95,7 @@ class Connection:
         Example:
             connection.send("orders", json={"id": 7}, subject="new", delay=30)
         """
-        message = composed(body, **fields)
+        message = message_of(body, fields)
         with self._producers.producer(address) as producer:
             producer.send(message, synchronous=True)
 

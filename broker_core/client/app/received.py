@@ -10,9 +10,8 @@ from ...amqp.deliveries import Delivery
 from ...amqp.errors import Condition
 from ...amqp.performatives import Error
 from ...amqp.types import Long
-from ...errors import InvalidRequest
 from ...messages.annotations import DEATH_REASON, DELIVERY_DELAY, RETRY_DELAY
-from ...quantities import MAX_MILLISECONDS
+from ..durations import Duration, milliseconds
 from .retries import Retries
 
 if TYPE_CHECKING:
@@ -146,13 +145,13 @@ class ReceivedMessage:
         """
         self.acknowledge(RELEASED)
 
-    def retry(self, after: float | None = None) -> None:
+    def retry(self, after: Duration | None = None) -> None:
         """Return the message to its place in the queue after a failure. It comes again.
 
         The delivery counts: after `maxAttempts` of the queue the message becomes a dead letter.
 
         Args:
-            after: Seconds until it comes again. None: the queue's `retryDelay`, or immediately without one.
+            after: Seconds, or a `timedelta`, until it comes again. None: the queue's `retryDelay`, or immediately without one.
 
         Raises:
             InvalidRequest: An invalid time.
@@ -161,9 +160,7 @@ class ReceivedMessage:
         if after is None:
             self.acknowledge(FAILED)
             return
-        if not 0 <= after < MAX_MILLISECONDS / 1000:
-            raise InvalidRequest(f"after is seconds from 0 to {(MAX_MILLISECONDS - 1) // 1000:,}, not {after}")
-        annotations: dict[str, Any] = {DELIVERY_DELAY: Long(int(after * 1000))}
+        annotations: dict[str, Any] = {DELIVERY_DELAY: Long(milliseconds("after", after))}
         self.acknowledge(Modified(delivery_failed=True, message_annotations=annotations))
 
     def acknowledge(self, outcome: Outcome = ACCEPTED) -> None:

@@ -68,7 +68,7 @@ class Session:
             PenstockError: The broker refuses, for example with NotFound.
         """
         producer = Producer(self, address, window_octets, self.connection.timeout_s if send_timeout_s is None else send_timeout_s)
-        self._add(producer)
+        self.add(producer)
         return producer
 
     def consumer(
@@ -107,7 +107,7 @@ class Session:
         window = -(-prefetch // len(addresses))
         options = SourceOptions(window, selector, no_local, browse, exclusive, priority)
         consumer = Consumer(self, addresses, prefetch, options, gather_s)
-        self._add(consumer)
+        self.add(consumer)
         if callback is not None:
             consumer.listen(callback)
         return consumer
@@ -203,7 +203,7 @@ class Session:
         if not self.transacted:
             raise errors.InvalidRequest("this session has no transaction: make it with AcknowledgeMode.TRANSACTED")
 
-    def _add(self, part: Consumer | Producer) -> None:
+    def add(self, part: Consumer | Producer) -> None:
         with self.changed:
             self.check()
             self.connection.on_current_server(lambda _: part.attach())
