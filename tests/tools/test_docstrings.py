@@ -32,7 +32,7 @@ INTERNAL = {
     "app.Connection": "check wait_for current_server on_current_server wall_ms new_message_id report forget open",
     "amqp.Connection": "session begin end new_link_name step wait_until fail flush congested open start_close finished"
     " disconnect",
-    "Consumer": "wait_for take attach lost fail wake",
+    "Consumer": "waiting_now wait_for take attach lost fail wake",
     "PenstockError": "to_json",
     "AsyncConnection": "opened",
     "AsyncPipeline": "put",

@@ -20,6 +20,7 @@ connection, servers, backoff                      several servers, reconnect
 server                                            one connection to one server, and the thread that reads from it
 queues, producer_pool, composing, aio             send by address, iterate over a queue, also for asyncio
 workers, retries                                  functions that handle messages
+administration                                    requests about queues: declare, delete, redrive
 session, executors, callbacks                     one session, its callbacks on a bounded pool
 modes, ledger                                     acknowledge modes; unsettled deliveries
 producer, target_link                             sending
@@ -28,6 +29,7 @@ consumer, arrivals, received, pull, source_link   receiving
 transactions                                      local transactions
 """
 
+from .administration import RedriveResult
 from .aio import AsyncConnection, AsyncQueue, connect_async
 from .aio_pipeline import AsyncPipeline
 from .backoff import Backoff
@@ -58,6 +60,7 @@ __all__ = [
     "Producer",
     "Queue",
     "ReceivedMessage",
+    "RedriveResult",
     "RolledBack",
     "Session",
     "Worker",

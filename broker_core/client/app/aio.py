@@ -17,10 +17,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..amqp.connection import TIMEOUT_S
 from ..durations import Duration, seconds
+from .administration import RedriveResult
 from .aio_pipeline import AsyncPipeline, iterate
 from .backoff import Backoff
 from .composing import Fields, Sendable, SimilarMessages, message_of
@@ -29,6 +30,7 @@ from .consumer import PREFETCH, Consumer
 from .modes import AcknowledgeMode
 from .opening import DEFAULT_BACKOFF, connect
 from .pipeline import WINDOW, Pipeline
+from .queues import PEEKED
 from .received import ReceivedMessage
 from .session import Session
 
@@ -94,6 +96,66 @@ class AsyncConnection:
         """
         message = message_of(body, fields)
         await self.wait(lambda: self.connection.send(address, message))
+
+    async def declare(self, queue: str, *, type: str = "fifo", **options: Any) -> bool:
+        """Create a queue. Does nothing if it exists with the same type and options.
+
+        Args:
+            queue: As of `Connection.declare`, like the other arguments.
+            type: `fifo`, `priority` or `lastvalue`.
+            **options: Options of the queue, by their names in docs/queues.md.
+
+        Returns:
+            Whether it was created.
+
+        Raises:
+            PenstockError: As of `Connection.declare`.
+        """
+        return await self.wait(partial(self.connection.declare, queue, type=type, **options))
+
+    async def delete(self, queue: str, *, force: bool = False) -> int:
+        """Delete a queue.
+
+        Args:
+            queue: Its name.
+            force: Whether to delete it with messages, consumers or leases. Without it, such a queue stays.
+
+        Returns:
+            Number of messages that were deleted with it.
+
+        Raises:
+            PenstockError: As of `Connection.delete`.
+        """
+        return await self.wait(partial(self.connection.delete, queue, force=force))
+
+    async def peek(self, queue: str, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
+        """Return the first waiting messages of a queue, and leave them in it.
+
+        Args:
+            queue: Its name.
+            limit: Largest number of messages.
+            selector: Only messages that match.
+
+        Raises:
+            PenstockError: As of `Connection.peek`.
+        """
+        return await self.wait(partial(self.connection.peek, queue, limit=limit, selector=selector))
+
+    async def redrive(self, queue: str, *, limit: int | None = None, selector: str | None = None) -> RedriveResult:
+        """Return dead letters to the queues that they came from.
+
+        Args:
+            queue: The dead-letter queue.
+            limit: Largest number of messages. None: all.
+            selector: Only messages that match.
+
+        Returns:
+            Number of messages that are back in their queues, and number of messages that stayed.
+
+        Raises:
+            PenstockError: As of `Connection.redrive`.
+        """
+        return await self.wait(partial(self.connection.redrive, queue, limit=limit, selector=selector))
 
     async def close(self) -> None:
         """Close the connection. Unsettled messages return to their queues."""

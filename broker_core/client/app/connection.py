@@ -8,15 +8,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from .. import amqp
+from ..credentials import Credentials
+from .administration import Administration, RedriveResult
 from .composing import Fields, Sendable, message_of
 from .executors import Pool
 from .modes import AcknowledgeMode
 from .producer_pool import ProducerPool
-from .queues import Queue
+from .queues import PEEKED, Queue
+from .received import ReceivedMessage
 from .server import ServerConnection, to_penstock_error, unless_failed
 from .servers import Environment, Servers
 from .session import Session
@@ -48,6 +51,7 @@ class Connection:
         *,
         client_id: str,
         token: str,
+        credentials: Credentials,
         timeout_s: float,
         callback_threads: int,
         on_error: Callable[[Exception], None] | None,
@@ -65,6 +69,7 @@ class Connection:
         self._server: ServerConnection | None = None
         self._sessions: list[Session] = []
         self._producers = ProducerPool(self.session)
+        self._administration = Administration(credentials, timeout_s)
         self._failure: errors.PenstockError | None = None
         self._closing = threading.Event()
         self._ids = count(1)
@@ -98,6 +103,81 @@ class Connection:
         message = message_of(body, fields)
         with self._producers.producer(address) as producer:
             producer.send(message, synchronous=True)
+
+    def declare(self, queue: str, *, type: str = "fifo", **options: Any) -> bool:
+        """Create a queue. Does nothing if it exists with the same type and options.
+
+        Args:
+            queue: Its name.
+            type: `fifo`, `priority` or `lastvalue`.
+            **options: Options of the queue, by their names in docs/queues.md.
+
+        Returns:
+            Whether it was created.
+
+        Raises:
+            InvalidRequest: An unknown option, or an invalid value.
+            AlreadyExists: The queue has another type or other options.
+            PenstockError: The broker refuses, or is not Penstock.
+
+        Example:
+            connection.declare("orders", maxMessages=100_000, deadLetterQueue="orders-dead")
+        """
+        return self._administration.declare(self._url_in_use(), queue, type, options)
+
+    def delete(self, queue: str, *, force: bool = False) -> int:
+        """Delete a queue.
+
+        Args:
+            queue: Its name.
+            force: Whether to delete it with messages, consumers or leases. Without it, such a queue stays.
+
+        Returns:
+            Number of messages that were deleted with it.
+
+        Raises:
+            NotFound: The queue does not exist.
+            InUse: It has messages, consumers or leases.
+            PenstockError: The broker refuses, or is not Penstock.
+        """
+        return self._administration.delete(self._url_in_use(), queue, force=force)
+
+    def peek(self, queue: str, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
+        """Return the first waiting messages of a queue, and leave them in it.
+
+        Args:
+            queue: Its name.
+            limit: Largest number of messages.
+            selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
+
+        Raises:
+            NotFound: The queue does not exist.
+            PenstockError: The broker refuses, or the connection was lost meanwhile.
+        """
+        return self.queue(queue).peek(limit=limit, selector=selector)
+
+    def redrive(self, queue: str, *, limit: int | None = None, selector: str | None = None) -> RedriveResult:
+        """Return dead letters to the queues that they came from.
+
+        Args:
+            queue: The dead-letter queue.
+            limit: Largest number of messages. None: all.
+            selector: Only messages that match.
+
+        Returns:
+            Number of messages that are back in their queues, and number of messages that stayed.
+
+        Raises:
+            NotFound: The queue does not exist.
+            PenstockError: The broker refuses, or is not Penstock.
+        """
+        return self._administration.redrive(self._url_in_use(), queue, limit, selector)
+
+    def _url_in_use(self) -> str:
+        with self.changed:
+            self.current_server()
+            assert self.url is not None
+            return self.url
 
     def session(self, mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> Session:
         """Open a session, for one thread at a time.
@@ -137,6 +217,7 @@ class Connection:
             self._closing.set()
             self._failure = self._failure or errors.PeerError("this connection is closed")
             self.pool.close()
+            self._administration.close()
             server, self._server, self.url = self._server, None, None
             self.changed.notify_all()
         if server is not None:

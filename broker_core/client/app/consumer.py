@@ -115,6 +115,20 @@ class Consumer:
                 self.session.ledger.close_consumer(self)
             self.session.changed.notify_all()
 
+    def waiting_now(self) -> list[ReceivedMessage]:
+        """Return the messages that the broker has for the credit now, and renew no credit."""
+        session = self.session
+        with session.changed:
+            self._check_usable()
+            links = list(self.links)
+            for link in links:
+                link.stop()
+            session.drain(links)
+            if links != self.links or not all(link.usable for link in links):
+                self._check()
+                raise errors.PeerError(f"the connection was lost while {', '.join(self.addresses)} was read: try again")
+            return list(iter(self.take, None))
+
     # --- under the lock
 
     def _check_usable(self) -> None:

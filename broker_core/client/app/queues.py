@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
+#: Default limit of messages of a peek.
+PEEKED = 10
+
+
 class Queue:
     """A queue or an exchange of a broker, made by `Connection.queue`. It has no state, and any thread may use it.
 
@@ -81,6 +85,19 @@ class Queue:
             PenstockError: The broker refuses, for example with NotFound.
         """
         return Pipeline(self.connection, self.address, window)
+
+    def peek(self, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
+        """Return the first waiting messages, and leave them in the queue.
+
+        Args:
+            limit: Largest number of messages.
+            selector: As of `receive`.
+
+        Raises:
+            PenstockError: The broker refuses, or the connection was lost meanwhile.
+        """
+        with self.connection.session(AcknowledgeMode.INDIVIDUAL) as session:
+            return session.consumer(self.address, prefetch=limit, selector=selector, browse=True).waiting_now()
 
     def receive(
         self, *, timeout: Duration | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
