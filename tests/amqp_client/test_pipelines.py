@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from penstock.broker_core.client.app import Connection, pipeline
 from penstock.broker_core.server.process import Broker
 
 from ..waiting import until
-from .applications import LIMIT_S, body_of, connect
+from .applications import LIMIT_S, body_of, connect, program_of
 from .peer import Peer, accept_all
 
 
@@ -177,6 +178,13 @@ def test_an_error_of_the_program_leaves_sent_messages_sent() -> None:
             sending.send(b"%d" % number)
         sending.__exit__(KeyError, KeyError(), None)
         assert len(peer.received) == 10
+
+
+def test_the_program_of_the_documents_works(repository: Path, broker: Broker, connection: Connection) -> None:
+    connection.declare("orders")
+    exec(program_of(repository, "orders.pipeline()", broker.amqp_url), {})
+    subjects = [message.subject for message in connection.peek("orders", limit=3000)]
+    assert (subjects.count("new"), subjects.count("even"), subjects.count("odd")) == (1000, 500, 500)
 
 
 # --- asyncio

@@ -47,6 +47,7 @@ ROWS = {
     "amqp-of-spark": "amqp_rows.of_spark",
     "async": "short_rows.asynchronous",
     "send-many": "short_rows.sent_many",
+    "request": "short_rows.requests",
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",

@@ -1,14 +1,15 @@
-"""Rows about Penstock's Python client: loops over waiting messages in threads and in asyncio, and sending many messages."""
+"""Rows about Penstock's Python client: loops over waiting messages, sends of many messages, requests."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from building import command_of
 from driving import Program
 
 SIZE = 1024
+PONG = "pong"
 #: Seconds, passed to go-amqp's program, which gives up then.
 LIMIT_S = 50
 
@@ -65,6 +67,48 @@ def sent_many(bench: Bench) -> Iterator[Line]:
     yield Line("send-many", title, "", 8_000, None, True, "messages/s", figures[0])
 
 
+def requests(bench: Bench) -> Iterator[Line]:
+    """Request and reply, against two durable sends and receipts on declared queues, with the same responder."""
+    count = bench.count(400, 30)
+    body = os.urandom(SIZE)
+    with running(bench) as broker, penstock.connect(broker.amqp_url) as connection:
+        broker.declare(PONG)
+        command = [sys.executable, str(Path(__file__)), "respond", broker.amqp_url, "0"]
+        responder = subprocess.Popen(command, env=beside())
+
+        def ours(_: int) -> float:
+            return _median_ms(count, lambda: connection.request(QUEUE, body, timeout=LIMIT_S))
+
+        def theirs(_: int) -> float:
+            with connection.session() as session:
+                producer, consumer = session.producer(QUEUE), session.consumer(PONG)
+
+                def there_and_back() -> None:
+                    producer.send(body)
+                    consumer.receive(LIMIT_S)
+
+                return _median_ms(count, there_and_back)
+
+        try:
+            for _ in range(WARM_UPS):
+                ours(0), theirs(0)
+            figures = bench.pairs("ms", ours, theirs)
+        finally:
+            responder.terminate()
+            responder.wait()
+    title = f"request and reply of 1 KiB, median of {count:,}"
+    yield Line("request", title, "two durable sends and receipts", 1.3, None, False, "ms", *figures)
+
+
+def _median_ms(count: int, call: Callable[[], object]) -> float:
+    figures = []
+    for _ in range(count):
+        began = time.perf_counter()
+        call()
+        figures.append(time.perf_counter() - began)
+    return statistics.median(figures) * 1000
+
+
 def _alone(way: str, url: str, count: int) -> float:
     """Seconds of a loop in a process of its own."""
     command = [sys.executable, str(Path(__file__)), way, url, str(count)]
@@ -99,7 +143,19 @@ def sending(url: str, count: int) -> float:
         return time.perf_counter() - began
 
 
+def respond(url: str, _: int) -> float:
+    """Reply to each request, and send every other message on, until the process ends."""
+    with penstock.connect(url) as connection, connection.session() as session:
+        producer = session.producer(PONG)
+        for message in connection.queue(QUEUE).receive():
+            if message.reply_to is None:
+                producer.send(message.body)
+            else:
+                message.reply(message.body)
+    return 0.0
+
+
 if __name__ == "__main__":
     way, url, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    measured = {"blocking": blocking, "async": lambda *arguments: asyncio.run(by_loop(*arguments)), "send": sending}
-    print(measured[way](url, count))
+    ways = {"blocking": blocking, "async": lambda *given: asyncio.run(by_loop(*given)), "send": sending, "respond": respond}
+    print(ways[way](url, count))

@@ -29,7 +29,7 @@ INTERNAL = {
     "ClientLink": "on_event on_outcome",
     "Composite": "encode",
     "Confirmation": "settle",
-    "app.Connection": "check wait_for current_server on_current_server wall_ms new_message_id report forget open",
+    "app.Connection": "begin_request check wait_for current_server on_current_server wall_ms new_message_id report forget open",
     "amqp.Connection": "session begin end new_link_name step wait_until fail flush congested open start_close finished"
     " disconnect",
     "Consumer": "waiting_now wait_for take attach lost fail wake",

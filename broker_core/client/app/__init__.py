@@ -20,6 +20,7 @@ connection, servers, backoff                      several servers, reconnect
 server                                            one connection to one server, and the thread that reads from it
 queues, producer_pool, composing, aio             send by address, iterate over a queue, also for asyncio
 workers, retries                                  functions that handle messages
+requests                                          request and reply on temporary queues
 administration                                    requests about queues: declare, delete, redrive
 session, executors, callbacks                     one session, its callbacks on a bounded pool
 modes, ledger                                     acknowledge modes; unsettled deliveries
@@ -41,6 +42,7 @@ from .pipeline import NotAllSent, Pipeline
 from .producer import Confirmation, Producer
 from .queues import Queue
 from .received import ReceivedMessage
+from .requests import NoReply
 from .session import Session
 from .transactions import InDoubt, RolledBack
 from .workers import Worker, worker
@@ -55,6 +57,7 @@ __all__ = [
     "Connection",
     "Consumer",
     "InDoubt",
+    "NoReply",
     "NotAllSent",
     "Pipeline",
     "Producer",

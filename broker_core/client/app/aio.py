@@ -97,6 +97,43 @@ class AsyncConnection:
         message = message_of(body, fields)
         await self.wait(lambda: self.connection.send(address, message))
 
+    async def request(
+        self, address: str, body: Sendable | None = None, *, timeout: Duration, **fields: Unpack[Fields]
+    ) -> ReceivedMessage:
+        """Send a request, and return the reply. Any number of tasks may wait for replies.
+
+        Args:
+            address: As of `Connection.request`, like the other arguments.
+            body: The body.
+            timeout: Seconds, or a `timedelta`, until the reply must have come.
+            **fields: The fields.
+
+        Returns:
+            The reply, which is settled.
+
+        Raises:
+            PenstockError: As of `Connection.request`.
+        """
+        message = message_of(body, fields, "timeout")
+        request = await self.wait(partial(self.connection.begin_request, address, message, timeout))
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(request.reply), request.seconds_left())
+        except asyncio.TimeoutError as error:
+            raise request.no_reply() from error
+
+    async def reply(self, message: ReceivedMessage, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
+        """Reply to a message without blocking the event loop, as `message.reply`.
+
+        Args:
+            message: The request.
+            body: As of `Connection.send`.
+            **fields: As of `Connection.send`.
+
+        Raises:
+            PenstockError: As of `ReceivedMessage.reply`.
+        """
+        await self.wait(partial(message.reply, body, **fields))
+
     async def declare(self, queue: str, *, type: str = "fifo", **options: Any) -> bool:
         """Create a queue. Does nothing if it exists with the same type and options.
 

@@ -11,8 +11,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ... import errors
+from ...amqp import Message
 from .. import amqp
 from ..credentials import Credentials
+from ..durations import Duration
 from .administration import Administration, RedriveResult
 from .composing import Fields, Sendable, message_of
 from .executors import Pool
@@ -20,6 +22,7 @@ from .modes import AcknowledgeMode
 from .producer_pool import ProducerPool
 from .queues import PEEKED, Queue
 from .received import ReceivedMessage
+from .requests import OpenRequest, Requester
 from .server import ServerConnection, to_penstock_error, unless_failed
 from .servers import Environment, Servers
 from .session import Session
@@ -69,6 +72,7 @@ class Connection:
         self._server: ServerConnection | None = None
         self._sessions: list[Session] = []
         self._producers = ProducerPool(self.session)
+        self._requester = Requester(self.session, self._producers)
         self._administration = Administration(credentials, timeout_s)
         self._failure: errors.PenstockError | None = None
         self._closing = threading.Event()
@@ -103,6 +107,33 @@ class Connection:
         message = message_of(body, fields)
         with self._producers.producer(address) as producer:
             producer.send(message, synchronous=True)
+
+    def request(
+        self, address: str, body: Sendable | None = None, *, timeout: Duration, **fields: Unpack[Fields]
+    ) -> ReceivedMessage:
+        """Send a request, and return the reply. Any number of threads may wait for replies.
+
+        The request expires with its time limit, unless it has its own `ttl`. The consumer replies with `message.reply`. The reply
+        comes on a temporary queue, which ends with the connection.
+
+        Args:
+            address: A queue, an exchange, or `exchange/routing-key`.
+            body: As of `send`.
+            timeout: Seconds, or a `timedelta`, until the reply must have come.
+            **fields: As of `send`, except `reply_to` and `correlation_id`.
+
+        Returns:
+            The reply, which is settled.
+
+        Raises:
+            NoReply: No reply came in time. The request may have been processed.
+            PeerError: The connection was lost meanwhile, likewise.
+            PenstockError: The broker refuses the request.
+
+        Example:
+            price = connection.request("prices", json={"item": 7}, timeout=5).json()
+        """
+        return self.begin_request(address, message_of(body, fields, "timeout"), timeout).wait()
 
     def declare(self, queue: str, *, type: str = "fifo", **options: Any) -> bool:
         """Create a queue. Does nothing if it exists with the same type and options.
@@ -247,6 +278,9 @@ class Connection:
             raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {self._servers}")
         assert self._server is not None
         return self._server
+
+    def begin_request(self, address: str, message: Message, timeout: Duration) -> OpenRequest:
+        return self._requester.begin(address, message, timeout)
 
     def on_current_server(self, action: Callable[[ServerConnection], object]) -> None:
         """Run `action` on the server in use. If that server is lost meanwhile, run it again on the next one."""
