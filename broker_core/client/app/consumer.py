@@ -55,6 +55,7 @@ class Consumer:
         #: Called under the lock when messages have come or the consumer has ended; must not wait.
         self.on_arrival: Callable[[], None] | None = None
         self._options = options
+        self._gives_back = False
         self._failure: errors.PenstockError | None = None
 
     # --- for the application
@@ -75,6 +76,7 @@ class Consumer:
             self._check_usable()
             if self.callback is not None:
                 raise errors.InvalidRequest("this consumer hands its messages to a callback; receive() would take them from it")
+            self._resume()
             if self.prefetch == 0:
                 message = pull(self, deadline)
             else:
@@ -128,6 +130,35 @@ class Consumer:
                 self._check()
                 raise errors.PeerError(f"the connection was lost while {', '.join(self.addresses)} was read: try again")
             return list(iter(self.take, None))
+
+    def give_back(self) -> None:
+        """Return the waiting messages to the broker, which gives them to a consumer that is free. Requests no other message until
+        the next `receive`, which another thread may call meanwhile.
+
+        The broker chooses the consumer, so groups and a single active consumer stay in order.
+        """
+        session = self.session
+        with session.changed:
+            if self._gives_back or self.closed or not self.arrivals:
+                return
+            self._gives_back = True
+            attached = list(self.links)
+            for link in attached:
+                link.stop()
+            session.flush()
+            session.connection.wait_for(
+                lambda: not self._gives_back or self.links != attached or all(link.stopped for link in attached),
+                session.connection.timeout_s,
+            )
+            if self._gives_back:
+                session.ledger.return_waiting(self)
+
+    def _resume(self) -> None:
+        if self._gives_back:
+            self._gives_back = False
+            for link in self.links:
+                link.resume()
+            self.session.changed.notify_all()
 
     # --- under the lock
 
