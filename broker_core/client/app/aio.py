@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..amqp.connection import TIMEOUT_S
 from ..durations import Duration, seconds
+from ..public import Public
 from .administration import RedriveResult
 from .aio_pipeline import AsyncPipeline, iterate
 from .backoff import Backoff
@@ -44,8 +45,10 @@ _T = TypeVar("_T")
 _C = TypeVar("_C", Connection, Session, Pipeline)
 
 
-class AsyncConnection:
+class AsyncConnection(Public):
     """A connection for one event loop, made by `connect_async`. It is open inside `async with`, or after `open`."""
+
+    _internal = "opened"
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -234,13 +237,15 @@ class AsyncConnection:
         await self.close()
 
 
-class AsyncQueue:
+class AsyncQueue(Public):
     """A queue or an exchange of a broker, made by `AsyncConnection.queue`. It has no state.
 
     Attributes:
         connection: Connection that it belongs to.
         address: Address that it was made with.
     """
+
+    _attributes = "address connection"
 
     def __init__(self, connection: AsyncConnection, address: str) -> None:
         self.connection = connection

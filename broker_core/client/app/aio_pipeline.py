@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ..public import Public
 from .composing import Fields, Sendable
 from .pipeline import Pipeline
 from .producer import Confirmation
@@ -29,7 +30,7 @@ class CallRunner(Protocol):
     async def opened(self, call: Callable[[], Pipeline]) -> Pipeline: ...
 
 
-class AsyncPipeline:
+class AsyncPipeline(Public):
     """Sends messages without waiting for each confirmation, made by `AsyncQueue.pipeline`. It is open inside `async with`.
 
     Example:
@@ -37,6 +38,8 @@ class AsyncPipeline:
             async for order in orders:
                 await pipeline.send(json=order)
     """
+
+    _internal = "put"
 
     def __init__(self, connection: CallRunner, address: str, window: int) -> None:
         self._connection = connection

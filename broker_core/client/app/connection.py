@@ -15,6 +15,7 @@ from ...amqp import Message
 from .. import amqp
 from ..credentials import Credentials
 from ..durations import Duration
+from ..public import Public
 from .administration import Administration, RedriveResult
 from .composing import Fields, Sendable, message_of
 from .executors import Pool
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-class Connection:
+class Connection(Public):
     """A connection of an application, made by `connect`. Any number of threads may use it, each with its own sessions.
 
     When the server is lost, the client connects to the next one, as `Backoff` plans, and calls wait. Delivery is at least once:
@@ -46,6 +47,9 @@ class Connection:
         timeout_s: Seconds that each wait for the broker takes at most.
         url: URL of the server in use; None without one.
     """
+
+    _attributes = "client_id timeout_s url"
+    _internal = "begin_request check wait_for current_server on_current_server wall_ms new_message_id report forget open"
 
     def __init__(
         self,

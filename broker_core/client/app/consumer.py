@@ -11,6 +11,7 @@ from ... import errors
 from ...amqp import DecodeError, FieldError, decode_message
 from ...amqp.deliveries import Delivery
 from ...amqp.messages import MAX_SECTIONS_READ
+from ..public import Public
 from .arrivals import Arrivals
 from .modes import AcknowledgeMode, PendingAcknowledgements
 from .pull import pull
@@ -29,7 +30,7 @@ PREFETCH = 1000
 Callback = Callable[[ReceivedMessage], None]
 
 
-class Consumer:
+class Consumer(Public):
     """A consumer of one or several sources, made by `Session.consumer`.
 
     The sources share the prefetch equally and take turns. With prefetch 0 only `receive` requests a message.
@@ -39,6 +40,9 @@ class Consumer:
         expired: Number of messages that expired while they waited here.
         hints: By address, the broker's hint about a name in the selector that may mean a field.
     """
+
+    _attributes = "addresses expired hints"
+    _internal = "waiting_now give_back wait_for take attach lost fail wake"
 
     def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
         self.session = session

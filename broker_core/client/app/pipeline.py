@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import errors
+from ..public import Public
 from .composing import Fields, Sendable, SimilarMessages, encoded, message_of
 from .modes import AcknowledgeMode
 from .producer import CHUNK, Confirmation, Producer
@@ -97,7 +98,7 @@ class PipelineProducer(Producer):
             self.errors[sequence] = error
 
 
-class Pipeline:
+class Pipeline(Public):
     """Sends messages without waiting for each confirmation, made by `Queue.pipeline`. For one thread at a time.
 
     Attributes:
@@ -109,6 +110,9 @@ class Pipeline:
                 pipeline.send(json=order, subject=order["kind"])
         # all are on the broker's disk, or NotAllSent was raised
     """
+
+    _attributes = "address"
+    _internal = "payload next_of put"
 
     def __init__(self, connection: Connection, address: str, window: int) -> None:
         if window < 1:

@@ -17,6 +17,7 @@ from ... import errors
 from ...amqp import Accepted
 from ...amqp.performatives import TransactionalState
 from ..amqp import failures
+from ..public import Public
 from .composing import Fields, Sendable, encoded, message_of
 from .server import unless_failed
 from .target_link import TargetLink, TooLarge
@@ -33,13 +34,16 @@ CHUNK = 64
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Confirmation:
+class Confirmation(Public):
     """Outcome of one message that was sent, made by `Producer.send`.
 
     Attributes:
         outcome: The broker's outcome, None until it comes. In a transaction it is provisional until the commit.
         error: Error of a refusal; None without one.
     """
+
+    _attributes = "error outcome"
+    _internal = "awaited callback payload settle transaction"
 
     _producer: Producer
     payload: bytes
@@ -76,7 +80,7 @@ class Confirmation:
             self.error = failures.from_outcome(outcome, f"a message to {self._producer.address!r} was")
 
 
-class Producer:
+class Producer(Public):
     """A producer for one address, made by `Session.producer`.
 
     Attributes:
@@ -84,6 +88,9 @@ class Producer:
         refused: Number of messages that were not accepted.
         unconfirmed_octets: Octets that fill the window now.
     """
+
+    _attributes = "address refused unconfirmed_octets"
+    _internal = "wait_until detach attach resend lost roll_back fail"
 
     def __init__(self, session: Session, address: str, window_octets: int, timeout_s: float) -> None:
         if window_octets < 1:

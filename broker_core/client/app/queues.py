@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..durations import Duration, seconds
+from ..public import Public
 from .composing import Fields, Sendable, SimilarMessages
 from .consumer import PREFETCH
 from .modes import AcknowledgeMode
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 PEEKED = 10
 
 
-class Queue:
+class Queue(Public):
     """A queue or an exchange of a broker, made by `Connection.queue`. It has no state, and any thread may use it.
 
     Attributes:
         connection: Connection that it belongs to.
         address: Address that it was made with.
     """
+
+    _attributes = "address connection"
 
     def __init__(self, connection: Connection, address: str) -> None:
         self.connection = connection

@@ -14,6 +14,7 @@ from ...amqp.types import Long
 from ...errors import InvalidRequest
 from ...messages.annotations import DEATH_REASON, DELIVERY_DELAY, RETRY_DELAY
 from ..durations import Duration, milliseconds
+from ..public import Public
 from .composing import Fields, Sendable, message_of
 from .retries import Retries
 
@@ -36,7 +37,7 @@ UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
 EXPIRED_HERE = Modified(delivery_failed=False, undeliverable_here=True)
 
 
-class ReceivedMessage:
+class ReceivedMessage(Public):
     """A message that a consumer has received.
 
     Attributes:
@@ -50,6 +51,9 @@ class ReceivedMessage:
             if message.subject == "test":
                 message.reject("no tests here")
     """
+
+    _attributes = "message number outcome source"
+    _internal = "commit_outcome consumer delivery"
 
     __slots__ = ("commit_outcome", "consumer", "delivery", "message", "number", "outcome", "source")
 

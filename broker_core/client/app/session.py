@@ -12,6 +12,7 @@ from ...amqp import LocalProtocolError, serial
 from ...amqp.deliveries import Delivery
 from ...amqp.states import LinkState
 from ..amqp.failures import NoAnswer, no_answer
+from ..public import Public
 from . import modes
 from .callbacks import Callbacks
 from .consumer import PREFETCH, Callback, Consumer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-class Session:
+class Session(Public):
     """A session, made by `Connection.session`, for one thread at a time: its callbacks, or the application's own thread.
 
     A call that waits continues to wait over a reconnect.
@@ -35,6 +36,9 @@ class Session:
     Attributes:
         closed: Whether it, or its connection, was closed.
     """
+
+    _attributes = "closed"
+    _internal = "add check current transaction_id is_current accept_if_held flush dispose drain attach lost"
 
     def __init__(self, connection: Connection, mode: AcknowledgeMode) -> None:
         self.connection = connection
