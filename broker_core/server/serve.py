@@ -22,6 +22,7 @@ from ..logs import counted
 from ..security import Access, ServerTls
 from ..service import reloading
 from ..service.broker import BrokerService
+from ..service.clock import AdvancedClock
 from ..settings.keys import Settings
 from . import open_files
 
@@ -35,10 +36,11 @@ def serve(
     ready: Callable[[dict[str, Any]], None],
     stop: threading.Event,
     reloads: Callable[[Callable[[Settings], None]], None] = lambda reload: None,
+    clock: AdvancedClock | None = None,
 ) -> int:
     """Run a broker with its planes until `stop` is set. Return 0 after a clean stop, and 1 if the storage failed.
 
-    `reloads` receives a function that applies reloaded settings.
+    `reloads` receives a function that applies reloaded settings. A test can advance `clock`.
     """
     failure: list[Exception] = []
 
@@ -58,7 +60,7 @@ def serve(
         http = HttpPlane(settings, access, tls, room.http) if settings.http_listener is not None else None
         if http is not None:
             opened.callback(http.close)
-        service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
+        service = BrokerService(settings, clock=clock, on_failure=fail, archive=settings.archive != OFF)
         opened.callback(_close, service, failure)
         service.connections.few_files = room.warning
         _introduce(service, settings, access)
