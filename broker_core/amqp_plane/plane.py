@@ -169,6 +169,9 @@ class AmqpPlane(PlaneContext):
 
     def left(self, peer: Dispatcher) -> None:
         self.containers.leave(peer)
+        if peer.opened:
+            details = {"user": peer.user, "peer": peer.transport.address, "container": peer.container[: listing.SHORT]}
+            self.broker.events.note("connection-closed", f"the connection of {peer} is closed", **details)
         self.unfinished.forget(peer)
         self.commit_loop.forget(peer.transport)
 

@@ -10,6 +10,7 @@ stays               the holder of a message, and the batches that had it
 matching, bitmaps   the matches of a selector
 queue_counts        counts of all queues; `history`: their last hour; `histograms`: durations
 alarms, watch       current problems as data; the thread that looks for them
+events/             event messages for operators
 connections         connections of clients over all planes
 blocked_producers   producers that wait for capacity in a full queue
 clock, ticker       wall time and uptime; the thread that executes due ticks

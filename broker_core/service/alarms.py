@@ -66,8 +66,11 @@ class Alarm(NamedTuple):
 class Alarms:
     """Alarms of one broker, for any thread. `wall_ms`: milliseconds since 1970."""
 
-    def __init__(self, wall_ms: Callable[[], int]) -> None:
-        self._wall_ms = wall_ms
+    def __init__(
+        self, wall_ms: Callable[[], int], changed: Callable[[str, str, str | None], None] = lambda event, text, queue: None
+    ) -> None:
+        """`changed` is called with an event, its text and the queue of the alarm."""
+        self._wall_ms, self._changed = wall_ms, changed
         self._lock = threading.Lock()
         self._raised: dict[tuple[str, str | None], Alarm] = {}
 
@@ -84,9 +87,11 @@ class Alarms:
                 del self._raised[name, queue]
         if before is None and text is not None:
             log.log(level, "alarm %s is raised: %s", which, text, extra={"alarm": name, "queue": queue})
+            self._changed("alarm", f"{name} is raised: {text}", queue)
         elif before is not None and text is None:
             passed_s = (self._wall_ms() - before.since_ms) / 1000
             log.info("alarm %s is over after %.0f s: %s", which, passed_s, ALARMS[name], extra={"alarm": name, "queue": queue})
+            self._changed("alarm-over", f"{name} is over: {ALARMS[name]}", queue)
 
     def set_queues(self, name: str, texts: Mapping[str, str]) -> None:
         """Raise an alarm for each of these queues, and end it for all other queues."""

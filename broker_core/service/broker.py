@@ -43,6 +43,7 @@ from .cleaning import Cleaner
 from .clock import AdvancedClock, RunningClock
 from .connections import Connections
 from .damage import Damage
+from .events.publisher import EventMessages
 from .histograms import Histograms
 from .history import History
 from .journal_usage import CleanerParts, oldest_of
@@ -134,6 +135,7 @@ class BrokerService(BlockReads):
         self.counts = QueueCounts(self.state, self._lock)
         self.history = History()
         self.connections = Connections()
+        self.events = EventMessages(self, lambda command: self.submit_nowait(command))
         self.histograms = Histograms()
         self.journal.tell_syncs(self.histograms.fsync.observe)
         parts = CleanerParts(
@@ -161,10 +163,10 @@ class BrokerService(BlockReads):
         self._run("penstock-cleaner", self.cleaner.run)
 
     def _watch(self) -> None:
-        self.alarms = Alarms(self.wall_ms)
+        self.alarms = Alarms(self.wall_ms, self.events.note)
         self.audit = AuditLog(self.settings.data, self._audit_limits, self.wall_ms, partial(self.alarms.set, AUDIT_FAILING))
         self._stops.callback(self.audit.close)
-        parts = self.cleaner, self.copier, self.recorder, self.connections
+        parts = self.cleaner, self.copier, self.recorder, self.connections, self.events
         watched = Watched(self.state, self._lock, self.journal, *parts, lambda: self.settings)
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
         self._run("penstock-watch", self.watch.run)

@@ -24,6 +24,7 @@ from . import alarms as a
 from .alarms import Alarms
 from .cleaning import Cleaner
 from .connections import SLOW_S, Connections
+from .events.publisher import EventMessages
 
 log = logging.getLogger("penstock.alarms")
 
@@ -62,6 +63,7 @@ class Watched(NamedTuple):
     copier: Copier | None
     recorder: Recorder | None
     connections: Connections
+    events: EventMessages
     settings: Callable[[], Settings]  # the current ones
 
 
@@ -106,6 +108,7 @@ class Watch:
             self._seldom_at = self._clock() + SELDOM_S
             self._look_at_journal()
             self._look_at_certificate()
+        self._watched.events.look()  # last: it publishes the alarms
 
     def _look_at_space(self) -> None:
         journal, settings = self._watched.journal, self._watched.settings()

@@ -31,6 +31,7 @@ def parser() -> p.Parser:
             _trace,
             _explain,
             _audit,
+            _events,
             message.add_commands,
             user.add_commands,
         ),
@@ -225,6 +226,13 @@ def _audit(commands: p.Commands) -> None:
     p.option(audit, "--outcome", "OUTCOME", "only done, refused or failed actions", choices=["done", "refused", "failed"])
     moments.add_flags(audit, "action")
     p.option(audit, "--count", "N", "show the newest N entries; default: 100", type=p.positive, default=100)
+
+
+def _events(commands: p.Commands) -> None:
+    text = "show the event messages of the broker: alarms, dead letters, leases taken over, closed connections"
+    events = p.client_command(commands, "events", text, "events", run="run")
+    p.flag(events, "--follow", "wait for further events until Ctrl-C")
+    p.option(events, "--count", "N", "show the newest N events first; default: 20", type=p.positive, default=20)
 
 
 def _print_script(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..columns.states import Outcome, State
 from ..model.admission import admit, fill
-from ..model.names import check_node_name, taker_name
+from ..model.names import EVENTS, check_node_name, taker_name
 from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
@@ -31,6 +31,7 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
     policy = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
     options = checked(command.type, {**policy, **command.options})
+    _check_events(command.queue, options)
     if command.queue in state.exchanges.by_name:
         raise errors.AlreadyExists(f"{command.queue!r} is an exchange: a queue needs a name that no exchange has")
     queue = state.queues.get(command.queue)
@@ -48,6 +49,13 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
     user = user_of(state, command.maker)
     return Decision([(e.QueueDeclared(command.queue, command.type, options, user), None)], True)
+
+
+def _check_events(queue: str, options: dict[str, Any]) -> None:
+    if queue == EVENTS and not (options.get("overflow") == "ring" and options.get("maxMessages")):
+        raise errors.InvalidRequest(
+            f"queue {EVENTS!r} gets the broker's event messages and must be a bounded ring: set maxMessages and overflow=ring"
+        )
 
 
 def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
@@ -90,6 +98,7 @@ def alter_queue(state: BrokerState, command: c.AlterQueue, now: c.Now) -> Decisi
     queue = need_queue(state, command.queue)
     check_names(command.options)
     options = checked(queue.kind, {**queue.options, **command.options})
+    _check_events(queue.name, options)
     changed = {name: options.get(name) for name in command.options if options.get(name) != queue.options.get(name)}
     for name in changed:
         _check_alterable(queue, name)

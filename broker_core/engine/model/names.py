@@ -19,6 +19,8 @@ from ..columns.limits import MAX_NAME, MAX_TAKER_PART
 
 NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, after the thing that has the name
 
+EVENTS = "$events"  # queue of the broker's event messages
+
 
 def is_name(name: object) -> bool:
     """A name is readable: no control characters, no marks of text direction (U+202E), nothing invisible. Names of users and
