@@ -123,6 +123,9 @@ def test_E1_what_is_declared_is_listed(client: Client, places: dict[str, str]) -
         "type": "topic",
         "options": {},
         "bindings": [{"queue": places["a"], "key": "a.*", "selector": "b = 1", "noLocal": "me"}],
+        "messages": 0,
+        "refusedMessages": {},
+        "droppedMessages": {},
     }
     assert client.call("exchange.unbind", exchange=x, queue=places["a"]) == {"unbound": 1}
     assert client.call("exchange.delete", exchange=x) == {"exchange": x}

@@ -61,13 +61,18 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
         }
         assert abs(listed["since"] / 1e6 - time.time()) < PATIENCE_S
         links = {link["role"]: link for link in listed["links"]}
-        assert links["consumer"] | {"name": "", "heldSeconds": 0} == {
+        assert links["consumer"] | {"name": "", "heldSeconds": 0, "sentPerSecond": 0, "settledPerSecond": 0} == {
             "name": "",
             "role": "consumer",
             "queue": "orders",
+            "selector": None,
+            "priority": 0,
             "credit": 0,
             "unsettled": 4,
             "heldSeconds": 0,
+            "sentPerSecond": 0,
+            "settledPerSecond": 0,
+            "lastSettled": None,
             "groups": [],
             "slow": False,
         }

@@ -60,7 +60,7 @@ class Taker:
     def look(self, most: int = 1000) -> tuple[list[int], int | None]:
         """One acquisition: its rows, and the block that is not evaluated."""
         with self.service.turn() as turn:
-            view = self.service.matching.view(self.queue, self.selector)
+            view = self.service.matching.view(self.queue, self.selector.text)
             taken, _ = turn.execute(c.Acquire(self.queue, self.holder, most, matching=view))
         return taken.rows.sequences().tolist(), taken.unevaluated
 
@@ -205,7 +205,7 @@ def test_a_browser_with_a_selector_sees_what_matches_and_takes_nothing(service: 
 
     def look(place: int) -> tuple[list[int], int, int | None]:
         with service.turn() as turn:
-            view = service.matching.view("q", RED)
+            view = service.matching.view("q", RED.text)
             seen, _ = turn.execute(c.Browse("q", place, 2, matching=view))
         return seen.rows.sequences().tolist(), seen.next, seen.unevaluated
 
