@@ -1,5 +1,7 @@
 """SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256; the client also has SCRAM-SHA-512.
 
+The server also has MSSBCBS, the name that clients of Azure Service Bus give to ANONYMOUS: they present tokens after the login.
+
 A server gives a wrong password, an unknown user and a malformed response the same answer, after the same work. An unknown user is
 checked against credentials derived from a secret, so that salt and effort look like a real user's. Only the caller receives the
 reason. A second attempt needs a new connection (5.3.2).
@@ -19,6 +21,8 @@ from .scram import ScramCredentials, ScramError
 
 ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256 = "ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"  # client only
+MSSBCBS = "MSSBCBS"  # server only
+_NAMELESS = (ANONYMOUS, MSSBCBS)
 _DIGESTS = {SCRAM_SHA_256: scram.SHA_256, SCRAM_SHA_512: scram.SHA_512}
 NONCE_OCTETS = 18
 
@@ -57,7 +61,7 @@ class SaslServer:
     _scram: tuple[str, ScramCredentials, bool, str, str, str] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        unknown = set(self.mechanisms) - {ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256}
+        unknown = set(self.mechanisms) - {*_NAMELESS, PLAIN, EXTERNAL, SCRAM_SHA_256}
         if unknown or not self.mechanisms:
             raise LocalProtocolError(f"mechanisms that do not exist here: {', '.join(sorted(unknown)) or 'none given'}")
         if SCRAM_SHA_256 in self.mechanisms and self.random is None:
@@ -82,14 +86,14 @@ class SaslServer:
         self.mechanism = init.mechanism
         if init.mechanism not in self.mechanisms:
             raise _WrongLogin(f"the mechanism {init.mechanism} was not offered")
-        if init.initial_response is None and init.mechanism != ANONYMOUS:
+        if init.initial_response is None and init.mechanism not in _NAMELESS:
             return [SaslChallenge(challenge=b"")]
         return self._continue(init.initial_response or b"")
 
     def _continue(self, response: bytes) -> list[Composite]:
         if self.mechanism == SCRAM_SHA_256:
             return self._scram_first(response) if self._scram is None else self._scram_final(response)
-        if self.mechanism == ANONYMOUS:
+        if self.mechanism in _NAMELESS:
             self.user = "anonymous"
         elif self.mechanism == EXTERNAL:
             self.user = self._external(response)

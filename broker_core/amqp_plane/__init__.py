@@ -12,6 +12,7 @@ messages.
 - `links/`: an attach, its link, its messages and outcomes, and links that live on detached.
 - `transactions/`: control links, and work in a transaction.
 - `nodes/`: nodes that an attach names or makes: addresses, filters, dynamic nodes, subscriptions.
+- `service_bus/`: the dialect of Azure Service Bus, for listeners that have it.
 - `context`: settings, clock and commit loop, which all connections and links share.
 - `loop/`: the commit loop.
 - `layers/`: TLS and WebSocket between a socket and AMQP.

@@ -25,7 +25,7 @@ from ..logs import counted
 from ..security.access import Access
 from ..security.log_limit import LogLimit
 from ..service.broker import BrokerService
-from ..settings.listeners import Listener, in_url
+from ..settings.listeners import AMQP, SERVICE_BUS, Listener, in_url
 from .conditions import Refusal
 from .connections import listing
 from .connections.containers import SOLE, Containers
@@ -37,6 +37,7 @@ from .links.attach import DELAYED_DELIVERY, SHARED_SUBS
 from .links.consumer import ConsumerLink
 from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
+from .service_bus.peer import ServiceBusPeer
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class AmqpPlane(PlaneContext):
         self.ready = Ready()
         super().__init__(broker, access, settings, asyncio.SelectorEventLoop(self.ready))
         self.containers = Containers()
+        self.dialects = {AMQP: Dispatcher, SERVICE_BUS: ServiceBusPeer}
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
         self._flight = flight

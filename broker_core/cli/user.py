@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
+from ..security import keys_file, users_file
 from ..security import users as u
-from ..security import users_file
 from ..security.audit import UNLIMITED, AuditEntry, AuditLog, Origin
 from ..security.rights import Right
 from ..security.users import User, Users
@@ -63,8 +63,27 @@ def remove(args: argparse.Namespace) -> int:
         return after
 
     users_file.edit(file_of(args), change)
+    keys = keys_file.path_of(file_of(args))
+    if keys.exists():
+        keys_file.edit(keys, lambda theirs: keys_file.without(theirs, args.name))
     audit(args, "user.remove", args.name)
     return show.answer(args, {"user": args.name}, f"user {args.name} is removed with its permissions")
+
+
+def key(args: argparse.Namespace) -> int:
+    """Make a shared-access key, or remove all keys of a user."""
+    read(args).need(args.name)
+    path, user = keys_file.path_of(file_of(args)), args.name
+    if args.remove:
+        keys_file.edit(path, lambda keys: keys_file.without(keys, user))
+        audit(args, "user.key.remove", user)
+        return show.answer(args, {"user": user}, f"user {user} has no shared-access key any more")
+    random = os.urandom(keys_file.KEY_BYTES)
+    keys_file.edit(path, lambda keys: keys_file.with_new(keys, user, random))
+    audit(args, "user.key", user)
+    made = keys_file.with_new({}, user, random)[user][0]
+    text = f"SharedAccessKeyName={user};SharedAccessKey={made}"
+    return show.answer(args, {"user": user, "key": made}, text)
 
 
 def permit(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 - access: `Access`, which identifies users and checks permissions for the planes; counts failed logins.
 - rights, users, users_file: the six rights; users and permissions as a value; their file.
+- shared_access, keys_file: tokens that clients of Service Bus sign, and the keys.
 - passwords, tokens: password checks and their cost; bearer tokens.
 - failed_logins, log_limit: the limits on failed logins, and on log lines about refused clients.
 - audit: `AuditLog`, the changes of the broker and their users.

@@ -22,11 +22,12 @@ from ..logs import counted
 from ..patterns import matches
 from ..settings.keys import Settings
 from ..settings.listeners import Listener
-from . import passwords, tokens, users_file
+from . import keys_file, passwords, tokens, users_file
 from .failed_logins import Attempts
 from .log_limit import LogLimit
 from .passwords import Passwords
 from .rights import Right
+from .shared_access import SharedAccessSignature
 from .users import ANONYMOUS, SECRET_BYTES, User, Users
 
 REFRESH_S = 1.0  # between two checks of the file
@@ -72,6 +73,9 @@ class Access:
                 f"the users file {path} does not exist: create it with `penstock user add NAME --users-file {path}`"
             )
         self._now = self._loaded(users if users is not None else Users(random(SECRET_BYTES)))
+        self._keys_path = keys_file.path_of(path)
+        self._keys_mark = users_file.mark_of(self._keys_path)
+        self._keys = keys_file.read(self._keys_path)
 
     @classmethod
     def of(cls, settings: Settings) -> Access:
@@ -172,6 +176,22 @@ class Access:
             return None
         return claim.user
 
+    def has_signed(self, token: SharedAccessSignature) -> bool:
+        """Return True if a key of the token's user has signed it, and the user exists."""
+        user = token.user if token.user in self._now.users.users else ""
+        return token.is_of(self._keys.get(user, ()))
+
+    def signer(self, token: SharedAccessSignature, peer: str) -> str:
+        """Return the user whose key has signed the token. Raises Unauthenticated."""
+        if self._attempts.blocked(peer, token.user):
+            raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
+        if not self.has_signed(token):
+            self._attempts.failed(peer, token.user)
+            raise errors.Unauthenticated(
+                f"no key of user {token.user!r:.80} has signed this token: `penstock user key` makes a key"
+            )
+        return token.user
+
     def may(self, user: str, right: Right, queue: str | None) -> bool:
         """Return True if `user` has the right on this queue; with None, on all present and future queues."""
         now = self._now
@@ -217,9 +237,28 @@ class Access:
             return False
         try:
             self._looked = self._monotonic()
-            return self._read_again()
+            changed = self._read_keys_again()
+            return self._read_again() or changed
         finally:
             self._lock.release()
+
+    def _read_keys_again(self) -> bool:
+        mark = users_file.mark_of(self._keys_path)
+        if mark == self._keys_mark:
+            return False
+        before, self._keys_mark = self._keys_mark, mark
+        try:
+            self._keys = keys_file.read(self._keys_path)
+        except errors.ResourceLimit as error:
+            self._keys_mark = before
+            log.error("%s; the broker tries again", error)
+            return False
+        except errors.InvalidRequest as error:
+            log.error("%s; the previous keys stay in force", error)
+            return False
+        self.generation += 1
+        log.info("shared-access keys reloaded, from %s", self._keys_path)
+        return True
 
     def _read_again(self) -> bool:
         mark = users_file.mark_of(self.path)

@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,38 +45,53 @@ def mark_of(path: Path) -> Mark | None:
 def read(path: Path) -> Users | None:
     """Read the users file; None if it does not exist. Raises InvalidRequest, with the file's name, if it is unreadable or
     invalid, and ResourceLimit if no file descriptor is free."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
+    data = octets(path, "the users file", MAX_FILE_BYTES)
+    if data is None:
         return None
-    except OSError as error:
-        text = f"the users file {path} cannot be read: {error.strerror or error}"
-        if error.errno in SHORTAGE:
-            raise errors.ResourceLimit(text) from error
-        raise errors.InvalidRequest(text) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise errors.InvalidRequest(f"the users file {path} has more than {MAX_FILE_BYTES:,} bytes: it is another kind of file")
     try:
         return u.parse(data)
     except errors.InvalidRequest as error:
         raise errors.InvalidRequest(f"the users file {path} cannot be used: {error}") from None
 
 
+def octets(path: Path, subject: str, most: int) -> bytes | None:
+    """Return the content of a file; None if it does not exist. Raises InvalidRequest, ResourceLimit."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        text = f"{subject} {path} cannot be read: {error.strerror or error}"
+        if error.errno in SHORTAGE:
+            raise errors.ResourceLimit(text) from error
+        raise errors.InvalidRequest(text) from error
+    if len(data) > most:
+        raise errors.InvalidRequest(f"{subject} {path} has more than {most:,} bytes: it is another kind of file")
+    return data
+
+
 def edit(path: Path, change: Callable[[Users], Users]) -> Users:
     """Change or create the file, with mode 0600, and return its new content. Other editing processes wait."""
+    with changing(path):
+        before = read(path)
+        after = change(before if before is not None else Users(os.urandom(u.SECRET_BYTES)))
+        write(path, u.render(after))
+    return after
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Let one process at a time change a file. Raises StorageError for an error of the system."""
     try:
         lock = _open_lock(path.with_name(path.name + LOCK_SUFFIX), path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            before = read(path)
-            after = change(before if before is not None else Users(os.urandom(u.SECRET_BYTES)))
-            _write(path, u.render(after))
+            yield
         finally:
             os.close(lock)  # unlocks it; the file stays, because its name must always be the same lock
     except OSError as error:
-        raise errors.StorageError(f"the users file {path} cannot be written: {error.strerror or error}") from error
-    return after
+        raise errors.StorageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _open_lock(name: Path, path: Path) -> int:
@@ -115,7 +130,7 @@ def _open_regular(name: Path, flags: int) -> int:
     return descriptor
 
 
-def _write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes) -> None:
     new = path.with_name(path.name + NEW_SUFFIX)
     with contextlib.suppress(FileNotFoundError):  # of a killed process: this process holds the lock
         new.unlink()

@@ -59,7 +59,7 @@ class Settings:
     # The listener at amqp_port has no TLS even if tls_cert_file is set: amqps has its own port, 5671, and clients of the plain
     # port must find plain AMQP there. TLS is a property of each entry of `listeners`.
     listeners: tuple[Listener, ...] = key(
-        (), k.LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket and mechanisms, instead of amqp_port."
+        (), k.LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket, mechanisms and dialect, instead of amqp_port."
     )
     http_port: int | None = key(
         0, k.PORT_OR_OFF, f"HTTP: the page, metrics, health and the JSON API. `penstock serve` uses {DEFAULT_HTTP_PORT}."

@@ -4,6 +4,8 @@
 - Clients without a name (ANONYMOUS, or no SASL layer) are accepted on loopback. Elsewhere `allow_anonymous` or the listener's
   mechanisms must allow them.
 - On a WebSocket, only its mechanisms allow them, because every page in a browser of this machine can open one.
+- A listener with the dialect `service-bus` has SASL without names instead, and its clients present tokens. They are
+  credentials as well, so they require TLS, a loopback address, or a broker that is open to the network.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from . import strict_json
 
 #: In the order of the offer: the strongest first, because clients choose the first that they support.
 MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
+AMQP, SERVICE_BUS = DIALECTS = ("amqp", "service-bus")
+TOKEN_MECHANISMS = ("MSSBCBS", "ANONYMOUS")  # of clients that present tokens after the login
 
 
 @dataclass(frozen=True)
 class Listener:
-    """An address for AMQP, or for HTTP. `Settings` completes `mechanisms` and `without_sasl`."""
+    """An address for AMQP, or for HTTP. `Settings` completes `mechanisms`, `without_sasl` and `settles_first`."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -34,6 +38,8 @@ class Listener:
     mechanisms: tuple[str, ...] = ()  # offered SASL mechanisms; empty: the safe ones
     without_sasl: bool | None = None  # accept a client that skips SASL, without a user name; None: if that is safe here
     proxies: tuple[str, ...] = ()  # addresses and networks whose connections begin with a header of the PROXY protocol
+    dialect: str = AMQP
+    settles_first: bool = False  # settle messages together with their outcome, also if a sender asks to settle them
 
     @property
     def scheme(self) -> str:
@@ -55,7 +61,8 @@ class Listener:
 
 ALLOWED = (
     "a list of tables, each with host, port, tls (true or false), websocket (true or false), mechanisms (a list of"
-    f" {', '.join(MECHANISMS)}), without_sasl (true or false) and proxies (a list of addresses); on the command line as JSON"
+    f" {', '.join(MECHANISMS)}), without_sasl (true or false), proxies (a list of addresses), dialect ({' or '.join(DIALECTS)})"
+    " and settles_first (true or false); on the command line as JSON"
 )
 
 
@@ -110,7 +117,11 @@ def _listener(number: int, table: object) -> Listener:
 
 
 def _parse_mechanisms(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(name in MECHANISMS for name in value):
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    if tuple(value) == TOKEN_MECHANISMS:  # of a listener that was completed before
+        return TOKEN_MECHANISMS
+    if not all(name in MECHANISMS for name in value):
         raise ValueError
     return tuple(name for name in MECHANISMS if name in value)
 
@@ -127,11 +138,18 @@ def _parse_flag(value: object) -> bool:
     return value
 
 
+def _parse_dialect(value: object) -> str:
+    if value not in DIALECTS:
+        raise ValueError
+    return str(value)
+
+
 _FIELDS: dict[str, tuple[Callable[[object], Any], str]] = {
     "host": (parse_host, "a host name or address to listen on"),
     "port": (parse_port, "a port number, or 0 for a free one"),
     "mechanisms": (_parse_mechanisms, f"a list of some of {', '.join(MECHANISMS)}; leave it out for the safe ones"),
     "proxies": (_parse_proxies, 'a list of addresses or networks, such as ["10.0.0.5", "10.1.0.0/16"]'),
+    "dialect": (_parse_dialect, " or ".join(DIALECTS)),
 }
 
 
@@ -168,9 +186,11 @@ def complete(
     completed: list[Listener] = []
     for number, listener in enumerate(listeners):
         _check(number, listener, certificate, client_ca)
+        if listener.dialect == SERVICE_BUS:
+            listener = _with_tokens(number, listener, anonymous)
         names = listener.mechanisms or safe_mechanisms(listener, client_ca, anonymous)
         without = listener.without_sasl
-        if without is None:
+        if without is None and listener.dialect == AMQP:
             without = _may_be_nameless(listener, anonymous) and "ANONYMOUS" in names
         if without and "ANONYMOUS" not in names:
             raise _refused(
@@ -178,8 +198,18 @@ def complete(
             )
         if listener.port and (listener.host, listener.port) in [(earlier.host, earlier.port) for earlier in completed]:
             raise _refused(number, "port", f"{listener.host}:{listener.port} is the address of another listener")
-        completed.append(replace(listener, mechanisms=names, without_sasl=without))
+        completed.append(replace(listener, mechanisms=names, without_sasl=bool(without)))
     return tuple(completed)
+
+
+def _with_tokens(number: int, listener: Listener, anonymous: bool) -> Listener:
+    """Complete a listener for Service Bus clients, which log in without a name and present tokens then."""
+    if listener.mechanisms not in ((), TOKEN_MECHANISMS):
+        raise _refused(number, "mechanisms", f"cannot be set with dialect {SERVICE_BUS!r}: its clients present tokens instead")
+    if not (listener.tls or listener.loopback or anonymous):
+        text = f"{SERVICE_BUS!r} would show tokens to the network at {listener.host}: set tls, or listen on 127.0.0.1"
+        raise _refused(number, "dialect", text)
+    return replace(listener, mechanisms=TOKEN_MECHANISMS, settles_first=True)
 
 
 def _check(number: int, listener: Listener, certificate: bool, client_ca: bool) -> None:

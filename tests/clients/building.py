@@ -1,6 +1,6 @@
 """Builds the client programs of this folder in build/clients/, once for each version of their sources.
 
-Each tool chain fetches the pinned client from its own registry: npm, Go modules, Maven Central. proton is in the venv.
+Each tool chain fetches the pinned client from its own registry: npm, Go modules, Maven Central, PyPI. proton is in the venv.
 """
 
 from __future__ import annotations
@@ -102,6 +102,11 @@ def _make_versitygw(folder: Path) -> None:
     )
 
 
+def _make_by_pip(folder: Path) -> None:
+    """Next to the program, because the virtual environment of the tests must not depend on the SDK."""
+    run(folder, sys.executable, "-m", "pip", "install", "-q", "--target", "lib", "-r", "requirements.txt")
+
+
 def _make_proton(folder: Path) -> None:
     pass
 
@@ -134,6 +139,7 @@ CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path]
     ),
     # Not a command: the jars that Spark needs for s3a://.
     "hadoop_aws": ({"mvn": "install Maven 3"}, _make_jars, lambda folder: sorted(map(str, folder.glob("lib/*.jar")))),
+    "servicebus": ({}, _make_by_pip, lambda folder: [sys.executable, str(folder / "client.py")]),
     "proton": ({}, _make_proton, lambda folder: [sys.executable, str(folder / "client.py")]),
 }
 

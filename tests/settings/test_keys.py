@@ -63,6 +63,7 @@ def test_the_example_s_commented_values_are_allowed(repository: Path, tmp_path: 
         ("amqps", 5671, False),
         ("wss", 443, False),
         ("amqp", 5672, True),
+        ("amqp", 5673, False),
     ]
 
 

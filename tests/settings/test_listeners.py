@@ -153,3 +153,23 @@ def test_clients_of_a_proxy_on_this_machine_may_be_on_any_machine() -> None:
     assert listener.proxies == ("127.0.0.1/32", "10.0.0.0/8", "::1/128")
     assert (listener.mechanisms, listener.without_sasl) == (("SCRAM-SHA-256",), False)
     assert load(None, {"data": "d", "listeners": to_json([listener])}).listeners == (listener,)
+
+
+def test_a_listener_for_service_bus_has_tokens_instead_of_passwords() -> None:
+    listener = only({}, dialect="service-bus")
+    assert (listener.mechanisms, listener.without_sasl, listener.settles_first) == (("MSSBCBS", "ANONYMOUS"), False, True)
+    assert only(TLS, dialect="service-bus", host="0.0.0.0", tls=True).mechanisms == ("MSSBCBS", "ANONYMOUS")
+    assert only({"allow_anonymous": True}, dialect="service-bus", host="0.0.0.0").dialect == "service-bus"
+    assert parse(to_json([listener])) == (listener,)
+    with pytest.raises(InvalidRequest, match=r"listeners\[0\].dialect .* would show tokens to the network"):
+        only({}, dialect="service-bus", host="0.0.0.0")
+    with pytest.raises(InvalidRequest, match=r"listeners\[0\].mechanisms cannot be set with dialect"):
+        only({}, dialect="service-bus", mechanisms=["PLAIN"])
+    with pytest.raises(InvalidRequest, match=r"listeners\[0\].dialect cannot be 'kafka'; it must be amqp or service-bus"):
+        only({}, dialect="kafka")
+
+
+def test_only_a_listener_for_service_bus_offers_its_mechanism() -> None:
+    with pytest.raises(InvalidRequest, match="mechanisms"):
+        only({}, mechanisms=["MSSBCBS"])
+    assert "MSSBCBS" not in only({}).mechanisms

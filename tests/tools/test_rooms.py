@@ -19,7 +19,7 @@ MOST_LINES = 500  # in a file
 #: Folders with a circle of modules that import each other for type checkers alone: how many modules, and why.
 CIRCLES = {
     "broker_core/amqp": (11, "a connection, its sessions, their links and deliveries also refer to each other in the protocol"),
-    "broker_core/amqp_plane": (4, "a peer and its links; a consumer and its transactions; a socket and the plane"),
+    "broker_core/amqp_plane": (5, "a peer and its links; a consumer and its transactions; a socket, its dialects and the plane"),
     "broker_core/amqp_plane/links": (2, "the anonymous terminus and its waiting lists"),
     "broker_core/engine/model": (3, "the parts of a queue (groups, recordings) are rules about the whole of it"),
     "broker_core/flight_plane": (3, "a listener, its connections and their calls"),

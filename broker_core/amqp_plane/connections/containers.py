@@ -50,6 +50,13 @@ class Containers:
         self.users[peer.user] += 1
         return replaced
 
+    def rename(self, peer: Peer, user: str) -> None:
+        """Count an open connection for another user: its client has logged in by a token."""
+        self.leave(peer)
+        peer.user = user
+        self._peers.setdefault((user, peer.container), []).append(peer)
+        self.users[user] += 1
+
     def leave(self, peer: Peer) -> None:
         """Remove a lost connection, whether or not it had entered."""
         key = (peer.user, peer.container)

@@ -37,7 +37,9 @@ log = logging.getLogger("penstock.amqp")
 
 
 class Dispatcher(Peer):
-    """A peer whose events go to its links."""
+    """A peer whose events go to its links. A dialect's peer has another `make_endpoint`."""
+
+    make_endpoint: attach.MakeEndpoint = staticmethod(attach.endpoint_of)
 
     def __init__(self, plane: AmqpPlane, socket: AcceptedSocket, listener: Listener, sasl: SaslServer) -> None:
         connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
@@ -45,6 +47,7 @@ class Dispatcher(Peer):
         self.plane = plane
         self.socket = socket
         self._sasl = sasl
+        self.settles_first = listener.settles_first
         connection.may_keep = partial(plane.unfinished.may_keep, self)
         self.transactions = ConnectionTransactions(connection.coordinated)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -52,7 +55,7 @@ class Dispatcher(Peer):
             events.AuthenticationFailed: self._on_failed_login,
             events.Opened: lambda event: self._on_open(event.open),
             events.Begun: self._on_begin,
-            events.Attached: lambda event: attach.attach(self, self.transactions, event),
+            events.Attached: partial(attach.attach, self, self.transactions, self.make_endpoint),
             events.Flowed: self._on_flow,
             events.Delivered: lambda event: self._at(event.link, lambda link: link.delivered(event.deliveries)),
             events.Disposed: self._on_disposition,

@@ -41,6 +41,8 @@ LOGIN_CHANGED = "the user was changed or removed after this login: log in again"
 class Peer:
     """A connection's peer. `user` and `container` are known from its open on."""
 
+    settles_first = False  # its messages are settled with their outcome, also if its links ask to settle them
+
     def __init__(self, context: PlaneContext, registry: LinkRegistry, transport: Transport, connection: Connection) -> None:
         self.context = context
         self.loop = context.commit_loop

@@ -146,7 +146,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
             secret=access.secret,
             iterations=access.iterations,
         )
-        self.peer = Dispatcher(self.plane, self, self.listener, sasl)
+        self.peer = self.plane.dialects[self.listener.dialect](self.plane, self, self.listener, sasl)
 
     def _credentials(self, name: str) -> ScramCredentials | None:
         access = self.plane.access

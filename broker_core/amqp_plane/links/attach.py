@@ -7,12 +7,13 @@ see `resumptions`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ...amqp import Condition, Coordinator, Source, Target, events
 from ...amqp.encoder import encode
-from ...amqp.performatives import SENDER, SND_SETTLED, Attach, DeliveryState, Error
+from ...amqp.performatives import RCV_FIRST, SENDER, SND_SETTLED, Attach, DeliveryState, Error
 from ...amqp.types import Symbol, Value
 from ...errors import PenstockError, StorageError
 from ...service.turn import Turn
@@ -38,8 +39,14 @@ STOLEN = Error(condition=Condition.STOLEN, description="attached again")
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
-def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attached) -> None:
-    """Read the peer's attach. The link exists from now on: later frames of the peer find it."""
+MakeEndpoint = Callable[[Peer, ConnectionTransactions, Any, Attach], LinkEnd]
+
+
+def attach(peer: Peer, transactions: ConnectionTransactions, make: MakeEndpoint, event: events.Attached) -> None:
+    """Read the peer's attach. The link exists from now on: later frames of the peer find it.
+
+    `make` returns our end of the link: `endpoint_of`, or a dialect's.
+    """
     link, theirs, settings = event.link, event.attach, peer.context.settings
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * settings.amqp_max_links:
         # Refused links that the peer does not detach cost as much as others.
@@ -52,7 +59,7 @@ def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attac
     try:
         if len(peer.links) >= settings.amqp_max_links:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{settings.amqp_max_links} links a connection are allowed")
-        endpoint = _endpoint(peer, transactions, link, theirs)
+        endpoint = make(peer, transactions, link, theirs)
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
         peer.loop.after_all(partial(peer.refuse, link, as_error(error)))
@@ -65,7 +72,8 @@ def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attac
     peer.loop.in_commit(lambda turn: _carry_out(peer, turn, endpoint, theirs))
 
 
-def _endpoint(peer: Peer, transactions: ConnectionTransactions, link: Any, theirs: Attach) -> LinkEnd:
+def endpoint_of(peer: Peer, transactions: ConnectionTransactions, link: Any, theirs: Attach) -> LinkEnd:
+    """Return our end of a plain AMQP link. Raises Refusal, PenstockError."""
     if theirs.role == SENDER:
         source = theirs.source if isinstance(theirs.source, Source) else Source()
         if isinstance(theirs.target, Coordinator):
@@ -148,11 +156,14 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
             )
         offered, properties = SHARED_SUBS, {**terminus.options.answered(theirs), **_hint(peer, terminus)}
     unsettled, incomplete = _unsettled_map(endpoint, theirs)
+    settles_first = isinstance(endpoint, IncomingLink) and peer.settles_first
     peer.say(
         link,
         lambda: link.attach(
             source=source,
             target=target,
+            snd_settle_mode=endpoint.snd_settle_mode,
+            rcv_settle_mode=RCV_FIRST if settles_first else None,
             unsettled=unsettled,
             incomplete_unsettled=incomplete,
             max_message_size=max_message_size,

@@ -107,6 +107,7 @@ class LinkEnd:
     link: Link
     terminus: Terminus
     queue: str  # of its messages; "" if there is no single queue, or not yet
+    snd_settle_mode: int | None = None  # of our attach; None: as the peer asks
     right = Right.SEND  # the right that permits the link
     opened = False  # its attach is carried out, so its nodes exist
     ended = False  # it takes no more messages, and its messages were given back

@@ -28,6 +28,10 @@ def add_commands(commands: Commands) -> None:
     remove.add_argument("name", metavar="NAME")
     flag(remove, "--force", "remove even the last user, after which every client may do everything")
 
+    key = _file_command(user, "key", f"make a shared-access key for programs of Azure Service Bus, and print it. {_FILE}")
+    key.add_argument("name", metavar="NAME")
+    flag(key, "--remove", "remove all keys of the user; otherwise the previous key stays valid next to the new one")
+
     permit = _file_command(commands, "permit", f"give a user rights on a queue, or revoke them. {_FILE}")
     option(permit, "user", "USER", "a user, or anonymous: clients that log in without a user name", nargs="?")
     option(permit, "queue", "QUEUE", "a queue's name, or a pattern; each * matches any text", nargs="?")

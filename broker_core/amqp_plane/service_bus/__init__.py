@@ -1,0 +1,21 @@
+"""The dialect of Azure Service Bus: the conversation of its clients, translated into plain AMQP links and requests.
+
+Only listeners with `dialect = "service-bus"` make a `ServiceBusPeer`. No other room depends on it, so other
+listeners pay nothing. The engine learns only features that any queue can use.
+
+| part of the conversation | here | used of the plane | owner of the state |
+|---|---|---|---|
+| tokens, `$cbs` | `claims`, `cbs` | `Peer.may`, `tick`, `Containers.rename` | the connection: its claims, until they expire |
+| requests and responses | `requests` | `IncomingLink`, `LinkEnd`, actions of a commit | the connection: its response links |
+| names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
+| any refusal | `peer` | `Peer.refuse`: a whole attach, then a detach with the error | none |
+
+A dialect's peer is a `Dispatcher` with another `make_endpoint`, which returns links of this room. They are
+subclasses of the plane's links.
+
+- `peer`: the connection: its links, claims and time limits.
+- `claims`, `cbs`: tokens of a connection, and the node that receives them.
+- `requests`: nodes with a request link and a response link.
+- `entities`: addresses of entities.
+- `vendor`: names of the vendor.
+"""

@@ -1,0 +1,66 @@
+"""Addresses of entities: of a queue and of its dead-letter queue.
+
+    QUEUE   QUEUE/$DeadLetterQueue   ENTITY/$management   $cbs
+
+An SDK writes them as a URI (`amqps://HOST/QUEUE`) or as a path. The host is not compared: a broker may have several names. Parts
+that begin with `$` are written in any case; names of queues are compared exactly, as everywhere in Penstock.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from ...amqp import Condition
+from ...security.rights import Right
+from ..conditions import Refusal
+from ..connections.peer import Peer
+from ..nodes import addresses
+from . import vendor
+
+
+class Entity(NamedTuple):
+    """A parsed address. `node` is CBS or MANAGEMENT if the address names that node of an entity."""
+
+    path: tuple[str, ...]  # without the last part of a node
+    node: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The entity as a client writes it, for errors."""
+        return "/".join(self.path)
+
+
+def path_of(address: object) -> tuple[str, ...]:
+    """Return the parts of an address. Raises Refusal."""
+    if not isinstance(address, str):
+        raise Refusal(Condition.INVALID_FIELD, f"an address is the name of an entity, not {address!r:.80}")
+    scheme, is_uri, rest = address.partition("://")
+    path = rest.partition("/")[2] if is_uri and scheme.isalpha() else address
+    return tuple(unquote(part) for part in path.split("/") if part)
+
+
+def parse(address: object) -> Entity:
+    """Raises Refusal."""
+    path = path_of(address)
+    if not path:
+        raise Refusal(Condition.INVALID_FIELD, f"the address {address!r:.80} names no entity")
+    last = path[-1].lower()
+    if last == vendor.MANAGEMENT and len(path) > 1:
+        return Entity(path[:-1], vendor.MANAGEMENT)
+    return Entity(path, vendor.CBS if (last,) == (vendor.CBS,) and len(path) == 1 else None)
+
+
+def queue_of(peer: Peer, entity: Entity, right: Right) -> str:
+    """Return the queue of an entity, on which the user has the right. Raises Refusal, NotFound."""
+    name, *rest = entity.path
+    queue = addresses.find(peer, name, right, ("queue",)).name
+    if not rest:
+        return queue
+    if len(rest) == 1 and rest[0].lower() == vendor.DEAD_LETTERS:
+        dead_letters = peer.context.broker.rules(queue).dead_letter_queue
+        if dead_letters is None:
+            text = f"queue {name!r:.80} has no dead-letter queue: `penstock queue alter` sets its option deadLetterQueue"
+            raise Refusal(Condition.NOT_FOUND, text)
+        return addresses.find(peer, dead_letters, right, ("queue",)).name
+    raise Refusal(Condition.NOT_FOUND, f"{entity.name!r:.80} is not QUEUE, QUEUE/$DeadLetterQueue or ENTITY/$management")

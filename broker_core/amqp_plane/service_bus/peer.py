@@ -1,0 +1,167 @@
+"""A connection of a Service Bus client: its links, its claims and its time limits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ... import errors
+from ...amqp import Condition, Coordinator, SaslServer, Source, Target
+from ...amqp.links import Link
+from ...amqp.performatives import SENDER, SND_SETTLED, Attach, Error
+from ...amqp.states import LINK
+from ...engine.columns.states import Cause
+from ...security.rights import Right
+from ...security.shared_access import SharedAccessSignature
+from ...security.users import ANONYMOUS
+from ...settings.listeners import Listener
+from ..conditions import Refusal
+from ..connections.dispatcher import Dispatcher
+from ..connections.peer import Peer
+from ..links import attach
+from ..links.consumer import ConsumerLink
+from ..links.endpoint import LinkEnd
+from ..links.incoming_link import IncomingLink
+from ..links.termini import SourceTerminus, TargetTerminus
+from ..nodes.filters import Filters
+from ..transactions.registry import ConnectionTransactions
+from . import cbs, entities, vendor
+from .claims import EntityClaims
+from .entities import Entity
+from .requests import RequestLink, ResponseLink
+
+if TYPE_CHECKING:
+    from ..connections.sockets import AcceptedSocket
+    from ..plane import AmqpPlane
+
+
+class ServiceBusPeer(Dispatcher):
+    """A peer that presents tokens. Its user is that of its first token."""
+
+    def __init__(self, plane: AmqpPlane, socket: AcceptedSocket, listener: Listener, sasl: SaslServer) -> None:
+        self.claims = EntityClaims()
+        self.entities: dict[LinkEnd, Entity] = {}  # of links that need a claim
+        self._unclaimed_since: float | None = plane.now()
+        self._users = plane.access.generation
+        super().__init__(plane, socket, listener, sasl)
+
+    # --- tokens
+
+    def log_in_by(self, token: SharedAccessSignature) -> None:
+        """Take the user of a token. A broker without users permits everything, so it verifies no signature.
+
+        Raises Unauthenticated.
+        """
+        access = self.context.access
+        user = access.signer(token, self.transport.address) if access.enforced else ANONYMOUS
+        if user == self.user:
+            return
+        if self.user != ANONYMOUS:
+            raise errors.Unauthenticated(f"this connection belongs to user {self.user!r}: open another one for {user!r}")
+        most = self.context.settings.amqp_max_connections_per_user
+        if self.plane.containers.users[user] >= most:
+            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {user!r} has {most} connections, the limit")
+        ends = list(self.links.values())
+        for end in ends:  # a link's unique name contains the user
+            self.registry.release(end)
+        self.plane.containers.rename(self, user)
+        self.identity = access.identity(user)
+        for end in ends:
+            self.registry.claim(end)
+
+    def check_entity(self, path: tuple[str, ...]) -> None:
+        """Refuse a token for an entity that the user may not use, or that does not exist. Raises Refusal."""
+        if not path:
+            return  # of the whole namespace
+        name, context = path[0], self.context
+        if not context.access.may_any(self.user, name):
+            raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {self.user!r} has no right at {name!r:.80}")
+        context.create_on_use(name, self.origin)
+        if not (context.nodes.has_queue(name) or context.nodes.has_exchange(name)):
+            text = f"there is no queue or topic {name!r:.80}: declare it with `penstock queue declare` or `exchange declare`"
+            raise Refusal(Condition.NOT_FOUND, text)
+
+    def check_rights(self) -> None:
+        """Also drop claims whose key is gone."""
+        super().check_rights()
+        access = self.context.access
+        for claim in self.claims:
+            if access.enforced and not access.has_signed(claim.token):
+                self.claims.drop(claim)
+                self._detach_unclaimed("the key that has signed the token was removed")
+
+    def tick(self, now: float) -> None:
+        wall_s = self.context.wall_ms() // 1000
+        for claim in self.claims:
+            if claim.token.expiry <= wall_s:
+                self.claims.drop(claim)
+                self._detach_unclaimed("the token has expired: put a new one to $cbs before it does")
+        if self.claims:
+            self._unclaimed_since = None
+        elif self._unclaimed_since is None:
+            self._unclaimed_since = now
+        elif self.opened and now - self._unclaimed_since >= self.context.settings.amqp_login_timeout_s:
+            self._unclaimed_since = now
+            text = f"no valid token within {self.context.settings.amqp_login_timeout_s:g} s: put one to $cbs"
+            self.log(text)
+            self.close(
+                Error(condition=Condition.UNAUTHORIZED_ACCESS, description=text), permanently=True, cause=Cause.LINK_CLOSED
+            )
+        super().tick(now)
+
+    def _detach_unclaimed(self, why: str) -> None:
+        for endpoint, entity in list(self.entities.items()):
+            if not self.claims.cover(entity.path):
+                error = Error(condition=Condition.UNAUTHORIZED_ACCESS, description=f"{entity.name!r:.80}: {why}")
+                self.detach(endpoint, error, Cause.LINK_CLOSED)
+
+    def forget(self, endpoint: LinkEnd) -> None:
+        self.entities.pop(endpoint, None)
+        super().forget(endpoint)
+
+    # --- links
+
+    def make_endpoint(self, _: Peer, transactions: ConnectionTransactions, link: Any, theirs: Attach) -> LinkEnd:
+        """Return our end of a link. Raises Refusal, PenstockError."""
+        sends = theirs.role == SENDER
+        if sends and isinstance(theirs.target, Coordinator):
+            if not self.claims:
+                raise Refusal(Condition.UNAUTHORIZED_ACCESS, "put a token to $cbs first")
+            return attach.endpoint_of(self, transactions, link, theirs)
+        terminus = theirs.target if sends else theirs.source
+        if not isinstance(terminus, Target if sends else Source):
+            raise Refusal(Condition.INVALID_FIELD, "an attach needs a source and a target with the address of an entity")
+        entity = entities.parse(terminus.address)
+        if entity.node == vendor.CBS:
+            if sends:
+                return RequestLink(self, transactions, link, entity, partial(cbs.answer, self), dashed=True)
+            return ResponseLink(self, link, entity)
+        if not self.claims.cover(entity.path):
+            raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"no valid token for {entity.name!r:.80}: put one to $cbs first")
+        endpoint = (
+            self._sender(transactions, link, theirs, entity) if sends else self._receiver(transactions, link, theirs, entity)
+        )
+        self.entities[endpoint] = entity
+        return endpoint
+
+    def _sender(self, transactions: ConnectionTransactions, link: Any, theirs: Attach, entity: Entity) -> LinkEnd:
+        queue = entities.queue_of(self, entity, Right.SEND)
+        return IncomingLink(self, transactions, link, TargetTerminus(self, queue, queue))
+
+    def _receiver(self, transactions: ConnectionTransactions, link: Any, theirs: Attach, entity: Entity) -> LinkEnd:
+        queue = entities.queue_of(self, entity, Right.RECEIVE)
+        terminus = SourceTerminus(self, queue, queue, Filters())
+        presettled = theirs.snd_settle_mode == SND_SETTLED
+        return ConsumerLink(self, transactions, link, terminus, None, presettled=presettled)
+
+    def refuse(self, link: Link, error: Error) -> None:
+        """Answer an attach as it is, and detach with the reason. SDKs do not read the reason after an attach without terminus."""
+        theirs = link.remote_attach
+        if theirs is not None and self.awaits_attach(link):
+            self.say(link, partial(_refuse, link, theirs, error))
+
+
+def _refuse(link: Link, theirs: Attach, error: Error) -> None:
+    link.attach(source=theirs.source, target=theirs.target)
+    if "s:error" in LINK[link.state]:  # otherwise the answer to an error followed the attach
+        link.detach(closed=True, error=error)
