@@ -205,8 +205,8 @@ class Turn:
     def carry_out(self, command: c.Command[Any]) -> Answer:
         return self.answer(lambda: self.execute(command))
 
-    def enqueue(self, queue: str, arrived: ArrivedMessages) -> Answer:
-        return self._store(partial(c.Enqueue, durable=arrived.durable), queue, arrived)
+    def enqueue(self, queue: str, arrived: ArrivedMessages, *, whole: bool = False) -> Answer:
+        return self._store(partial(c.Enqueue, durable=arrived.durable, whole=whole), queue, arrived)
 
     def enqueue_immediate(
         self, queue: str, arrived: ArrivedMessages, offers: Sequence[c.Offer], budgets: Sequence[int]

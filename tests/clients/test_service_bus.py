@@ -69,6 +69,11 @@ def test_a_message_arrives(sdk: Program, flight: Client, queue: str) -> None:
     assert flight.call("queue.stat", queue=queue)["available"] == 1
 
 
+def test_a_batch_is_its_messages(sdk: Program, flight: Client, queue: str) -> None:
+    sdk.do("send", to=queue, messages=[{"body": f"{number}"} for number in range(100)], batch=True)
+    assert flight.call("queue.stat", queue=queue)["available"] == 100
+
+
 def test_an_unknown_queue_has_the_vendor_s_error(sdk: Program) -> None:
     with pytest.raises(Refused) as refused:
         sdk.do("send", to="nowhere", messages=[{"body": "x"}])

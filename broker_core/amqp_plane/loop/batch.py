@@ -17,12 +17,12 @@ from typing import Any
 from ... import errors
 from ...amqp.deliveries import Delivery
 from ...engine.model.dispositions import DeliveryEnd
-from ...messages.encoding.arriving import arrived
+from ...messages.encoding.arriving import ArrivedMessages, arrived
 from ...service.broker import BrokerService
 from ...service.turn import Turn
 from . import exchanges
 from .parties import MessageSender, Parts, ReceiverLink
-from .requests import ExchangeRoute, Posting, Retirement, Route, node_of
+from .requests import ExchangeRoute, Posting, Retirement, Route, Whole, node_of
 from .transport import JOURNAL, Transport
 
 Action = Callable[[Turn], None]
@@ -98,7 +98,9 @@ class CommitBatch:
                     record.append(parts.pop(0))
                     size += _octets(record[-1][1])
                 read: Any = arrived([d.payload for _, deliveries in record for d in deliveries], self._broker.wall_ms())
-                route = destination.route if isinstance(destination, Posting) else destination
+                route = destination.route if isinstance(destination, (Posting, Whole)) else destination
+                if isinstance(destination, Whole) and read.refused:
+                    read = _refused_with(read)
                 if isinstance(route, ExchangeRoute) and read.rows:
                     if isinstance(destination, Posting):
                         route = route._replace(transaction=destination.transaction.number)
@@ -158,6 +160,13 @@ class CommitBatch:
             return True
         self._hold_up()  # before the second check: news of capacity in between must not be missed
         return self._broker.has_space(size)
+
+
+def _refused_with(read: ArrivedMessages) -> ArrivedMessages:
+    """Refuse all messages because of the first bad one."""
+    number, error = read.refused[0]
+    why = errors.InvalidRequest(f"message {number} of the batch is invalid, so none was accepted: {error}")
+    return arrived(())._replace(refused=[(number, why) for number in range(read.rows + len(read.refused))])
 
 
 def _octets(deliveries: list[Delivery]) -> int:

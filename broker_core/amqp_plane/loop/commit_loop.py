@@ -44,7 +44,7 @@ from .effects import Effect, EffectQueue, call
 from .gate import Gate
 from .offers import ImmediateMessages
 from .parties import MessageSender, Parts, ReceiverLink
-from .requests import Immediate, Posting, Retirement, Route, TransactionWork, node_of
+from .requests import Immediate, Posting, Retirement, Route, TransactionWork, Whole, node_of
 from .syncs import Deadline, Syncs
 from .transport import Transport
 
@@ -272,12 +272,12 @@ class CommitLoop:
             return exchanges.carry_out(turn, arrived)
         if not arrived.rows:  # no message is valid
             return EnqueueResult(arrived.refused, None, turn.end)
-        queue, refused = route.route if isinstance(route, Posting) else route, arrived.refused
+        queue, refused = route.route if isinstance(route, (Posting, Whole)) else route, arrived.refused
         assert isinstance(queue, str)
         if isinstance(route, Posting):  # its answer waits for no sync: a transaction may be larger than any credit
             _, error, end = turn.post(route.transaction.number, queue, arrived)
         else:
-            placed, error, end = turn.enqueue(queue, arrived)
+            placed, error, end = turn.enqueue(queue, arrived, whole=isinstance(route, Whole))
             if placed is not None and placed.refused:
                 refused = kept_out(self._broker.nodes, queue, arrived, placed.refused)
         return EnqueueResult(refused, error, end)

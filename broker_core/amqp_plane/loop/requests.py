@@ -59,12 +59,19 @@ class Posting(NamedTuple):
     transaction: TransactionWork
 
 
-Route = str | Immediate | ExchangeRoute | Posting
+class Whole(NamedTuple):
+    """Route of messages that are accepted together or not at all: those with the same `number`."""
+
+    route: str | ExchangeRoute
+    number: int
+
+
+Route = str | Immediate | ExchangeRoute | Posting | Whole
 
 
 def node_of(route: Route) -> str:
     """Return the name of the queue or exchange."""
-    if isinstance(route, Posting):
+    if isinstance(route, (Posting, Whole)):
         return node_of(route.route)
     return route if isinstance(route, str) else route[0]
 

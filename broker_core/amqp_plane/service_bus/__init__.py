@@ -7,6 +7,7 @@ listeners pay nothing. The engine learns only features that any queue can use.
 |---|---|---|---|
 | tokens, `$cbs` | `claims`, `cbs` | `Peer.may`, `tick`, `Containers.rename` | the connection: its claims, until they expire |
 | requests and responses | `requests` | `IncomingLink`, `LinkEnd`, actions of a commit | the connection: its response links |
+| batches, scheduled messages | `sending` | `IncomingLink`, the route `Whole` | the message: its annotation |
 | names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
 | any refusal | `peer` | `Peer.refuse`: a whole attach, then a detach with the error | none |
 
@@ -16,6 +17,7 @@ subclasses of the plane's links.
 - `peer`: the connection: its links, claims and time limits.
 - `claims`, `cbs`: tokens of a connection, and the node that receives them.
 - `requests`: nodes with a request link and a response link.
+- `sending`: links on which a client sends.
 - `entities`: addresses of entities.
 - `vendor`: names of the vendor.
 """

@@ -21,7 +21,6 @@ from ..connections.peer import Peer
 from ..links import attach
 from ..links.consumer import ConsumerLink
 from ..links.endpoint import LinkEnd
-from ..links.incoming_link import IncomingLink
 from ..links.termini import SourceTerminus, TargetTerminus
 from ..nodes.filters import Filters
 from ..transactions.registry import ConnectionTransactions
@@ -29,6 +28,7 @@ from . import cbs, entities, vendor
 from .claims import EntityClaims
 from .entities import Entity
 from .requests import RequestLink, ResponseLink
+from .sending import EntitySender
 
 if TYPE_CHECKING:
     from ..connections.sockets import AcceptedSocket
@@ -146,7 +146,7 @@ class ServiceBusPeer(Dispatcher):
 
     def _sender(self, transactions: ConnectionTransactions, link: Any, theirs: Attach, entity: Entity) -> LinkEnd:
         queue = entities.queue_of(self, entity, Right.SEND)
-        return IncomingLink(self, transactions, link, TargetTerminus(self, queue, queue))
+        return EntitySender(self, transactions, link, TargetTerminus(self, queue, queue))
 
     def _receiver(self, transactions: ConnectionTransactions, link: Any, theirs: Attach, entity: Entity) -> LinkEnd:
         queue = entities.queue_of(self, entity, Right.RECEIVE)
