@@ -38,6 +38,7 @@ from .links.consumer import ConsumerLink
 from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
 from .service_bus.peer import ServiceBusPeer
+from .service_bus.receiving import Receivers
 
 T = TypeVar("T")
 
@@ -89,7 +90,8 @@ class AmqpPlane(PlaneContext):
         self.ready = Ready()
         super().__init__(broker, access, settings, asyncio.SelectorEventLoop(self.ready))
         self.containers = Containers()
-        self.dialects = {AMQP: Dispatcher, SERVICE_BUS: ServiceBusPeer}
+        service_bus = partial(ServiceBusPeer, Receivers())
+        self.dialects: Mapping[str, Callable[..., Dispatcher]] = {AMQP: Dispatcher, SERVICE_BUS: service_bus}
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
         self._flight = flight

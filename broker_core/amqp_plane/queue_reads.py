@@ -5,8 +5,11 @@ A queue that is gone has no holder, no limit and no groups.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..engine.columns.rowset import RowSet
-from ..engine.columns.states import AVAILABLE
+from ..engine.columns.series import Rows
+from ..engine.columns.states import ARCHIVED, AVAILABLE, DELAYED
 from ..engine.decide.decision import need_queue
 from ..engine.model.bindings import Binding
 from ..engine.model.queue import Queue
@@ -33,6 +36,29 @@ def is_freed_by_outcomes(turn: Turn, queue_name: str) -> bool:
     """Return True if the end of a message may make a message available: the next of its group, or itself."""
     queue = find(turn, queue_name)
     return queue is not None and (queue.rules.groups != "none" or queue.rules.rejected == "return")
+
+
+def lock_timeout(turn: Turn, queue_name: str) -> int:
+    """Return the milliseconds that a link may hold a message, 0 without a limit."""
+    queue = find(turn, queue_name)
+    return 0 if queue is None else queue.rules.lock_timeout
+
+
+def unsettled_from(turn: Turn, queue_name: str, first: int, count: int) -> tuple[RowSet, RowSet]:
+    """Return the first messages from sequence number `first` on that are not settled, and the DELAYED ones among them."""
+    queue, left = need_queue(turn.state, queue_name), count
+    rows, delayed = list[tuple[int, Rows]](), list[tuple[int, Rows]]()
+    for number in sorted(queue.blocks):
+        block = queue.blocks[number]
+        if left <= 0:
+            break
+        states = block.state[: block.filled]
+        mine = np.flatnonzero(states != ARCHIVED)
+        mine = mine[mine >= first - block.base][:left]
+        rows.append((number, mine))
+        delayed.append((number, mine[states[mine] == DELAYED]))
+        left -= len(mine)
+    return RowSet.of(rows), RowSet.of(delayed)
 
 
 def is_grouped(turn: Turn, queue_name: str) -> bool:

@@ -6,6 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,180 @@ def test_an_unknown_queue_has_the_vendor_s_error(sdk: Program) -> None:
     assert refused.value.level == "ServiceBusAuthenticationError"  # the SDK makes this of status 404 of $cbs, as with the vendor
 
 
+# ---- receiving
+
+
+def send(sdk: Program, queue: str, *bodies: str) -> None:
+    sdk.do("send", to=queue, messages=[{"body": body} for body in bodies], batch=len(bodies) > 1)
+
+
+def unsettled(flight: Client, queue: str) -> dict[str, int]:
+    stat = flight.call("queue.stat", queue=queue)
+    return {state: stat[state] for state in ("available", "acquired", "delayed") if stat[state]}
+
+
+def test_a_message_has_the_fields_that_the_sdk_reads(sdk: Program, queue: str) -> None:
+    names = {"message_id": "m1", "session_id": "s1", "subject": "greeting", "to": "t", "reply_to": "r", "correlation_id": "c1"}
+    fields = {**names, "content_type": "text/plain", "application_properties": {"a": 1}, "time_to_live": 60}
+    before = time.time()
+    sdk.do("send", to=queue, messages=[{"body": "hello", **fields}])
+    (message,) = sdk.receive(queue)
+    assert {name: message[name] for name in names} == names
+    assert (message["body"], message["content_type"], message["properties"]) == ("hello", "text/plain", {"a": 1})
+    assert (message["sequence_number"], message["delivery_count"], message["state"]) == (1, 0, "ACTIVE")
+    assert before - 1 < message["enqueued_time_utc"] < time.time() + 1
+    assert 59 < message["locked_until_utc"] - message["enqueued_time_utc"] < 75
+    assert 30 < message["expires_at_utc"] - message["enqueued_time_utc"] <= 60
+    sdk.do("settle", token=message["token"])
+
+
+def test_complete_and_abandon(sdk: Program, flight: Client, queue: str) -> None:
+    send(sdk, queue, "one", "two")
+    one, two = sdk.receive(queue, 2)
+    assert (one["sequence_number"], two["sequence_number"]) == (1, 2)
+    sdk.do("settle", token=one["token"])
+    sdk.do("settle", token=two["token"], how="abandon")
+    (again,) = sdk.receive(queue)
+    assert (again["body"], again["delivery_count"], again["sequence_number"]) == ("two", 1, 2)
+    assert again["token"] != two["token"]
+    sdk.do("settle", token=again["token"])
+    assert unsettled(flight, queue) == {}
+
+
+def test_a_dead_letter_has_reason_and_description(sdk: Program, flight: Client, queue: str) -> None:
+    send(sdk, queue, "bad", "worse")
+    bad, worse = sdk.receive(queue, 2)
+    sdk.do("settle", token=bad["token"], how="dead_letter", reason="Odd: really", description="It is odd.")
+    sdk.do("settle", token=worse["token"], how="dead_letter")
+    dead = sdk.receive(f"{queue}/dead", 2)
+    assert [(letter["body"], letter["dead_letter_reason"], letter["dead_letter_error_description"]) for letter in dead] == [
+        ("bad", "Odd: really", "It is odd."),
+        ("worse", "", ""),
+    ]
+    assert dead[0]["dead_letter_source"] == queue
+    for letter in dead:
+        sdk.do("settle", token=letter["token"])
+    assert unsettled(flight, f"{queue}-dead") == {}
+
+
+def test_too_many_deliveries_make_a_dead_letter(sdk: Program, queue: str) -> None:
+    send(sdk, queue, "bad")
+    for count in range(3):
+        (message,) = sdk.receive(queue)
+        assert message["delivery_count"] == count
+        sdk.do("settle", token=message["token"], how="abandon")
+    (letter,) = sdk.receive(f"{queue}/dead")
+    assert letter["dead_letter_reason"] == "MaxDeliveryCountExceeded"
+
+
+def test_receive_and_delete(sdk: Program, flight: Client, queue: str) -> None:
+    send(sdk, queue, "one", "two")
+    messages = sdk.receive(queue, 2, delete=True)
+    assert [(message["body"], message["token"]) for message in messages] == [("one", None), ("two", None)]
+    assert messages[0]["sequence_number"] == 1
+    until(lambda: unsettled(flight, queue) == {}, "the messages are settled")
+
+
+def test_prefetched_messages_go_back_without_an_attempt(sdk: Program, flight: Client, queue: str) -> None:
+    send(sdk, queue, *map(str, range(20)))
+    (first,) = sdk.receive(queue, prefetch=15)
+    sdk.do("settle", token=first["token"])
+    sdk.do("close", from_=queue)
+    until(lambda: unsettled(flight, queue) == {"available": 19}, "the rest is available again")
+    (second,) = sdk.receive(queue)
+    assert (second["body"], second["delivery_count"]) == ("1", 0)
+
+
+def test_an_expired_lock_is_lost(sdk: Program, flight: Client, queue: str) -> None:
+    flight.call("queue.alter", queue=queue, options={"lockTimeout": 1000})
+    send(sdk, queue, "slow")
+    (message,) = sdk.receive(queue)
+    until(lambda: unsettled(flight, queue) == {"available": 1}, "the lock has ended")
+    with pytest.raises(Refused) as refused:
+        sdk.do("settle", token=message["token"])
+    assert refused.value.level == "MessageLockLostError"
+    assert sdk.receive(queue)[0]["delivery_count"] == 1
+
+
+def test_a_queue_without_lock_timeout_locks_without_end(sdk: Program, flight: Client) -> None:
+    flight.call("queue.declare", queue="patient")
+    send(sdk, "patient", "x")
+    (message,) = sdk.receive("patient")
+    assert message["locked_until_utc"] > time.time() + 1e9
+    sdk.do("settle", token=message["token"])
+
+
+def test_deferral_is_refused_and_loses_nothing(sdk: Program, flight: Client, queue: str) -> None:
+    send(sdk, queue, "later")
+    (message,) = sdk.receive(queue)
+    with pytest.raises(Refused, match="deferral is not implemented"):
+        sdk.do("settle", token=message["token"], how="defer")
+    (again,) = sdk.receive(queue)
+    assert (again["body"], again["delivery_count"]) == ("later", 0)
+
+
+# ---- $management
+
+
+def test_a_renewed_lock_holds(sdk: Program, flight: Client, queue: str) -> None:
+    flight.call("queue.alter", queue=queue, options={"lockTimeout": 3000})
+    send(sdk, queue, "slow", "other")
+    slow, _ = sdk.receive(queue, 2)
+    ends = []
+
+    def other_ends() -> bool:
+        ends.append(sdk.do("renew", token=slow["token"])["until"])
+        return unsettled(flight, queue) == {"available": 1, "acquired": 1}
+
+    until(other_ends, "the other lock has ended")
+    sdk.do("settle", token=slow["token"])
+    assert ends[-1] > slow["locked_until_utc"]
+    assert unsettled(flight, queue) == {"available": 1}
+
+
+def test_a_lost_lock_is_not_renewed(sdk: Program, flight: Client, queue: str) -> None:
+    send(sdk, queue, "gone")
+    (message,) = sdk.receive(queue)
+    sdk.do("settle", token=message["token"], how="abandon")
+    (again,) = sdk.receive(queue)
+    flight.call("queue.purge", queue=queue)
+    sdk.do("settle", token=again["token"])
+    with pytest.raises(Refused) as refused:
+        sdk.do("renew_again", token=message["token"])
+    assert refused.value.level == "MessageLockLostError"
+
+
+def test_peek_shows_waiting_locked_and_scheduled_messages(sdk: Program, queue: str) -> None:
+    send(sdk, queue, "locked", "waiting", "also waiting")
+    sdk.do("schedule", to=queue, messages=[{"body": "later"}], at=time.time() + 600)
+    (locked,) = sdk.receive(queue)
+    peeked = sdk.do("peek", from_=queue, count=10, number=1)["messages"]
+    seen = [(message["body"], message["sequence_number"], message["state"]) for message in peeked]
+    assert seen == [
+        ("locked", 1, "ACTIVE"),
+        ("waiting", 2, "ACTIVE"),
+        ("also waiting", 3, "ACTIVE"),
+        ("later", 4, "SCHEDULED"),
+    ]
+    assert all(message["token"] is None or message["locked_until_utc"] for message in peeked if "locked_until_utc" in message)
+    assert [message["body"] for message in sdk.do("peek", from_=queue, count=1, number=3)["messages"]] == ["also waiting"]
+    assert sdk.do("peek", from_=queue, count=1, number=5)["messages"] == []
+    sdk.do("settle", token=locked["token"])
+
+
+def test_scheduled_messages_come_at_their_time_or_are_cancelled(sdk: Program, flight: Client, queue: str) -> None:
+    numbers = sdk.do("schedule", to=queue, messages=[{"body": f"{n}"} for n in range(3)], at=time.time() + 600)["numbers"]
+    assert numbers == [1, 2, 3]
+    sdk.do("cancel", to=queue, numbers=[1, 3])
+    assert unsettled(flight, queue) == {"delayed": 1}
+    with pytest.raises(Refused) as refused:
+        sdk.do("cancel", to=queue, numbers=[1, 2])
+    assert refused.value.level == "MessageNotFoundError"
+    assert unsettled(flight, queue) == {"delayed": 1}
+    sdk.do("schedule", to=queue, messages=[{"body": "soon"}], at=time.time() + 1)
+    assert sdk.receive(queue)[0]["body"] == "soon"
+
+
 # ---- users
 
 
@@ -109,6 +284,7 @@ def test_a_key_of_a_user_opens_what_the_user_may_use(guarded: tuple[Broker, str]
     with Program(command_or_skip("servicebus")) as program:
         program.do("open", connection=connection_string(broker, "shop", key))
         program.do("send", to="orders", messages=[{"body": "mine"}])
+        assert program.receive("orders")[0]["body"] == "mine"
         with pytest.raises(Refused) as refused:
             program.do("send", to="secrets", messages=[{"body": "x"}])
         assert refused.value.level == "ServiceBusAuthenticationError"

@@ -31,7 +31,7 @@ from ..loop.requests import Retirement
 from ..transactions.acquisition import Acquisition
 from ..transactions.outcomes import retire, still_open
 from ..transactions.registry import ConnectionTransactions
-from .dispositions import ACCEPTED, NOT_HERE, RETURNED, disposition_of, left_behind, rows_of, rows_of_tags, tags_of
+from .dispositions import ACCEPTED, NOT_HERE, NUMBER, RETURNED, disposition_of, left_behind, rows_of, rows_of_tags, tags_of
 from .endpoint import Resumable, Unsettled
 from .outgoing_link import OutgoingLink
 from .resumptions import START, ReceiverProgress, Resumptions
@@ -76,6 +76,19 @@ class ConsumerLink(OutgoingLink, Resumable):
         self._locks_ended = queue_reads.unlocked(turn, self.queue)
         super().begin(turn)
 
+    # --- parts that a dialect replaces
+
+    #: The state of a delivery whose lock has ended.
+    _lost_state: DeliveryState = Modified(delivery_failed=True)
+
+    def _end_of(self, state: DeliveryState | None, settled: bool) -> DeliveryEnd | None:
+        """Return the end of deliveries that the receiver gives this state. Raises InvalidRequest."""
+        return disposition_of(state, (self.default or RETURNED) if settled else None, self.context.wall_ms())
+
+    def _answer_to(self, state: DeliveryState | None) -> Any:
+        """Return the state that answers a receiver's outcome."""
+        return in_short(state) if isinstance(state, TERMINAL) else Released()
+
     # --- acquiring
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
@@ -112,7 +125,8 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def _still_held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
         """Return the tags of messages that the link still holds."""
-        return set(tags_of(queue_reads.held(turn, self.queue, self.holder, rows_of_tags(tags))))
+        numbers = set(tags_of(queue_reads.held(turn, self.queue, self.holder, rows_of_tags(tags))))
+        return {tag for tag in tags if tag[:NUMBER] in numbers}
 
     def _divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Divide deliveries into held and lost ones."""
@@ -122,7 +136,7 @@ class ConsumerLink(OutgoingLink, Resumable):
     def _end_lost(self, lost: list[Delivery]) -> None:
         """End deliveries whose lock has ended, and report their end to a receiver that has not settled them."""
         for delivery in lost:
-            delivery.state = Modified(delivery_failed=True)
+            delivery.state = self._lost_state
         waiting = [delivery for delivery in lost if not delivery.settled and not delivery.remote_settled]
         self.session.lost.add(delivery.id for delivery in waiting)
         if waiting and self.may_tell:
@@ -152,7 +166,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         lapsed = self._lapsed.pop(acquisition, None)
         super()._make_ready(acquisition, slices)
         if lapsed is not None:
-            self._keep_ready({tag for tag, _ in self._backlog} - lapsed)
+            self._keep_ready({tag for tag, _ in self._backlog if tag[:NUMBER] not in lapsed})
 
     def pump(self) -> None:
         self._tell_outcomes()
@@ -254,7 +268,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             retire(self, deliveries, state, settled)
             return
         try:
-            disposition = disposition_of(state, (self.default or RETURNED) if settled else None, self.context.wall_ms())
+            disposition = self._end_of(state, settled)
         except errors.InvalidRequest as error:
             self.peer.detach(self, as_error(error))
             return
@@ -266,7 +280,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             fresh = self.acquisition.without_strays(fresh)
         if self.transactions:
             fresh = still_open(self, fresh, state, settled)
-        its = in_short(state) if isinstance(state, TERMINAL) else Released()
+        its = self._answer_to(state)
         for delivery in fresh:
             delivery.state = its
         if fresh:

@@ -1,6 +1,7 @@
 """The mapping from AMQP's delivery states (3.4) to the engine's dispositions, and from tags to messages.
 
-A delivery's tag is its message's sequence number, eight octets big-endian. So an outcome names its message without a table.
+A delivery's tag begins with its message's sequence number, eight octets big-endian. So an outcome names its message without a
+table. A dialect's tags are longer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
 ACCEPTED = DeliveryEnd(outcome=Outcome.ACCEPTED)
 RETURNED = DeliveryEnd(cause=Cause.RELEASED)
+NUMBER = 8  # octets of a sequence number in a tag
 NOT_HERE = DeliveryEnd(cause=Cause.RELEASED, exclude=True)
 
 
@@ -77,11 +79,18 @@ def rows_of(deliveries: list[Delivery]) -> RowSet:
 
 def rows_of_tags(tags: list[bytes]) -> RowSet:
     """Return the rows of messages in any order."""
+    if tags and len(tags[0]) > NUMBER:
+        tags = [tag[:NUMBER] for tag in tags]
     if len(tags) == 1:
         return RowSet.single(int.from_bytes(tags[0], "big"))
     numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)
     numbers.sort()
     return RowSet.of_sequences(numbers)
+
+
+def rows_of_numbers(numbers: list[int]) -> RowSet:
+    """Return the rows of sequence numbers in any order."""
+    return RowSet.of_sequences(np.unique(np.array(numbers, np.int64)))
 
 
 def tags_of(rows: RowSet) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -201,13 +201,18 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     def _make_ready(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
         for block_slice in slices:
-            for tags, encoded in _messages_of(self.context.broker, block_slice, partial(self._keep_damaged, block_slice)):
+            damaged = partial(self._keep_damaged, block_slice)
+            for time, tags, encoded in messages_of(self.context.broker, block_slice, damaged):
                 if isinstance(encoded, list):
-                    self._backlog.extend(zip(tags, encoded, strict=True))
+                    self._backlog.extend(self._dressed(acquisition, time, tags, encoded))
                     continue
                 self.peer.log(f"{self}: {encoded}")
                 for tag in tags:
                     self._leave_to_others(tag)
+
+    def _dressed(self, acquisition: int, time: int, tags: list[bytes], messages: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """Return messages of one acquisition as they leave, with their tags. `time`: microseconds since 1970 of their arrival."""
+        return zip(tags, messages, strict=True)
 
     def _keep_damaged(self, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
         """Keep messages that cannot be read, so that the link is not offered them again."""
@@ -316,10 +321,10 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self.peer.detach(self, reason, Cause.LINK_CLOSED)
 
 
-def _messages_of(
+def messages_of(
     broker: BrokerService, block_slice: BlockSlice, damaged: OnDamage
-) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
-    """Yield the messages of a slice in order, some at a time: their tags, and the encoded messages or an error.
+) -> Iterator[tuple[int, list[bytes], list[bytes] | Exception]]:
+    """Yield the messages of a slice in order, some at a time: their arrival, their tags, and the encoded messages or an error.
 
     `damaged` is called for messages that cannot be read.
     """
@@ -329,9 +334,9 @@ def _messages_of(
         try:
             messages = leaving(stored.payload, stored.attempts, stored.returned, stored.overlays, stored.ttl(now))
         except (errors.InvalidRequest, RemoteProtocolError):
-            yield from _one_by_one(stored, tags, now)
+            yield from ((stored.time, some, message) for some, message in _one_by_one(stored, tags, now))
         else:
-            yield tags, messages
+            yield stored.time, tags, messages
 
 
 def _one_by_one(stored: RecordSlice, tags: list[bytes], now: int) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:

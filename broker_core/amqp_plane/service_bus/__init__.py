@@ -8,6 +8,8 @@ listeners pay nothing. The engine learns only features that any queue can use.
 | tokens, `$cbs` | `claims`, `cbs` | `Peer.may`, `tick`, `Containers.rename` | the connection: its claims, until they expire |
 | requests and responses | `requests` | `IncomingLink`, `LinkEnd`, actions of a commit | the connection: its response links |
 | batches, scheduled messages | `sending` | `IncomingLink`, the route `Whole` | the message: its annotation |
+| locks, annotations, outcomes | `receiving`, `annotations` | hooks of `ConsumerLink` | the engine, by holder |
+| lock renewal, peek, schedule, cancel | `management` | `Turn`, `RenewLock`, `CancelDelayed`, `messages_of` | the engine |
 | names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
 | any refusal | `peer` | `Peer.refuse`: a whole attach, then a detach with the error | none |
 
@@ -16,8 +18,10 @@ subclasses of the plane's links.
 
 - `peer`: the connection: its links, claims and time limits.
 - `claims`, `cbs`: tokens of a connection, and the node that receives them.
+- `management`: requests about an entity.
 - `requests`: nodes with a request link and a response link.
 - `sending`: links on which a client sends.
+- `receiving`, `annotations`: links on which a client receives; annotations of its messages.
 - `entities`: addresses of entities.
 - `vendor`: names of the vendor.
 """

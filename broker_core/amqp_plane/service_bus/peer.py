@@ -19,7 +19,6 @@ from ..conditions import Refusal
 from ..connections.dispatcher import Dispatcher
 from ..connections.peer import Peer
 from ..links import attach
-from ..links.consumer import ConsumerLink
 from ..links.endpoint import LinkEnd
 from ..links.termini import SourceTerminus, TargetTerminus
 from ..nodes.filters import Filters
@@ -27,6 +26,8 @@ from ..transactions.registry import ConnectionTransactions
 from . import cbs, entities, vendor
 from .claims import EntityClaims
 from .entities import Entity
+from .management import Management
+from .receiving import EntityReceiver, Receivers
 from .requests import RequestLink, ResponseLink
 from .sending import EntitySender
 
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
 class ServiceBusPeer(Dispatcher):
     """A peer that presents tokens. Its user is that of its first token."""
 
-    def __init__(self, plane: AmqpPlane, socket: AcceptedSocket, listener: Listener, sasl: SaslServer) -> None:
+    def __init__(
+        self, receivers: Receivers, plane: AmqpPlane, socket: AcceptedSocket, listener: Listener, sasl: SaslServer
+    ) -> None:
+        self.receivers = receivers
         self.claims = EntityClaims()
         self.entities: dict[LinkEnd, Entity] = {}  # of links that need a claim
         self._unclaimed_since: float | None = plane.now()
@@ -138,13 +142,22 @@ class ServiceBusPeer(Dispatcher):
             return ResponseLink(self, link, entity)
         if not self.claims.cover(entity.path):
             raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"no valid token for {entity.name!r:.80}: put one to $cbs first")
-        endpoint = (
-            self._sender(transactions, link, theirs, entity) if sends else self._receiver(transactions, link, theirs, entity)
-        )
+        if entity.node == vendor.MANAGEMENT:
+            endpoint = self._management(transactions, link, entity, sends=sends)
+        elif sends:
+            endpoint = self._sender(transactions, link, entity)
+        else:
+            endpoint = self._receiver(transactions, link, theirs, entity)
         self.entities[endpoint] = entity
         return endpoint
 
-    def _sender(self, transactions: ConnectionTransactions, link: Any, theirs: Attach, entity: Entity) -> LinkEnd:
+    def _management(self, transactions: ConnectionTransactions, link: Any, entity: Entity, *, sends: bool) -> LinkEnd:
+        if not sends:
+            return ResponseLink(self, link, entity)
+        node = Management(self, Entity(entity.path), self.receivers)
+        return RequestLink(self, transactions, link, entity, node)
+
+    def _sender(self, transactions: ConnectionTransactions, link: Any, entity: Entity) -> LinkEnd:
         queue = entities.queue_of(self, entity, Right.SEND)
         return EntitySender(self, transactions, link, TargetTerminus(self, queue, queue))
 
@@ -152,7 +165,7 @@ class ServiceBusPeer(Dispatcher):
         queue = entities.queue_of(self, entity, Right.RECEIVE)
         terminus = SourceTerminus(self, queue, queue, Filters())
         presettled = theirs.snd_settle_mode == SND_SETTLED
-        return ConsumerLink(self, transactions, link, terminus, None, presettled=presettled)
+        return EntityReceiver(self, transactions, link, terminus, self.receivers, presettled=presettled)
 
     def refuse(self, link: Link, error: Error) -> None:
         """Answer an attach as it is, and detach with the reason. SDKs do not read the reason after an attach without terminus."""

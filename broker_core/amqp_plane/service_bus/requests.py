@@ -103,20 +103,20 @@ class RequestLink(IncomingLink):
             self.loop.in_commit(partial(self._carry_out, delivery))
 
     def _carry_out(self, delivery: Delivery, turn: Turn) -> None:
-        request, response = None, None
         try:
             message = decode_message(delivery.payload)
-            request = NodeRequest(message, message.application_properties or {})
-            response = self._node(turn, request)
-        except errors.StorageError:
-            raise
         except RemoteProtocolError as error:  # there is no request to respond to
             self.loop.behind_all(turn, partial(self.refused, [delivery], error))
             return
-        except (Refusal, RequestFailed, errors.PenstockError) as error:
+        request = NodeRequest(message, message.application_properties or {})
+        response: NodeResponse | Callable[[], NodeResponse]
+        try:
+            response = self._node(turn, request)
+        except errors.StorageError:
+            raise
+        except (Refusal, RequestFailed, RemoteProtocolError, errors.PenstockError) as error:
             self.peer.log(f"a request to {self._entity.name or self._entity.node!r} is refused: {error}")
             response = failure(error)
-        assert request is not None
         self.loop.behind_all(turn, partial(self._respond, delivery, request, response))
 
     def _respond(self, delivery: Delivery, request: NodeRequest, made: NodeResponse | Callable[[], NodeResponse]) -> None:

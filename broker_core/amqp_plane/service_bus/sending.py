@@ -9,15 +9,15 @@ from ...amqp import Condition, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.encoder import encode
 from ...amqp.errors import RemoteProtocolError
-from ...amqp.messages import DATA, DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, decode_message, scan
+from ...amqp.messages import DATA, decode_message, scan
 from ...amqp.types import Timestamp
 from ...messages.annotations import DELIVERY_TIME
-from ...messages.encoding import annotation
 from ...messages.encoding.fields import user_id_of
 from ..conditions import Refusal
 from ..links.incoming_link import IncomingLink
 from ..loop.requests import ExchangeRoute, Whole
 from . import vendor
+from .annotations import annotated
 
 MAX_BATCH = 10_000  # messages; each costs the plane some microseconds before it serves another client
 
@@ -110,14 +110,3 @@ def scheduled(message: bytes) -> bytes:
     if not isinstance(time, (Timestamp, int)):
         raise Refusal(Condition.INVALID_FIELD, f"{vendor.SCHEDULED} is a timestamp, not {time!r:.80}")
     return annotated(message, encode({DELIVERY_TIME: Timestamp(int(time))}))
-
-
-def annotated(message: bytes, entries: bytes) -> bytes:
-    """Merge an encoded map into the annotations of a message."""
-    section, start, end = b"", 0, 0
-    for part in scan(message):
-        if part.code in (HEADER, DELIVERY_ANNOTATIONS):
-            start = end = part.end
-        elif part.code == MESSAGE_ANNOTATIONS:
-            section, start, end = message[part.start : part.end], part.start, part.end
-    return message[:start] + annotation.merged(section, [entries]) + message[end:]

@@ -16,6 +16,22 @@ BATCH_FORMAT = 0x80013700  # of a message whose data sections are encoded messag
 
 # Annotations of messages.
 SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
+SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
+ENQUEUED_TIME = Symbol("x-opt-enqueued-time")
+LOCKED_UNTIL = Symbol("x-opt-locked-until")
+STATE = Symbol("x-opt-message-state")  # of a peeked message: ACTIVE, SCHEDULED
+DEAD_LETTER_SOURCE = Symbol("x-opt-deadletter-source")
+
+# Properties of a dead letter, and of the error with which a receiver makes one.
+REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 
 # Conditions of errors.
 MESSAGE_LOCK_LOST = "com.microsoft:message-lock-lost"
+MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
+
+# Requests to $management.
+RENEW_LOCK = "com.microsoft:renew-lock"
+PEEK = "com.microsoft:peek-message"
+SCHEDULE = "com.microsoft:schedule-message"
+CANCEL = "com.microsoft:cancel-scheduled-message"
+SETTLE = "com.microsoft:update-disposition"

@@ -28,12 +28,13 @@ from .leases import (
     SettleRow,
 )
 from .lifetimes import CloseLink, EndNode, OpenLink
-from .links import Acquire, Browse, Browsed, Release, Settle, Subscribe, Taken, Unsubscribe, command_of
+from .links import Acquire, Browse, Browsed, Release, RenewLock, Settle, Subscribe, Taken, Unsubscribe, command_of
 from .losses import CountRefused
 from .moves import Copy, DiscardMessages, Move, Redrive, Shifted
 from .outcomes import SetAside, StageOutcomes
 from .queues import (
     AlterQueue,
+    CancelDelayed,
     DeclareQueue,
     DeleteQueue,
     Enqueue,

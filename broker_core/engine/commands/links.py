@@ -99,6 +99,15 @@ class Release(Command[None]):
     retry: Retry | None = None  # None: by the queue's options
 
 
+@dataclass(frozen=True)
+class RenewLock(Command[None]):
+    """A new lock of messages that a link holds, as long as the queue's option lockTimeout. Nothing changes without the option."""
+
+    queue: str
+    holder: int
+    rows: RowSet
+
+
 def command_of(disposition: DeliveryEnd, queue: str, holder: int, rows: RowSet) -> Settle | Release:
     if disposition.outcome is not None:
         return Settle(queue, holder, rows, disposition.outcome, disposition.error)

@@ -98,6 +98,15 @@ class Purge(Command[int]):
     user: str | None = None  # for the archive
 
 
+@dataclass(frozen=True)
+class CancelDelayed(Command[None]):
+    """The end of DELAYED messages: of all, or of none if one is not DELAYED."""
+
+    queue: str
+    rows: RowSet
+    user: str | None = None  # for the archive
+
+
 class Offer(NamedTuple):
     """A link that can take arriving messages immediately."""
 

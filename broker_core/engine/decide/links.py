@@ -148,6 +148,14 @@ def release(state: BrokerState, command: c.Release, now: c.Now) -> Decision[None
     return Decision(end_delivery(Basis(state, now), command.queue, command.holder, command.rows, disposition), None)
 
 
+@decides(c.RenewLock)
+def renew_lock(state: BrokerState, command: c.RenewLock, now: c.Now) -> Decision[None]:
+    queue = need_queue(state, command.queue)
+    check_rows(queue, command.rows, Verb.RETURN, command.holder)
+    timeout = queue.rules.lock_timeout
+    return Decision([(e.Locked(queue.name, command.rows, state.uptime(now.up) + timeout), None)] if timeout else [], None)
+
+
 def end_delivery(basis: Basis, name: str, holder: int, rows: RowSet, disposition: DeliveryEnd) -> list[tuple[e.Event, Any]]:
     queue = need_queue(basis.state, name)
     check_rows(queue, rows, Verb.SETTLE if disposition.cause is None else Verb.RETURN, holder)

@@ -14,13 +14,13 @@ from ..columns.losses import DUPLICATE, FULL, QUEUE_DROPPED, QUEUE_REFUSED
 from ..columns.packing import pack
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
-from ..columns.states import Outcome, State
+from ..columns.states import Outcome, State, Verb
 from ..model.admission import admit, fill
 from ..model.names import EVENTS, check_node_name, taker_name
 from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
-from .decision import Decision, decides, need_queue
+from .decision import Decision, check_rows, decides, need_queue
 from .lifetimes import departure
 from .losses import losses
 
@@ -151,6 +151,14 @@ def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
     rows = _waiting(queue, command.end, command.messages)
     event = e.Purged(queue.name, rows, now.wall, taker=taker_name(None, command.user))
     return Decision([(event, None)] if rows else [], rows.count)
+
+
+@decides(c.CancelDelayed)
+def cancel_delayed(state: BrokerState, command: c.CancelDelayed, now: c.Now) -> Decision[None]:
+    queue = need_queue(state, command.queue)
+    check_rows(queue, command.rows, Verb.DUE)
+    event = e.Purged(queue.name, command.rows, now.wall, taker=taker_name(None, command.user))
+    return Decision([(event, None)] if command.rows else [], None)
 
 
 def _waiting(queue: Queue, end: int | None, messages: int) -> RowSet:

@@ -99,6 +99,12 @@ class Conversation:
         details = {"reason": reason, "error_description": description} if how == "dead_letter" else {}
         getattr(receiver, f"{how}_message")(message, **details)
 
+    def renew_again(self, token: str) -> None:
+        """Ask to renew a lock of which the SDK itself has noted that it is gone."""
+        receiver, message = self.locked[token]
+        message._settled = False
+        receiver.renew_message_lock(message)
+
     def renew(self, token: str) -> dict[str, Any]:
         receiver, message = self.locked[token]
         return {"until": receiver.renew_message_lock(message).timestamp()}

@@ -1,0 +1,113 @@
+"""Annotations of messages that leave: sequence number, enqueued time, end of the lock; and the properties of dead letters.
+
+Sequence numbers begin at 1, as the vendor's do: SDKs take 0 for "from the beginning".
+
+The engine keeps one text for a rejected message. It consists of the reason and the description, in two lines.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from ...amqp.encoder import encode
+from ...amqp.messages import DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, decode_message, scan
+from ...amqp.types import Int, Symbol
+from ...messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON
+from ...messages.encoding import annotation
+from . import vendor
+
+_DEATH = str(DEATH_REASON).encode()
+_REASONS = {
+    "delivery_limit": (
+        "MaxDeliveryCountExceeded",
+        "The message used up the attempts of its queue (maxAttempts).",
+    ),
+    "expired": ("TTLExpiredException", "The message expired and was dead lettered."),
+    "refused": ("RefusedByAll", "Every consumer of the queue has refused the message."),
+    "malformed": ("Malformed", "A reader could not decode the message."),
+}
+_LIST8, _LIST0 = 0xC0, 0x45
+_FIELDS = 5  # of a header, up to its delivery-count
+_HEAD = bytes((0x00, 0x53, HEADER, _LIST8))
+_FIRST_DELIVERY = _HEAD + b"\x06\x05\x40\x40\x40\x40\x43"
+
+
+def _key(name: Symbol, constructor: int) -> bytes:
+    octets = name.encode()
+    return bytes((0xA3, len(octets))) + octets + bytes((constructor,))
+
+
+_LONG, _TIME = 0x81, 0x83
+_KEYS = _key(vendor.SEQUENCE_NUMBER, _LONG), _key(vendor.ENQUEUED_TIME, _TIME), _key(vendor.LOCKED_UNTIL, _TIME)
+_UNLOCKED = struct.Struct(">" + "".join(f"{len(key)}sq" for key in _KEYS[:2]))
+_LOCKED = struct.Struct(">" + "".join(f"{len(key)}sq" for key in _KEYS))
+_MAP = bytes((0x00, 0x53, MESSAGE_ANNOTATIONS, 0xC1))
+
+
+def dressed(message: bytes, number: int, enqueued_ms: int, until_ms: int | None) -> bytes:
+    """Add the vendor's annotations to an encoded message. `until_ms`: the end of its lock, None without a lock."""
+    if until_ms is None:
+        entries, count = _UNLOCKED.pack(_KEYS[0], number + 1, _KEYS[1], enqueued_ms), 4
+    else:
+        entries, count = _LOCKED.pack(_KEYS[0], number + 1, _KEYS[1], enqueued_ms, _KEYS[2], until_ms), 6
+    end, header = _header(message)
+    if header is not None and message[end : end + 2] == b"\x00\x53" and message[end + 2] > MESSAGE_ANNOTATIONS:
+        return b"".join((header, _MAP, bytes((len(entries) + 1, count)), entries, message[end:]))
+    if header is not None:
+        message = header + message[end:]
+    if _DEATH in message:
+        message = _as_dead_letter(message)
+    return annotated(message, bytes((0xC1, len(entries) + 1, count)) + entries)
+
+
+def _header(message: bytes) -> tuple[int, bytes | None]:
+    """Return the end of a message's header, and the header with a delivery-count, which SDKs expect; None if it is unusual."""
+    if message[:2] != b"\x00\x53" or len(message) < 6:
+        return 0, None
+    if message[2] != HEADER or message[3] == _LIST0:
+        return 4 * (message[2] == HEADER), _FIRST_DELIVERY
+    if message[3] != _LIST8:
+        return 0, None
+    end, fields = 5 + message[4], message[5]
+    if fields >= _FIELDS:
+        return end, message[:end]
+    count = b"\x40" * (_FIELDS - 1 - fields) + b"\x43"  # omitted fields are null; the count is 0
+    return end, b"".join((_HEAD, bytes((message[4] + len(count), _FIELDS)), message[6:end], count))
+
+
+def annotated(message: bytes, entries: bytes) -> bytes:
+    """Merge an encoded map into the annotations of a message."""
+    section, start, end = b"", 0, 0
+    for part in scan(message):
+        if part.code in (HEADER, DELIVERY_ANNOTATIONS):
+            start = end = part.end
+        elif part.code == MESSAGE_ANNOTATIONS:
+            section, start, end = message[part.start : part.end], part.start, part.end
+    return message[:start] + annotation.merged(section, [entries]) + message[end:]
+
+
+def error_text(reason: str, description: str) -> str:
+    return f"{reason.replace(chr(10), ' ')}\n{description}"
+
+
+def _as_dead_letter(octets: bytes) -> bytes:
+    """Add the properties of a dead letter to a message with Penstock's annotations of one."""
+    message = decode_message(octets)
+    notes: Mapping[Any, Any] = message.message_annotations or {}
+    reason, description = _REASONS.get(notes.get(DEATH_REASON, ""), ("Rejected", ""))
+    if isinstance(notes.get(DEATH_ERROR), str):
+        first, is_ours, rest = notes[DEATH_ERROR].partition("\n")
+        reason, description = (first, rest) if is_ours else (reason, first)
+    message.application_properties = {
+        **(message.application_properties or {}),
+        vendor.REASON: reason,
+        vendor.DESCRIPTION: description,
+    }
+    message.message_annotations = {**notes, vendor.DEAD_LETTER_SOURCE: str(notes.get(DEATH_QUEUE, ""))}
+    return message.encode()
+
+
+def with_state(message: bytes, state: int) -> bytes:
+    return annotated(message, encode({vendor.STATE: Int(state)}))

@@ -1,0 +1,181 @@
+"""The node `ENTITY/$management` of a queue or of its dead-letter queue.
+
+| operation | right | |
+|---|---|---|
+| renew-lock | receive | all locks are renewed, or the request fails |
+| update-disposition | receive | complete, abandon and dead-letter by lock token |
+| peek-message | browse or receive | messages that are not settled, also locked and scheduled ones |
+| schedule-message | send | all messages are scheduled, or the request fails |
+| cancel-scheduled-message | send | all messages are cancelled, or the request fails |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from ... import errors
+from ...amqp import Accepted, Condition, Modified, Rejected
+from ...amqp.performatives import DeliveryState, Error
+from ...amqp.types import Array, Timestamp
+from ...engine import commands as c
+from ...engine.columns.rowset import RowSet
+from ...messages.encoding.arriving import arrived
+from ...reading.slices import BlockSlice
+from ...security.rights import Right
+from ...security.users import ANONYMOUS
+from ...service.turn import Turn
+from .. import queue_reads
+from ..conditions import Refusal
+from ..connections.peer import Peer
+from ..links.dispositions import rows_of_numbers
+from ..links.outgoing_link import messages_of
+from . import entities, vendor
+from .annotations import dressed, with_state
+from .entities import Entity
+from .receiving import EntityReceiver, Receivers, holder_of, lock_lost
+from .requests import NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed
+from .sending import MAX_BATCH, scheduled
+
+MAX_PEEKED, PEEKED_BYTES = 1000, 1 << 20  # of one response
+ACTIVE, SCHEDULED = 0, 2  # the vendor's states of messages
+
+Made = NodeResponse | Callable[[], NodeResponse]
+
+
+class Management:
+    """The requests of one connection about one entity."""
+
+    def __init__(self, peer: Peer, entity: Entity, receivers: Receivers) -> None:
+        self._peer, self._entity, self._receivers = peer, entity, receivers
+        self._operations: dict[str, Callable[[Turn, dict[str, Any]], Made]] = {
+            vendor.RENEW_LOCK: self._renew,
+            vendor.SETTLE: self._settle,
+            vendor.PEEK: self._peek,
+            vendor.SCHEDULE: self._schedule,
+            vendor.CANCEL: self._cancel,
+        }
+
+    def __call__(self, turn: Turn, request: NodeRequest) -> Made:
+        """Answer a request. Raises Refusal, RequestFailed, PenstockError."""
+        name, body = request.text("operation"), request.message.value
+        operation = self._operations.get(name)
+        if operation is None:
+            raise Refusal(Condition.NOT_IMPLEMENTED, f"the operation {name!r:.80} is not implemented: see docs/service-bus.md")
+        if not isinstance(body, dict):
+            raise Refusal(Condition.INVALID_FIELD, "the body of a request is a map")
+        return operation(turn, body)
+
+    # --- locks
+
+    def _locked(self, body: dict[str, Any]) -> dict[EntityReceiver, list[bytes]]:
+        """Return the lock tokens of a request by their links."""
+        queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
+        links: dict[EntityReceiver, list[bytes]] = {}
+        for token in _several(body, "lock-tokens", UUID):
+            link = self._receivers.get(holder_of(token.bytes_le))
+            if link is None or link.queue != queue or link.peer.user != self._peer.user:
+                raise lock_lost()
+            link.locked(token.bytes_le)
+            links.setdefault(link, []).append(token.bytes_le)
+        return links
+
+    def _renew(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        until: dict[bytes, int] = {}
+        for link, tags in self._locked(body).items():
+            until |= dict.fromkeys(tags, link.renew(turn, tags))
+        times = tuple(Timestamp(until[token.bytes_le]) for token in _several(body, "lock-tokens", UUID))
+        return NodeResponse(OK, "OK", {"expirations": Array("timestamp", times)})
+
+    def _settle(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        state = _state(body)
+        for link, tags in self._locked(body).items():
+            for tag in tags:
+                link.settle_by_token(turn, tag, state)
+        return NodeResponse(OK, "OK")
+
+    # --- messages
+
+    def _peek(self, turn: Turn, body: dict[str, Any]) -> Made:
+        name = self._entity.path[0]
+        right = Right.BROWSE if self._peer.may(Right.BROWSE, name) else Right.RECEIVE
+        queue = entities.queue_of(self._peer, self._entity, right)
+        first, count = _number(body, "from-sequence-number"), _number(body, "message-count")
+        rows, delayed = queue_reads.unsettled_from(turn, queue, first - 1, min(count, MAX_PEEKED))
+        if not rows:
+            return NodeResponse(NO_CONTENT, "no message is waiting from that sequence number on")
+        return partial(self._peeked, turn.slices(queue, rows), delayed)
+
+    def _peeked(self, slices: Sequence[BlockSlice], delayed: RowSet) -> NodeResponse:
+        broker, peeked, size = self._peer.context.broker, list[dict[str, bytes]](), 0
+        for block_slice in slices:
+            for time, tags, encoded in messages_of(broker, block_slice, lambda indexes, error: None):
+                for tag, message in zip(tags, encoded if isinstance(encoded, list) else (), strict=False):
+                    if size >= PEEKED_BYTES:
+                        break
+                    number = int.from_bytes(tag, "big")
+                    state = SCHEDULED if number in delayed else ACTIVE
+                    octets = with_state(dressed(message, number, time // 1000, None), state)
+                    peeked.append({"message": octets})
+                    size += len(octets)
+        return NodeResponse(OK, "OK", {"messages": peeked})
+
+    def _schedule(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        queue = entities.queue_of(self._peer, self._entity, Right.SEND)
+        payloads = [entry.get("message") for entry in _several(body, "messages", dict)]
+        if len(payloads) > MAX_BATCH or not all(isinstance(payload, bytes) for payload in payloads):
+            raise Refusal(Condition.INVALID_FIELD, f"'messages' is a list of up to {MAX_BATCH:,} maps with a binary 'message'")
+        read = arrived([scheduled(payload) for payload in payloads if isinstance(payload, bytes)], self._peer.context.wall_ms())
+        if read.refused:
+            number, error = read.refused[0]
+            raise errors.InvalidRequest(f"message {number} is invalid, so none was scheduled: {error}")
+        placed, failure, _ = turn.enqueue(queue, read, whole=True)
+        if failure is not None:
+            raise failure
+        stored = range(read.rows) if placed.stored is None else placed.stored
+        numbers = dict(zip(stored, range(placed.next - len(stored) + 1, placed.next + 1), strict=True))
+        answer = tuple(numbers.get(row, 0) for row in range(read.rows))  # 0: a duplicate, which was dropped
+        return NodeResponse(OK, "OK", {"sequence-numbers": Array("long", answer)})
+
+    def _cancel(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        queue = entities.queue_of(self._peer, self._entity, Right.SEND)
+        rows = rows_of_numbers([number - 1 for number in _several(body, "sequence-numbers", int)])
+        user = None if self._peer.user == ANONYMOUS else self._peer.user
+        try:
+            turn.execute(c.CancelDelayed(queue, rows, user))
+        except errors.IllegalTransition as error:
+            raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, str(error)) from None
+        return NodeResponse(OK, "OK")
+
+
+def _several(body: dict[str, Any], name: str, kind: type) -> Sequence[Any]:
+    """Return the values of an array or list. Raises Refusal."""
+    value = body.get(name)
+    items = value.items if isinstance(value, Array) else value
+    if not isinstance(items, (list, tuple)) or not items or not all(isinstance(item, kind) for item in items):
+        raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a list of one value or more")
+    return items
+
+
+def _number(body: dict[str, Any], name: str) -> int:
+    value = body.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a number of 0 or more, not {value!r:.80}")
+    return value
+
+
+def _state(body: dict[str, Any]) -> DeliveryState:
+    status = body.get("disposition-status")
+    if status == "completed":
+        return Accepted()
+    if status == "abandoned":
+        return Modified(delivery_failed=True)
+    if status == "suspended":
+        info = {
+            vendor.REASON: body.get("deadletter-reason"),
+            vendor.DESCRIPTION: body.get("deadletter-description"),
+        }
+        return Rejected(error=Error(condition="com.microsoft:dead-letter", info=info))
+    raise Refusal(Condition.NOT_IMPLEMENTED, f"the disposition {status!r:.80} is not implemented: see docs/service-bus.md")

@@ -1,0 +1,163 @@
+"""Links on which a client receives: lock tokens as tags, the vendor's annotations and outcomes.
+
+A lock token has 16 octets: the sequence number (8), the link's holder (5) and the number of its acquisition (3). So each
+delivery of a message has its own token, and a token names its link. Locks end with their link.
+
+| the vendor's outcome | on the wire | becomes |
+|---|---|---|
+| complete | accepted | accepted |
+| abandon | modified, delivery-failed | a failed attempt |
+| dead-letter | rejected, with reason and description | rejected, with both as its error |
+| release (prefetched messages at the end) | released | released, which does not count as an attempt |
+| defer | modified, undeliverable-here | released, and answered with an error |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ... import errors
+from ...amqp import Condition, Modified, Rejected, Sender
+from ...amqp.deliveries import Delivery
+from ...amqp.performatives import TERMINAL, DeliveryState, Error
+from ...engine import commands as c
+from ...engine.columns.rowset import RowSet
+from ...engine.columns.states import Outcome
+from ...engine.model.batch_outcomes import shortened
+from ...engine.model.dispositions import DeliveryEnd
+from ...service.turn import Turn
+from .. import queue_reads
+from ..connections.peer import Peer
+from ..links.consumer import ConsumerLink
+from ..links.dispositions import RETURNED, rows_of_tags
+from ..links.termini import SourceTerminus
+from ..transactions.registry import ConnectionTransactions
+from . import vendor
+from .annotations import dressed, error_text
+from .requests import GONE, RequestFailed
+
+NO_END = 253_402_214_400_000  # milliseconds since 1970, the end of the year 9999: of locks in a queue without lockTimeout
+NOT_DEFERRED = Error(
+    condition=Condition.NOT_IMPLEMENTED, description="deferral is not implemented, so the message was released: schedule a copy"
+)
+LOST = Error(condition=vendor.MESSAGE_LOCK_LOST, description="the lock of the message has expired, or was released")
+
+Receivers = dict[int, "EntityReceiver"]  # by holder: all of the plane
+
+
+class EntityReceiver(ConsumerLink):
+    """Link from a queue. `receivers` contains it while it is open."""
+
+    _lost_state = Rejected(error=LOST)
+    keeps = False
+
+    def __init__(
+        self,
+        peer: Peer,
+        transactions: ConnectionTransactions,
+        link: Sender,
+        terminus: SourceTerminus,
+        receivers: Receivers,
+        *,
+        presettled: bool,
+    ) -> None:
+        super().__init__(peer, transactions, link, terminus, None, presettled=presettled)
+        self._receivers = receivers
+        self._until: dict[int, int] = {}  # by acquisition: the end of its locks, milliseconds since 1970
+        self._next_until = NO_END
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._receivers[self.holder] = self
+
+    def end(self, turn: Turn) -> None:
+        super().end(turn)
+        self._receivers.pop(self.holder, None)
+
+    # --- acquiring
+
+    def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
+        self._next_until = self.locked_until(turn)
+        return super().take(turn, messages, max_bytes, behind)
+
+    def locked_until(self, turn: Turn) -> int:
+        """Return the end of a lock that begins now."""
+        timeout = queue_reads.lock_timeout(turn, self.queue)
+        return self.context.wall_ms() + timeout if timeout else NO_END
+
+    def taken(self, rows: RowSet) -> int:
+        number = super().taken(rows)
+        self._until[number] = self._next_until
+        return number
+
+    def _dressed(self, acquisition: int, time: int, tags: list[bytes], messages: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        until = None if self._presettled else self._until[acquisition]
+        suffix = lock_suffix(self.holder, acquisition)
+        for tag, message in zip(tags, messages, strict=True):
+            yield tag + suffix, dressed(message, int.from_bytes(tag, "big"), time // 1000, until)
+
+    def deliver(self, acquisition: int, slices: Any) -> None:
+        super().deliver(acquisition, slices)
+        self._until.pop(acquisition, None)
+
+    # --- outcomes
+
+    def _end_of(self, state: DeliveryState | None, settled: bool) -> DeliveryEnd | None:
+        if isinstance(state, Modified) and state.undeliverable_here:
+            return RETURNED
+        if isinstance(state, Rejected):
+            return DeliveryEnd(outcome=Outcome.REJECTED, error=shortened(_reason(state.error)))
+        return super()._end_of(state, settled)
+
+    def _answer_to(self, state: DeliveryState | None) -> Any:
+        if isinstance(state, Modified) and state.undeliverable_here:
+            return Rejected(error=NOT_DEFERRED)
+        return Rejected() if isinstance(state, Rejected) else super()._answer_to(state)
+
+    # --- requests that name a lock token
+
+    def locked(self, tag: bytes) -> Delivery:
+        """Return the delivery of a lock token. Raises RequestFailed."""
+        delivery = self.link.unsettled.get(tag)
+        if delivery is None or isinstance(delivery.state, TERMINAL):
+            raise lock_lost()
+        return delivery
+
+    def renew(self, turn: Turn, tags: list[bytes]) -> int:
+        """Renew locks; return their end. Raises RequestFailed."""
+        try:
+            turn.execute(c.RenewLock(self.queue, self.holder, rows_of_tags(tags)))
+        except errors.IllegalTransition:
+            raise lock_lost() from None
+        return self.locked_until(turn)
+
+    def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
+        """Carry out an outcome. Raises RequestFailed."""
+        delivery, end = self.locked(tag), self._end_of(state, settled=True)
+        assert end is not None
+        delivery.state = self._answer_to(state)
+        self.settle(turn, end, [delivery])
+        if delivery.state is self._lost_state:
+            raise lock_lost()
+
+
+def _reason(error: Error | None) -> str:
+    info = {} if error is None else {str(name): value for name, value in (error.info or {}).items()}
+    reason, description = info.get(vendor.REASON), info.get(vendor.DESCRIPTION)
+    if error is not None and description is None:
+        description = error.description
+    return error_text(str(reason or ""), str(description or ""))
+
+
+def lock_lost() -> RequestFailed:
+    return RequestFailed(GONE, vendor.MESSAGE_LOCK_LOST, str(LOST.description))
+
+
+def lock_suffix(holder: int, acquisition: int) -> bytes:
+    """Return the part of a lock token behind the sequence number."""
+    return (holder % (1 << 40)).to_bytes(5, "big") + (acquisition % (1 << 24)).to_bytes(3, "big")
+
+
+def holder_of(tag: bytes) -> int:
+    return int.from_bytes(tag[8:13], "big")

@@ -1,0 +1,66 @@
+"""Annotations and header of messages that leave to Service Bus clients, and the properties of dead letters."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.broker_core.amqp import Message, decode_message
+from penstock.broker_core.amqp.performatives import Header
+from penstock.broker_core.amqp.types import Symbol, Timestamp
+from penstock.broker_core.amqp_plane.service_bus.annotations import dressed, error_text
+from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON
+
+ADDED = {"x-opt-sequence-number": 8, "x-opt-enqueued-time": Timestamp(1000), "x-opt-locked-until": Timestamp(2000)}
+
+HEADERS = [
+    None,
+    Header(),
+    Header(durable=True),
+    Header(durable=True, priority=9, ttl=60_000, first_acquirer=True),
+    Header(durable=True, priority=9, ttl=60_000, first_acquirer=False, delivery_count=3),
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("notes", [None, {}, {Symbol("x-opt-a"): "b", Symbol("x-opt-sequence-number"): 1}])
+def test_only_header_and_annotations_change(header: Header | None, notes: dict[Symbol, object] | None) -> None:
+    octets = Message(header=header, message_annotations=notes, application_properties={"a": 1}, data=[b"x" * 300]).encode()
+    before, after = decode_message(octets), decode_message(dressed(octets, 7, 1000, 2000))
+    assert after.message_annotations == {**(notes or {}), **ADDED}
+    assert after.header is not None
+    assert after.header == (header or Header())
+    assert (after.data, after.application_properties) == (before.data, before.application_properties)
+
+
+def test_a_header_always_names_its_delivery_count() -> None:
+    for header in HEADERS[:4]:
+        octets = dressed(Message(header=header, data=[b"x"]).encode(), 7, 1000, 2000)
+        assert octets[5] == 5, "the number of fields"
+
+
+def test_a_message_without_a_lock_has_no_end_of_one() -> None:
+    notes = decode_message(dressed(Message(data=[b"x"]).encode(), 7, 1000, None)).message_annotations or {}
+    assert set(notes) == {"x-opt-sequence-number", "x-opt-enqueued-time"}
+
+
+@pytest.mark.parametrize(
+    ("death", "error", "reason", "description"),
+    [
+        ("rejected", error_text("Odd\n: really", "two\nlines"), "Odd : really", "two\nlines"),
+        ("rejected", "amqp:decode-error: not JSON", "Rejected", "amqp:decode-error: not JSON"),
+        ("rejected", None, "Rejected", ""),
+        ("expired", None, "TTLExpiredException", "The message expired and was dead lettered."),
+        ("delivery_limit", None, "MaxDeliveryCountExceeded", "The message used up the attempts of its queue (maxAttempts)."),
+        ("something new", None, "Rejected", ""),
+    ],
+)
+def test_a_dead_letter_names_its_reason(death: str, error: str | None, reason: str, description: str) -> None:
+    notes = {DEATH_REASON: death, DEATH_QUEUE: "q", **({} if error is None else {DEATH_ERROR: error})}
+    octets = Message(message_annotations=notes, application_properties={"a": 1}, data=[b"x"]).encode()
+    after = decode_message(dressed(octets, 7, 1000, 2000))
+    assert after.application_properties == {
+        "a": 1,
+        "DeadLetterReason": reason,
+        "DeadLetterErrorDescription": description,
+    }
+    assert after.message_annotations == {**notes, **ADDED, "x-opt-deadletter-source": "q"}

@@ -1,0 +1,126 @@
+"""Malformed requests to $management, and requests about the locks and queues of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from penstock.broker_core.amqp import Message, Source, Target, decode_message
+from penstock.broker_core.amqp.performatives import Disposition, Properties, Transfer
+from penstock.broker_core.amqp.types import Array
+
+from ..service.helpers import Clock, enqueue
+from .harness import Stage, stage
+from .service_bus import LISTENER, Cbs
+
+LOCK_LOST = "com.microsoft:message-lock-lost"
+
+
+class Manager:
+    """A connection with both links to `q/$management`, at handles 2 and 3."""
+
+    def __init__(self, stage: Stage) -> None:
+        cbs = Cbs(stage, {"any": "key"})
+        assert cbs.put(cbs.token("any", "q"), "sb://localhost/q")[0] == 202
+        self.script = cbs.script
+        self.script.sender("q/$Management", 2, source=Source(address="me"))
+        self.script.receiver("q/$management", 3, 100, target=Target(address="me"))
+        self._count = 0
+
+    def ask(self, operation: object, body: object) -> tuple[int, Any, Any]:
+        """Return status, condition and body of the response."""
+        self._count += 1
+        message = Message(
+            properties=Properties(message_id=f"m{self._count}", reply_to="me"),
+            application_properties={"operation": operation},
+            value=body,
+            has_value=True,
+        )
+        transfer = Transfer(handle=2, delivery_id=self._count, delivery_tag=bytes([self._count]), message_format=0)
+        self.script.send((transfer, message.encode()))
+        while (frame := self.script._frame()) is not None and isinstance(frame[1], Disposition):
+            pass  # of the request, and of messages that it settled
+        assert frame is not None
+        assert isinstance(frame[1], Transfer)
+        answer = decode_message(frame[2])
+        assert answer.properties is not None
+        assert answer.properties.correlation_id == f"m{self._count}"
+        properties = answer.application_properties or {}
+        return properties["statusCode"], properties.get("errorCondition"), answer.value
+
+
+@pytest.fixture
+def m(tmp_path: Path) -> Iterator[Manager]:
+    with stage(tmp_path, fsync="never", listeners=(LISTENER,), clock=Clock()) as made:
+        made.declare("q", lockTimeout=60_000)
+        made.declare("other")
+        yield Manager(made)
+
+
+RENEW, SETTLE = "com.microsoft:renew-lock", "com.microsoft:update-disposition"
+PEEK, SCHEDULE = "com.microsoft:peek-message", "com.microsoft:schedule-message"
+CANCEL = "com.microsoft:cancel-scheduled-message"
+TOKEN = Array("uuid", (uuid4(),))
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "status"),
+    [
+        ("com.microsoft:get-session-state", {}, 501),
+        ("com.microsoft:receive-by-sequence-number", {}, 501),
+        (7, {}, 400),
+        (RENEW, "no map", 400),
+        (RENEW, {}, 400),
+        (RENEW, {"lock-tokens": Array("uuid", ())}, 400),
+        (RENEW, {"lock-tokens": ["text"]}, 400),
+        (RENEW, {"lock-tokens": TOKEN}, 410),
+        (SETTLE, {"lock-tokens": TOKEN, "disposition-status": "completed"}, 410),
+        (SETTLE, {"lock-tokens": TOKEN, "disposition-status": "defered"}, 501),
+        (PEEK, {"from-sequence-number": -1, "message-count": 1}, 400),
+        (PEEK, {"from-sequence-number": 1, "message-count": "many"}, 400),
+        (PEEK, {"from-sequence-number": 1, "message-count": 1}, 204),
+        (PEEK, {"from-sequence-number": 1 << 62, "message-count": 1 << 62}, 204),
+        (SCHEDULE, {"messages": []}, 400),
+        (SCHEDULE, {"messages": [{"message": "text"}]}, 400),
+        (SCHEDULE, {"messages": [{"message": b"noise"}]}, 400),
+        (CANCEL, {"sequence-numbers": Array("long", (1,))}, 404),
+        (CANCEL, {"sequence-numbers": Array("long", (0, -5))}, 404),
+        (CANCEL, {"sequence-numbers": Array("long", (2**63 - 1,))}, 404),
+    ],
+)
+def test_a_bad_request_is_answered_and_changes_nothing(m: Manager, operation: object, body: object, status: int) -> None:
+    assert m.ask(operation, body)[0] == status
+    assert m.script.stage.counts("q") == {}
+    assert m.ask(PEEK, {"from-sequence-number": 1, "message-count": 1})[0] == 204, "the link continues"
+
+
+def test_the_tokens_of_a_locked_message(m: Manager) -> None:
+    m.script.stage.service.submit(enqueue("q", b"one"))
+    m.script.receiver("q", 4, 1)
+    transfer = m.script.expect(Transfer)
+    assert transfer.delivery_tag is not None
+    token = UUID(bytes_le=transfer.delivery_tag)
+    tokens = {"lock-tokens": Array("uuid", (token,))}
+    until = m.script.stage.service.wall_ms() + 60_000
+    assert m.ask(RENEW, tokens)[2]["expirations"].items == (until,)
+    stale = UUID(bytes_le=transfer.delivery_tag[:13] + b"\xff\xff\xff")
+    assert m.ask(RENEW, {"lock-tokens": Array("uuid", (token, stale))})[:2] == (410, LOCK_LOST)
+    status, _, _ = m.ask(SETTLE, {**tokens, "disposition-status": "completed"})
+    assert status == 200
+    assert m.script.stage.counts("q") == {"archived": 1}
+    assert m.ask(SETTLE, {**tokens, "disposition-status": "completed"})[:2] == (410, LOCK_LOST)
+
+
+def test_an_expired_lock_is_neither_renewed_nor_settled(m: Manager) -> None:
+    m.script.stage.service.submit(enqueue("q", b"one"))
+    m.script.receiver("q", 4, 1)
+    tag = m.script.expect(Transfer).delivery_tag
+    assert tag is not None
+    m.script.stage.pass_time(61)
+    tokens = {"lock-tokens": Array("uuid", (UUID(bytes_le=tag),))}
+    assert m.ask(RENEW, tokens)[:2] == (410, LOCK_LOST)
+    assert m.script.stage.counts("q") == {"available": 1}
