@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
@@ -193,6 +195,28 @@ def test_deferral_is_refused_and_loses_nothing(sdk: Program, flight: Client, que
     assert (again["body"], again["delivery_count"]) == ("later", 0)
 
 
+# ---- topics
+
+
+def test_each_subscription_of_a_topic_has_its_copies(sdk: Program, flight: Client) -> None:
+    flight.call("exchange.declare", exchange="news", type="topic")
+    for name, key in (("all", "#"), ("sport", "sport.*")):
+        flight.call("queue.declare", queue=f"news.{name}", options={"deadLetterQueue": f"news.{name}.dead"})
+        flight.call("queue.declare", queue=f"news.{name}.dead")
+        flight.call("exchange.bind", exchange="news", queue=f"news.{name}", key=key)
+    several = [{"body": "goal", "subject": "sport.football"}, {"body": "rain", "subject": "weather"}]
+    sdk.do("send", to="news", messages=several, batch=True)
+    sdk.do("send", to="news", messages=[{"body": "set", "subject": "sport.tennis"}])
+    assert [message["body"] for message in sdk.receive("news/all", 3)] == ["goal", "rain", "set"]
+    goal, match = sdk.receive("news/sport", 2)
+    assert (goal["body"], match["body"], goal["sequence_number"]) == ("goal", "set", 1)
+    assert sdk.do("peek", from_="news/sport", number=2)["messages"][0]["body"] == "set"
+    sdk.do("settle", token=goal["token"], how="dead_letter", reason="No", description="Not again.")
+    sdk.do("settle", token=match["token"])
+    assert unsettled(flight, "news.sport") == {}
+    assert unsettled(flight, "news.sport.dead") == {"available": 1}
+
+
 # ---- $management
 
 
@@ -253,6 +277,40 @@ def test_scheduled_messages_come_at_their_time_or_are_cancelled(sdk: Program, fl
     assert unsettled(flight, queue) == {"delayed": 1}
     sdk.do("schedule", to=queue, messages=[{"body": "soon"}], at=time.time() + 1)
     assert sdk.receive(queue)[0]["body"] == "soon"
+
+
+# ---- documents and TLS
+
+
+def test_the_program_of_the_document_runs(broker: Broker, flight: Client, repository: Path) -> None:
+    flight.call("queue.declare", queue="orders")
+    text = (repository / "docs" / "service-bus.md").read_text()
+    program = text.partition("```python\n")[2].partition("```")[0].replace("localhost:5672", f"127.0.0.1:{port_of(broker)}")
+    folder = Path(command_or_skip("servicebus")[1]).parent
+    environment = {**os.environ, "PYTHONPATH": str(folder / "lib")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "one order\n"
+
+
+def test_the_sdk_connects_with_tls(tmp_path: Path) -> None:
+    ours = trustme.CA()
+    ours.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued = ours.issue_cert("127.0.0.1", "localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "broker.pem"))
+    files = {f"tls_{name}_file": str(tmp_path / "broker.pem") for name in ("cert", "key")}
+    listeners = [{"port": 0, "tls": True, "dialect": "service-bus"}]
+    with Broker(tmp_path / "data", fsync="never", listeners=listeners, **files) as broker:
+        with Client(broker.url) as client:
+            client.call("queue.declare", queue="q")
+        ready = until(lambda: re.search(r"amqps://[^:]+:(\d+)", broker.log()), lambda: broker.log())
+        assert ready is not None
+        place = f"sb://localhost:{ready[1]}"
+        with Program(command_or_skip("servicebus")) as program:
+            connection = "Endpoint=sb://localhost/;SharedAccessKeyName=any;SharedAccessKey=any"
+            program.do("open", connection=connection, custom_endpoint_address=place, connection_verify=str(tmp_path / "ca.pem"))
+            program.do("send", to="q", messages=[{"body": "secret"}])
+            assert program.receive("q")[0]["body"] == "secret"
 
 
 # ---- users

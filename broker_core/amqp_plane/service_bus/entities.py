@@ -1,9 +1,10 @@
-"""Addresses of entities: of a queue and of its dead-letter queue.
+"""Addresses of entities.
 
-    QUEUE   QUEUE/$DeadLetterQueue   ENTITY/$management   $cbs
+    QUEUE   TOPIC   TOPIC/Subscriptions/NAME   QUEUE or subscription/$DeadLetterQueue   ENTITY/$management   $cbs
 
+A topic is an exchange. Its subscription NAME is the queue `TOPIC.NAME`, which an operator binds to the exchange.
 An SDK writes them as a URI (`amqps://HOST/QUEUE`) or as a path. The host is not compared: a broker may have several names. Parts
-that begin with `$` are written in any case; names of queues are compared exactly, as everywhere in Penstock.
+that begin with `$`, and `Subscriptions`, are written in any case. Names are compared exactly, as everywhere in Penstock.
 """
 
 from __future__ import annotations
@@ -51,9 +52,16 @@ def parse(address: object) -> Entity:
     return Entity(path, vendor.CBS if (last,) == (vendor.CBS,) and len(path) == 1 else None)
 
 
+def node_of(path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the name of the queue or exchange that a path begins with, and the rest of the path."""
+    if len(path) > 2 and path[1].lower() == vendor.SUBSCRIPTIONS:
+        return f"{path[0]}.{path[2]}", path[3:]
+    return path[0], path[1:]
+
+
 def queue_of(peer: Peer, entity: Entity, right: Right) -> str:
     """Return the queue of an entity, on which the user has the right. Raises Refusal, NotFound."""
-    name, *rest = entity.path
+    name, rest = node_of(entity.path)
     queue = addresses.find(peer, name, right, ("queue",)).name
     if not rest:
         return queue
@@ -63,4 +71,5 @@ def queue_of(peer: Peer, entity: Entity, right: Right) -> str:
             text = f"queue {name!r:.80} has no dead-letter queue: `penstock queue alter` sets its option deadLetterQueue"
             raise Refusal(Condition.NOT_FOUND, text)
         return addresses.find(peer, dead_letters, right, ("queue",)).name
-    raise Refusal(Condition.NOT_FOUND, f"{entity.name!r:.80} is not QUEUE, QUEUE/$DeadLetterQueue or ENTITY/$management")
+    forms = "QUEUE, TOPIC or TOPIC/Subscriptions/NAME, and /$DeadLetterQueue or /$management"
+    raise Refusal(Condition.NOT_FOUND, f"{entity.name!r:.80} is not {forms}")

@@ -99,7 +99,7 @@ class Management:
     # --- messages
 
     def _peek(self, turn: Turn, body: dict[str, Any]) -> Made:
-        name = self._entity.path[0]
+        name, _ = entities.node_of(self._entity.path)
         right = Right.BROWSE if self._peer.may(Right.BROWSE, name) else Right.RECEIVE
         queue = entities.queue_of(self._peer, self._entity, right)
         first, count = _number(body, "from-sequence-number"), _number(body, "message-count")

@@ -20,7 +20,8 @@ from ..connections.dispatcher import Dispatcher
 from ..connections.peer import Peer
 from ..links import attach
 from ..links.endpoint import LinkEnd
-from ..links.termini import SourceTerminus, TargetTerminus
+from ..links.termini import ExchangeTarget, SourceTerminus, TargetTerminus
+from ..nodes import addresses
 from ..nodes.filters import Filters
 from ..transactions.registry import ConnectionTransactions
 from . import cbs, entities, vendor
@@ -77,7 +78,7 @@ class ServiceBusPeer(Dispatcher):
         """Refuse a token for an entity that the user may not use, or that does not exist. Raises Refusal."""
         if not path:
             return  # of the whole namespace
-        name, context = path[0], self.context
+        (name, _), context = entities.node_of(path), self.context
         if not context.access.may_any(self.user, name):
             raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {self.user!r} has no right at {name!r:.80}")
         context.create_on_use(name, self.origin)
@@ -158,6 +159,10 @@ class ServiceBusPeer(Dispatcher):
         return RequestLink(self, transactions, link, entity, node)
 
     def _sender(self, transactions: ConnectionTransactions, link: Any, entity: Entity) -> LinkEnd:
+        if len(entity.path) == 1:
+            node = addresses.find(self, entity.path[0], Right.SEND)
+            if node.is_exchange:  # the routing key of each message is its subject
+                return EntitySender(self, transactions, link, ExchangeTarget(self, node.name, None))
         queue = entities.queue_of(self, entity, Right.SEND)
         return EntitySender(self, transactions, link, TargetTerminus(self, queue, queue))
 

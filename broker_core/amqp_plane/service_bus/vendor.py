@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ...amqp.types import Symbol
 
-CBS, MANAGEMENT, DEAD_LETTERS = "$cbs", "$management", "$deadletterqueue"  # compared in lower case
+# Parts of addresses, compared in lower case.
+CBS, MANAGEMENT, DEAD_LETTERS, SUBSCRIPTIONS = "$cbs", "$management", "$deadletterqueue", "subscriptions"
 
 # Of requests to $cbs.
 PUT_TOKEN = "put-token"
