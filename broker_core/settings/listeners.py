@@ -46,6 +46,11 @@ class Listener:
         return ("wss" if self.tls else "ws") if self.websocket else ("amqps" if self.tls else "amqp")
 
     @property
+    def subprotocols(self) -> tuple[str, ...]:
+        """The accepted subprotocols of a WebSocket."""
+        return ("AMQPWSB10", "amqp") if self.dialect == SERVICE_BUS else ("amqp",)
+
+    @property
     def loopback(self) -> bool:
         """True if only this machine can reach it. Names other than localhost do not count: they can resolve to any address.
         Clients of a proxy may be on any machine."""

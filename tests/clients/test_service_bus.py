@@ -31,8 +31,10 @@ def port_of(broker: Broker) -> int:
     return int(re.findall(r"amqp://127\.0\.0\.1:(\d+)", ready[1])[-1])
 
 
-def connection_string(broker: Broker, name: str = "RootManageSharedAccessKey", key: str = "SAS_KEY_VALUE") -> str:
-    place = f"Endpoint=sb://127.0.0.1:{port_of(broker)};UseDevelopmentEmulator=true"
+def connection_string(
+    broker: Broker, name: str = "RootManageSharedAccessKey", key: str = "SAS_KEY_VALUE", port: int | None = None
+) -> str:
+    place = f"Endpoint=sb://127.0.0.1:{port or port_of(broker)};UseDevelopmentEmulator=true"
     return f"{place};SharedAccessKeyName={name};SharedAccessKey={key}"
 
 
@@ -311,6 +313,21 @@ def test_the_sdk_connects_with_tls(tmp_path: Path) -> None:
             program.do("open", connection=connection, custom_endpoint_address=place, connection_verify=str(tmp_path / "ca.pem"))
             program.do("send", to="q", messages=[{"body": "secret"}])
             assert program.receive("q")[0]["body"] == "secret"
+
+
+def test_the_sdk_connects_by_websocket(tmp_path: Path) -> None:
+    listeners = [{"port": 0, "websocket": True, "dialect": "service-bus"}]
+    with Broker(tmp_path / "data", fsync="never", listeners=listeners) as broker:
+        with Client(broker.url) as client:
+            client.call("queue.declare", queue="q")
+        ready = until(lambda: re.search(r"ws://[^:]+:(\d+)", broker.log()), lambda: broker.log())
+        assert ready is not None
+        with Program(command_or_skip("servicebus")) as program:
+            place = f"sb://127.0.0.1:{ready[1]}"
+            connection = connection_string(broker, port=int(ready[1]))
+            program.do("open", connection=connection, custom_endpoint_address=place, websocket=True)
+            program.do("send", to="q", messages=[{"body": "woven"}])
+            assert program.receive("q")[0]["body"] == "woven"
 
 
 # ---- users

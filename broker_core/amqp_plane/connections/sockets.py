@@ -34,7 +34,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
     """One accepted socket, as the event loop serves it. `peer` exists once the layers are ready."""
 
     def __init__(self, plane: AmqpPlane, listener: Listener) -> None:
-        layer = stack(plane.tls_context() if listener.tls else None, listener.websocket)
+        layer = stack(plane.tls_context() if listener.tls else None, listener.websocket, listener.subprotocols)
         super().__init__(layer, plane.now)
         self.plane = plane
         self.listener = listener

@@ -6,13 +6,14 @@ The layers have no sockets and no clock: the caller reads, writes, and gives up 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
 from .base import Layer, LayerError, PlainLayer, Stack
 
 __all__ = ["Layer", "LayerError", "Stack", "stack"]
 
 
-def stack(context: ssl.SSLContext | None, websocket: bool) -> Layer:
+def stack(context: ssl.SSLContext | None, websocket: bool, subprotocols: Sequence[str] = ("amqp",)) -> Layer:
     layers: list[Layer] = []
     if context is not None:
         from .tls import TlsLayer
@@ -21,5 +22,5 @@ def stack(context: ssl.SSLContext | None, websocket: bool) -> Layer:
     if websocket:
         from .websocket import WebSocketLayer  # it imports wsproto and h11, which cost 25 ms at a start
 
-        layers.append(WebSocketLayer())
+        layers.append(WebSocketLayer(subprotocols))
     return Stack(layers) if len(layers) > 1 else layers[0] if layers else PlainLayer()

@@ -1,10 +1,13 @@
-"""AMQP over WebSocket (OASIS amqp-wsb 1.0): HTTP's upgrade with the subprotocol `amqp`, then AMQP's octets in binary messages.
+"""AMQP over WebSocket (OASIS amqp-wsb 1.0): the upgrade of HTTP with the subprotocol `amqp`, or with that of a dialect, then the
+octets of AMQP in binary messages.
 
 Messages and frames have no meaning of their own: AMQP frames may begin and end anywhere in them. So octets are passed on as they
 come, and the size of a WebSocket frame needs no limit.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import h11
 from wsproto.connection import Connection, ConnectionState, ConnectionType
@@ -15,7 +18,6 @@ from wsproto.utilities import RemoteProtocolError
 
 from .base import LayerError
 
-SUBPROTOCOL = "amqp"
 #: Octets of the HTTP request. Browsers send cookies; more than this is not about AMQP.
 MAX_REQUEST = 8 * 1024
 #: Octets of a message that we send: some clients accept at most 64 KiB by default, frame included.
@@ -33,11 +35,15 @@ class _RefusedRequest(Exception):
 
 
 class WebSocketLayer:
-    """The server's side of one connection. It answers pings, and the peer's close."""
+    """The server's side of one connection. It answers pings, and the peer's close.
+
+    `subprotocols` are accepted; the path of the request does not matter.
+    """
 
     peer_certificate = None
 
-    def __init__(self) -> None:
+    def __init__(self, subprotocols: Sequence[str] = ("amqp",)) -> None:
+        self._subprotocols = subprotocols
         self._http: h11.Connection | None = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST)
         self._heard = 0
         self._frames: Connection | None = None
@@ -97,10 +103,12 @@ class WebSocketLayer:
             raise _RefusedRequest(400, "a header that cannot be read") from error
         if asked is None:
             raise _RefusedRequest(400, "no WebSocket request")
-        if SUBPROTOCOL not in asked.subprotocols:
+        chosen = next((name for name in self._subprotocols if name in asked.subprotocols), None)
+        if chosen is None:
             named = ", ".join(asked.subprotocols)[:_MAX_QUOTED] or "no subprotocol"
-            raise _RefusedRequest(400, f"the request offers {named}; this listener needs the subprotocol {SUBPROTOCOL}")
-        self._out.append(handshake.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
+            needed = " or ".join(self._subprotocols)
+            raise _RefusedRequest(400, f"the request offers {named}; this listener needs the subprotocol {needed}")
+        self._out.append(handshake.send(AcceptConnection(subprotocol=chosen)))
         connection = handshake.connection
         assert connection is not None
         return connection

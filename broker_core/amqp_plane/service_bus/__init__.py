@@ -3,6 +3,13 @@
 Only listeners with `dialect = "service-bus"` make a `ServiceBusPeer`. No other room depends on it, so other
 listeners pay nothing. The engine learns only features that any queue can use.
 
+Parts that are not implemented, with their places:
+
+- Sessions: a link next to `EntityReceiver`, on message groups. Their locks and states need the engine.
+- Deferral: a hold or a state in the engine, and `receive-by-sequence-number` in `management`.
+- Rules of subscriptions: `add-rule` and others in `management`, as bindings.
+- Batches in transactions: `sending`.
+
 | part of the conversation | here | used of the plane | owner of the state |
 |---|---|---|---|
 | tokens, `$cbs` | `claims`, `cbs` | `Peer.may`, `tick`, `Containers.rename` | the connection: its claims, until they expire |
