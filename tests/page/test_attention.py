@@ -52,14 +52,12 @@ def test_queues_with_dead_letters_come_before_the_others(page: Page, client: Cli
 
 def test_an_alarm_links_to_its_object_and_quotes_no_command(page: Page) -> None:
     page.ready()
+    slow = "a consumer has settled nothing. `penstock connection list --slow` lists them"
+    old = "lease 'x' has held batch 1: `penstock lease release x --settle` or `--return` ends the batch"
     alarms = [
         {"name": "slow-consumer", "queue": f"q {number}", "since": 1, "text": text}
-        for number, text in enumerate((
-            "a consumer has settled nothing. `penstock connection list --slow` lists them",
-            "lease 'x' has held batch 1: `penstock lease release x --settle` or `--return` ends the batch",
-            "third",
-        ))
-    ]  # fmt: skip
+        for number, text in enumerate((slow, old, "third"))
+    ]
     script = """
         const [alarms, done] = arguments;
         const strip = document.createElement("div");

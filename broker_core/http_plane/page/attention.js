@@ -5,6 +5,7 @@ import {plural, short, span} from "./format.js";
 
 const OLD_S = 60; // a message that waits for longer, while nothing is delivered, is stuck
 const GROWN = 10; // messages by which a queue grows at least
+const FULL = 1000; // thousandths of a queue's limits
 const CALM = 9;
 
 // {rank, label, kind, title}: the lowest rank comes first. `queue` is an entry of the list, `now` in microseconds.
@@ -19,9 +20,10 @@ export function attention(queue, now) {
     const why = users ? `${plural(users, "consumer")} received none of its messages` : "It has no consumer";
     return {rank: users ? 1 : 2, label: users ? "stuck" : "no consumer", kind: "warn", title: `${why}; the oldest waits for ${span(age)}`};
   }
+  if (queue.fill >= FULL) return {rank: 3, label: "full", kind: "warn", title: "It has reached a limit"};
   if (!onlyDead && queue.growth >= GROWN && queue.growth * 20 >= queue.available) {
-    return {rank: 3, label: "growing", kind: "warn", title: `${short(queue.growth)} messages more than half a minute ago`};
+    return {rank: 4, label: "growing", kind: "warn", title: `${short(queue.growth)} messages more than half a minute ago`};
   }
-  if (queue.deadLetters > 0) return {rank: 4, label: "dead letters", kind: "", title: plural(queue.deadLetters, "dead letter")};
+  if (queue.deadLetters > 0) return {rank: 5, label: "dead letters", kind: "", title: plural(queue.deadLetters, "dead letter")};
   return {rank: CALM, label: "", kind: "", title: ""};
 }

@@ -1,8 +1,9 @@
 // All queues: a table of any length. Only visible rows exist as elements.
 
 import {queueAddress} from "./alarms.js";
-import {history} from "./api.js";
+import {history, maySomewhere} from "./api.js";
 import {attention} from "./attention.js";
+import {declareQueue} from "./declarations.js";
 import {badge, h, panel, replace, text} from "./dom.js";
 import {bytes, count, rate, short, span} from "./format.js";
 import {Chart, SAMPLES, Spark} from "./plot.js";
@@ -49,7 +50,7 @@ class Row {
     this.attention = badge("");
     this.sparks = [new Spark(), new Spark()];
     this.cells = new Map(COLUMNS.map(([key, , kind]) => [key, h("td", {class: PLOTS.includes(key) ? `plot ${kind}` : kind})]));
-    this.cells.get("name").append(this.link, this.paused, this.attention);
+    this.cells.get("name").append(h("div", {}, this.link, this.paused, this.attention));
     PLOTS.forEach((key, at) => this.cells.get(key).append(this.sparks[at].element));
     this.element = h("tr", {}, ...this.cells.values());
     this.plotted = undefined;
@@ -183,8 +184,8 @@ export function show(root, poll) {
   async function read(signal) {
     const all = await look(signal);
     now = all.time;
-    const [available, acquired, delayed, dead, oldest, size, consumers, leases, paused] =
-      ["available", "acquired", "delayed", "deadLetters", "oldest", "bytes", "consumers", "leases", "paused"].map(all.of);
+    const [available, acquired, delayed, dead, oldest, size, consumers, leases, paused, fill] =
+      ["available", "acquired", "delayed", "deadLetters", "oldest", "bytes", "consumers", "leases", "paused", "fill"].map(all.of);
     const [ins, outs, done] = ["enqueued", "delivered", "acknowledged"].map(all.rate);
     if (all.names.length !== places.size || !all.names.every((name) => places.has(name))) {
       places = new Map([...all.names].sort(ALPHABETICAL.compare).map((name, at) => [name, at]));
@@ -192,7 +193,7 @@ export function show(root, poll) {
     queues = all.names.map((name, at) => ({
       name, available: available[at], acquired: acquired[at], delayed: delayed[at], deadLetters: dead[at], oldest: oldest[at],
       bytes: size[at], consumers: consumers[at], leases: leases[at], paused: paused[at], in: ins[at], out: outs[at],
-      growth: all.growth[at], deliveries: all.deliveries[at], place: places.get(name),
+      growth: all.growth[at], deliveries: all.deliveries[at], fill: fill?.[at], place: places.get(name),
     }));
     for (const queue of queues) queue.attention = attention(queue, now);
     text(stats.Queues, count(queues.length));
@@ -260,7 +261,7 @@ export function show(root, poll) {
     root,
     h("section", {class: "panel"}, statsList),
     charts,
-    h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Queues"), total, h("span", {class: "spring"}), plotted, order, filter), list, empty),
+    h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Queues"), total, h("span", {class: "spring"}), maySomewhere("admin") && h("button", {class: "small", onclick: declareQueue}, "Declare…"), plotted, order, filter), list, empty),
   );
 
   let timer = 0;
