@@ -13,6 +13,7 @@ from . import (
     broker_actions,
     exchange_actions,
     lease_actions,
+    message_actions,
     move_actions,
     namespaces,
     queue_actions,
@@ -27,8 +28,8 @@ from .fields import parse
 from .permissions import authorize
 
 _MODULES = (
-    *(broker_actions, queue_actions, move_actions, trace_actions, exchange_actions, archive_actions, stage_actions),
-    *(lease_actions, auditing),
+    *(broker_actions, queue_actions, move_actions, message_actions, trace_actions, exchange_actions, archive_actions),
+    *(stage_actions, lease_actions, auditing),
 )
 ACTIONS = {
     action.operation.name: action for module in _MODULES for action in vars(module).values() if isinstance(action, Declaration)

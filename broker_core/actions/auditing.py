@@ -11,7 +11,8 @@ from ..security.audit import DONE, FAILED, OUTCOMES, REFUSED, AuditEntry, AuditF
 from ..security.rights import Right
 from .callers import Caller
 from .declaration import ActionCall, Declaration, Reply, action
-from .fields import About, Request
+from .edited_messages import Content
+from .fields import About, Request, specs_of
 from .permissions import Need, admin, authorize
 from .schemas import component, list_of, object_of
 
@@ -46,7 +47,12 @@ def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> R
 def _object(request: Request) -> dict[str, Any]:
     fields = request.to_json()
     name = next(name for name in _OBJECTS if fields.get(name) is not None)
-    details = {field: value for field, value in fields.items() if field != name and value not in (None, False, [], {})}
+    content = specs_of(Content) if isinstance(request, Content) else ()  # messages may be confidential
+    details = {
+        field: value
+        for field, value in fields.items()
+        if field != name and field not in content and value not in (None, False, [], {})
+    }
     return {"object": str(fields[name]), "details": details}
 
 

@@ -61,6 +61,7 @@ def test_an_alarm_links_to_its_object_and_quotes_no_command(page: Page) -> None:
     script = """
         const [alarms, done] = arguments;
         const strip = document.createElement("div");
+
         import("/page/alarms.js").then(({showAlarms}) => {
             showAlarms(strip, alarms);
             done([[...strip.querySelectorAll("a")].map((link) => link.getAttribute("href")), strip.textContent]);
