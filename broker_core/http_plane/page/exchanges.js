@@ -3,6 +3,7 @@
 import {queueAddress} from "./alarms.js";
 import {call, may, maySomewhere} from "./api.js";
 import {bind, declareExchange, deleteExchange, unbind} from "./declarations.js";
+import {sendMessage} from "./editing.js";
 import {badge, h, replace, table, text} from "./dom.js";
 import {count} from "./format.js";
 
@@ -20,9 +21,10 @@ export function show(root, poll) {
     const pairs = Object.entries(options).map(([name, value]) => h("code", {}, `${name}=${value} `));
     const name = [h("b", {}, exchange), " ", badge(type)];
     const admin = may("admin", exchange);
-    const own = admin && h("span", {class: "buttons"},
-      h("button", {class: "small", onclick: () => bind({exchange}, exchanges, refresh)}, "Bind…"), " ",
-      h("button", {class: "small danger", onclick: () => deleteExchange(entry, refresh)}, "Delete…"));
+    const own = (admin || may("send", exchange)) && h("span", {class: "buttons"},
+      may("send", exchange) && h("button", {class: "small", onclick: () => sendMessage({exchange}, refresh)}, "Send…"), " ",
+      admin && h("button", {class: "small", onclick: () => bind({exchange}, exchanges, refresh)}, "Bind…"), " ",
+      admin && h("button", {class: "small danger", onclick: () => deleteExchange(entry, refresh)}, "Delete…"));
     return (bindings.length ? bindings : [null]).map((binding, at) => ({
       words: [exchange, binding?.queue ?? "", binding?.key ?? ""],
       cells: [

@@ -41,7 +41,7 @@ export function show(root, poll, name) {
   const bindings = h("div", {});
   const leases = h("div", {});
   const actions = latest(name);
-  const looked = messages(name, poll, {redrive});
+  const looked = messages(name, poll, {redrive, waiting: () => (stat ? stat.available + stat.delayed : 0), changed: () => reread()});
 
   const pause = h("button", {onclick: togglePause}, "Pause");
   if (admin) {
@@ -58,9 +58,9 @@ export function show(root, poll, name) {
   const all = h("div", {},
     h("section", {class: "panel"}, h("dl", {class: "stats"}, Object.entries(UNITS).map(([field, unit]) => h("div", {}, h("dt", {"data-unit": unit}, field), stats[field])))),
     h("div", {class: "grid"}, panel(["Depth", depth.legend], h("div", {class: "body"}, depth.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
+    panel("Dead letters by reason and error", dead),
     looked.element,
     h("div", {class: "grid"}, panel("Options", about), panel("Oldest payload in the journal", pins)),
-    panel("Dead letters by reason", dead),
     panel("Consumers and producers", users),
     panel("Leases", leases),
     panel("Bindings", bindings),
@@ -132,8 +132,16 @@ export function show(root, poll, name) {
         ["effect", "The journal keeps this payload until the message is settled."],
       ])
       : h("p", {class: "muted"}, "Every message of this queue is settled."));
-    const reasons = Object.entries(stat.deadLetters);
-    replace(dead, table([["Reason"], ["Messages", "number"], ["Meaning"]], reasons.map(([reason, n]) => [reason, count(n), REASONS[reason] ?? ""]), "No dead letters in this queue."));
+    const dying = Object.keys(stat.deadLetters).length > 0;
+    const {groups: died, others} = dying && may("browse", name) ? await call("queue.deadLetters", {queue: name}, signal)
+      : {groups: Object.entries(stat.deadLetters).map(([reason, messages]) => ({reason, error: null, messages})), others: 0};
+    replace(dead, table([["Reason"], ["Error", "event"], ["Messages", "number"], ["", "number"]], died.map((group) => [
+      h("span", {title: REASONS[group.reason]}, group.reason, h("span", {class: "muted narrow-2"}, ` – ${REASONS[group.reason] ?? ""}`)),
+      group.error || "–",
+      count(group.messages),
+      admin ? h("button", {class: "small", "aria-label": `Redrive ${group.reason}: ${group.error ?? ""}`, onclick: () => redrive({group})}, "Redrive…") : "",
+    ]), "No dead letters in this queue."));
+    if (others) dead.append(h("p", {class: "empty"}, `${plural(others, "dead letter")} with other errors.`));
   }
 
   async function who(signal) {
@@ -210,11 +218,11 @@ export function show(root, poll, name) {
     });
   }
 
-  // Redrive the messages with these sequence numbers, or the matches of the selector, or all dead letters.
-  async function redrive({sequences = null, selector = looked.selector()} = {}) {
+  // Redrive the messages with these sequence numbers, or a group, or the matches of the selector, or all dead letters.
+  async function redrive({sequences = null, group = null, selector = group ? "" : looked.selector()} = {}) {
     const state = await fresh();
     if (!state) return;
-    const all = Object.values(state.deadLetters).reduce((sum, n) => sum + n, 0) || state.stayed;
+    const all = group?.messages ?? (Object.values(state.deadLetters).reduce((sum, n) => sum + n, 0) || state.stayed);
     const number = h("input", {name: "messages", type: "number", min: 1, max: all || 1, value: all || 1, required: true});
     const choice = h("input", {name: "selector", value: selector, placeholder: "all dead letters", spellcheck: "false", autocomplete: "off"});
     const isSingle = sequences?.length === 1;
@@ -223,13 +231,14 @@ export function show(root, poll, name) {
       content: [
         h("p", {}, "Each message returns to the queue where it became a dead letter, with all its attempts. Dead letters that stayed in their own queue become available at their old positions."),
         ...(sequences ? [] : [
+          group && h("p", {}, "Only those that are ", h("b", {}, group.reason), group.error ? [" with the error ", h("code", {}, group.error)] : ""),
           h("p", {class: "muted"}, all ? `There are ${plural(all, "dead letter")} here.` : "There are no dead letters here."),
           h("div", {class: "row"}, field("Maximum number, oldest first", number), may("browse", name) && field("Only matches of this selector", choice)),
-        ]),
+        ].filter(Boolean)),
       ],
       label: sequences ? "Redrive" : "Redrive them",
       act: async () => {
-        const chosen = {messages: number.valueAsNumber, selector: choice.value.trim() || null};
+        const chosen = {messages: number.valueAsNumber, selector: choice.value.trim() || null, reason: group?.reason ?? null, error: group?.error ?? null};
         const fields = sequences ? {ranges: sequences.flatMap((sequence) => [sequence, sequence])} : chosen;
         const {redriven, stayed, hints = []} = await call("queue.redrive", {queue: name, ...fields});
         reread();
