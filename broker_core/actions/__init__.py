@@ -7,7 +7,7 @@ namespaces            each user's names of leases, stages and writes
 schemas               JSON schemas of replies
 actions               `Actions`: a request in JSON in, a reply in JSON out
 queue_actions, move_actions, message_actions, trace_actions, exchange_actions, stage_actions, lease_actions,
-archive_actions, broker_actions
+archive_actions, broker_actions, user_actions
                       the declarations, by subject
 edited_messages       messages that people write, and edited copies
 browses, browse_plans messages of a browse, and its parts for tasks

@@ -19,6 +19,7 @@ from . import (
     queue_actions,
     stage_actions,
     trace_actions,
+    user_actions,
 )
 from .archive_reads import ArchiveReads
 from .browses import Browses
@@ -29,7 +30,7 @@ from .permissions import authorize
 
 _MODULES = (
     *(broker_actions, queue_actions, move_actions, message_actions, trace_actions, exchange_actions, archive_actions),
-    *(stage_actions, lease_actions, auditing),
+    *(stage_actions, lease_actions, user_actions, auditing),
 )
 ACTIONS = {
     action.operation.name: action for module in _MODULES for action in vars(module).values() if isinstance(action, Declaration)

@@ -175,6 +175,9 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.deadLetters": lambda p, q: p.call("queue.deadLetters", queue=q),
     "message.send": lambda p, q: p.call("message.send", queue=q, body="x"),
     "message.replace": lambda p, q: p.call("message.replace", queue=q, sequence=0, target=f"{q}.other"),
+    "user.add": lambda p, q: p.call("user.add", user="nobody", password="x", replace=True),
+    "user.remove": lambda p, q: p.call("user.remove", user="nobody"),
+    "user.setRights": lambda p, q: p.call("user.setRights", user="nobody", pattern=q, rights=[]),
     "queue.purge": lambda p, q: p.call("queue.purge", queue=q),
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
@@ -213,7 +216,8 @@ ALLOWED = {
 }
 SHIFTS = {"queue.move", "queue.copy"}  # need `admin` and `receive` on the one queue and `send` on the other
 # The first needs `admin` on the exchange, `admin` and `send` on the queue; the second `admin` on everything.
-SEVERAL = {*SHIFTS, "message.replace", "exchange.bind", "user.list"}
+USERS = {"user.list", "user.add", "user.remove", "user.setRights"}
+SEVERAL = {*SHIFTS, "message.replace", "exchange.bind", *USERS}
 
 
 def part(queue: str) -> dict[str, Any]:

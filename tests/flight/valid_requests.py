@@ -44,6 +44,9 @@ VALID: dict[str, dict[str, Any]] = {
     "connection.list": {},
     "connection.close": {"id": "amqp-1", "reason": "no"},
     "user.list": {},
+    "user.add": {"user": "new", "password": "secret", "replace": False},
+    "user.remove": {"user": "new"},
+    "user.setRights": {"user": "new", "pattern": "Q", "rights": ["send"]},
     "queue.options": {},
     "queue.messages": {
         "queue": "Q",
@@ -223,7 +226,7 @@ OPTIONAL = {
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False, "counts": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "queryName": None,
-    "routed": False, "elsewhere": None, "waiting": False,
+    "routed": False, "replace": False, "elsewhere": None, "waiting": False,
 }  # fmt: skip
 #: Actions without required fields, and the types that each field accepts: `message.trace` names a message in one of three ways.
 _CONTENT_TYPES: dict[str, tuple[type, ...]] = {

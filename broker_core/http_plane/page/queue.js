@@ -231,7 +231,7 @@ export function show(root, poll, name) {
       content: [
         h("p", {}, "Each message returns to the queue where it became a dead letter, with all its attempts. Dead letters that stayed in their own queue become available at their old positions."),
         ...(sequences ? [] : [
-          group && h("p", {}, "Only those that are ", h("b", {}, group.reason), group.error ? [" with the error ", h("code", {}, group.error)] : ""),
+          group && h("p", {}, "Only dead letters with the reason ", h("b", {}, group.reason), group.error ? [" with the error ", h("code", {}, group.error)] : ""),
           h("p", {class: "muted"}, all ? `There are ${plural(all, "dead letter")} here.` : "There are no dead letters here."),
           h("div", {class: "row"}, field("Maximum number, oldest first", number), may("browse", name) && field("Only matches of this selector", choice)),
         ].filter(Boolean)),
