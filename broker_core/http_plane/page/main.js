@@ -47,7 +47,7 @@ function drawBar(at) {
     h("span", {class: "spring"}),
     h("span", {class: "who"},
       product && h("span", {class: "muted small narrow-1"}, product),
-      session.here && !maySomewhere("admin") && badge("read only", "", "You do not have the right admin: you can view, but not change"),
+      session.here && !["admin", "send", "settle"].some(maySomewhere) && badge("read only", "", "Your rights allow you to view, but not to change"),
       session.login && session.user !== null && [h("span", {class: "muted"}, session.user), h("button", {class: "small", onclick: leave}, "Log out")],
       h("button", {class: "icon", onclick: theme, title: "Light or dark", "aria-label": "Light or dark"}, drawing)),
   );

@@ -37,6 +37,8 @@ export function show(root, poll, name) {
   const about = h("div", {class: "body"});
   const pins = h("div", {class: "body"});
   const dead = h("div", {});
+  const died = panel("Dead letters by reason and error", dead);
+  died.hidden = true;
   const users = h("div", {});
   const bindings = h("div", {});
   const leases = h("div", {});
@@ -58,7 +60,7 @@ export function show(root, poll, name) {
   const all = h("div", {},
     h("section", {class: "panel"}, h("dl", {class: "stats"}, Object.entries(UNITS).map(([field, unit]) => h("div", {}, h("dt", {"data-unit": unit}, field), stats[field])))),
     h("div", {class: "grid"}, panel(["Depth", depth.legend], h("div", {class: "body"}, depth.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
-    panel("Dead letters by reason and error", dead),
+    died,
     looked.element,
     h("div", {class: "grid"}, panel("Options", about), panel("Oldest payload in the journal", pins)),
     panel("Consumers and producers", users),
@@ -133,9 +135,10 @@ export function show(root, poll, name) {
       ])
       : h("p", {class: "muted"}, "Every message of this queue is settled."));
     const dying = Object.keys(stat.deadLetters).length > 0;
-    const {groups: died, others} = dying && may("browse", name) ? await call("queue.deadLetters", {queue: name}, signal)
+    died.hidden = !dying;
+    const {groups: deaths, others} = dying && may("browse", name) ? await call("queue.deadLetters", {queue: name}, signal)
       : {groups: Object.entries(stat.deadLetters).map(([reason, messages]) => ({reason, error: null, messages})), others: 0};
-    replace(dead, table([["Reason"], ["Error", "event"], ["Messages", "number"], ["", "number"]], died.map((group) => [
+    replace(dead, table([["Reason", "time"], ["Error", "event"], ["Messages", "number"], ["", "number"]], deaths.map((group) => [
       h("span", {title: REASONS[group.reason]}, group.reason, h("span", {class: "muted narrow-2"}, ` – ${REASONS[group.reason] ?? ""}`)),
       group.error || "–",
       count(group.messages),
