@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 _LEAST_ALIKE = 0.75  # a ratio of difflib: two letters of eight may be wrong
+_MOST = 255  # characters of an unknown name: a comparison takes time proportional to their square
 
 
 def plain(name: str) -> str:
@@ -19,3 +20,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     by_letters = {plain(candidate): candidate for candidate in known}
     near = difflib.get_close_matches(plain(name), by_letters, 1, _LEAST_ALIKE)  # an equal one is the closest
     return by_letters[near[0]] if near else None
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name, empty if no guess is good enough. A longer name is not compared."""
+    guess = nearest(name[:_MOST], known)
+    return "" if guess is None else f": did you mean {guess!r}?"

@@ -14,6 +14,13 @@
             penstock_broker.work(handle)                    # until the queue is empty
             assert penstock_broker.counts("orders").settled == 1
 
+    def test_an_order_waits_an_hour(penstock_broker):
+        penstock_broker.declare("orders")
+        with penstock_broker.connect() as connection:
+            connection.send("orders", json={"id": 7}, delay=3600)
+            penstock_broker.advance(3600)                   # without waiting
+            assert len(connection.peek("orders")) == 1
+
 It is the whole broker on free ports of this machine, without users, archive and HTTP. Needs `pip install 'penstock-mq[broker]'`.
 """
 
@@ -22,11 +29,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker_core.client.app import Connection, Worker, connect
+from penstock.broker_core.client.app import Connection, Worker
+from penstock.broker_core.client.app.opening import Opener
+from penstock.broker_core.client.app.servers import Environment
+from penstock.broker_core.client.durations import Duration, milliseconds
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PeerError
 from penstock.extras import require
@@ -84,6 +95,9 @@ class InProcessBroker:
         except BaseException:
             shutil.rmtree(self._folder)
             raise
+        from penstock.broker_core.service.clock import AdvancedClock
+
+        self._clock = AdvancedClock()
         self._stop = threading.Event()
         self._begun = threading.Event()
         self._addresses: dict[str, Any] = {}
@@ -103,7 +117,7 @@ class InProcessBroker:
             self._begun.set()
 
         try:
-            serve(settings, ready, self._stop)
+            serve(settings, ready, self._stop, clock=self._clock)
         except BaseException as error:
             self._failure = error
         finally:
@@ -137,7 +151,27 @@ class InProcessBroker:
         Returns:
             An open connection; close it, or use `with`.
         """
-        return connect(self.amqp_url)
+        return Opener(Environment(wall=self._time)).connect(self.amqp_url)
+
+    def advance(self, duration: Duration) -> None:
+        """Let time pass for the broker's messages, without waiting: delays, `ttl`, locks, leases and transactions.
+
+        Time-outs of connections do not change. A message that is due is available when this returns.
+
+        Args:
+            duration: Seconds, or a `timedelta`.
+
+        Raises:
+            InvalidRequest: A negative time, or more than ten years.
+
+        Example:
+            connection.send("orders", "later", delay=timedelta(hours=1))
+            penstock_broker.advance(timedelta(hours=1))
+        """
+        self._clock.advance(milliseconds("duration", duration) * 1000)
+
+    def _time(self) -> float:
+        return time.time() + self._clock.added_us / 1e6
 
     def counts(self, queue: str) -> MessageCounts:
         """Return the number of messages of a queue, by state.

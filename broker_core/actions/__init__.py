@@ -10,6 +10,7 @@ queue_actions, move_actions, message_actions, trace_actions, exchange_actions, s
 archive_actions, broker_actions, user_actions
                       the declarations, by subject
 edited_messages       messages that people write, and edited copies
+explain_actions       the declaration of `queue.explain`, and its texts
 browses, browse_plans messages of a browse, and its parts for tasks
 archive_reads         messages in the archive's table
 message_rows          messages as JSON, for people

@@ -58,7 +58,13 @@ def _delete(call: ActionCall, request: OfExchange) -> Reply:
     object_of(
         exchanges=list_of(
             object_of(
-                exchange=TEXT, type=one_of("direct", "fanout", "topic", "headers"), options=map_of(ANY), bindings=list_of(BINDING)
+                exchange=TEXT,
+                type=one_of("direct", "fanout", "topic", "headers"),
+                options=map_of(ANY),
+                bindings=list_of(BINDING),
+                messages=COUNT,
+                refusedMessages=map_of(COUNT),
+                droppedMessages=map_of(COUNT),
             )
         )
     ),

@@ -49,8 +49,11 @@ _LINK = object_of(
     name=TEXT,
     role=one_of("consumer", "browser", "producer"),
     queue=TEXT,
+    selector=nullable(TEXT),
+    priority=nullable({"type": "integer"}),
     **properties(COUNT, "credit", "unsettled"),
-    heldSeconds=nullable(SECONDS),
+    **properties(nullable({"type": "number", "minimum": 0}), "heldSeconds", "sentPerSecond", "settledPerSecond"),
+    lastSettled=nullable(MICROS),
     groups=list_of(TEXT),
     slow=BOOL,
 )
@@ -65,6 +68,8 @@ QUEUE = {
     **properties(
         COUNT, "consumers", "refused", "expired", "deadLettered", "stayed", "malformed", "unrecorded", "unrecordedBytes"
     ),
+    "fill": nullable({"type": "number", "minimum": 0, "description": "used part of the limits"}),
+    **properties(map_of(COUNT), "refusedMessages", "droppedMessages"),
 }
 _NEEDED_PAYLOAD = object_of(
     ("queue", "sequence", "state", "stage", "time", "holder"),

@@ -141,7 +141,7 @@ class Message:
         data: One or more binaries.
         sequences: One or more lists.
         value: Any value, which may be null.
-        has_value: Whether `value` is the body.
+        has_value: Whether `value` is the body even if it is None, which AMQP encodes as null.
         footer: Annotations behind the body.
 
     Example:
@@ -165,7 +165,8 @@ class Message:
         Raises:
             EncodeError: Two kinds of body, or a value that AMQP cannot encode.
         """
-        if bool(self.data) + bool(self.sequences) + self.has_value > 1:
+        has_value = self.has_value or self.value is not None
+        if bool(self.data) + bool(self.sequences) + has_value > 1:
             raise EncodeError("a body is data, sequences or one value, not two of them")
         out = bytearray()
         if self.header is not None:
@@ -175,7 +176,7 @@ class Message:
         if self.properties is not None:
             out += self.properties.encode()
         _put_map(out, APPLICATION_PROPERTIES, self.application_properties)
-        for code, parts in ((DATA, self.data), (SEQUENCE, self.sequences), (VALUE, [self.value] * self.has_value)):
+        for code, parts in ((DATA, self.data), (SEQUENCE, self.sequences), (VALUE, [self.value] * has_value)):
             for part in parts:
                 out += bytes((0x00, 0x53, code)) + encode(part)
         _put_map(out, FOOTER, self.footer)

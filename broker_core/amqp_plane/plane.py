@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cache, partial
@@ -34,6 +34,7 @@ from .connections.sockets import AcceptedSocket
 from .connections.unfinished_messages import TIMEOUT_S, UnfinishedMessages
 from .context import PlaneContext
 from .links.attach import DELAYED_DELIVERY, SHARED_SUBS
+from .links.consumer import ConsumerLink
 from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
 
@@ -129,6 +130,9 @@ class AmqpPlane(PlaneContext):
     def count_connections(self) -> int:
         return len(self._accepted)
 
+    def count_users(self) -> dict[str, int]:
+        return dict(self.containers.users)
+
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
@@ -184,6 +188,15 @@ class AmqpPlane(PlaneContext):
     async def _described(self) -> list[dict[str, Any]]:
         wall_us, groups_held = self.broker.wall_ms() * 1000, cache(self.nodes.groups_held)
         return [listing.described(socket, self.now(), wall_us, groups_held) async for socket in self._open()]
+
+    def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
+        """Describe these consumers of a queue."""
+        return self._answer(self._consumers(queue, holders))
+
+    async def _consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
+        now, wall_us = self.now(), self.broker.wall_ms() * 1000
+        links = self.commit_loop.acquisitions.consumers(queue, holders)
+        return [listing.consumer(link, behind, now, wall_us) for link, behind in links if isinstance(link, ConsumerLink)]
 
     def slow_consumers(self) -> Counter[str]:
         """Count slow consumers by queue."""

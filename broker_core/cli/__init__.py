@@ -3,7 +3,7 @@
 - main: from the command line to a function, and from an error to a sentence and an exit code.
 - arguments: every command, flag and help text.
 - serve, send, receive, work, conf, doctor, user: the commands of these names.
-- queue, moves, exchange, lease, stage, trace, audit, status, connection, top, definitions: commands over Flight.
+- queue, moves, exchange, lease, stage, trace, explain, audit, status, connection, top, definitions: commands over Flight.
 - backup: `penstock backup`, `restore` and `check`.
 - calls, amqp_calls, login: connections to a broker and their credentials, and NAME=VALUE arguments.
 - broker_totals: sums over the brokers of `--url a,b`.

@@ -17,13 +17,13 @@ from . import calls, login
 from .main import UsageError
 
 #: Numbers of which the largest is shown. No message of any broker has the largest `nextSequence` or a higher number.
-_LARGEST, _SMALLEST = frozenset(("lag", "retention", "nextSequence")), frozenset(("diskFullIn",))
+_LARGEST, _SMALLEST = frozenset(("lag", "retention", "nextSequence", "fill")), frozenset(("diskFullIn",))
 #: Numbers whose absence means unlimited, which is larger than each value.
 _ENDLESS = frozenset(("retention",))
 #: Numbers that are identifiers.
 _NAMES = frozenset(("id", "process"))
 #: Objects whose values are added by name.
-_OBJECTS = frozenset(("archive", "deadLetters"))
+_OBJECTS = frozenset(("archive", "deadLetters", "refusedMessages", "droppedMessages"))
 
 
 @contextmanager

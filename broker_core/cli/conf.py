@@ -15,6 +15,8 @@ FILES = {
     "broker": ("penstock.toml", "every setting of a broker, at its default"),
     "systemd": ("penstock.service", "a unit for systemd"),
     "container": ("Containerfile", "an image of the broker"),
+    "constraints": ("constraints.txt", "versions of the packages in the image"),
+    "ignore": ("dockerignore", "the files that the build of the image gets"),
     "alerts": ("alerts.yml", "alert rules for Prometheus"),
     "grafana": ("grafana.json", "a dashboard for Grafana"),
 }
@@ -23,7 +25,7 @@ FILES = {
 def run(args: argparse.Namespace) -> int:
     if args.name is None:
         for name, (file, purpose) in FILES.items():
-            print(f"{name:11}{file:18}{purpose}")
+            print(f"{name:13}{file:18}{purpose}")
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(_content(args.name, args.spark))  # UTF-8 in every locale

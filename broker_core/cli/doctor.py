@@ -173,4 +173,5 @@ def _broker(args: argparse.Namespace) -> Iterator[Finding]:
     if answer["version"] != __version__:
         yield Finding(WARNING, "broker", f"it is penstock {answer['version']}, this is {__version__}")
     for alarm in answer["alarms"]:
-        yield Finding(WARNING, f"alarm {alarm['name']}", alarm["text"])
+        of = "" if alarm["queue"] is None else f"queue {alarm['queue']}: "
+        yield Finding(WARNING, f"alarm {alarm['name']}", f"{of}{alarm['text']}")

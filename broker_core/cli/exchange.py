@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 from . import calls, show
 
-_LIST = show.columns("exchange", "type", "options", "queue", says="binding")
+_LIST = show.columns("exchange", "type", "options", "queue", says="binding", messages="messages", lost="refused, dropped")
+_COUNTS = ("messages", "lost")  # shown if an exchange has received messages
 
 declare = partial(calls.declare, kind="exchange")
 
@@ -22,13 +23,17 @@ def delete(args: argparse.Namespace) -> int:
 def list_all(args: argparse.Namespace) -> int:
     exchanges = calls.ask(args, "exchange.list")["exchanges"]
     rows = [row for exchange in exchanges for row in _rows(exchange)]
+    is_used = any(exchange["messages"] for exchange in exchanges)
+    columns = {key: heading for key, heading in _LIST.items() if is_used or key not in _COUNTS}
     empty = "no exchanges yet; declare one with `penstock exchange declare NAME`"
-    return show.listed(args, exchanges, _LIST, empty=empty, rows=rows)
+    return show.listed(args, exchanges, columns, empty=empty, rows=rows)
 
 
 def _rows(exchange: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a line for each binding. The first line names the exchange."""
     head = {"exchange": exchange["exchange"], "type": exchange["type"], "options": _pairs(exchange["options"])}
+    lost = _pairs({**exchange["refusedMessages"], **exchange["droppedMessages"]})
+    head |= {"messages": exchange["messages"], "lost": lost}
     rows = [{"queue": binding["queue"], "says": _described(binding)} for binding in exchange["bindings"]] or [{}]
     return [{**dict.fromkeys(_LIST, ""), **(head if number == 0 else {}), **row} for number, row in enumerate(rows)]
 

@@ -13,10 +13,18 @@ from .main import UsageError
 
 #: Bytes of a password file: characters of at most four bytes, and the end of the line.
 _LINE_OCTETS = 4 * 1024 + 2
+_TLS = ("amqps://", "grpc+tls://")
 
 
 def user(args: argparse.Namespace) -> str | None:
     return args.user or os.environ.get("PENSTOCK_USER") or None
+
+
+def ca_file(args: argparse.Namespace) -> str | None:
+    """Without TLS the environment does not count: it may be set for other commands."""
+    urls = [url.strip() for url in args.url.split(",")]
+    has_tls = all(url.startswith(_TLS) for url in urls)
+    return args.ca_file or (os.environ.get("PENSTOCK_CA_FILE") if has_tls else None) or None
 
 
 def credentials(args: argparse.Namespace) -> Credentials:
@@ -27,7 +35,7 @@ def credentials(args: argparse.Namespace) -> Credentials:
     file = args.password_file or os.environ.get("PENSTOCK_PASSWORD_FILE") or None
     password = None if name is None else _password(name, file)
     try:
-        return Credentials.from_files(name, password, args.ca_file, args.cert_file, args.key_file)
+        return Credentials.from_files(name, password, ca_file(args), args.cert_file, args.key_file)
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
 

@@ -23,9 +23,15 @@ Rows = Sequence[Mapping[str, Any]]
 NAMES = frozenset(("queue", "lease", "exchange", "stage", "user", "connection", "target"))
 #: Facts in seconds. Their names are those in JSON, which have no unit.
 SECONDS = frozenset(("lag", "retention", "diskFullIn"))
+#: Further texts that are never cut, because a part of an address or a time is another one.
+_WHOLE = NAMES | {"peer", "time", "since"}
+#: Texts that are the purpose of their table. They are cut, and never left out.
+_PURPOSE = frozenset(("body", "text", "error"))
+#: Facts that are a part of 1.
+SHARES = frozenset(("fill",))
 _PREVIEW = 60  # characters of a body
 _GAP = 2  # cells between two columns
-_LEAST_WIDTH = 6  # cells of a column that was cut
+_LEAST_WIDTH = 10  # cells of a text that was cut
 
 
 def print_json(value: Any) -> None:
@@ -49,32 +55,45 @@ def _plain(value: object) -> object:
 
 
 def print_table(rows: Rows, columns: Mapping[str, str], *, empty: str) -> None:
-    """`columns` maps the key of a row to its heading. A pipe gets complete values. A terminal gets long values cut to its
-    width, except names, which users copy."""
+    """`columns` maps the key of a row to its heading. A pipe gets complete values.
+
+    A terminal gets long texts cut to its width. Names and numbers are never cut. If they need more width, columns are left out,
+    and a line names them.
+    """
     if not rows:
         print(empty)
         return
     lines = [list(columns.values()), *([_cell(row.get(key)) for key in columns] for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    terminal = sys.stdout.isatty()
+    terminal, shown = sys.stdout.isatty(), list(range(len(widths)))
     if terminal:
-        _narrow(widths, [key in NAMES for key in columns], shutil.get_terminal_size().columns)
+        shown = _fit(rows, list(columns), widths, shutil.get_terminal_size().columns)
     right = [all(isinstance(row.get(key), (int, float, type(None))) for row in rows) for key in columns]
     for number, line in enumerate(lines):
-        cells = [_fitted(*cell) for cell in zip(line, widths, right, strict=True)]
-        text = (" " * _GAP).join(cells).rstrip()
+        text = (" " * _GAP).join(_fitted(line[at], widths[at], right[at]) for at in shown).rstrip()
         print(f"\x1b[1m{text}\x1b[0m" if terminal and not number else text)
+    if len(shown) < len(columns):
+        print(f"a wider terminal, or --json, shows: {', '.join(lines[0][at] for at in range(len(columns)) if at not in shown)}")
 
 
-def _narrow(widths: list[int], whole: Sequence[bool], total: int) -> None:
-    """Shrink the widest columns that may be cut until all columns fit into `total` cells, if possible."""
-    over = sum(widths) + _GAP * (len(widths) - 1) - total
-    while over > 0:
-        widest = max((width for width, name in zip(widths, whole, strict=True) if not name), default=0)
-        if widest <= _LEAST_WIDTH:
-            return
-        widths[next(at for at, width in enumerate(widths) if width == widest and not whole[at])] -= 1
-        over -= 1
+def _fit(rows: Rows, keys: Sequence[str], widths: list[int], total: int) -> list[int]:
+    """Return the columns that fit into `total` cells, and shrink the widths of texts, if possible."""
+
+    def over(widths: Mapping[int, int]) -> int:
+        return sum(widths.values()) + _GAP * (len(widths) - 1) - total
+
+    is_cut = [key not in _WHOLE and any(isinstance(row.get(key), (str, list, tuple, dict)) for row in rows) for key in keys]
+    least = {at: min(width, _LEAST_WIDTH) if is_cut[at] else width for at, width in enumerate(widths)}
+    has_values = [any(row.get(key) for row in rows) for key in keys]  # other values than 0, no and –
+    for at in sorted(range(len(keys)), key=lambda at: (has_values[at], -at)):
+        if over(least) > 0 and at > 0 and keys[at] not in NAMES | _PURPOSE:
+            del least[at]
+    for _ in range(over({at: widths[at] for at in least})):
+        widest = max((at for at in least if widths[at] > least[at]), key=lambda at: widths[at], default=None)
+        if widest is None:
+            break
+        widths[widest] -= 1
+    return list(least)
 
 
 def _fitted(text: str, width: int, right: bool) -> str:
@@ -109,6 +128,8 @@ def _fact(name: str, value: object) -> str:
         return ", ".join(f"{key}={_fact(key, item)}" for key, item in value.items()) or "–"
     if name in SECONDS and isinstance(value, (int, float)):
         return duration(value)
+    if name in SHARES and value is not None:
+        return f"{value:.1%}"
     return _cell(value)
 
 

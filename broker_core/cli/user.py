@@ -37,8 +37,8 @@ def add(args: argparse.Namespace) -> int:
             users.need(args.name)
         return users.add(args.name, user)
 
-    users = users_file.edit(_file(args, make=True), change)
-    _audit(args, "user.replace" if args.replace else "user.add", args.name, certificates=list(user.certificates))
+    users = users_file.edit(file_of(args, make=True), change)
+    audit(args, "user.replace" if args.replace else "user.add", args.name, certificates=list(user.certificates))
     text = f"user {args.name} is {'changed' if args.replace else 'added'}"
     if len(users.users) == 1 and not args.replace:
         text += "\nthis is the first user: the broker now denies everything without a permission; see `penstock permit --help`"
@@ -46,7 +46,7 @@ def add(args: argparse.Namespace) -> int:
 
 
 def list_all(args: argparse.Namespace) -> int:
-    users = _read(args)
+    users = read(args)
     rows = [_row(users, name) for name in sorted(users.users)]
     empty = "no users: every client may do everything. Add one with `penstock user add NAME`"
     in_words = [{**row, "permissions": _in_words(row["permissions"])} for row in rows]
@@ -62,8 +62,8 @@ def remove(args: argparse.Namespace) -> int:
             )
         return after
 
-    users_file.edit(_file(args), change)
-    _audit(args, "user.remove", args.name)
+    users_file.edit(file_of(args), change)
+    audit(args, "user.remove", args.name)
     return show.answer(args, {"user": args.name}, f"user {args.name} is removed with its permissions")
 
 
@@ -77,9 +77,9 @@ def permit(args: argparse.Namespace) -> int:
     rights = _rights(args.rights)
 
     edit = Users.revoke if args.revoke else Users.permit
-    users = users_file.edit(_file(args), lambda users: edit(users, args.user, args.queue, rights))
+    users = users_file.edit(file_of(args), lambda users: edit(users, args.user, args.queue, rights))
     names = sorted(right.value for right in rights)
-    _audit(args, "user.revoke" if args.revoke else "user.permit", args.user, queue=args.queue, rights=names)
+    audit(args, "user.revoke" if args.revoke else "user.permit", args.user, queue=args.queue, rights=names)
     held = sorted(right.value for right in users.permissions.get(args.user, {}).get(args.queue, ()))
     text = f"{args.user} may {', '.join(held) or 'nothing'} on {args.queue}"
     if not users.users:
@@ -88,7 +88,7 @@ def permit(args: argparse.Namespace) -> int:
 
 
 def _list_permissions(args: argparse.Namespace) -> int:
-    users = _read(args)
+    users = read(args)
     if args.user not in (None, u.ANONYMOUS):
         users.need(args.user)
     names = sorted(users.permissions) if args.user is None else [args.user]
@@ -126,7 +126,7 @@ def _rights(text: str) -> list[Right]:
         raise UsageError(f"{text!r} is not a list of rights; give all, or some of {', '.join(Right)}, comma-separated") from None
 
 
-def _audit(args: argparse.Namespace, action: str, name: str, **details: Any) -> None:
+def audit(args: argparse.Namespace, action: str, name: str, **details: Any) -> None:
     """Write an entry into the audit log of the broker in `--data`, which may run. Its user is that of the operating system."""
     if args.data is None:
         return
@@ -154,7 +154,7 @@ def _account() -> str:
         return f"uid {os.getuid()}"
 
 
-def _file(args: argparse.Namespace, *, make: bool = False) -> Path:
+def file_of(args: argparse.Namespace, *, make: bool = False) -> Path:
     path: Path = args.users_file if args.data is None else args.data / users_file.FILE_NAME
     try:
         if args.data is None and not path.parent.is_dir():
@@ -173,8 +173,8 @@ def _file(args: argparse.Namespace, *, make: bool = False) -> Path:
     return path
 
 
-def _read(args: argparse.Namespace) -> Users:
-    users = users_file.read(_file(args))
+def read(args: argparse.Namespace) -> Users:
+    users = users_file.read(file_of(args))
     if users is None:
         raise errors.NotFound("the users file was deleted")
     return users

@@ -17,6 +17,7 @@ from .. import logs
 from ..client.app.opening import connect
 from ..client.app.program import at_this_host
 from ..client.app.workers import Worker, run_all
+from . import login
 from .amqp_calls import check_url, credentials_of
 from .main import INTERRUPTED, REFUSED, UsageError
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.metrics_port is not None:
             _serve_metrics(workers, args.metrics_port)
-        files = {"ca_file": args.ca_file, "cert_file": args.cert_file, "key_file": args.key_file}
+        files = {"ca_file": login.ca_file(args), "cert_file": args.cert_file, "key_file": args.key_file}
         client_id = at_this_host(",".join(args.workers))
         with connect(args.url, credentials.user, credentials.password, client_id=client_id, **files) as connection:
             log.info("working on %s at %s", ", ".join(worker.queue for worker in workers), connection.url)

@@ -5,5 +5,7 @@ amqp                        a small client that moves lists of messages
 flight                      the client of the Flight plane
 discovery                   from a broker's AMQP address to its Flight endpoint
 timeouts                    an end for every wait at a silent broker
+durations                   seconds or `timedelta`
+public                      the names that `dir` shows
 credentials, shared_access  users, certificates, keys of Azure Service Bus
 """

@@ -202,6 +202,10 @@ class FlightListener:
     def count_connections(self) -> int:
         return len(self._sockets)
 
+    def count_users(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._users)
+
     def shut(self, connection: FlightConnection) -> None:
         """Stop a connection's reading and writing; its thread does the rest."""
         with self._lock:

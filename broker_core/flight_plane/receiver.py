@@ -81,7 +81,8 @@ class MessageReceiver:
                     self._check()
                     queue = self._queue_of(reader.app_metadata)
                 self._taking = True
-                self._take(batch, queue)
+                with self._counting(queue or self._request.exchange or "", batch.num_rows):
+                    self._take(batch, queue)
                 self._taking = False
                 del batch  # its memory is free while the next batch comes
         finally:
@@ -91,6 +92,15 @@ class MessageReceiver:
             acknowledger.join()
         if self._failure is not None:
             raise self._failure
+
+    @contextmanager
+    def _counting(self, node: str, messages: int) -> Iterator[None]:
+        try:
+            yield
+        except errors.PenstockError as error:
+            if error is not self._failure:
+                self._service.refused(node, error, messages)
+            raise
 
     def _say_again(self) -> None:
         """The sender has had no sign of life for a while, since the next batch waits for memory."""

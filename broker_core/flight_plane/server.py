@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -86,6 +86,10 @@ class FlightPlane:
             for connection in self._listener.connected()
         ]
 
+    def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
+        """Return nothing: a query's lease is a consumer without a connection."""
+        return []
+
     def slow_consumers(self) -> Counter[str]:
         """A query's lease is not a consumer that is sent messages."""
         return Counter()
@@ -100,6 +104,9 @@ class FlightPlane:
 
     def count_connections(self) -> int:
         return self._listener.count_connections()
+
+    def count_users(self) -> dict[str, int]:
+        return self._listener.count_users()
 
     def close(self) -> None:
         self._service.connections.remove(self)

@@ -7,6 +7,7 @@ delay the broker's loops, and the broker decides about permissions as for the ot
 plane, child        the socket, and one process after another
 answers             the questions of the process, and their answers
 numbers, health     counts of queues and of the broker; liveness and readiness
+liveness            the health check of a container
 statuses, openapi   errors as HTTP statuses; the description of the API
 web/, page/         in the process: from the socket to the channel; the files of the page
 """

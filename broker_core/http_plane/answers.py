@@ -117,7 +117,7 @@ class Answers:
     def _counts(self, frame: ChildFrame) -> Answer:
         caller, numbers = self._caller(frame), self._opened(self._numbers)
         answer, table = numbers.queues(caller)
-        return _json({**answer, "broker": numbers.broker() if frame.header["broker"] else None}, table)
+        return _json({**answer, "broker": numbers.broker(caller) if frame.header["broker"] else None}, table)
 
     def _history(self, frame: ChildFrame) -> Answer:
         return _json(*self._opened(self._numbers).history(self._caller(frame), frame.header["queues"]))

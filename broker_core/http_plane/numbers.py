@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from .. import __version__
 from ..actions.callers import Caller
+from ..engine.columns.losses import EXCHANGE_REFUSED, UNBOUND
 from ..service import alarms, history, queue_counts
 from ..service.broker import BrokerService
 from ..service.histograms import BOUNDS_S
 from ..settings.keys import Settings
 
-Connected = Mapping[str, Callable[[], int]]  # by protocol
+MOST_USERS = 100  # with their own metrics, because without a users file clients choose the names
+
+
+class ConnectedPlane(Protocol):
+    """A plane with connections. For any thread."""
+
+    def count_connections(self) -> int:
+        """Include connections without a login."""
+
+    def count_users(self) -> Mapping[str, int]:
+        """Count the connections of each user."""
+
+
+Connected = Mapping[str, ConnectedPlane]  # by protocol
 
 
 class BrokerNumbers:
-    """`connected`: the counts of the broker's connections."""
+    """Numbers of the queues and of the whole broker."""
 
     def __init__(self, service: BrokerService, settings: Settings, connected: Connected) -> None:
         self._service, self._settings, self._connected = service, settings, connected
@@ -48,15 +62,17 @@ class BrokerNumbers:
         answer = {"time": plot.time, "period": history.PERIOD_S, "columns": history.COLUMNS, "samples": plot.table.shape[2]}
         return {**answer, "queues": plot.names}, plot.table.tobytes()
 
-    def broker(self) -> dict[str, Any]:
+    def broker(self, caller: Caller) -> dict[str, Any]:
         service, recorder, copier = self._service, self._service.recorder, self._service.copier
         segments, alarmed = service.journal.segments(), {alarm.name for alarm in service.alarms.current()}
         return {
             "version": __version__,
             "started": self._started_us / 1e6,
-            "connections": {name: count() for name, count in self._connected.items()},
+            "connections": {name: plane.count_connections() for name, plane in self._connected.items()},
+            "users": {name: self._of_users(caller, plane.count_users()) for name, plane in self._connected.items()},
             "leases": len(service.state.leases),
             "exchanges": len(service.state.exchanges.by_name),
+            "exchangeCounts": self._of_exchanges(caller),
             "journal": {
                 "bytes": sum(segment.bytes for segment in segments),
                 "segments": len(segments),
@@ -71,3 +87,29 @@ class BrokerNumbers:
             "fsync": service.histograms.fsync.read(),
             "loopDelay": service.histograms.loop_delay.read(),
         }
+
+    @staticmethod
+    def _of_users(caller: Caller, counts: Mapping[str, int]) -> dict[str, int]:
+        """Count the connections of the users that the caller may know: the most, and the others together as ''."""
+        if not caller.sees_everything():
+            counts = {user: count for user, count in counts.items() if user == caller.user}
+        users = sorted(counts, key=lambda user: (-counts[user], user))
+        others = sum(counts[user] for user in users[MOST_USERS:])
+        return {**{user: counts[user] for user in users[:MOST_USERS]}, **({"": others} if others else {})}
+
+    def _of_exchanges(self, caller: Caller) -> list[dict[str, Any]]:
+        """Count the messages of the exchanges that the caller may see: the most used, and the others together as ''."""
+        visible = [exchange for exchange in list(self._service.state.exchanges.by_name.values()) if caller.sees(exchange.name)]
+        visible.sort(key=lambda exchange: (-exchange.messages, exchange.name))
+        most = self._settings.http_metrics_queues
+        groups = [(exchange.name, [exchange]) for exchange in visible[:most]] + [("", visible[most:])] * (len(visible) > most)
+        return [
+            {
+                "exchange": name,
+                "bindings": sum(len(exchange.bindings) for exchange in exchanges),
+                "messages": sum(exchange.messages for exchange in exchanges),
+                "refused": {reason: sum(exchange.losses[reason] for exchange in exchanges) for reason in EXCHANGE_REFUSED},
+                "dropped": sum(exchange.losses[UNBOUND] for exchange in exchanges),
+            }
+            for name, exchanges in groups
+        ]

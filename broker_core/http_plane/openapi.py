@@ -54,7 +54,8 @@ _LOGIN = {"type": "object", "additionalProperties": False, **object_of(user=TEXT
 _SESSION = object_of(user=nullable(TEXT), rights=map_of(list_of(TEXT)), login=BOOL, csrf=nullable(TEXT))
 _REASON = object_of(name=TEXT, since=nullable(MILLIS), text=TEXT)
 
-_COUNTS = object_of(time=MICROS, queues=list_of(TEXT), **dict.fromkeys(queue_counts.COLUMNS, list_of(COUNT)))
+_FILL = list_of({"type": "integer", "minimum": queue_counts.NO_LIMIT, "description": "thousandths of the limits; -1 without"})
+_COUNTS = object_of(time=MICROS, queues=list_of(TEXT), **{**dict.fromkeys(queue_counts.COLUMNS, list_of(COUNT)), "fill": _FILL})
 _HISTORY = object_of(time=MICROS, period=SECONDS, queues=map_of(object_of(**dict.fromkeys(history.COLUMNS, list_of(COUNT)))))
 _LIVE = object_of(live=BOOL)
 _READY = object_of(ready=BOOL, reasons=list_of(_REASON), warnings=list_of(_REASON))

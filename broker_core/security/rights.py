@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import Enum
 
 
@@ -14,3 +15,8 @@ class Right(str, Enum):
     SETTLE = "settle"  # settle or return messages of other users: `penstock lease release | settle | delete`
     REPLAY = "replay"  # read archived messages
     ADMIN = "admin"  # declare, alter, pause, delete, purge, redrive; with `receive` here and `send` at the target, move and copy
+
+
+def granting(user: str, name: str, right: Right) -> str:
+    """Return the command that gives a user the right on a queue or an exchange."""
+    return f"`penstock permit {shlex.quote(user)} {shlex.quote(name)} {right.value}`"

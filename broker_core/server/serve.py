@@ -16,11 +16,13 @@ from ..archive.recorder.recorder import OFF
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from ..http_plane.answers import Planes
+from ..http_plane.numbers import ConnectedPlane
 from ..http_plane.plane import HttpPlane
 from ..logs import counted
 from ..security import Access, ServerTls
 from ..service import reloading
 from ..service.broker import BrokerService
+from ..service.clock import AdvancedClock
 from ..settings.keys import Settings
 from . import open_files
 
@@ -34,10 +36,11 @@ def serve(
     ready: Callable[[dict[str, Any]], None],
     stop: threading.Event,
     reloads: Callable[[Callable[[Settings], None]], None] = lambda reload: None,
+    clock: AdvancedClock | None = None,
 ) -> int:
     """Run a broker with its planes until `stop` is set. Return 0 after a clean stop, and 1 if the storage failed.
 
-    `reloads` receives a function that applies reloaded settings.
+    `reloads` receives a function that applies reloaded settings. A test can advance `clock`.
     """
     failure: list[Exception] = []
 
@@ -57,7 +60,7 @@ def serve(
         http = HttpPlane(settings, access, tls, room.http) if settings.http_listener is not None else None
         if http is not None:
             opened.callback(http.close)
-        service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
+        service = BrokerService(settings, clock=clock, on_failure=fail, archive=settings.archive != OFF)
         opened.callback(_close, service, failure)
         service.connections.few_files = room.warning
         _introduce(service, settings, access)
@@ -94,7 +97,7 @@ def _listen(
     flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
     flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls, connections=room.flight)
     opened.callback(flight.close)
-    connected: dict[str, Callable[[], int]] = {"flight": flight.count_connections}
+    connected: dict[str, ConnectedPlane] = {"flight": flight}
     beat, urls = None, []
     if settings.amqp_listeners:
         address, context = (flight.scheme, flight.port), tls.context if tls else None
@@ -102,7 +105,7 @@ def _listen(
             service, settings.amqp_listeners, access=access, tls_context=context, flight=address, connections=room.amqp
         )
         opened.callback(amqp.close)
-        beat, connected["amqp"], urls = amqp.call, amqp.count_connections, amqp.urls
+        beat, connected["amqp"], urls = amqp.call, amqp, amqp.urls
     service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
     if http is not None:
         http.open(service, flight.actions, Planes(beat, connected))

@@ -23,6 +23,7 @@ FILES_EXHAUSTED = "files-exhausted"
 SLOW_CONSUMER = "slow-consumer"
 CERTIFICATE_ENDS = "certificate-ends"
 AUDIT_FAILING = "audit-failing"
+QUEUE_FULL = "queue-full"
 
 #: What to do when the process may not have enough file descriptors.
 MORE_FILES = (
@@ -30,11 +31,23 @@ MORE_FILES = (
     " and flight_max_connections"
 )
 
-#: All names, in the order of the table in docs/operate.md.
-ALARMS = (
-    *(DISK_LOW, DISK_FULL, JOURNAL_FAILED, JOURNAL_PINNED, ARCHIVE_FAILING, ARCHIVE_BEHIND, ARCHIVE_OUTGROWS_DISK),
-    *(COPY_BEHIND, FILES_LOW, FILES_EXHAUSTED, SLOW_CONSUMER, CERTIFICATE_ENDS, AUDIT_FAILING),
-)
+#: All names, in the order of the table in docs/operate.md, with the text of the log at their end.
+ALARMS = {
+    DISK_LOW: "the disk has enough free space again",
+    DISK_FULL: "new messages are accepted again",
+    JOURNAL_FAILED: "the journal can be written again",
+    JOURNAL_PINNED: "the journal is below its bound again",
+    ARCHIVE_FAILING: "its archive table is written again, or the queue was deleted",
+    ARCHIVE_BEHIND: "the archive has caught up",
+    ARCHIVE_OUTGROWS_DISK: "retention now frees space before the disk is full",
+    COPY_BEHIND: "the copy has caught up",
+    FILES_LOW: "the limit of open files is sufficient",
+    FILES_EXHAUSTED: "connections are accepted again",
+    SLOW_CONSUMER: "the queue has no slow consumer or lease",
+    QUEUE_FULL: "the queue has room for messages again, or was deleted",
+    CERTIFICATE_ENDS: "the certificate was replaced",
+    AUDIT_FAILING: "the audit log is written again",
+}
 ERRORS = {DISK_FULL, JOURNAL_FAILED, FILES_EXHAUSTED}  # messages are refused, or a promise is at risk
 
 
@@ -73,7 +86,7 @@ class Alarms:
             log.log(level, "alarm %s is raised: %s", which, text, extra={"alarm": name, "queue": queue})
         elif before is not None and text is None:
             passed_s = (self._wall_ms() - before.since_ms) / 1000
-            log.info("alarm %s is over after %.0f s: %s", which, passed_s, before.text, extra={"alarm": name, "queue": queue})
+            log.info("alarm %s is over after %.0f s: %s", which, passed_s, ALARMS[name], extra={"alarm": name, "queue": queue})
 
     def set_queues(self, name: str, texts: Mapping[str, str]) -> None:
         """Raise an alarm for each of these queues, and end it for all other queues."""

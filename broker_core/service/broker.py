@@ -40,7 +40,7 @@ from .attributes import attributes_of
 from .block_reads import BlockReads
 from .blocked_producers import BlockedProducers, WaitingProducer
 from .cleaning import Cleaner
-from .clock import RunningClock
+from .clock import AdvancedClock, RunningClock
 from .connections import Connections
 from .damage import Damage
 from .histograms import Histograms
@@ -88,6 +88,9 @@ class BrokerService(BlockReads):
         allocator.keep_heaps_short()
         self.settings = settings
         self._clock = clock or RunningClock()
+        self._running = self._clock
+        if isinstance(clock, AdvancedClock):
+            self._running, clock.tick = clock.running, lambda: self.submit(c.Tick())
         self._lock = threading.Lock()
         self.arrivals = ArrivalListeners(self._lock)
         self._recent = Recent()
@@ -232,7 +235,8 @@ class BrokerService(BlockReads):
             self.audit.add(AuditEntry(origin=origin, action=f"{kind}.declare", object=name, details=details))
 
     def uptime_s(self) -> float:
-        return self._clock().up / 1e6
+        """Return the seconds of connections' time-outs and of samples."""
+        return self._running().up / 1e6
 
     def wall_ms(self) -> int:
         """Return milliseconds since 1970, never before the time of an event."""
@@ -315,6 +319,11 @@ class BrokerService(BlockReads):
                 "the disk of the broker's data directory was full, and has too little space yet: nothing was stored. Free some "
                 "space, or shorten the retention"
             )
+
+    def refused(self, node: str, error: Exception, messages: int = 1) -> None:
+        """Count messages for a queue or an exchange that an error keeps out."""
+        with contextlib.suppress(errors.StorageError):  # the broker stops
+            self.submit_nowait(c.CountRefused(node, error, messages))
 
     def damaged(self, queue_name: str) -> list[str]:
         known = self.damage.of(queue_name)

@@ -46,3 +46,22 @@ class RunningClock:
         if gap:
             log.warning("the broker stood still for %.1f s: that time counts for no lease, lock or transaction", gap / 1e6)
         return reading
+
+
+class AdvancedClock:
+    """The running clock, and time that a test has added. Time-outs of connections use `running`, so that no client is lost."""
+
+    def __init__(self) -> None:
+        self.running = RunningClock()
+        self.added_us = 0
+        #: Applies due changes. The broker that uses this clock sets it.
+        self.tick: Callable[[], object] = lambda: None
+
+    def __call__(self) -> Now:
+        now, added = self.running(), self.added_us
+        return Now(now.wall + added, now.up + added, now.resumed)
+
+    def advance(self, microseconds: int) -> None:
+        """Add time. Returns when the delays, locks and leases that are then due have been applied."""
+        self.added_us += microseconds
+        self.tick()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 STARVED_S = 5.0  # after a failure to accept a connection
@@ -20,6 +20,10 @@ class ConnectionSource(Protocol):
     def connections(self) -> list[dict[str, Any]]:
         """Return `id` (unique in one life of the broker), `protocol`, `user`, `peer`, `container`, `tls`, `since` (microseconds
         since 1970), `sessions`, `slow`, `links` of each."""
+
+    def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
+        """Return these consumers of a queue, by their numbers in the engine: their links as in `connections`, without groups,
+        and `connection` (its id), `user`, `peer`, `container`, `holder`, `obstacle`, and `behind` (holders with precedence)."""
 
     def slow_consumers(self) -> Counter[str]:
         """Count slow consumers by queue: see `SLOW_S`."""
@@ -57,6 +61,9 @@ class Connections:
     def all(self) -> list[dict[str, Any]]:
         connections = [connection for source in self._sources for connection in source.connections()]
         return sorted(connections, key=lambda connection: (connection["since"], connection["id"]))
+
+    def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
+        return [consumer for source in self._sources for consumer in source.consumers(queue, holders)]
 
     def slow(self) -> Counter[str]:
         """Raises ResourceLimit when a plane does not answer, or stops."""

@@ -56,9 +56,9 @@ class SelectorMatcher:
         self._cache = Cache(MAX_BYTES)
         self._presences = Presences()
 
-    def view(self, queue: str, selector: Selector) -> View:
-        """Called under the broker's lock."""
-        return View(self._cache, selector.text, need_queue(self._state, queue))
+    def view(self, queue: str, text: str) -> View:
+        """Called under the broker's lock. `text`: of the selector, in canonical form."""
+        return View(self._cache, text, need_queue(self._state, queue))
 
     def hints(self, queue: str, selector: Selector) -> list[str]:
         """Return hints for names in the selector that may be meant as fields, unless a compared message has such a property."""
@@ -84,7 +84,7 @@ class SelectorMatcher:
             block = None if queue is None else queue.blocks.get(number)
             if queue is None or block is None:
                 return False
-            view = view or self.view(queue_name, selector)
+            view = view or self.view(queue_name, selector.text)
             known = view.bitmap(number)
             chunk = _chunk(block, known.rows, most, self._recent, self._state.dropped, self._journal.hold())
         if chunk is None:
@@ -125,7 +125,7 @@ class SelectorMatcher:
         """
         with self._lock:
             queue = need_queue(self._state, queue_name)
-            view = self.view(queue_name, selector)
+            view = self.view(queue_name, selector.text)
             numbers = list(queue.blocks_with_available(None, 0))
         left, room, end = messages, max_bytes, clock() + LOOK_S
         for number in numbers:

@@ -12,20 +12,36 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.columns.losses import DISK_FULL, DUPLICATE, FULL, NO_CONSUMER, OTHER, RING
 from ..engine.columns.series import Ints
 from ..engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Reason
 from ..engine.columns.totals import TOTALS
+from ..engine.model.admission import fill
 from ..engine.model.queue import Queue
 from ..engine.model.state import BrokerState
 
+#: Columns of the messages that were refused and dropped.
+LOSSES = {
+    "refusedFull": FULL,
+    "refusedDiskFull": DISK_FULL,
+    "refusedNoConsumer": NO_CONSUMER,
+    "refusedOther": OTHER,
+    "droppedRing": RING,
+    "droppedDuplicate": DUPLICATE,
+}
 #: `oldest`: arrival of the oldest live message, in microseconds since 1970; 0 without one. `deadLetters`: live messages of a
-#: dead-letter queue, and dead letters that stay in their own queue. Totals count from the broker's start.
+#: dead-letter queue, and dead letters that stay in their own queue. `collects`: 1 if it is the dead-letter queue of another one.
+#: `fill`: thousandths of the limits that are used, `NO_LIMIT` without one. Totals and losses count from the broker's start.
 COLUMNS = (
     *("available", "acquired", "delayed", "staged", "deadLetters", "bytes", "oldest", "consumers", "leases", "paused"),
     *TOTALS,
+    *LOSSES,
+    *("maxMessages", "maxBytes", "fill", "collects"),
 )
+NO_LIMIT = -1
 QUEUES_AT_ONCE = 32  # read in one hold of the lock, 0.15 ms
-_LIVE, _DEAD_LETTERS, _LEASES = slice(0, 3), COLUMNS.index("deadLetters"), COLUMNS.index("leases")
+_OF_OTHERS = ("deadLetters", "leases", "collects")  # depend on other queues and leases
+_LIVE, _DEAD_LETTERS, _LEASES, _COLLECTS = slice(0, 3), *map(COLUMNS.index, _OF_OTHERS)
 _UNREAD = -1
 
 
@@ -75,17 +91,17 @@ class QueueCounts:
             self._read_changed()
             table = self._table.copy()
             table[_DEAD_LETTERS, self._fed] += table[_LIVE, self._fed].sum(0)
+            table[_COLLECTS, self._fed] = 1
             if leases:
                 table[_LEASES] = [leases[name] for name in self._names]
             return CountTable(list(self._names), table)
 
     def of_queue(self, name: str) -> dict[str, int]:
-        """Return the counts of one queue by COLUMNS, without `deadLetters` and `leases`; all 0 if there is no such queue."""
+        """Return the counts of one queue by COLUMNS, except `_OF_OTHERS`; all 0 if there is no such queue."""
         with self._lock:
             queue = self._state.queues.get(name)
             row = dict(zip(COLUMNS, [0] * len(COLUMNS) if queue is None else self._row(queue), strict=True))
-        del row["deadLetters"], row["leases"]
-        return row
+        return {column: count for column, count in row.items() if column not in _OF_OTHERS}
 
     def reasons(self, name: str) -> dict[str, int]:
         """Count the dead letters in a queue by reason, also the ones that stay in it. Reads every message of the queue."""
@@ -157,12 +173,14 @@ class QueueCounts:
         self._fed = [at for at, name in enumerate(self._names) if name in targets]
 
     def _row(self, queue: Queue) -> list[int]:
-        counts = queue.counts
+        counts, rules, used = queue.counts, queue.rules, fill(queue)
         oldest = self._oldest_of(queue) if queue.live else 0
         return [
             *(counts[AVAILABLE], counts[ACQUIRED], counts[DELAYED], queue.staged.messages, queue.stayed, queue.bytes, oldest),
             *(len(queue.consumers.subscriptions), 0, queue.paused),
             *queue.totals.row(queue.next_sequence, queue.ended),
+            *(queue.losses[reason] for reason in LOSSES.values()),
+            *(rules.max_messages, rules.max_bytes, NO_LIMIT if used is None else used, 0),
         ]
 
     def _oldest_of(self, queue: Queue) -> int:

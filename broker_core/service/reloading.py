@@ -52,6 +52,6 @@ def reload(service: BrokerService, read: Settings) -> None:
     changes = {name: getattr(settings, name) for name in changed}
     service.audit.add(AuditEntry(origin=Origin("", "", "signal"), action="settings.reload", object="settings", details=changes))
     summary = ", ".join(f"{name} = {getattr(settings, name)}" for name in changed) or "nothing has changed"
-    log.log(logging.WARNING if changed else logging.INFO, "settings read again: %s", summary)
+    log.info("settings read again: %s", summary)
     if waiting:
         log.warning("a restart is needed for: %s", ", ".join(waiting))

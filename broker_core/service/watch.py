@@ -13,6 +13,9 @@ from .. import errors
 from ..archive.recorder.recorder import Recorder
 from ..copy.copier import Copier
 from ..engine import BrokerState
+from ..engine.columns.losses import FULL
+from ..engine.model.admission import fill
+from ..engine.model.queue import Queue
 from ..journal import Journal
 from ..logs import counted
 from ..security.tls import ends_at
@@ -33,6 +36,8 @@ SLOW_LOOK_S = 10.0  # between two checks of all consumers
 SLOW_LEASE_S = 900.0  # for which a lease holds one batch: a Spark batch takes seconds to minutes
 SLOW_OVER_S = 120.0  # without a slow consumer, before the alarm ends, so that a very slow one does not flicker
 CERTIFICATE_S = 14 * 86400.0
+FULL_AT, FULL_OVER = 1000, 900  # thousandths of a limit: the alarm of a full queue begins and ends there
+REFUSED_S = 60.0  # without a message that a limit refused, before the alarm ends
 LEASES_NAMED = 3  # of one queue, in the text
 QUEUES_MAX = 100  # with an alarm of one name: a problem of a thousand queues is one problem
 MIB = 1 << 20
@@ -76,6 +81,7 @@ class Watch:
         self._consumers_at = clock()
         self._slow: dict[str, tuple[float, str]] = {}  # by queue: when a consumer was last slow, and the text
         self._batches: dict[str, tuple[tuple[str, int], float]] = {}  # by lease: the run and batch that it holds, and since when
+        self._refused: dict[int, tuple[int, float]] = {}  # by id of a queue: messages that its limits refused, and until when
         self._large_since: float | None = None  # since when the journal is too large
 
     def run(self) -> None:
@@ -90,6 +96,7 @@ class Watch:
         self._look_at_copy()
         self._look_at_archive()
         self._look_at_files()
+        self._look_at_limits()
         failure = self._watched.journal.failure
         self._alarms.set(a.JOURNAL_FAILED, None if failure is None else f"the broker stops: {failure}")
         if self._clock() >= self._consumers_at:
@@ -140,6 +147,22 @@ class Watch:
         self._alarms.set(a.FILES_LOW, connections.few_files)
         text = f"the process has no file descriptor left, so no connection over {starved} can be accepted. {a.MORE_FILES}"
         self._alarms.set(a.FILES_EXHAUSTED, text if starved else None)
+
+    def _look_at_limits(self) -> None:
+        """Without the lock: an alarm may be a message late."""
+        now, before, texts = self._clock(), self._refused, {}
+        raised = {alarm.queue for alarm in self._alarms.current() if alarm.name == a.QUEUE_FULL}
+        self._refused = {}
+        for queue in list(self._watched.state.queues.values()):
+            used, refused = fill(queue), queue.losses[FULL]
+            if refused:
+                count, until = before.get(queue.id, (0, 0.0))
+                self._refused[queue.id] = refused, (now + REFUSED_S if refused > count else until)
+            is_refusing = refused > 0 and now < self._refused[queue.id][1]
+            is_full = used is not None and used >= (FULL_OVER if queue.name in raised else FULL_AT)
+            if is_full or is_refusing:
+                texts[queue.name] = _described(queue, refused)
+        self._alarms.set_queues(a.QUEUE_FULL, {queue: texts[queue] for queue in sorted(texts)[:QUEUES_MAX]})
 
     def _look_at_consumers(self) -> None:
         try:
@@ -214,3 +237,12 @@ class Watch:
         when = f"ends in {left_s / DAY_S:.1f} days" if left_s > 0 else f"ended {-left_s / DAY_S:.1f} days ago"
         text = f"the certificate {path} {when}. Replace it: the broker reads the new file on its own"
         self._alarms.set(a.CERTIFICATE_ENDS, text if left_s < CERTIFICATE_S else None)
+
+
+def _described(queue: Queue, refused: int) -> str:
+    rules, messages, size = queue.rules, queue.live + queue.staged.messages, queue.bytes + queue.staged.bytes
+    parts = [f"{messages:,} of {rules.max_messages:,} messages"] * bool(rules.max_messages)
+    parts += [f"{size:,} of {rules.max_bytes:,} bytes"] * bool(rules.max_bytes)
+    has = f"the queue has {' and '.join(parts)}. " if parts else "the queue has its limit of keys or groups. "
+    effect = f"It has refused {counted(refused, 'message')} since the start. " if refused else ""
+    return f"{has}{effect}Drain it, or raise its limits: `penstock queue alter {queue.name!r} --option NAME=VALUE`"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 from .. import errors
+from ..similar import suggestion
 from . import strict_json
 
 
@@ -89,7 +90,8 @@ def _declaration(kind: type[_T], where: str, table: object) -> _T:
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name, value in table.items():
         if name not in known:
-            raise errors.InvalidRequest(f"{where}: {name} is not a key; allowed are {', '.join(known)}")
+            meant = suggestion(str(name), known)
+            raise errors.InvalidRequest(f"{where}: {name!s:.80} is not a key{meant}; allowed are {', '.join(known)}")
         kind_of_value, words = _TYPES[str(known[name].type)]
         if not isinstance(value, kind_of_value):
             raise errors.InvalidRequest(f"{where}.{name} cannot be {value!r:.80}; it must be {words}")

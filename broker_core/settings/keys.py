@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import errors
 from ..quantities import KIB, MIB
+from ..similar import suggestion
 from . import kinds as k
 from . import listeners
 from .declarations import DeclaredBinding, DeclaredExchange, DeclaredPolicy, DeclaredQueue
@@ -440,7 +441,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise errors.InvalidRequest(f"the config file {path} cannot be read: it is nested too deep") from error
     for name, value in table.items():
         if name not in KEYS:
-            raise errors.InvalidRequest(f"{path}: {name} is not a key; allowed are {', '.join(KEYS)}")
+            meant = suggestion(name, KEYS)
+            raise errors.InvalidRequest(f"{path}: {name:.80} is not a key{meant}; allowed are {', '.join(KEYS)}")
         try:
             table[name] = _checked(name, value)
         except errors.InvalidRequest as error:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .. import errors
+from ..similar import suggestion
 from . import strict_json
 
 #: In the order of the offer: the strongest first, because clients choose the first that they support.
@@ -24,7 +25,7 @@ MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
 
 @dataclass(frozen=True)
 class Listener:
-    """An address for AMQP, or for HTTP. `Settings` completes the last two fields."""
+    """An address for AMQP, or for HTTP. `Settings` completes `mechanisms` and `without_sasl`."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -32,6 +33,7 @@ class Listener:
     websocket: bool = False
     mechanisms: tuple[str, ...] = ()  # offered SASL mechanisms; empty: the safe ones
     without_sasl: bool | None = None  # accept a client that skips SASL, without a user name; None: if that is safe here
+    proxies: tuple[str, ...] = ()  # addresses and networks whose connections begin with a header of the PROXY protocol
 
     @property
     def scheme(self) -> str:
@@ -39,7 +41,10 @@ class Listener:
 
     @property
     def loopback(self) -> bool:
-        """True if only this machine can reach it. Names other than localhost do not count: they can resolve to any address."""
+        """True if only this machine can reach it. Names other than localhost do not count: they can resolve to any address.
+        Clients of a proxy may be on any machine."""
+        if self.proxies:
+            return False
         if self.host.lower() == "localhost":
             return True
         try:
@@ -50,7 +55,7 @@ class Listener:
 
 ALLOWED = (
     "a list of tables, each with host, port, tls (true or false), websocket (true or false), mechanisms (a list of"
-    f" {', '.join(MECHANISMS)}) and without_sasl (true or false); on the command line as JSON"
+    f" {', '.join(MECHANISMS)}), without_sasl (true or false) and proxies (a list of addresses); on the command line as JSON"
 )
 
 
@@ -95,7 +100,10 @@ def _listener(number: int, table: object) -> Listener:
     allowed = [item.name for item in fields(Listener)]
     for name in table:
         if name not in allowed:
-            raise errors.InvalidRequest(f"listeners[{number}]: {name} is not a key; allowed are {', '.join(allowed)}")
+            meant = suggestion(str(name), allowed)
+            raise errors.InvalidRequest(
+                f"listeners[{number}]: {name!s:.80} is not a key{meant}; allowed are {', '.join(allowed)}"
+            )
     if "port" not in table:
         raise _refused(number, "port", "is missing: name one, or 0 for a free one")
     return Listener(**{name: _field(number, name, value) for name, value in table.items()})
@@ -105,6 +113,12 @@ def _parse_mechanisms(value: object) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(name in MECHANISMS for name in value):
         raise ValueError
     return tuple(name for name in MECHANISMS if name in value)
+
+
+def _parse_proxies(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        raise ValueError
+    return tuple(str(ipaddress.ip_network(name)) for name in value)
 
 
 def _parse_flag(value: object) -> bool:
@@ -117,6 +131,7 @@ _FIELDS: dict[str, tuple[Callable[[object], Any], str]] = {
     "host": (parse_host, "a host name or address to listen on"),
     "port": (parse_port, "a port number, or 0 for a free one"),
     "mechanisms": (_parse_mechanisms, f"a list of some of {', '.join(MECHANISMS)}; leave it out for the safe ones"),
+    "proxies": (_parse_proxies, 'a list of addresses or networks, such as ["10.0.0.5", "10.1.0.0/16"]'),
 }
 
 
@@ -174,7 +189,8 @@ def _check(number: int, listener: Listener, certificate: bool, client_ca: bool) 
         raise _refused(
             number,
             "mechanisms",
-            f"PLAIN would show passwords to the network at {listener.host}: set tls, or listen on 127.0.0.1",
+            f"PLAIN would show passwords to the network at {listener.host}: set tls, or "
+            + ("leave proxies out" if listener.proxies else "listen on 127.0.0.1"),
         )
     if "EXTERNAL" in listener.mechanisms and not (listener.tls and client_ca):
         raise _refused(number, "mechanisms", "EXTERNAL is a login by a client's certificate: it needs tls and tls_client_ca_file")

@@ -129,3 +129,13 @@ def test_defaults_of_a_header() -> None:
 def test_a_list_section_with_wrong_fields(bad: bytes) -> None:
     with pytest.raises(FieldError):
         decode_message(bad)
+
+
+def test_a_value_is_the_body_without_a_flag_and_null_needs_it() -> None:
+    for value in ("x", 0, "", False):
+        decoded = decode_message(Message(value=value).encode())
+        assert (decoded.value, decoded.has_value) == (value, True)
+    assert decode_message(Message(value=None, has_value=True).encode()).has_value
+    assert not decode_message(Message(value=None).encode()).has_value
+    with pytest.raises(EncodeError, match="not two of them"):
+        Message(value="x", data=[b"x"]).encode()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -71,6 +73,13 @@ def outcomes_by_body(peer: Peer) -> list[tuple[bytes, str]]:
 
 def body_of(payload: bytes) -> bytes:
     return b"".join(amqp.decode_message(payload).data)
+
+
+def program_of(repository: Path, text: str, url: str) -> str:
+    """Return the Python program in docs/clients.md that contains `text`, for the broker at `url`."""
+    programs = re.findall(r"```python\n(.*?)```", (repository / "docs" / "clients.md").read_text(), re.S)
+    (program,) = (program for program in programs if text in program)
+    return str(program.replace("amqp://127.0.0.1:5672", url))
 
 
 class Gate:

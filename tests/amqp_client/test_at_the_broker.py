@@ -48,7 +48,7 @@ def test_c7_a_message_that_expired_in_the_prefetch_is_not_delivered(broker: Brok
         session = connection.session()
         producer = session.producer("expiring")
         producer.send("first")
-        producer.send("stale", ttl_ms=3_600_000)
+        producer.send("stale", ttl=3600)
         producer.send("last")
         consumer = session.consumer("expiring")
         assert consumer.receive(LIMIT_S).body == "first"

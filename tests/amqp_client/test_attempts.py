@@ -232,7 +232,7 @@ def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(restarted: Brok
     filled(restarted, "closing", maxAttempts=1)
     late = [0.0]
     with connect(restarted.amqp_url, wall=lambda: late[0]) as connection:
-        connection.session().producer("closing").send("stale", ttl_ms=3_600_000)
+        connection.session().producer("closing").send("stale", ttl=3600)
         session = connection.session(INDIVIDUAL)
         consumer = session.consumer("closing", prefetch=COUNT + 1)
         assert consumer.receive(LIMIT_S) is not None

@@ -46,9 +46,9 @@ def test_c9_outside_a_transaction_only_persistent_messages_are_waited_for(persis
         producer = connection.session().producer("q", send_timeout_s=0.05)
         if waits:
             with pytest.raises(errors.PeerError, match="is not confirmed within the time limit"):
-                producer.send("hello", persistent=persistent)
+                producer.send("hello", durable=persistent)
         else:
-            assert not producer.send("hello", persistent=persistent).done
+            assert not producer.send("hello", durable=persistent).done
         connection.close(flush=False)
         assert [header_of(payload).durable for payload in peer.received] == [persistent]
 
@@ -59,7 +59,7 @@ def test_c9_in_a_transaction_nothing_is_waited_for_and_either_way_can_be_asked_f
         producer = connection.session().producer("q", send_timeout_s=0.05)
         producer.send("hello", synchronous=False)
         with pytest.raises(errors.PeerError, match="not confirmed"):
-            producer.send("hello", persistent=False, synchronous=True)
+            producer.send("hello", durable=False, synchronous=True)
         connection.close(flush=False)
     hook = Transactions()
     with Peer(hook=hook) as peer, connect(peer.url) as connection:
@@ -73,14 +73,14 @@ def test_c9_what_the_message_says_of_itself_stays_and_each_gets_an_id() -> None:
     with Peer() as peer, connect(peer.url, client_id="me") as connection:
         producer = connection.session().producer("q")
         producer.send(Message(header=Header(durable=False, priority=7), data=[b"x"]))
-        producer.send(b"x", priority=9, ttl_ms=5000)
+        producer.send(b"x", priority=9, ttl=5)
         producer.flush()
         first, second = (amqp.decode_message(payload) for payload in peer.received)
         assert (first.header.durable, first.header.priority) == (False, 7)
         assert (second.header.durable, second.header.priority, second.header.ttl) == (True, 9, 5000)
         ids = [re.fullmatch("me:([0-9a-f]{12}):([12])", str(message.properties.message_id)) for message in (first, second)]
         assert [(match[1], match[2]) for match in ids if match] == [(ids[0][1], "1"), (ids[0][1], "2")]
-        with pytest.raises(errors.InvalidRequest, match="give a Message, bytes or str"):
+        with pytest.raises(errors.InvalidRequest, match="a body of type int cannot be sent"):
             producer.send(17)  # type: ignore[arg-type]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -194,6 +196,8 @@ def test_a_slow_attach_holds_up_no_send_to_another_address() -> None:
         ({"body": Message(data=[b"x"]), "subject": "s"}, "set its fields in the Message"),
         # Numbers.
         ({"body": "a", "priority": 10}, "0 to 9"),
+        ({"body": "a", "delay": "5"}, "delay is seconds as a number, or a timedelta"),
+        ({"body": "a", "ttl": timedelta(days=-1)}, "not -86400"),
         ({"body": "a", "delay": -1}, "delay is seconds from 0 to 316,223,999"),
         ({"body": "a", "delay": 316_224_000}, "delay is seconds from 0 to 316,223,999, not 316224000"),
         ({"body": "a", "ttl": 1 << 32}, "ttl is seconds from 0 to 4,294,967"),
@@ -212,6 +216,42 @@ def test_an_address_of_another_broker_gives_the_plain_one(broker: Broker, connec
     with pytest.raises(errors.NotFound, match="use 'plain'"):
         list(connection.queue(address).receive(limit=1, timeout=LIMIT_S))
     connection.send("plain", "x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"prioriti": 7}, "a message has no argument 'prioriti': did you mean 'priority'?"),
+        ({"Subject": "s"}, "did you mean 'subject'?"),
+        ({"bodi": "x"}, "did you mean 'body'?"),
+        ({"colour": "red"}, "a message has no argument 'colour': give one of content_type, correlation_id, delay, durable"),
+    ],
+)
+def test_a_wrong_name_of_an_argument_gets_a_suggestion(
+    broker: Broker, connection: Connection, arguments: Any, reason: str
+) -> None:
+    broker.declare("misnamed")
+    with connection.session() as session:
+        producer = session.producer("misnamed")
+        for send in (connection.queue("misnamed").send, producer.send):
+            with pytest.raises(errors.InvalidRequest, match=re.escape(reason)):
+                send(**arguments)
+        with pytest.raises(errors.InvalidRequest, match="did you mean 'synchronous'"):
+            producer.send("x", sinchronous=True)  # type: ignore[call-arg]
+
+
+def test_a_producer_takes_the_fields_of_a_queue_and_times_may_be_timedeltas(broker: Broker, connection: Connection) -> None:
+    broker.declare("timed")
+    with connection.session() as session:
+        fields: Fields = {"json": {"id": 7}, "subject": "new", "properties": {"size": 5}, "priority": 7}
+        session.producer("timed").send(**fields, ttl=timedelta(minutes=1), delay=timedelta(milliseconds=1))
+    (message,) = connection.queue("timed").receive(limit=1, timeout=timedelta(seconds=LIMIT_S))
+    assert message.message.header is not None
+    assert (message.json(), message.subject, message.properties) == ({"id": 7}, "new", {"size": 5})
+    assert message.message.header.priority == 7
+    made = composed("x", delay=timedelta(minutes=1), ttl=timedelta(minutes=2))
+    assert made.header is not None
+    assert (made.message_annotations, made.header.ttl) == ({"x-opt-delivery-delay": 60_000}, 120_000)
 
 
 def test_type_checkers_know_every_field() -> None:

@@ -16,12 +16,13 @@ import pytest
 
 import penstock
 from penstock.broker_core import errors
-from penstock.broker_core.client.app import Connection, ReceivedMessage
+from penstock.broker_core.client.app import AcknowledgeMode, Connection, ReceivedMessage
 from penstock.broker_core.client.app.program import at_this_host
 from penstock.broker_core.client.app.workers import Worker, run_all
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
+from ..waiting import until
 from .applications import LIMIT_S, connect, stat
 
 
@@ -127,24 +128,64 @@ def test_what_a_wrapped_async_handler_returns_is_awaited(broker: Broker, connect
     assert stat(broker, "wrapped")["archived"] == 1
 
 
-def test_a_handler_that_hangs_holds_up_two_further_messages_at_most(broker: Broker, connection: Connection) -> None:
-    """Only messages that wait at its thread are delayed; the other threads continue."""
-    fill(broker, connection, "one-hangs", 8)
-    done, ends = threading.Event(), threading.Event()
-    seen: list[int] = []
+def test_idle_threads_take_over_the_messages_that_wait_at_a_busy_one(broker: Broker, connection: Connection) -> None:
+    fill(broker, connection, "one-is-slow", 12)
+    done, others_are_done = threading.Event(), threading.Event()
+    seen: dict[int, int] = {}
 
-    @penstock.worker("one-hangs", concurrency=2)
+    @penstock.worker("one-is-slow", concurrency=4)
     def handle(message: ReceivedMessage) -> None:
         if message.json() == 0:
-            assert ends.wait(LIMIT_S)
+            assert others_are_done.wait(LIMIT_S)
             done.set()
             return
-        seen.append(message.json())
-        if len(seen) == 5:
-            ends.set()
+        seen[message.json()] = message.delivery_count
+        if len(seen) == 11:
+            others_are_done.set()
 
     worked(handle, connection, done)
-    assert len(seen) >= 5
+    assert seen == dict.fromkeys(range(1, 12), 0), "returned messages are not failed attempts"
+
+
+@pytest.mark.parametrize(
+    ("options", "group"), [({"groups": "held"}, "a"), ({"groups": "sticky"}, "b"), ({"consumers": "single"}, None)]
+)
+def test_a_takeover_keeps_the_order_of_groups_and_of_a_single_active_consumer(
+    broker: Broker, connection: Connection, options: dict[str, Any], group: str | None
+) -> None:
+    queue = f"in-order-{group}"
+    broker.declare(queue, **options)
+    connection.queue(queue).send_many(json=range(4), group_id=group)
+    done = threading.Event()
+    seen: list[int] = []
+
+    @penstock.worker(queue, concurrency=2)
+    def handle(message: ReceivedMessage) -> None:
+        if message.json() == 0:
+            until(lambda: message.consumer._gives_back, "the idle thread relieves this one")
+            until(lambda: not message.consumer.arrivals, "the messages are returned")
+        seen.append(message.json())
+        if len(seen) == 4:
+            done.set()
+
+    worked(handle, connection, done)
+    assert seen == [0, 1, 2, 3]
+
+
+def test_a_thread_that_is_busy_again_and_again_receives_what_it_gave_back(broker: Broker, connection: Connection) -> None:
+    """A consumer that has given back its messages gets credit again by its next `receive`, also while it gives back."""
+    fill(broker, connection, "given-back", 6)
+    with connection.session(AcknowledgeMode.INDIVIDUAL) as session:
+        consumer = session.consumer("given-back", prefetch=2)
+        seen = []
+        for _ in range(6):
+            message = consumer.receive(LIMIT_S)
+            assert message is not None
+            consumer.give_back()
+            consumer.give_back()
+            seen.append((message.json(), message.delivery_count))
+            message.accept()
+    assert seen == [(number, 0) for number in range(6)]
 
 
 def test_a_handler_that_outlives_the_grace_gives_its_message_back(broker: Broker, connection: Connection) -> None:

@@ -32,6 +32,7 @@ from penstock.broker_core.amqp.performatives import (
 )
 from penstock.broker_core.amqp.scram import ScramCredentials
 from penstock.broker_core.amqp_plane.plane import PASSWORD_THREADS
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.security import Access, log_limit
 from penstock.broker_core.security.audit import AuditFilter
 from penstock.broker_core.security.failed_logins import FAILURES_OF_A_NAME
@@ -67,7 +68,7 @@ def site(tmp_path: Path) -> Site:
     credentials_by_name = {name: credentials_of(SECRET, name.encode().ljust(16), QUICK) for name in ("alice", "bob", "carol")}
     users = {name: User(credentials) for name, credentials in credentials_by_name.items()}
     may = {"alice": {"q": "send", "of alice": "send,receive,browse"}, "bob": {"q": "receive", "of bob": "receive"}}
-    return Site(tmp_path, users, {**may, "carol": {"q": "browse", "bystander": "send,receive"}})
+    return Site(tmp_path, users, {**may, "carol": {"q": "browse", "bystander": "send,receive", "events": "browse"}})
 
 
 @pytest.fixture
@@ -320,6 +321,43 @@ def test_a_queue_that_is_not_there_and_one_that_is_not_permitted_sound_alike(s: 
         refusals.append((error.condition, (error.description or "").replace(queue, "X")))
         a.send(_close_link())
     assert refusals[0] == refusals[1]
+
+
+@pytest.mark.parametrize(
+    ("queue", "command"),
+    [
+        ("q", "`penstock permit bob q send` gives"),
+        ("of alice; rm *", "`penstock permit bob 'of alice; rm *' send` gives"),
+        ("ä" * 60, "; `penstock permit` gives"),
+        ("q" * 3000, "; `penstock permit` gives"),
+    ],
+    ids=["plain", "quoted", "long in octets", "too long for a name"],
+)
+def test_a_refused_link_names_the_command_that_permits_it(s: Stage, queue: str, command: str) -> None:
+    """A description that is too short for the whole command contains no part of it."""
+    b = log_in(s, "bob", SECRET).usual()
+    b.send(sends(queue, name="link"))
+    b.expect(Attach)
+    error = b.expect(Detach).error
+    assert error is not None
+    assert command in (error.description or "")
+    assert (error.description or "").endswith(" the right")
+
+
+def test_browsing_an_exchange_names_the_right_to_receive(s: Stage) -> None:
+    """Only if the user may know of the exchange."""
+    with s.service.turn() as turn:
+        turn.execute(c.DeclareExchange("events"))
+    descriptions = []
+    for name in ("carol", "alice"):
+        peer = log_in(s, name, SECRET).usual()
+        copies = receives("events", name="copies")
+        copies.source.distribution_mode = symbol("copy")
+        peer.send(copies)
+        peer.expect(Attach)
+        descriptions.append(peer.expect(Detach).error.description)
+    assert "permit carol events receive`" in descriptions[0]
+    assert "permit alice events browse`" in descriptions[1]
 
 
 def test_the_relay_sends_only_where_its_user_may(s: Stage) -> None:

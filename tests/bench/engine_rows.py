@@ -24,7 +24,7 @@ TAKEN = 1_000  # messages of one command
 CYCLES, ROUNDS = 5, 20  # cycles of a small queue until it is replaced; rounds of a repeat
 
 
-class _Engine:
+class EngineAlone:
     """The engine without its journal: events are encoded as they would be, and thrown away."""
 
     def __init__(self) -> None:
@@ -67,12 +67,12 @@ def _every_second(start: int, stop: int) -> Iterator[tuple[int, Any]]:
 def acquire(bench: Bench) -> Iterator[Line]:
     few, many = 10_000, bench.count(10_000_000, 1_000_000)
     for holes in (False, True):
-        large = _Engine()
+        large = EngineAlone()
         with bench.doing(f"{many:,} waiting" + (", every second place settled" if holes else "")):
             large.fill(many, holes=holes)
         taker = large.do(c.Subscribe(QUEUE))
 
-        def one_round(engine: _Engine, holder: int) -> float:
+        def one_round(engine: EngineAlone, holder: int) -> float:
             with Stopwatch() as watch:
                 for _ in range(CYCLES):
                     rows = engine.do(c.Acquire(QUEUE, holder, TAKEN)).rows
@@ -80,7 +80,7 @@ def acquire(bench: Bench) -> Iterator[Line]:
                     engine.do(c.Settle(QUEUE, holder, rows))
             return watch.seconds
 
-        def with_many(_: int, engine: _Engine = large, holder: int = taker) -> float:
+        def with_many(_: int, engine: EngineAlone = large, holder: int = taker) -> float:
             return _microseconds(one_round(engine, holder) for _ in range(ROUNDS))
 
         def with_few(_: int, holes: bool = holes) -> float:
@@ -91,8 +91,8 @@ def acquire(bench: Bench) -> Iterator[Line]:
         yield Line("acquire", title, f"{few:,} waiting, likewise", 1.3, None, False, "µs", ours, theirs)
 
 
-def _small(waiting: int, holes: bool) -> tuple[_Engine, int]:
-    engine = _Engine()
+def _small(waiting: int, holes: bool) -> tuple[EngineAlone, int]:
+    engine = EngineAlone()
     engine.fill(waiting, holes=holes)
     return engine, engine.do(c.Subscribe(QUEUE))
 
@@ -105,8 +105,8 @@ def _microseconds(seconds: Iterator[float]) -> float:
 def release(bench: Bench) -> Iterator[Line]:
     subscriptions, releases = 1_000, 2_000
 
-    def prepared(subscribers: int) -> tuple[_Engine, int]:
-        engine = _Engine()
+    def prepared(subscribers: int) -> tuple[EngineAlone, int]:
+        engine = EngineAlone()
         engine.fill(100_000, holes=False)
         holders = [engine.do(c.Subscribe(QUEUE)) for _ in range(subscribers)]
         first = engine.do(c.Acquire(QUEUE, holders[0], 1)).rows
@@ -115,7 +115,7 @@ def release(bench: Bench) -> Iterator[Line]:
         engine.do(c.Release(QUEUE, holders[0], first))
         return engine, holders[0]
 
-    def timed(engine: _Engine, holder: int) -> float:
+    def timed(engine: EngineAlone, holder: int) -> float:
         seconds = []
         for _ in range(releases):
             rows = engine.do(c.Acquire(QUEUE, holder, 1)).rows

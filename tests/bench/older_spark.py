@@ -7,7 +7,6 @@ duration of triggers with one row, in milliseconds.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -52,15 +51,9 @@ def drain(frame: DataFrame, folder: str, rows: int) -> float:
     return seconds
 
 
-def trigger(frame: DataFrame, folder: str, rows: int, warm_up: int) -> float:
+def trigger(frame: DataFrame, folder: str) -> float:
     writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
-    query = writer.trigger(processingTime="0 seconds").start()
-    while len(done := [p for p in query.recentProgress if p["numInputRows"] == 1]) < rows:
-        time.sleep(0.2)
-        if query.exception() is not None:
-            raise RuntimeError(query.exception())
-    query.stop()
-    return statistics.median(progress["durationMs"]["triggerExecution"] for progress in done[warm_up:])
+    return spark_sources.trigger_ms(writer.trigger(processingTime="0 seconds").start())
 
 
 def main() -> None:

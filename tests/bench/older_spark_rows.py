@@ -13,15 +13,13 @@ from typing import Any
 import pyarrow as pa
 from feeding import BATCH, QUEUE, batch_of
 from harness import Bench, Line
+from spark_sources import MEMORY, TRIGGERS, memory_options
 
 import penstock
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
 from penstock.broker_core.server.process import Broker
 from penstock.connector.options import DEFAULT_MESSAGES_PER_PARTITION
-
-TRIGGERS, WARM_UP = 60, 10  # as in `spark_rows`
-MEMORY = "benchMemory"  # `spark_sources.MEMORY`, which imports PySpark
 
 
 class OlderSpark:
@@ -70,11 +68,6 @@ def _both(bench: Bench, version: str) -> Iterator[tuple[OlderSpark, Broker, Clie
             spark.close()
 
 
-def _memory(rows: int, limit: int, partitions: int) -> dict[str, Any]:
-    columns = json.dumps(DEFAULT_COLUMNS)
-    return {"rows": rows, "limit": limit, "partitions": partitions, "batch": BATCH, "columns": columns}
-
-
 def trigger(bench: Bench) -> Iterator[Line]:
     with _both(bench, "4.1.4") as (spark, broker, client):
 
@@ -83,10 +76,10 @@ def trigger(bench: Bench) -> Iterator[Line]:
             rows = pa.record_batch({"body": pa.array([b"x" * 100] * TRIGGERS, pa.binary())})
             client.put({"op": "enqueue", "queue": QUEUE}, rows.schema, [rows])
             options = {"url": broker.url, "queue": QUEUE, "maxMessagesPerTrigger": 1}
-            return spark.figure("trigger", "amqp", options, rows=TRIGGERS, warm_up=WARM_UP)
+            return spark.figure("trigger", "amqp", options)
 
         def theirs(_: int) -> float:
-            return spark.figure("trigger", MEMORY, _memory(TRIGGERS, 1, 1), rows=TRIGGERS, warm_up=WARM_UP)
+            return spark.figure("trigger", MEMORY, memory_options(DEFAULT_COLUMNS, TRIGGERS, limit=1))
 
         ours(0), theirs(0)
         figures = bench.pairs("ms", ours, theirs)
@@ -111,7 +104,9 @@ def drain(bench: Bench) -> Iterator[Line]:
             return messages / seconds
 
         def theirs(_: int) -> float:
-            return messages / spark.figure("drain", MEMORY, _memory(messages, messages, partitions), rows=messages)
+            return messages / spark.figure(
+                "drain", MEMORY, memory_options(DEFAULT_COLUMNS, messages, partitions=partitions), rows=messages
+            )
 
         ours(0), theirs(0)
         figures = bench.pairs("rows/s", ours, theirs)

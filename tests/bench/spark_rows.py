@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
@@ -22,6 +21,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming import StreamingQuery
+from spark_sources import TRIGGERS, trigger_ms
 
 from penstock import connector
 from penstock.broker_core.client.flight import Client
@@ -31,8 +31,6 @@ from penstock.connector.options import DEFAULT_MESSAGES_PER_PARTITION
 from penstock.jobs.session import builder
 
 NARROW = ("sequenceNumber", "body")
-TRIGGERS = 60  # of one row each, a repeat; the first few warm up
-WARM_UP = 10
 
 
 @cache
@@ -201,7 +199,7 @@ def _queue(url: str, columns: tuple[str, ...], source: str = "amqp", **options: 
 
 
 def _memory(columns: tuple[str, ...], rows: int, *, partitions: int = 1, limit: int | None = None) -> DataFrame:
-    options = {"rows": rows, "limit": limit or rows, "partitions": partitions, "batch": BATCH, "columns": json.dumps(columns)}
+    options = spark_sources.memory_options(columns, rows, limit=limit, partitions=partitions)
     return session().readStream.format(spark_sources.MEMORY).options(**options).load()
 
 
@@ -247,14 +245,7 @@ def first_row(bench: Bench) -> Iterator[Line]:
 
 
 def _trigger_ms(bench: Bench, frame: DataFrame) -> float:
-    """The median duration of a trigger with one row."""
-    query = _start(bench, frame, "noop", processingTime="0 seconds")
-    while len(done := [p for p in query.recentProgress if p["numInputRows"] == 1]) < TRIGGERS:
-        time.sleep(0.2)
-        if query.exception() is not None:
-            raise RuntimeError(query.exception())
-    query.stop()
-    return statistics.median(progress["durationMs"]["triggerExecution"] for progress in done[WARM_UP:])
+    return trigger_ms(_start(bench, frame, "noop", processingTime="0 seconds"))
 
 
 def progress(bench: Bench) -> Iterator[Line]:

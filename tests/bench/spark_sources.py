@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from feeding import BATCH
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from penstock.connector.source import AmqpSource
@@ -31,6 +35,22 @@ from penstock.connector.spark_versions import (
 from penstock.connector.stream.reader import StreamReader
 
 MEMORY, FILE, SILENT = "benchMemory", "benchFile", "benchSilent"
+TRIGGERS, WARM_UP = 60, 10  # of one row each, a repeat; the first few warm up
+
+
+def memory_options(columns: Sequence[str], rows: int, *, limit: int | None = None, partitions: int = 1) -> dict[str, Any]:
+    """Options of the in-memory source. Without `limit`, one trigger reads all rows."""
+    return {"rows": rows, "limit": limit or rows, "partitions": partitions, "batch": BATCH, "columns": json.dumps(columns)}
+
+
+def trigger_ms(query: StreamingQuery) -> float:
+    """Run `TRIGGERS` triggers with one row each, stop the query, and return the median duration."""
+    while len(done := [p for p in query.recentProgress if p["numInputRows"] == 1]) < TRIGGERS:
+        time.sleep(0.2)
+        if query.exception() is not None:
+            raise RuntimeError(query.exception())
+    query.stop()
+    return statistics.median(progress["durationMs"]["triggerExecution"] for progress in done[WARM_UP:])
 
 
 class MemorySource(DataSource):

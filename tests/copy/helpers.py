@@ -26,6 +26,7 @@ class Copied:
     def __init__(self, disk: Disk, store: Any, mode: str = "async", *, begin_s: float = 0.0, **options: Any) -> None:
         self.failures: list[Exception] = []
         self.journal = Journal.open(disk, JournalOptions(**options), on_failure=self.failures.append, new_id=lambda: "broker-1")
+        self.store = store
         self.writer = f"life-{next(_lives)}"
         self.copier = Copier(store, self.journal, disk, writer=self.writer, mode=mode, interval_s=0.01)  # type: ignore[arg-type]
         self.copier.begin(begin_s)
@@ -42,6 +43,10 @@ class Copied:
 
     def until_copied(self) -> None:
         until(lambda: self.copier.status()["state"] == "copying" and self.copier.lag()[1] == 0, "all is copied")
+
+    def until_snapshot_copied(self, position: int) -> None:
+        self.until_copied()  # a store without a complete first copy cannot be read
+        until(lambda: restoring._load(self.store).contents.snapshot_position == position, "the snapshot is copied")
 
     def close(self, limit_s: float = 10.0) -> None:
         self.copier.close(limit_s)

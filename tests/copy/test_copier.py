@@ -253,9 +253,7 @@ def test_what_the_journal_drops_leaves_the_copy(monkeypatch: pytest.MonkeyPatch,
             position = running.journal.end
             running.journal.write_snapshot(position, repr(sent).encode(), [])
             drop_before(running.journal, position)
-            until(
-                lambda position=position: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied"
-            )  # type: ignore[misc]
+            running.until_snapshot_copied(position)
             sizes = sum(map(len, store.objects.values()))
         running.append(*contents(1000, 1))
         running.until_copied()
@@ -298,8 +296,7 @@ def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch,
         running.journal.write_snapshot(position, b"[]", [])
         running.append(*contents(60, 5))
         # The copy counts from this snapshot on before the segments are dropped: nothing else is put then, and yet they go.
-        running.until_copied()
-        until(lambda: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied")
+        running.until_snapshot_copied(position)
         segments = running.journal.segments()
         assert len(running.journal.drop([segments[1], segments[2], segments[4]])) == 3
         dropped = {segment.base for segment in (segments[1], segments[2], segments[4])}

@@ -63,7 +63,7 @@ def test_a_restore_from_a_copy_that_goes_on_gets_what_it_has_only_once(tmp_path:
             position = running.append(*more)
             running.journal.write_snapshot(position, repr(sent).encode(), [])
             drop_before(running.journal, position - 20_000)
-            until(lambda: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied")
+            running.until_snapshot_copied(position)
             running.until_copied()
             until(lambda: not running.copier._condemned, "condemned objects are deleted")
 

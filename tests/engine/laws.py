@@ -18,7 +18,8 @@ def column(block: Block, name: str) -> Any:
 
 
 def picture(engine: Engine) -> Any:
-    """Return all state that an arrival may change: persisted state, the log, and derived state of each queue."""
+    """Return all state that an arrival may change except for the counts of refused messages: persisted state, the log, and
+    derived state of each queue."""
     return engine.persisted(), len(engine.log), {name: _derived(queue) for name, queue in engine.state.queues.items()}
 
 
@@ -30,7 +31,6 @@ def _derived(queue: Queue) -> Any:
             queue.bytes,
             queue.available_bytes,
             queue.staged.messages,
-            queue.changes,
             queue.overlay_bytes,
             queue.stayed,
         ),

@@ -62,6 +62,7 @@ def test_E1_the_same_declaration_changes_nothing_and_another_names_the_field() -
         (c.DeclareQueue("x"), "is an exchange"),
         (c.DeclareExchange("a/b"), "'/'"),
         (c.DeclareExchange("y", options={"alternate": "nobody"}), "option 'alternate'"),
+        (c.DeclareExchange("y", options={"unroutible": "drop"}), "did you mean 'unroutable'"),
     ):
         with pytest.raises(errors.PenstockError, match=error):
             broker.run(wrong)
@@ -95,6 +96,9 @@ def test_E1_bindings_are_declared_once_and_refused_by_field() -> None:
         "type": "headers",
         "options": {},
         "bindings": [{"queue": "q", "arguments": {"a": 1, "x-match": "any"}}],
+        "messages": 0,
+        "refusedMessages": {},
+        "droppedMessages": {},
     }
 
 
@@ -360,6 +364,7 @@ def test_E1_duplicates_are_known_in_each_queue() -> None:
     ids = Attributes(ids=np.array([b"1" * 16, b"2" * 16, b"1" * 16], "S16"))
     attributes = {about: ids if rules.duplicate_window else NO_ATTRIBUTES for about, rules in needed.items()}
     assert broker.send("x", count=3, attributes=attributes) == c.Sent()
+    assert broker.state.queues["once"].losses == {"duplicate": 1}
     assert broker.counts() == {"plain": 3, "once": 2}
 
 

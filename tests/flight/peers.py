@@ -132,6 +132,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "audit.list": lambda p, q: p.call("audit.list", queue=q),
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
+    "queue.explain": lambda p, q: p.call("queue.explain", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
     "archive.status": lambda p, q: p.call("archive.status"),
     "exchange.declare": lambda p, q: p.call("exchange.declare", exchange=f"{q}.x"),
@@ -210,7 +211,7 @@ ALLOWED = {
     },
     Right.ADMIN: {
         *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
-        *("queue.discard", "audit.list"),
+        *("queue.discard", "queue.explain", "audit.list"),
         *("exchange.declare", "exchange.delete", "exchange.unbind"),
     },
 }

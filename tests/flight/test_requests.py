@@ -295,6 +295,7 @@ def test_every_wrong_value_has_one_clear_error(
     assert type(raised.value) is error
     assert len(str(raised.value)) < 1100
     after = client.call("queue.stat", queue=prepared), client.call("lease.list")
+    before[0].pop("refusedMessages"), after[0].pop("refusedMessages")  # a wrong write counts there
     for lease in (*before[1]["leases"], *after[1]["leases"]):
         lease.pop("renewed")
     assert after == before

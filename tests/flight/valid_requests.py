@@ -73,6 +73,7 @@ VALID: dict[str, dict[str, Any]] = {
     "queue.delete": {"queue": "Q", "force": True, "ifEmpty": False, "ifUnused": False},
     "queue.list": {},
     "queue.stat": {"queue": "Q"},
+    "queue.explain": {"queue": "Q"},
     "queue.alter": {"queue": "Q", "options": {"maxAttempts": 3}},
     "queue.pause": {"queue": "Q"},
     "queue.resume": {"queue": "Q"},

@@ -45,3 +45,33 @@ def test_promtool_takes_the_queries_of_the_board(repository: Path, tmp_path: Pat
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_alerts_leave_out_paused_and_dead_letter_queues(repository: Path, tmp_path: Path) -> None:
+    """Their messages wait on purpose: an alert would be permanent."""
+    queues = {"stuck": {}, "paused": {"penstock_queue_paused": 1}, "dead": {"penstock_queue_collects_dead_letters": 1}}
+    usual = {
+        "penstock_queue_oldest_message_age_seconds": 9999,
+        'penstock_queue_messages{state="available"}': 5,
+        "penstock_queue_consumers": 0,
+        "penstock_queue_leases": 0,
+        "penstock_queue_paused": 0,
+        "penstock_queue_collects_dead_letters": 0,
+    }
+    series = []
+    for queue, special in queues.items():
+        for name, value in {**usual, **special}.items():
+            metric, _, state = name.partition("{")
+            labels = f'instance="i", queue="{queue}"' + (f", {state[:-1]}" if state else "")
+            series.append({"series": f"{metric}{{{labels}}}", "values": f"{value}x60"})
+    shown = [
+        {"expr": f'count by (alertname, queue) (ALERTS{{alertstate="firing", alertname="{name}"}})', "eval_time": "45m"}
+        | {"exp_samples": [{"labels": f'{{alertname="{name}", queue="stuck"}}', "value": 1}]}
+        for name in ("PenstockQueueOld", "PenstockQueueWithoutConsumer")
+    ]
+    case = {"interval": "1m", "input_series": series, "promql_expr_test": shown}
+    rules = str(repository / "conf" / "alerts.yml")
+    (tmp_path / "test.yml").write_text(json.dumps({"rule_files": [rules], "evaluation_interval": "1m", "tests": [case]}))
+    command = [needs("promtool", "prometheus"), "test", "rules", str(tmp_path / "test.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -23,6 +23,7 @@ from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web import metrics
 from penstock.broker_core.http_plane.web.counts import CountColumns, CountsText
 from penstock.broker_core.security import Right
+from penstock.broker_core.service.queue_counts import COLUMNS
 
 from ..artemis import held_port
 from ..flight.helpers import Reader, numbered, send
@@ -118,13 +119,12 @@ def test_thousands_of_queues_with_messages_are_one_sum() -> None:
 
 def test_a_scrape_that_forms_what_has_changed_says_what_one_that_forms_all_says() -> None:
     random = Random(1)
-    columns = [*metrics.STATES, "oldest", *(metric.column for metric in (*metrics.GAUGES, *metrics.COUNTERS))]
-    names, numbers = ["a", EVIL, "b"], {column: array("q", [0, 0, 0]) for column in columns}
+    names, numbers = ["a", EVIL, "b"], {column: array("q", [0, 0, 0]) for column in COLUMNS}
     text = metrics.QueueText()
     for time_us in range(100):
         if random.random() < 0.1:
             names = random.sample(["a", EVIL, "b", "c", ""], 3)
-        for column in random.sample(columns, 4):
+        for column in random.sample(COLUMNS, 4):
             numbers[column] = array("q", [value + random.randrange(2) for value in numbers[column]])
         for total_in_help in (False, True):
             again = metrics.QueueText().form(time_us, names, numbers, total_in_help=total_in_help)

@@ -58,7 +58,7 @@ def test_an_alarm_is_logged_once_when_raised_and_once_when_cleared(log: pytest.L
     assert [alarm.queue for alarm in board.current()] == ["other"]
     assert lines(log, "archive-failing") == [
         "alarm archive-failing of queue 'q' is raised: no disk",
-        "alarm archive-failing of queue 'q' is over after 60 s: no bucket",
+        "alarm archive-failing of queue 'q' is over after 60 s: its archive table is written again, or the queue was deleted",
         "alarm archive-failing of queue 'other' is raised: no bucket",
     ]
 
@@ -80,11 +80,10 @@ def test_the_disk(log: pytest.LogCaptureFixture) -> None:
         assert names(service) == {"disk-low", "disk-full"}
         disk.room = 22 * MIB
         assert names(service) == set()
-    assert [text.partition(":")[0] for text in log.messages] == [
-        "alarm disk-low is raised",
-        "alarm disk-full is raised",
-        "alarm disk-full is over after 0 s",
-        "alarm disk-low is over after 0 s",
+    assert [text.partition(":")[0] for text in log.messages[:2]] == ["alarm disk-low is raised", "alarm disk-full is raised"]
+    assert log.messages[2:] == [
+        "alarm disk-full is over after 0 s: new messages are accepted again",
+        "alarm disk-low is over after 0 s: the disk has enough free space again",
     ]
 
 
@@ -237,3 +236,33 @@ def test_the_documents_have_a_row_for_each(repository: Path) -> None:
     _, *table = rows(section((repository / "docs" / "operate.md").read_text(), "Alarms"))
     assert [row[0].strip("`") for row in table] == list(ALARMS)
     assert all(all(cell for cell in row) for row in table)
+
+
+def test_a_queue_that_is_full_and_one_that_refuses(log: pytest.LogCaptureFixture) -> None:
+    clock, now = Clock(), [0.0]
+    with running(LyingDisk(), clock) as service:
+        service.watch._clock = lambda: now[0]
+        service.submit(c.DeclareQueue("blocks", options={"maxMessages": 10}))
+        service.submit(c.DeclareQueue("ring", options={"maxMessages": 2, "overflow": "ring"}))
+        service.submit(c.DeclareQueue("rejects", options={"maxBytes": 1000, "overflow": "reject"}))
+        for queue, count in (("blocks", 9), ("ring", 5), ("rejects", 9)):
+            service.submit(c.Enqueue(queue, count, 100))
+        assert names(service) == set()
+        service.submit(c.Enqueue("blocks", 1, 100))
+        service.submit(c.Enqueue("rejects", 2, 60))
+        assert names(service) == {"queue-full"}
+        blocks, rejects = service.alarms.current()
+        assert (blocks.queue, rejects.queue) == ("blocks", "rejects")
+        assert blocks.text.startswith("the queue has 10 of 10 messages. Drain it")
+        assert "960 of 1,000 bytes. It has refused 1 message since the start" in rejects.text
+        service.submit(c.Purge("blocks", 1))
+        names(service)
+        assert len(service.alarms.current()) == 2, "it does not come and go"
+        service.submit(c.Purge("blocks", 1))
+        service.submit(c.Purge("rejects", 1))
+        assert [names(service), [alarm.queue for alarm in service.alarms.current()]] == [{"queue-full"}, ["rejects"]]
+        now[0] = watch.REFUSED_S + 1
+        assert names(service) == set()
+        service.submit(c.Enqueue("rejects", 1, 900))
+        assert names(service) == {"queue-full"}, "another refused message"
+    assert lines(log, "queue-full of queue 'blocks' is over")[0].endswith("the queue has room for messages again, or was deleted")

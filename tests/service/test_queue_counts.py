@@ -21,7 +21,7 @@ from penstock.broker_core.service import history as rings
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.histograms import BOUNDS_S, Histogram
 from penstock.broker_core.service.history import PERIOD_S, SAMPLES, History
-from penstock.broker_core.service.queue_counts import COLUMNS, QUEUES_AT_ONCE, CountTable, QueueCounts
+from penstock.broker_core.service.queue_counts import COLUMNS, LOSSES, NO_LIMIT, QUEUES_AT_ONCE, CountTable, QueueCounts
 
 from ..engine.harness import Engine
 from ..journal.lying_disk import LyingDisk
@@ -71,9 +71,13 @@ def test_every_column_is_what_the_queue_is() -> None:
             "deadLettered": 2,
             "expired": 0,
             "removed": 0,
+            **dict.fromkeys(LOSSES, 0),
+            **dict.fromkeys(("maxMessages", "maxBytes", "collects"), 0),
+            "fill": NO_LIMIT,
         }
         dead = row(service, "dead") | {"bytes": 0, "oldest": 0}
-        assert dead == dict.fromkeys(COLUMNS, 0) | {"available": 2, "deadLetters": 2, "enqueued": 2}
+        some = {"available": 2, "deadLetters": 2, "enqueued": 2, "collects": 1, "fill": NO_LIMIT}
+        assert dead == dict.fromkeys(COLUMNS, 0) | some
 
 
 def test_dead_letters_are_those_of_a_queue_that_another_names() -> None:

@@ -159,9 +159,32 @@ def test_a_wrong_value_is_refused_with_the_key_and_what_is_allowed(name: str, va
 def test_an_unknown_key_is_refused_with_the_file_and_the_keys(tmp_path: Path) -> None:
     path = write(tmp_path, "segment_byte = 5\n")
     with pytest.raises(
-        errors.InvalidRequest, match=rf"{path}: segment_byte is not a key; allowed are data, host, .*segment_bytes"
+        errors.InvalidRequest,
+        match=rf"{path}: segment_byte is not a key: did you mean 'segment_bytes'\?; allowed are data, host, .*segment_bytes",
     ):
         load(path, {"data": "d"})
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("[[queue]]", "queues"),
+        ("log-level = 1", "log_level"),
+        ("amqpPort = 1", "amqp_port"),
+        ("[[queues]]\nname = 'q'\noption = {}", "options"),
+        ("[[listeners]]\nport = 0\nmechanism = []", "mechanisms"),
+        ("unlike = 1", None),
+        (f"{'k' * 100_000} = 1", None),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_an_unknown_key_is_answered_with_the_key_that_is_most_similar(tmp_path: Path, text: str, meant: str | None) -> None:
+    with pytest.raises(errors.InvalidRequest) as refused:
+        load(write(tmp_path, text), {"data": "d"})
+    assert "is not a key" in str(refused.value)
+    assert len(str(refused.value)) < 5000
+    assert (f"did you mean {meant!r}?" in str(refused.value)) == (meant is not None)
+    assert ("did you mean" in str(refused.value)) == (meant is not None)
 
 
 @pytest.mark.parametrize(

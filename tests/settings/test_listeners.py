@@ -95,6 +95,10 @@ def test_without_a_sasl_layer_only_where_anonymous_is() -> None:
         ({"port": 0, "tsl": True}, "listeners[1]: tsl is not a key; allowed are host, port, tls"),
         ({"port": 0, "tls": True}, "listeners[1].tls needs a certificate: set tls_cert_file and tls_key_file"),
         ({"port": 0, "mechanisms": ["EXTERNAL"]}, "listeners[1].mechanisms EXTERNAL is a login by a client's certificate"),
+        ({"port": 0, "proxies": "10.0.0.1"}, "listeners[1].proxies cannot be '10.0.0.1'; it must be a list of addresses"),
+        ({"port": 0, "proxies": ["a.example"]}, "listeners[1].proxies cannot be ['a.example']"),
+        ({"port": 0, "proxies": ["10.0.0.1/8"]}, "listeners[1].proxies cannot be ['10.0.0.1/8']"),
+        ({"port": 0, "proxies": ["::1"], "mechanisms": ["PLAIN"]}, "mechanisms PLAIN would show passwords to the network"),
         ({"port": 9}, "listeners[1].port 127.0.0.1:9 is the address of another listener"),
     ],
 )
@@ -141,3 +145,11 @@ def test_listeners_as_json_are_the_same() -> None:
     assert parse(to_json(listeners)) == listeners
     assert listeners[0].scheme == "amqps"
     assert Listener(websocket=True, tls=True).scheme == "wss"
+
+
+def test_clients_of_a_proxy_on_this_machine_may_be_on_any_machine() -> None:
+    """W2: so the mechanisms are those of a network."""
+    listener = only({}, proxies=["127.0.0.1", "10.0.0.0/8", "::1"])
+    assert listener.proxies == ("127.0.0.1/32", "10.0.0.0/8", "::1/128")
+    assert (listener.mechanisms, listener.without_sasl) == (("SCRAM-SHA-256",), False)
+    assert load(None, {"data": "d", "listeners": to_json([listener])}).listeners == (listener,)

@@ -92,6 +92,8 @@ def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, cli
     assert ask("alter", "orders", "--reset", "maxAttempts")["altered"]
     refused = penstock("queue", "alter", "orders", "--option", "groups=held", url=broker.url)
     assert (refused.returncode, "maxAttempts" in refused.stderr) == (1, True)
+    unknown = penstock("queue", "alter", "orders", "--option", "maxAttemps=3", url=broker.url)
+    assert (unknown.returncode, "did you mean 'maxAttempts'?" in unknown.stderr) == (1, True)
     assert penstock("queue", "alter", "orders", url=broker.url).returncode == 2
     assert ask("pause", "orders")["changed"]
     assert not ask("pause", "orders")["changed"]

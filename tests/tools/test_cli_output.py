@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core.cli.show import counted, duration
+from penstock.broker_core.cli import connection, queue, top
+from penstock.broker_core.cli.show import counted, duration, print_table
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import Unroutable
 from penstock.broker_core.server.process import Broker
@@ -59,11 +63,56 @@ def test_a_terminal_gets_cut_columns_but_whole_names(broker: Broker, client: Cli
     hold(client, "orders", LONG, 1)
     _, peeked = at_a_terminal("queue", "peek", "orders", url=broker.url, width=60)
     lines = peeked.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
-    assert len(lines) == 3
-    assert max(map(len, lines)) == 60
+    assert len(lines) == 4
+    assert max(map(len, lines[:3])) == 60
     assert "…" in lines[1]
     _, listed = at_a_terminal("lease", "list", url=broker.url, width=60)
     assert LONG in listed
+
+
+class Screen(io.StringIO):
+    """A terminal of the width in COLUMNS."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], columns: dict[str, str], width: int = 80) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout", screen := Screen())
+    print_table(rows, columns, empty="nothing")
+    return re.sub("\x1b\\[[01]m", "", screen.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize("columns", [top._COLUMNS, queue._LIST], ids=["top", "queue list"])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(monkeypatch: pytest.MonkeyPatch, columns: dict[str, str]) -> None:
+    """Columns without a value are left out first, then the last ones. A line names them."""
+    row = {**dict.fromkeys(columns, 179_812_345), "queue": "orders-of-the-north", "type": "priority", "delayed": 0}
+    rows = [{**row, "leases": ["a-query", "another"]}]
+    assert len(shown(monkeypatch, rows, columns, 200)) == 2
+    for width in (80, 60, 40, 20):
+        *lines, last = shown(monkeypatch, rows, columns, width)
+        assert max(map(len, lines)) <= max(width, len("orders-of-the-north"))
+        assert "…" not in "".join(lines)
+        assert set(lines[1].split()) <= {"orders-of-the-north", "priority", "179,812,345", "0", "a-query,", "another"}
+        heading, hidden = lines[0].split(), last.removeprefix("a wider terminal, or --json, shows: ").split(", ")
+        assert sorted(heading + hidden) == sorted(columns.values())
+        assert "delayed" in hidden
+
+
+def test_a_narrow_list_of_connections_has_whole_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {
+        "id": "amqp-1234",
+        "user": "shop",
+        "peer": "[2001:db8:85a3::8a2e:370:7334]:54321",
+        "container": "orders.py@host-of-a-pod",
+    }
+    row |= {"tls": False, "since": 1.7e15, "linkCount": 2, "slow": False, "links": []}  # type: ignore[dict-item]
+    link = {"queue": "orders", "credit": 1000, "unsettled": 12}
+    lines = shown(monkeypatch, [connection._row({**row, "links": [link]})], connection._LIST)
+    assert max(map(len, lines[:2])) <= 80
+    assert lines[1].split()[:4] == ["amqp-1234", "shop", "[2001:db8:85a3::8a2e:370:7334]:54321", "orders"]
+    assert lines[2].startswith("a wider terminal, or --json, shows: ")
 
 
 def test_a_subject_cannot_drive_the_terminal(penstock: Run, broker: Broker, client: Client) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.client import app
+from penstock.broker_core.client.public import Public
 
 MODULES = (
     "penstock",
@@ -28,16 +29,11 @@ INTERNAL = {
     "Backoff": "plan",
     "ClientLink": "on_event on_outcome",
     "Composite": "encode",
-    "Confirmation": "settle",
-    "app.Connection": "check wait_for current_server on_current_server wall_ms new_message_id report forget open",
     "amqp.Connection": "session begin end new_link_name step wait_until fail flush congested open start_close finished"
     " disconnect",
-    "Consumer": "wait_for take attach lost fail wake",
     "PenstockError": "to_json",
-    "Producer": "wait_until detach attach resend lost roll_back fail",
     "Receiver": "on_event",
     "Sender": "on_event on_outcome",
-    "Session": "check current transaction_id is_current accept_if_held flush dispose drain attach lost",
 }
 #: Classes that a user makes by calling them; the others come out of a call.
 MADE_BY_USERS = {"Backoff", "Broker", "Header", "InProcessBroker", "Message", "Properties"}
@@ -75,7 +71,8 @@ def calls() -> Iterator[tuple[str, Any]]:
                 continue
             seen.add(owner)
             room = owner.__module__.split(".")[-2]
-            internal = (INTERNAL.get(owner.__name__) or INTERNAL.get(f"{room}.{owner.__name__}") or "").split()
+            named = INTERNAL.get(owner.__name__) or INTERNAL.get(f"{room}.{owner.__name__}") or getattr(owner, "_internal", "")
+            internal = named.split()
             for method, made in vars(owner).items():
                 function = made.fget if isinstance(made, property) else getattr(made, "__func__", made)
                 if inspect.isfunction(function) and not method.startswith("_") and method not in internal:
@@ -84,6 +81,18 @@ def calls() -> Iterator[tuple[str, Any]]:
 
 CALLS = dict(calls())
 CLASSES = {name: value for name, value in exported() if inspect.isclass(value)}
+
+
+PUBLIC = [value for _, value in exported() if inspect.isclass(value) and issubclass(value, Public)]
+
+
+@pytest.mark.parametrize("owner", PUBLIC, ids=lambda owner: owner.__name__)
+def test_dir_shows_the_documented_names(owner: type[Public]) -> None:
+    """Attributes of the docstring, and the methods and properties that a user calls."""
+    instance = owner.__new__(owner)
+    attributes = sections(inspect.getdoc(owner) or "").get("Attributes", {})
+    calls_of = {name.rpartition(".")[2] for name in CALLS if name.startswith(f"{owner.__module__}.{owner.__name__}.")}
+    assert set(dir(instance)) == {*attributes, *calls_of}
 
 
 def sections(text: str) -> dict[str, dict[str, str]]:

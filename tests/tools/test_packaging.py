@@ -92,7 +92,7 @@ def test_the_files_of_conf_come_out_of_the_wheel_without_an_extra(wheel: Path, r
         return subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True).stdout
 
     files = dict(line.split()[:2] for line in conf().decode().splitlines())
-    assert files.keys() == {"spark", "broker", "systemd", "container", "alerts", "grafana"}
+    assert files.keys() == {"spark", "broker", "systemd", "container", "constraints", "ignore", "alerts", "grafana"}
     assert set(files.values()) == {path.name for path in (repository / "conf").iterdir()}
     for name, file in files.items():
         assert conf(name) == (repository / "conf" / file).read_bytes()

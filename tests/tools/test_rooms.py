@@ -24,8 +24,8 @@ CIRCLES = {
     "broker_core/engine/model": (3, "the parts of a queue (groups, recordings) are rules about the whole of it"),
     "broker_core/flight_plane": (3, "a listener, its connections and their calls"),
     "broker_core/client/app": (
-        11,
-        "a connection, sessions, consumers, producers and transactions refer to each other, as in JMS",
+        13,
+        "a connection, sessions, consumers, producers, pipelines, requests and transactions refer to each other, as in JMS",
     ),
 }
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import pytest
+import trustme
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.http_plane import liveness
+from penstock.broker_core.http_plane.liveness import is_live
 
 from ..programs import needs
 
@@ -77,7 +89,7 @@ def test_the_steps_of_the_container_lead_to_a_broker(repository: Path, tmp_path:
     for name, arguments in instructions((repository / "conf" / "Containerfile").read_text()):
         seen.append(name)
         if name == "COPY":
-            assert arguments == "dist/*.whl wheel/"
+            assert arguments == "dist/penstock_mq-*.whl wheel/"
             wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
             subprocess.run([*wheel, "--wheel-dir", str(app / "wheel"), str(repository)], check=True, stdin=subprocess.DEVNULL)
         elif name == "ENV":
@@ -109,6 +121,51 @@ def test_the_steps_of_the_container_lead_to_a_broker(repository: Path, tmp_path:
         subprocess.run(check, check=True, env=environment, timeout=60)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+        assert subprocess.run(check, env=environment, timeout=60, check=False).returncode == 1
     finally:
         process.kill()
         process.wait()
+
+
+def test_the_health_check_serves_both_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate is of another name than 127.0.0.1, as in a container. A silent server is not live."""
+    trustme.CA().issue_cert("broker.example").private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    tls: dict[str, Any] = {"http_tls": True, "tls_cert_file": tmp_path / "both.pem", "tls_key_file": tmp_path / "both.pem"}
+    for name, flags in (("plain", {}), ("tls", tls)):
+        with Broker(tmp_path / name, fsync="never", **flags) as broker:
+            port = int(broker.http_url.rpartition(":")[2])
+            assert is_live(port)
+        assert not is_live(port)
+    monkeypatch.setattr(liveness, "TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not is_live(silent.getsockname()[1])
+
+
+def test_the_constraints_of_the_image_name_each_package_of_the_broker_once(repository: Path) -> None:
+    """And nothing of Spark. The closure is that of the packages that are installed here, for the Python of the image."""
+    lines = [line for line in (repository / "conf" / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = {name: version for name, _, version in (line.partition("==") for line in lines)}
+    assert len(pinned) == len(lines)
+    (python,) = re.findall(r"^FROM python:(3\.\d+)-", (repository / "conf" / "Containerfile").read_text(), re.MULTILINE)
+    wanted, seen = [("penstock-mq", "broker")], set()
+    while wanted:
+        package, extra = wanted.pop()
+        for text in metadata.requires(package) or ():
+            requirement = Requirement(text)
+            environment = {"extra": extra, "python_version": python, "python_full_version": f"{python}.0"}
+            if requirement.marker is not None and not requirement.marker.evaluate(environment):
+                continue
+            name = canonicalize_name(requirement.name)
+            pin = next((pinned[known] for known in pinned if canonicalize_name(known) == name), None)
+            assert pin is not None, f"{name}, which {package} requires, has no version in constraints.txt"
+            assert requirement.specifier.contains(pin), f"{package} requires {text}, and constraints.txt has {pin}"
+            if name not in seen:
+                wanted += [(name, extra) for extra in (requirement.extras or {""})]
+                seen.add(name)
+    assert seen == set(map(canonicalize_name, pinned))
+
+
+def test_the_build_of_the_image_gets_the_wheel_only(repository: Path) -> None:
+    patterns = [line for line in (repository / "conf" / "dockerignore").read_text().splitlines() if not line.startswith("#")]
+    copied = dict(instructions((repository / "conf" / "Containerfile").read_text()))["COPY"]
+    assert patterns == ["*", f"!{copied.split()[0]}"]

@@ -58,6 +58,20 @@ def place(url: str) -> str:
     return url.partition("://")[2]
 
 
+def test_the_environment_may_name_the_authority(
+    penstock: Run, plain: Broker, secure: tuple[Broker, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PENSTOCK_CA_FILE, as --ca-file. A broker without TLS does not need it."""
+    broker, ca = secure
+    assert "with a certificate that is trusted here" in penstock("queue", "list", url=broker.url).stderr
+    for value, code in ((ca, 0), ("", 3), ("nowhere.pem", 2)):
+        monkeypatch.setenv("PENSTOCK_CA_FILE", value)
+        assert penstock("queue", "list", url=broker.url).returncode == code
+    assert penstock("queue", "list", "--ca-file", ca, url=broker.url).returncode == 0
+    assert penstock("queue", "list", url=plain.url).returncode == 0
+    assert penstock("send", "q", url=plain.amqp_url).stderr.count("certificates") == 0
+
+
 def port_of(url: str) -> str:
     return url.rpartition(":")[2]
 

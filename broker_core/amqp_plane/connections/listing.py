@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...service.connections import SLOW_S
+from ..links.consumer import ConsumerLink
 from ..links.endpoint import LinkEnd
 from ..links.outgoing_link import OutgoingLink
+from ..loop.transport import Transport
 from .sockets import AcceptedSocket
 
 STALLED_S = 5.0  # a peer whose socket takes no octets for longer is also slow
 MAX_LINKS = 200  # of one connection that are described; `linkCount` has them all
 SHORT = 200  # characters of a name that a peer chose
+SHORT_SELECTOR = 1000  # characters
 
 
 GroupsHeld = Callable[[str], dict[int, list[str]]]  # the message groups of a queue, by holder
@@ -22,7 +25,7 @@ def described(socket: AcceptedSocket, now: float, wall_us: int, groups_held: Gro
     peer = socket.peer
     assert peer is not None  # it has opened
     stalled = socket.stalled_since is not None and now - socket.stalled_since > STALLED_S
-    links = [_link(endpoint, now, groups_held) for endpoint in list(peer.links.values())[:MAX_LINKS]]
+    links = [_link(endpoint, now, wall_us, groups_held) for endpoint in list(peer.links.values())[:MAX_LINKS]]
     return {
         "id": identifier(socket),
         "protocol": "amqp",
@@ -39,7 +42,7 @@ def described(socket: AcceptedSocket, now: float, wall_us: int, groups_held: Gro
     }
 
 
-def identifier(socket: AcceptedSocket) -> str:
+def identifier(socket: Transport) -> str:
     """Return the id of a connection, unique in one life of the broker."""
     return f"amqp-{socket.number}"
 
@@ -53,7 +56,7 @@ def slow(socket: AcceptedSocket, now: float) -> Iterator[str]:
 def _is_slow(endpoint: LinkEnd, now: float) -> bool:
     """Return True if a consumer has settled nothing for `SLOW_S` and can be sent nothing more, while messages wait."""
     return (
-        endpoint.still_for(now) > SLOW_S
+        endpoint.activity.still_for(now) > SLOW_S
         and isinstance(endpoint, OutgoingLink)
         and endpoint.acquires
         and endpoint.exhausted
@@ -62,21 +65,44 @@ def _is_slow(endpoint: LinkEnd, now: float) -> bool:
     )
 
 
-def _link(endpoint: LinkEnd, now: float, groups_held: GroupsHeld) -> dict[str, Any]:
-    held: list[str] = []
-    if not isinstance(endpoint, OutgoingLink):
-        role, held_s = "producer", None
-    else:
-        role, held_s = "consumer" if endpoint.acquires else "browser", round(endpoint.held_for(now), 1)
-        if endpoint.acquires and endpoint.queue and endpoint.holder:
-            held = groups_held(endpoint.queue).get(endpoint.holder, [])
+def consumer(endpoint: ConsumerLink, behind: tuple[int, ...], now: float, wall_us: int) -> dict[str, Any]:
+    """Describe a consumer of a queue, with its obstacle: see `ConnectionSource.consumers`."""
+    peer = endpoint.peer
+    return {
+        **_link(endpoint, now, wall_us, lambda queue: {}),
+        "connection": identifier(peer.transport),
+        "user": peer.user,
+        "peer": peer.transport.address,
+        "container": peer.container[:SHORT],
+        "holder": endpoint.holder,
+        "obstacle": endpoint.obstacle,
+        "behind": behind,
+    }
+
+
+def _link(endpoint: LinkEnd, now: float, wall_us: int, groups_held: GroupsHeld) -> dict[str, Any]:
+    role, held_s, priority, selector, groups = "producer", None, None, None, list[str]()
+    activity = endpoint.activity
+    if isinstance(endpoint, OutgoingLink):
+        role, held_s = "consumer" if endpoint.acquires else "browser", round(activity.held_for(now), 1)
+        selector = None if endpoint.selector is None else endpoint.selector.text[:SHORT_SELECTOR]
+        if endpoint.acquires:
+            priority = endpoint.priority
+            if endpoint.queue and endpoint.holder:
+                groups = groups_held(endpoint.queue).get(endpoint.holder, [])
+    rates, settled_at = activity.rates, activity.settled_at
     return {
         "name": endpoint.link.name[:SHORT],
         "role": role,
         "queue": endpoint.queue or (endpoint.terminus.named or "")[:SHORT],
+        "selector": selector,
+        "priority": priority,
         "credit": endpoint.link.link_credit,
         "unsettled": len(endpoint.link.unsettled),
         "heldSeconds": held_s,
-        "groups": held,
+        "sentPerSecond": None if held_s is None else round(rates.sent, 1),
+        "settledPerSecond": None if held_s is None else round(rates.settled, 1),
+        "lastSettled": None if held_s is None or settled_at is None else wall_us - int((now - settled_at) * 1e6),
+        "groups": groups,
         "slow": _is_slow(endpoint, now),
     }

@@ -21,9 +21,9 @@ from ...engine.columns.states import Cause
 from ...engine.commands import Maker
 from ...logs import one_line
 from ...security.audit import REFUSED, AuditEntry, Origin
-from ...security.rights import Right
+from ...security.rights import Right, granting
 from ...security.users import ANONYMOUS
-from ..conditions import Refusal, as_error, deleted
+from ..conditions import MAX_DESCRIPTION, Refusal, as_error, deleted
 from ..context import PlaneContext
 from ..links.endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, LinkEnd, Resumable
 from ..links.registry import LinkRegistry
@@ -78,6 +78,10 @@ class Peer:
     def may(self, right: Right, queue: str) -> bool:
         return self.context.access.may(self.user, right, queue)
 
+    def sees(self, name: str) -> bool:
+        """True with any right on a queue or an exchange. Its existence is secret to other users."""
+        return self.context.access.may_any(self.user, name)
+
     @property
     def has_valid_login(self) -> bool:
         """True if the user still has the same password and certificates."""
@@ -89,8 +93,11 @@ class Peer:
 
     def forbidden(self, right: Right, address: str) -> Refusal:
         """Return a refusal that does not reveal whether the queue exists. The audit log records it."""
-        action = f"link.{right.name.lower()}"
-        text = f"user {self.user!r} may not {right.name.lower()} at {address!r:.80}"
+        action = f"link.{right.value}"
+        refused, command = f"user {self.user!r} may not {right.value} at {address!r:.80}", granting(self.user, address, right)
+        text = f"{refused}; {command} gives the right"
+        if len(text.encode("utf-8", "replace")) > MAX_DESCRIPTION:  # a part of the command could be another command
+            text = f"{refused}; `penstock permit` gives the right"
         self.context.audit.add(AuditEntry(origin=self.origin, action=action, object=address, outcome=REFUSED, error=text))
         return Refusal(Condition.UNAUTHORIZED_ACCESS, text)
 
@@ -223,14 +230,14 @@ class Peer:
                 yield endpoint.terminus.named or ""
 
     def look_at_links(self, now: float, queues: Container[str], exchanges: Container[str]) -> None:
-        """Detach the links whose queue or exchange is deleted, and note how long the others have held their deliveries.
+        """Detach the links whose queue or exchange is deleted, and note the deliveries of the others.
 
         Runs four times a second for every link. `queues`, `exchanges`: the existing ones of `names`.
         """
         for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:
                 continue
-            endpoint.note_held(now)
+            endpoint.activity.note(now, endpoint.sent, endpoint.link.unsettled)
             queue, named = endpoint.queue, endpoint.terminus.named
             if queue and queue not in queues:
                 self.detach(endpoint, deleted(queue), Cause.LINK_CLOSED)

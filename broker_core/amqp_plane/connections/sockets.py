@@ -16,7 +16,8 @@ from ...amqp.sasl import EXTERNAL
 from ...amqp.scram import ScramCredentials
 from ...errors import Unauthenticated
 from ...settings.listeners import Listener
-from ..layers import LayerError, stack
+from ..layers import LayerError, Stack, stack
+from ..layers.proxy_protocol import ProxyLayer, is_proxy, unexpected, written
 from ..loop.transport import FULL, LOGIN, WRITE_BUFFER, Transport
 from .dispatcher import Dispatcher
 
@@ -38,6 +39,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         self.plane = plane
         self.listener = listener
         self.peer: Dispatcher | None = None
+        self._proxy: ProxyLayer | None = None
         self._has_read = False
         self._checking: Future[Iterator[Event]] | None = None
 
@@ -46,7 +48,11 @@ class AcceptedSocket(Transport, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.address = f"[{peer[0]}]:{peer[1]}" if peer and ":" in peer[0] else f"{peer[0]}:{peer[1]}" if peer else "?"
+        if peer:
+            self.address = written(peer[0], peer[1])
+            if self.listener.proxies and is_proxy(peer[0], self.listener.proxies):
+                self._proxy = ProxyLayer()
+                self._layer = Stack([self._proxy, self._layer])
         if not self.plane.enter(self):
             self.abort()
             return
@@ -72,17 +78,19 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         if not self._has_read:
             self._has_read = True
             here = wrong_port.TLS if self.listener.tls else wrong_port.HTTP if self.listener.websocket else wrong_port.AMQP
-            wrong = wrong_port.mismatch(here, wrong_port.spoken(data), urls=self.plane.broker.listeners)
-            if wrong is not None:
+            wrong = wrong_port.mismatch(here, wrong_port.spoken(data), urls=self.plane.broker.listeners) or unexpected(data)
+            if wrong is not None and self._proxy is None:
                 log.info("%s: %s", self.address, wrong, extra={"peer": self.address})
         try:
             data = self._layer.receive(data)
         except LayerError as error:
+            self._take_source()
             log.info("%s: %s", self.peer or self.address, error)
             if self.peer is not None and error.received:
                 self._feed(error.received)
             self.close()
             return
+        self._take_source()
         if self.peer is None and self._layer.ready:
             self._begin()
         if data:
@@ -90,6 +98,11 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         self._flush()
         if self._layer.closed:
             self.close()
+
+    def _take_source(self) -> None:
+        """Use the address in the header of a proxy."""
+        if self._proxy is not None and self._proxy.source is not None:
+            self.address, self._proxy.source = self._proxy.source, None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

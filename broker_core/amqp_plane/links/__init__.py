@@ -2,6 +2,7 @@
 
 - `attach`, `options`: an attach, from its frame to its answer; its options.
 - `endpoint`, `termini`: the bases of all links and termini; the sources and targets that an attach opens.
+- `activity`: ages, rates and the last settlement of a link's deliveries.
 - `incoming_link`: a link on which a client sends.
 - `outgoing_link`: a link on which a client receives, the base of the next two.
 - `consumer`, `browser`: a link that acquires messages; a link that only shows them.

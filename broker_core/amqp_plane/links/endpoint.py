@@ -15,6 +15,7 @@ from ...engine.columns.states import Cause
 from ...security.rights import Right
 from ...service.turn import Turn
 from .. import queue_reads
+from .activity import Activity
 
 if TYPE_CHECKING:
     from ..connections.peer import Peer
@@ -117,26 +118,7 @@ class LinkEnd:
     incomplete = False  # an unsettled map of either attach is incomplete: nothing new is sent
     former: Resumable | None = None  # the detached link of its name, until its attach is carried out
     detach_error: Error | None = None
-    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and when it was first seen
-    _still: tuple[Any, int, float] | None = None  # the newest one, their number, and when both were first seen
-
-    def note_held(self, now: float) -> None:
-        """Note when the oldest unsettled delivery was first seen, and when a delivery last came or went."""
-        unsettled = self.link.unsettled
-        oldest = next(iter(unsettled.values()), None)  # not its tag: a message that comes again has the same
-        if self._held is None or self._held[0] is not oldest:
-            self._held = None if oldest is None else (oldest, now)
-        newest, count = next(reversed(unsettled.values()), None), len(unsettled)
-        if self._still is None or self._still[0] is not newest or self._still[1] != count:
-            self._still = None if newest is None else (newest, count, now)
-
-    def held_for(self, now: float) -> float:
-        """Return the seconds for which its oldest delivery is unsettled."""
-        return 0.0 if self._held is None else now - self._held[1]
-
-    def still_for(self, now: float) -> float:
-        """Return the seconds without a sent or settled delivery, while deliveries are unsettled."""
-        return 0.0 if self._still is None else now - self._still[2]
+    sent = 0  # deliveries that have left
 
     def __init__(self, peer: Peer, link: Link, terminus: Terminus) -> None:
         self.peer, self.loop, self.context, self.transport = peer, peer.loop, peer.context, peer.transport
@@ -144,6 +126,7 @@ class LinkEnd:
         self.session: Session = link.session  # the last one, if the link is detached
         self.terminus = terminus
         self.queue = terminus.queue
+        self.activity = Activity()
 
     @property
     def may_tell(self) -> bool:

@@ -59,7 +59,7 @@ class IncomingLink(Resumable):
         formats = [d for d in deliveries if d.format]
         if formats:
             refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
-            self.refused(formats, refusal)
+            self._refuse(formats, refusal)
             deliveries = [d for d in deliveries if not d.format]
         if self.context.settings.amqp_check_user_id and self.context.access.enforced:
             deliveries = self._without_others(deliveries)
@@ -82,8 +82,12 @@ class IncomingLink(Resumable):
         others = {d: named for d in deliveries if (named := user_id_of(d.payload)) is not None and named != user}
         for delivery, named in others.items():
             text = f"its user-id {named!r:.80} is not the user who sends it: leave it out, or see amqp_check_user_id"
-            self.refused([delivery], Refusal(Condition.UNAUTHORIZED_ACCESS, text))
+            self._refuse([delivery], Refusal(Condition.UNAUTHORIZED_ACCESS, text))
         return [d for d in deliveries if d not in others] if others else deliveries
+
+    def _refuse(self, deliveries: list[Delivery], refusal: Refusal) -> None:
+        self.context.broker.refused(self.terminus.named or "", refusal, len(deliveries))
+        self.refused(deliveries, refusal)
 
     def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Send the outcome of resumed deliveries in our unsettled map again. Returns the new deliveries."""
@@ -288,11 +292,13 @@ class AnonymousTerminus(IncomingLink):
                 if isinstance(route, str) and (immediate or transaction is not None):  # the message cannot wait
                     if self.context.sender_credit.is_full(route):
                         staged = also_staged(self.context.nodes, route)
-                        raise QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
+                        error = QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
+                        self.context.broker.refused(route, error)
+                        raise error
                     route = Immediate(route) if immediate else route
                 routed.setdefault(route, []).append(delivery)
-            except (Refusal, DecodeError, QueueFull) as error:
-                self.keep_out(delivery, error)
+            except (Refusal, DecodeError, QueueFull) as refusal:
+                self.keep_out(delivery, refusal)
         for route, several in routed.items():
             line = self._waiting_list(route) if isinstance(route, str) and transaction is None else None
             if line is None:

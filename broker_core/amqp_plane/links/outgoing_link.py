@@ -15,6 +15,7 @@ from ...amqp import RemoteProtocolError, Sender, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.states import LinkState
 from ...amqp.types import Value
+from ...engine.columns.obstacles import Obstacle
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
 from ...messages.encoding.leaving import leaving
@@ -61,23 +62,41 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     # --- looking for messages
 
     def capacity(self) -> int:
+        most, obstacle = self._allowance()
+        if obstacle is Obstacle.WINDOW:
+            self._await_window()
+        elif obstacle is Obstacle.UNSETTLED_CONNECTION:
+            self.peer.capacity.wait(self)
+        return most
+
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """The reason, if there is one, why the link itself can take no message now."""
+        return self._allowance()[1]
+
+    def _allowance(self) -> tuple[int, Obstacle | None]:
+        """Count the messages that the link could take now; if 0, with the reason."""
         link = self.link
         if self.incomplete and not self._sends_again:
-            return 0
-        if self.ended or self.interest is None or link.state is not LinkState.ATTACHED or self.transport.stalled:
-            return 0
+            return 0, Obstacle.RESUMING
+        if self.ended or self.interest is None or link.state is not LinkState.ATTACHED:
+            return 0, Obstacle.DETACHED
+        if self.transport.stalled:
+            return 0, Obstacle.SOCKET
         if link.session.remote_incoming_window <= 0:
-            self._await_window()
-            return 0
+            return 0, Obstacle.WINDOW
         if self._backlog:
-            return 0
-        most = min(link.link_credit, self.context.settings.amqp_max_unsettled - len(link.unsettled)) - self._pending
+            return 0, Obstacle.SENDING
+        credit = link.link_credit - self._pending
+        if credit <= 0:
+            return 0, Obstacle.CREDIT
+        most = min(credit, self.context.settings.amqp_max_unsettled - len(link.unsettled) - self._pending)
         if most <= 0:
-            return 0
+            return 0, Obstacle.UNSETTLED
         free = self.peer.capacity.free(link.session)
         if free <= 0:
-            self.peer.capacity.wait(self)
-        return min(free, most)
+            return 0, Obstacle.UNSETTLED_CONNECTION
+        return min(free, most), None
 
     def budgets(self) -> tuple[tuple[object, int], ...]:
         return self.peer.capacity.budgets(self.session)
@@ -94,7 +113,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         )
 
     def known_matches(self) -> View | None:
-        return None if self.selector is None else self.context.broker.matching.view(self.queue, self.selector)
+        return None if self.selector is None else self.context.broker.matching.view(self.queue, self.selector.text)
 
     def taken(self, rows: RowSet) -> int:
         self._acquisitions += 1
@@ -225,6 +244,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         if count < len(tags) and self._can_send and self._send_alone(tags[count], messages[count]):
             gone.append(tags[count])
             count += 1
+        self.sent += count
         if count == len(self._backlog):
             self._backlog.clear()
         else:

@@ -47,7 +47,7 @@ class WaitingList:
         while self._waiting and (why := self._too_much()):
             beyond.append((self._next(last=True), why))
         for delivery, why in reversed(beyond):
-            self.link.keep_out(delivery, self._full(why))
+            self._refuse(delivery, why)
         self._rest()
 
     def renew(self) -> None:
@@ -62,7 +62,7 @@ class WaitingList:
         if not self._context.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the commit refuses them
         while self._waiting and self._waiting[0][1] <= now:
-            self.link.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
+            self._refuse(self._next(), f"there was no room for {CAPACITY_TIMEOUT_S:g} s")
         self._rest()
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
@@ -118,9 +118,11 @@ class WaitingList:
             self._context.sender_credit.forget(self)
             self.link.leave(self)
 
-    def _full(self, why: str) -> QueueFull:
+    def _refuse(self, delivery: Delivery, why: str) -> None:
         staged = also_staged(self._context.nodes, self.queue)
-        return QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
+        error = QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
+        self._context.broker.refused(self.queue, error)
+        self.link.keep_out(delivery, error)
 
 
 def _cost(delivery: Delivery) -> int:

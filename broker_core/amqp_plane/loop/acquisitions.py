@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ... import errors
@@ -91,6 +91,13 @@ class Acquisitions:
     def _look_soon(self, queue: str) -> None:
         self._looking.setdefault(queue, True)
         self._gate.want()
+
+    def consumers(self, queue: str, holders: Iterable[int]) -> Iterator[tuple[ReceiverLink, tuple[int, ...]]]:
+        """Yield links of a queue by their numbers, each with the numbers of the links with precedence over it."""
+        interest = self._queues.get(queue)
+        if interest is not None:
+            links = (interest.members[holder] for holder in holders if holder in interest.members)
+            yield from ((link, interest.ahead_of(link)) for link in links)
 
     # --- a commit
 

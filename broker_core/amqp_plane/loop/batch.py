@@ -22,7 +22,7 @@ from ...service.broker import BrokerService
 from ...service.turn import Turn
 from . import exchanges
 from .parties import MessageSender, Parts, ReceiverLink
-from .requests import ExchangeRoute, Posting, Retirement, Route
+from .requests import ExchangeRoute, Posting, Retirement, Route, node_of
 from .transport import JOURNAL, Transport
 
 Action = Callable[[Turn], None]
@@ -142,9 +142,11 @@ class CommitBatch:
         try:
             fits = self._fits(sum(_octets(deliveries) for _, deliveries in parts))
         except errors.PenstockError as error:
-            self._messages = {}
-            for link, deliveries in parts:
-                link.refused(deliveries, error)
+            waiting, self._messages = self._messages, {}
+            for destination, senders in waiting.items():
+                self._broker.refused(node_of(destination), error, sum(len(deliveries) for _, deliveries in senders))
+                for link, deliveries in senders:
+                    link.refused(deliveries, error)
             return False
         for link, _ in parts if not fits else ():
             self._paused[link.transport] = None

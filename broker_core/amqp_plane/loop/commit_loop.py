@@ -31,6 +31,7 @@ from typing import Any
 
 from ... import errors
 from ...amqp.deliveries import Delivery
+from ...engine import commands as c
 from ...engine.model.dispositions import DeliveryEnd
 from ...service.broker import BrokerService
 from ...service.turn import Turn
@@ -43,7 +44,7 @@ from .effects import Effect, EffectQueue, call
 from .gate import Gate
 from .offers import ImmediateMessages
 from .parties import MessageSender, Parts, ReceiverLink
-from .requests import Immediate, Posting, Retirement, Route, TransactionWork
+from .requests import Immediate, Posting, Retirement, Route, TransactionWork, node_of
 from .syncs import Deadline, Syncs
 from .transport import Transport
 
@@ -219,11 +220,14 @@ class CommitLoop:
                 if self.acquisitions and not batch.has_messages:  # otherwise they may have come after the waiting messages
                     batch.bring(outcomes, lambda link: queue_reads.is_freed_by_outcomes(turn, link.queue))
                 for route, parts, arrived in messages:
+                    _count_refused(turn, route, arrived)
                     if isinstance(route, Immediate) and arrived.rows:
                         continue  # their turn comes after the acquisitions
                     result = self._enqueue(turn, route, arrived)
                     if isinstance(route, Posting):
                         _count(route.transaction, parts, result)
+                    if result.error is not None:
+                        _count_refused(turn, route, arrived, result.error)
                     self._confirm(parts, *result)
                 for (link, disposition), deliveries in outcomes.items():
                     link.settle(turn, disposition, deliveries)
@@ -318,3 +322,12 @@ def _count(transaction: TransactionWork, parts: Parts, result: EnqueueResult) ->
         transaction.fail(result.error or result.refused[0][1])
     else:
         transaction.done += sum(len(deliveries) for _, deliveries in parts)
+
+
+def _count_refused(turn: Turn, route: Route, arrived: Any, error: errors.PenstockError | None = None) -> None:
+    """Count the invalid messages, or with an error all others."""
+    messages = arrived.arrived if isinstance(arrived, exchanges.Exchanged) else arrived
+    if error is not None:
+        turn.execute(c.CountRefused(node_of(route), error, messages.rows))
+    elif messages.refused:
+        turn.execute(c.CountRefused(node_of(route), messages.refused[0][1], len(messages.refused)))

@@ -62,6 +62,13 @@ class Posting(NamedTuple):
 Route = str | Immediate | ExchangeRoute | Posting
 
 
+def node_of(route: Route) -> str:
+    """Return the name of the queue or exchange."""
+    if isinstance(route, Posting):
+        return node_of(route.route)
+    return route if isinstance(route, str) else route[0]
+
+
 class Retirement(NamedTuple):
     """Disposition of messages if a transaction commits. `settled`: the receiver has forgotten their deliveries."""
 

@@ -48,7 +48,7 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
     if separator and not (allowed and nodes.has_exchange(name)) and (advice := notations.advice(address)) is not None:
         raise Refusal(Condition.NOT_FOUND, advice)
     if not allowed:
-        raise peer.forbidden(right, name)
+        raise peer.forbidden(needed if peer.sees(name) else right, name)
     as_queue, as_topic = QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
     if separator or (as_topic and not as_queue):
         if nodes.has_exchange(name):

@@ -29,6 +29,7 @@ def parser() -> p.Parser:
             _stage,
             _archive,
             _trace,
+            _explain,
             _audit,
             message.add_commands,
             user.add_commands,
@@ -220,6 +221,12 @@ def _trace(commands: p.Commands) -> None:
     p.option(trace, "--queue", "NAME", "the queue of --sequence; with an ID or --where, the only queue that is searched")
     p.option(trace, "--where", "SELECTOR", p.SELECTOR)
     p.option(trace, "--count", "N", "show at most N places of messages; default: 100", type=p.positive, default=100)
+
+
+def _explain(commands: p.Commands) -> None:
+    explain = p.make_group(commands, "explain", "show why messages wait")
+    text = "show the waiting messages of a queue, and for each consumer why it does not receive the next one"
+    p.client_command(explain, "queue", text, "explain", name="NAME")
 
 
 def _audit(commands: p.Commands) -> None:

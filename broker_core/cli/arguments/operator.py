@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..conf import FILES
-from .parsers import Commands, add_login, client_command, flag, lazily, make_command, make_group, option, positive
+from .parsers import Commands, add_login, add_users_file, client_command, flag, lazily, make_command, make_group, option, positive
 
 
 def add_commands(commands: Commands) -> None:
@@ -18,17 +18,21 @@ def add_commands(commands: Commands) -> None:
     text = "list connections: all of them with the right admin on every queue, else your own"
     connections = client_command(connection, "list", text, "connection", run="list_all")
     flag(connections, "--slow", "only connections that hold messages for long, or receive none")
+    flag(connections, "--consumers", "show each consumer: selector, priority, groups, credit, unsettled, rates, last settlement")
     close = client_command(
         connection, "close", "close a connection; its messages return to their queues", "connection", name="ID"
     )
     option(close, "--reason", "TEXT", "sent to the client")
 
     definitions = make_group(commands, "definitions", "queues, exchanges and bindings as a file")
-    export = client_command(definitions, "export", "write them as JSON, to stdout or a file", "definitions")
+    export = client_command(definitions, "export", "write them as JSON, to stdout or a file", "definitions.command")
     export.add_argument("file", metavar="FILE", nargs="?", type=Path)
+    add_users_file(export, required=False, text="also export the users, with password hashes, and the permissions of")
     text = "declare the content of a file; equal existing nodes stay unchanged"
-    read = client_command(definitions, "import", text, "definitions", run="import_")
-    option(read, "file", "FILE", "the output of `export`; - is stdin", type=Path)
+    read = client_command(definitions, "import", text, "definitions.command", run="import_")
+    option(read, "file", "FILE", "the output of `export`, RabbitMQ's definitions, or Artemis's broker.xml; - is stdin", type=Path)
+    option(read, "--virtual-host", "NAME", "the virtual host, if a file of RabbitMQ has several")
+    add_users_file(read, required=False, text="also add users and permissions to")
 
     text = "print a reference file: settings, a systemd unit, alert rules and others"
     description = "Prints a reference file to stdout, such as penstock conf spark > spark.conf. Without NAME, lists the files."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from ...settings import keys, listeners
@@ -119,9 +120,16 @@ def add_login(command: Parser, default_url: str | None, text: str) -> None:
     option(command, "--user", "NAME", "log in as this user; asks for the password at a terminal. Default: $PENSTOCK_USER")
     text = "a file whose first line is the user's password. Default: $PENSTOCK_PASSWORD_FILE"
     option(command, "--password-file", "FILE", text)
-    option(command, "--ca-file", "FILE", "trust these CAs (PEM) instead of the system's, for TLS")
+    option(command, "--ca-file", "FILE", "trust these CAs (PEM) instead of the system's, for TLS. Default: $PENSTOCK_CA_FILE")
     option(command, "--cert-file", "FILE", "a client certificate (PEM), which can replace the password")
     option(command, "--key-file", "FILE", "the certificate's key (PEM); default: in --cert-file")
+
+
+def add_users_file(command: Parser, *, required: bool = True, text: str = "") -> None:
+    """`text`: the purpose of the file, before its place."""
+    place, begin = command.add_mutually_exclusive_group(required=required), f"{text} " * bool(text)
+    option(place, "--data", "DIR", f"{begin}the broker's data directory; the file is users.json in it", type=Path)
+    option(place, "--users-file", "FILE", f"{begin}the file of the broker's setting users_file", type=Path)
 
 
 def option(command: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:

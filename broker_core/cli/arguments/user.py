@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
-from .parsers import JSON, Commands, Parser, flag, lazily, make_command, make_group, option, repeated, sentence
+from .parsers import JSON, Commands, Parser, add_users_file, flag, lazily, make_command, make_group, option, repeated, sentence
 
 _FILE = "The broker applies it within a second, without a restart."
 
@@ -50,8 +49,6 @@ def _fill(args: argparse.Namespace, words: Sequence[str]) -> bool:
 def _file_command(commands: Commands, name: str, text: str, run: str | None = None) -> Parser:
     command = make_command(commands, name, text.partition(".")[0], sentence(text), lazily("user", run or name))
     command.set_defaults(local=True)
-    place = command.add_mutually_exclusive_group(required=True)
-    option(place, "--data", "DIR", "the broker's data directory; the file is users.json in it", type=Path)
-    option(place, "--users-file", "FILE", "the file of the broker's setting users_file", type=Path)
+    add_users_file(command)
     flag(command, "--json", JSON)
     return command

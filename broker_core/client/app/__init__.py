@@ -20,22 +20,29 @@ connection, servers, backoff                      several servers, reconnect
 server                                            one connection to one server, and the thread that reads from it
 queues, producer_pool, composing, aio             send by address, iterate over a queue, also for asyncio
 workers, retries                                  functions that handle messages
+requests                                          request and reply on temporary queues
+administration                                    requests about queues: declare, delete, redrive
 session, executors, callbacks                     one session, its callbacks on a bounded pool
 modes, ledger                                     acknowledge modes; unsettled deliveries
 producer, target_link                             sending
+pipeline, aio_pipeline                            sending many messages, with a window
 consumer, arrivals, received, pull, source_link   receiving
 transactions                                      local transactions
 """
 
+from .administration import RedriveResult
 from .aio import AsyncConnection, AsyncQueue, connect_async
+from .aio_pipeline import AsyncPipeline
 from .backoff import Backoff
 from .connection import Connection
 from .consumer import Consumer
 from .modes import AcknowledgeMode
 from .opening import connect
+from .pipeline import NotAllSent, Pipeline
 from .producer import Confirmation, Producer
 from .queues import Queue
 from .received import ReceivedMessage
+from .requests import NoReply
 from .session import Session
 from .transactions import InDoubt, RolledBack
 from .workers import Worker, worker
@@ -43,15 +50,20 @@ from .workers import Worker, worker
 __all__ = [
     "AcknowledgeMode",
     "AsyncConnection",
+    "AsyncPipeline",
     "AsyncQueue",
     "Backoff",
     "Confirmation",
     "Connection",
     "Consumer",
     "InDoubt",
+    "NoReply",
+    "NotAllSent",
+    "Pipeline",
     "Producer",
     "Queue",
     "ReceivedMessage",
+    "RedriveResult",
     "RolledBack",
     "Session",
     "Worker",

@@ -13,19 +13,25 @@ bounded pool.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..amqp.connection import TIMEOUT_S
+from ..durations import Duration, seconds
+from ..public import Public
+from .administration import RedriveResult
+from .aio_pipeline import AsyncPipeline, iterate
 from .backoff import Backoff
-from .composing import Fields, Sendable, composed
+from .composing import Fields, Sendable, SimilarMessages, message_of
 from .connection import Connection
 from .consumer import PREFETCH, Consumer
 from .modes import AcknowledgeMode
 from .opening import DEFAULT_BACKOFF, connect
+from .pipeline import WINDOW, Pipeline
+from .queues import PEEKED
 from .received import ReceivedMessage
 from .session import Session
 
@@ -36,11 +42,13 @@ if TYPE_CHECKING:
 WAITING_CALLS = 32
 
 _T = TypeVar("_T")
-_C = TypeVar("_C", Connection, Session)
+_C = TypeVar("_C", Connection, Session, Pipeline)
 
 
-class AsyncConnection:
+class AsyncConnection(Public):
     """A connection for one event loop, made by `connect_async`. It is open inside `async with`, or after `open`."""
+
+    _internal = "opened"
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -67,7 +75,7 @@ class AsyncConnection:
         Raises:
             PenstockError: As of `penstock.connect`.
         """
-        self._connection = await self._opened(self._connect)
+        self._connection = await self.opened(self._connect)
         return self
 
     def queue(self, address: str) -> AsyncQueue:
@@ -89,8 +97,105 @@ class AsyncConnection:
         Raises:
             PenstockError: As of `Connection.send`.
         """
-        message = composed(body, **fields)
+        message = message_of(body, fields)
         await self.wait(lambda: self.connection.send(address, message))
+
+    async def request(
+        self, address: str, body: Sendable | None = None, *, timeout: Duration, **fields: Unpack[Fields]
+    ) -> ReceivedMessage:
+        """Send a request, and return the reply. Any number of tasks may wait for replies.
+
+        Args:
+            address: As of `Connection.request`, like the other arguments.
+            body: The body.
+            timeout: Seconds, or a `timedelta`, until the reply must have come.
+            **fields: The fields.
+
+        Returns:
+            The reply, which is settled.
+
+        Raises:
+            PenstockError: As of `Connection.request`.
+        """
+        message = message_of(body, fields, "timeout")
+        request = await self.wait(partial(self.connection.begin_request, address, message, timeout))
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(request.reply), request.seconds_left())
+        except asyncio.TimeoutError as error:
+            raise request.no_reply() from error
+
+    async def reply(self, message: ReceivedMessage, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
+        """Reply to a message without blocking the event loop, as `message.reply`.
+
+        Args:
+            message: The request.
+            body: As of `Connection.send`.
+            **fields: As of `Connection.send`.
+
+        Raises:
+            PenstockError: As of `ReceivedMessage.reply`.
+        """
+        await self.wait(partial(message.reply, body, **fields))
+
+    async def declare(self, queue: str, *, type: str = "fifo", **options: Any) -> bool:
+        """Create a queue. Does nothing if it exists with the same type and options.
+
+        Args:
+            queue: As of `Connection.declare`, like the other arguments.
+            type: `fifo`, `priority` or `lastvalue`.
+            **options: Options of the queue, by their names in docs/queues.md.
+
+        Returns:
+            Whether it was created.
+
+        Raises:
+            PenstockError: As of `Connection.declare`.
+        """
+        return await self.wait(partial(self.connection.declare, queue, type=type, **options))
+
+    async def delete(self, queue: str, *, force: bool = False) -> int:
+        """Delete a queue.
+
+        Args:
+            queue: Its name.
+            force: Whether to delete it with messages, consumers or leases. Without it, such a queue stays.
+
+        Returns:
+            Number of messages that were deleted with it.
+
+        Raises:
+            PenstockError: As of `Connection.delete`.
+        """
+        return await self.wait(partial(self.connection.delete, queue, force=force))
+
+    async def peek(self, queue: str, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
+        """Return the first waiting messages of a queue, and leave them in it.
+
+        Args:
+            queue: Its name.
+            limit: Largest number of messages.
+            selector: Only messages that match.
+
+        Raises:
+            PenstockError: As of `Connection.peek`.
+        """
+        return await self.wait(partial(self.connection.peek, queue, limit=limit, selector=selector))
+
+    async def redrive(self, queue: str, *, limit: int | None = None, selector: str | None = None) -> RedriveResult:
+        """Return dead letters to the queues that they came from.
+
+        Args:
+            queue: The dead-letter queue.
+            limit: Largest number of messages. None: all.
+            selector: Only messages that match.
+
+        Returns:
+            Number of messages that are back in their queues, and number of messages that stayed.
+
+        Raises:
+            PenstockError: As of `Connection.redrive`.
+        """
+        return await self.wait(partial(self.connection.redrive, queue, limit=limit, selector=selector))
 
     async def close(self) -> None:
         """Close the connection. Unsettled messages return to their queues."""
@@ -111,8 +216,8 @@ class AsyncConnection:
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def _opened(self, call: Callable[[], _C]) -> _C:
-        """Run a call that opens a connection or session. If this task is cancelled meanwhile, close it: no other task has it."""
+    async def opened(self, call: Callable[[], _C]) -> _C:
+        """Run a call that opens a connection, session or pipeline. If this task is cancelled meanwhile, close the result."""
         opening = self._pool.submit(call)
         try:
             return await asyncio.wrap_future(opening)
@@ -132,13 +237,15 @@ class AsyncConnection:
         await self.close()
 
 
-class AsyncQueue:
+class AsyncQueue(Public):
     """A queue or an exchange of a broker, made by `AsyncConnection.queue`. It has no state.
 
     Attributes:
         connection: Connection that it belongs to.
         address: Address that it was made with.
     """
+
+    _attributes = "address connection"
 
     def __init__(self, connection: AsyncConnection, address: str) -> None:
         self.connection = connection
@@ -156,8 +263,37 @@ class AsyncQueue:
         """
         await self.connection.send(self.address, body, **fields)
 
+    async def send_many(
+        self, bodies: Iterable[Sendable] | AsyncIterable[Sendable] | None = None, **fields: Unpack[Fields]
+    ) -> int:
+        """Send messages, and return when the broker has confirmed all of them.
+
+        Args:
+            bodies: As of `Queue.send_many`, or an asynchronous iterable, also as `json`.
+            **fields: As of `Queue.send_many`.
+
+        Returns:
+            Number of messages.
+
+        Raises:
+            PenstockError: As of `Queue.send_many`.
+        """
+        series = SimilarMessages(bodies, fields)
+        async with self.pipeline() as pipeline:
+            async for item in iterate(series.items):
+                await pipeline.put(pipeline.pipeline.next_of(series, item))
+        return pipeline.pipeline.sent
+
+    def pipeline(self, *, window: int = WINDOW) -> AsyncPipeline:
+        """Return a pipeline: sends that do not wait for each confirmation. `async with` opens it.
+
+        Args:
+            window: Limit of unconfirmed messages.
+        """
+        return AsyncPipeline(self.connection, self.address, window)
+
     async def receive(
-        self, *, timeout: float | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
+        self, *, timeout: Duration | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
     ) -> AsyncIterator[ReceivedMessage]:
         """Iterate over the messages in order. They are accepted as by `Queue.receive`.
 
@@ -165,7 +301,7 @@ class AsyncQueue:
         otherwise a moment later.
 
         Args:
-            timeout: Seconds without a message after which the loop ends. None: no limit.
+            timeout: Seconds, or a `timedelta`, without a message after which the loop ends. None: no limit.
             limit: Largest number of messages. None: no limit.
             selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
             prefetch: Largest number of messages that wait here.
@@ -176,9 +312,10 @@ class AsyncQueue:
         Raises:
             PenstockError: The broker refuses, or the connection is lost permanently.
         """
+        timeout_s = None if timeout is None else seconds("timeout", timeout)
         wait = self.connection.wait
         open_session = partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL)
-        session = await self.connection._opened(open_session)
+        session = await self.connection.opened(open_session)
         try:
             window = prefetch if limit is None else min(prefetch, limit)
             consumer = await wait(partial(session.consumer, self.address, prefetch=window, selector=selector))
@@ -189,7 +326,7 @@ class AsyncQueue:
                 message = consumer.receive(0)
                 if message is None:
                     try:
-                        await asyncio.wait_for(arrived.wait(), timeout)
+                        await asyncio.wait_for(arrived.wait(), timeout_s)
                     except asyncio.TimeoutError:
                         return
                     continue

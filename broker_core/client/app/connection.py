@@ -8,15 +8,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
+from ...amqp import Message
 from .. import amqp
-from .composing import Fields, Sendable, composed
+from ..credentials import Credentials
+from ..durations import Duration
+from ..public import Public
+from .administration import Administration, RedriveResult
+from .composing import Fields, Sendable, message_of
 from .executors import Pool
 from .modes import AcknowledgeMode
 from .producer_pool import ProducerPool
-from .queues import Queue
+from .queues import PEEKED, Queue
+from .received import ReceivedMessage
+from .requests import OpenRequest, Requester
 from .server import ServerConnection, to_penstock_error, unless_failed
 from .servers import Environment, Servers
 from .session import Session
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-class Connection:
+class Connection(Public):
     """A connection of an application, made by `connect`. Any number of threads may use it, each with its own sessions.
 
     When the server is lost, the client connects to the next one, as `Backoff` plans, and calls wait. Delivery is at least once:
@@ -41,6 +48,9 @@ class Connection:
         url: URL of the server in use; None without one.
     """
 
+    _attributes = "client_id timeout_s url"
+    _internal = "begin_request check wait_for current_server on_current_server wall_ms new_message_id report forget open"
+
     def __init__(
         self,
         servers: Servers,
@@ -48,6 +58,7 @@ class Connection:
         *,
         client_id: str,
         token: str,
+        credentials: Credentials,
         timeout_s: float,
         callback_threads: int,
         on_error: Callable[[Exception], None] | None,
@@ -65,6 +76,8 @@ class Connection:
         self._server: ServerConnection | None = None
         self._sessions: list[Session] = []
         self._producers = ProducerPool(self.session)
+        self._requester = Requester(self.session, self._producers)
+        self._administration = Administration(credentials, timeout_s)
         self._failure: errors.PenstockError | None = None
         self._closing = threading.Event()
         self._ids = count(1)
@@ -85,8 +98,8 @@ class Connection:
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
             body: Octets, text, or a whole `Message`.
-            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, and so on: see
-                `penstock.broker_core.client.app.composing.composed`.
+            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds or as `timedelta`,
+                and so on: see `penstock.broker_core.client.app.composing.composed`.
 
         Raises:
             InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
@@ -95,9 +108,111 @@ class Connection:
         Example:
             connection.send("orders", json={"id": 7}, subject="new", delay=30)
         """
-        message = composed(body, **fields)
+        message = message_of(body, fields)
         with self._producers.producer(address) as producer:
             producer.send(message, synchronous=True)
+
+    def request(
+        self, address: str, body: Sendable | None = None, *, timeout: Duration, **fields: Unpack[Fields]
+    ) -> ReceivedMessage:
+        """Send a request, and return the reply. Any number of threads may wait for replies.
+
+        The request expires with its time limit, unless it has its own `ttl`. The consumer replies with `message.reply`. The reply
+        comes on a temporary queue, which ends with the connection.
+
+        Args:
+            address: A queue, an exchange, or `exchange/routing-key`.
+            body: As of `send`.
+            timeout: Seconds, or a `timedelta`, until the reply must have come.
+            **fields: As of `send`, except `reply_to` and `correlation_id`.
+
+        Returns:
+            The reply, which is settled.
+
+        Raises:
+            NoReply: No reply came in time. The request may have been processed.
+            PeerError: The connection was lost meanwhile, likewise.
+            PenstockError: The broker refuses the request.
+
+        Example:
+            price = connection.request("prices", json={"item": 7}, timeout=5).json()
+        """
+        return self.begin_request(address, message_of(body, fields, "timeout"), timeout).wait()
+
+    def declare(self, queue: str, *, type: str = "fifo", **options: Any) -> bool:
+        """Create a queue. Does nothing if it exists with the same type and options.
+
+        Args:
+            queue: Its name.
+            type: `fifo`, `priority` or `lastvalue`.
+            **options: Options of the queue, by their names in docs/queues.md.
+
+        Returns:
+            Whether it was created.
+
+        Raises:
+            InvalidRequest: An unknown option, or an invalid value.
+            AlreadyExists: The queue has another type or other options.
+            PenstockError: The broker refuses, or is not Penstock.
+
+        Example:
+            connection.declare("orders", maxMessages=100_000, deadLetterQueue="orders-dead")
+        """
+        return self._administration.declare(self._url_in_use(), queue, type, options)
+
+    def delete(self, queue: str, *, force: bool = False) -> int:
+        """Delete a queue.
+
+        Args:
+            queue: Its name.
+            force: Whether to delete it with messages, consumers or leases. Without it, such a queue stays.
+
+        Returns:
+            Number of messages that were deleted with it.
+
+        Raises:
+            NotFound: The queue does not exist.
+            InUse: It has messages, consumers or leases.
+            PenstockError: The broker refuses, or is not Penstock.
+        """
+        return self._administration.delete(self._url_in_use(), queue, force=force)
+
+    def peek(self, queue: str, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
+        """Return the first waiting messages of a queue, and leave them in it.
+
+        Args:
+            queue: Its name.
+            limit: Largest number of messages.
+            selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
+
+        Raises:
+            NotFound: The queue does not exist.
+            PenstockError: The broker refuses, or the connection was lost meanwhile.
+        """
+        return self.queue(queue).peek(limit=limit, selector=selector)
+
+    def redrive(self, queue: str, *, limit: int | None = None, selector: str | None = None) -> RedriveResult:
+        """Return dead letters to the queues that they came from.
+
+        Args:
+            queue: The dead-letter queue.
+            limit: Largest number of messages. None: all.
+            selector: Only messages that match.
+
+        Returns:
+            Number of messages that are back in their queues, and number of messages that stayed.
+
+        Raises:
+            NotFound: The queue does not exist.
+            PenstockError: The broker refuses, or is not Penstock.
+        """
+        return self._administration.redrive(self._url_in_use(), queue, limit, selector)
+
+    def _url_in_use(self) -> str:
+        with self.changed:
+            self.current_server()
+            assert self.url is not None
+            return self.url
 
     def session(self, mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> Session:
         """Open a session, for one thread at a time.
@@ -137,6 +252,7 @@ class Connection:
             self._closing.set()
             self._failure = self._failure or errors.PeerError("this connection is closed")
             self.pool.close()
+            self._administration.close()
             server, self._server, self.url = self._server, None, None
             self.changed.notify_all()
         if server is not None:
@@ -166,6 +282,9 @@ class Connection:
             raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {self._servers}")
         assert self._server is not None
         return self._server
+
+    def begin_request(self, address: str, message: Message, timeout: Duration) -> OpenRequest:
+        return self._requester.begin(address, message, timeout)
 
     def on_current_server(self, action: Callable[[ServerConnection], object]) -> None:
         """Run `action` on the server in use. If that server is lost meanwhile, run it again on the next one."""

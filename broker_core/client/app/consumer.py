@@ -11,6 +11,7 @@ from ... import errors
 from ...amqp import DecodeError, FieldError, decode_message
 from ...amqp.deliveries import Delivery
 from ...amqp.messages import MAX_SECTIONS_READ
+from ..public import Public
 from .arrivals import Arrivals
 from .modes import AcknowledgeMode, PendingAcknowledgements
 from .pull import pull
@@ -29,7 +30,7 @@ PREFETCH = 1000
 Callback = Callable[[ReceivedMessage], None]
 
 
-class Consumer:
+class Consumer(Public):
     """A consumer of one or several sources, made by `Session.consumer`.
 
     The sources share the prefetch equally and take turns. With prefetch 0 only `receive` requests a message.
@@ -39,6 +40,9 @@ class Consumer:
         expired: Number of messages that expired while they waited here.
         hints: By address, the broker's hint about a name in the selector that may mean a field.
     """
+
+    _attributes = "addresses expired hints"
+    _internal = "waiting_now give_back wait_for take attach lost fail wake"
 
     def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
         self.session = session
@@ -55,6 +59,7 @@ class Consumer:
         #: Called under the lock when messages have come or the consumer has ended; must not wait.
         self.on_arrival: Callable[[], None] | None = None
         self._options = options
+        self._gives_back = False
         self._failure: errors.PenstockError | None = None
 
     # --- for the application
@@ -75,6 +80,7 @@ class Consumer:
             self._check_usable()
             if self.callback is not None:
                 raise errors.InvalidRequest("this consumer hands its messages to a callback; receive() would take them from it")
+            self._resume()
             if self.prefetch == 0:
                 message = pull(self, deadline)
             else:
@@ -113,6 +119,49 @@ class Consumer:
             if not self.closed:
                 self.closed = True
                 self.session.ledger.close_consumer(self)
+            self.session.changed.notify_all()
+
+    def waiting_now(self) -> list[ReceivedMessage]:
+        """Return the messages that the broker has for the credit now, and renew no credit."""
+        session = self.session
+        with session.changed:
+            self._check_usable()
+            links = list(self.links)
+            for link in links:
+                link.stop()
+            session.drain(links)
+            if links != self.links or not all(link.usable for link in links):
+                self._check()
+                raise errors.PeerError(f"the connection was lost while {', '.join(self.addresses)} was read: try again")
+            return list(iter(self.take, None))
+
+    def give_back(self) -> None:
+        """Return the waiting messages to the broker, which gives them to a consumer that is free. Requests no other message until
+        the next `receive`, which another thread may call meanwhile.
+
+        The broker chooses the consumer, so groups and a single active consumer stay in order.
+        """
+        session = self.session
+        with session.changed:
+            if self._gives_back or self.closed or not self.arrivals:
+                return
+            self._gives_back = True
+            attached = list(self.links)
+            for link in attached:
+                link.stop()
+            session.flush()
+            session.connection.wait_for(
+                lambda: not self._gives_back or self.links != attached or all(link.stopped for link in attached),
+                session.connection.timeout_s,
+            )
+            if self._gives_back:
+                session.ledger.return_waiting(self)
+
+    def _resume(self) -> None:
+        if self._gives_back:
+            self._gives_back = False
+            for link in self.links:
+                link.resume()
             self.session.changed.notify_all()
 
     # --- under the lock

@@ -154,6 +154,9 @@ class Ledger:
             self._session.dispose([delivery for delivery, _ in entries], outcome)
         self._detach_closed_consumers()
 
+    def return_waiting(self, consumer: Consumer) -> None:
+        self._requeue([consumer], unsettled=False)
+
     def close_consumer(self, consumer: Consumer) -> None:
         """Return the waiting messages of a consumer. Its links stay until its unsettled messages are settled.
 

@@ -98,6 +98,7 @@ class Opener(NamedTuple):
             self.environment,
             client_id=container_id,
             token=token,
+            credentials=credentials,
             timeout_s=timeout_s,
             callback_threads=callback_threads,
             on_error=on_error,

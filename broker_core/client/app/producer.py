@@ -1,7 +1,7 @@
 """Sending, synchronously or not, with a limit of unconfirmed octets.
 
 A producer keeps a message until it is confirmed, so that a new connection can send it again: at least once. As in JMS, a send of
-a persistent message waits for its confirmation. Inside a transaction no send waits, because the commit waits for all sends.
+a durable message waits for its confirmation. Inside a transaction no send waits, because the commit waits for all sends.
 """
 
 from __future__ import annotations
@@ -10,31 +10,40 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ... import errors
 from ...amqp import Accepted
 from ...amqp.performatives import TransactionalState
 from ..amqp import failures
-from .composing import Sendable, encoded
+from ..public import Public
+from .composing import Fields, Sendable, encoded, message_of
 from .server import unless_failed
 from .target_link import TargetLink, TooLarge
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in typing from 3.11 on
+
     from .session import Session
 
 #: Default limit of unconfirmed octets of one producer.
 WINDOW_OCTETS = 1024 * 1024
+#: Messages that are written together.
+CHUNK = 64
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Confirmation:
+class Confirmation(Public):
     """Outcome of one message that was sent, made by `Producer.send`.
 
     Attributes:
         outcome: The broker's outcome, None until it comes. In a transaction it is provisional until the commit.
         error: Error of a refusal; None without one.
     """
+
+    _attributes = "error outcome"
+    _internal = "awaited callback payload settle transaction"
 
     _producer: Producer
     payload: bytes
@@ -71,7 +80,7 @@ class Confirmation:
             self.error = failures.from_outcome(outcome, f"a message to {self._producer.address!r} was")
 
 
-class Producer:
+class Producer(Public):
     """A producer for one address, made by `Session.producer`.
 
     Attributes:
@@ -79,6 +88,9 @@ class Producer:
         refused: Number of messages that were not accepted.
         unconfirmed_octets: Octets that fill the window now.
     """
+
+    _attributes = "address refused unconfirmed_octets"
+    _internal = "wait_until detach attach resend lost roll_back fail"
 
     def __init__(self, session: Session, address: str, window_octets: int, timeout_s: float) -> None:
         if window_octets < 1:
@@ -98,37 +110,34 @@ class Producer:
 
     def send(
         self,
-        message: Sendable,
+        body: Sendable | None = None,
         *,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
         synchronous: bool | None = None,
         timeout_s: float | None = None,
         on_outcome: Callable[[Confirmation], None] | None = None,
+        **fields: Unpack[Fields],
     ) -> Confirmation:
         """Send one message. A synchronous send returns when the broker has confirmed it.
 
         Args:
-            message: A whole `Message`, octets, or text.
-            persistent: The header's *durable*. None: the message's own value, or True.
-            priority: 0 to 9. None: the message's own value, or 4.
-            ttl_ms: Milliseconds after which the message expires. None: the message's own value.
-            synchronous: Whether to wait. None: wait for a persistent message outside a transaction.
+            body: As of `Connection.send`.
+            synchronous: Whether to wait. None: wait for a durable message outside a transaction.
             timeout_s: Seconds that the whole call takes at most. None: the producer's time limit.
             on_outcome: Called with the confirmation; makes the send asynchronous.
+            **fields: As of `Connection.send`.
 
         Returns:
             Confirmation of this message.
 
         Raises:
-            InvalidRequest: The message cannot be encoded.
+            InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
             ResourceLimit: It is larger than the broker takes.
             PeerError: The time is over; the text states whether the message was sent.
             PenstockError: The broker has refused it (synchronous).
         """
         session = self.session
-        payload, durable = encoded(message, persistent, priority, ttl_ms, session.connection.new_message_id())
+        message = message_of(body, fields, "synchronous", "timeout_s", "on_outcome")
+        payload, durable = encoded(message, session.connection.new_message_id())
         if synchronous is None:
             synchronous = durable and not session.transacted
         awaited = synchronous and on_outcome is None
@@ -261,12 +270,24 @@ class Producer:
 
     def resend(self) -> None:
         while self._to_resend and self._link is not None and self._link.ready:
-            sequence = self._to_resend.popleft()
-            if sequence in self._unconfirmed:
-                try:
-                    self._link.put(sequence, self._unconfirmed[sequence].payload)
-                except TooLarge as error:  # this server takes less than the last one
-                    self._end(sequence, error)
+            chunk = list(islice(self._to_resend, CHUNK))
+            sequences = [sequence for sequence in chunk if sequence in self._unconfirmed]
+            done = self._resend(self._link, sequences)
+            last = sequences[done - 1] if done else chunk[-1]
+            while self._to_resend and self._to_resend[0] <= last:
+                self._to_resend.popleft()
+
+    def _resend(self, link: TargetLink, sequences: list[int]) -> int:
+        payloads = [self._unconfirmed[sequence].payload for sequence in sequences]
+        if not sequences:
+            return 0
+        if done := link.put_many(sequences, payloads):
+            return done
+        try:
+            link.put(sequences[0], payloads[0])  # it takes several frames, or is too large for this server
+        except TooLarge as error:
+            self._end(sequences[0], error)
+        return 1
 
     def lost(self, rolled_back: errors.PenstockError) -> None:
         self._link = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .composing import Fields, Sendable
+from ..durations import Duration, seconds
+from ..public import Public
+from .composing import Fields, Sendable, SimilarMessages
 from .consumer import PREFETCH
 from .modes import AcknowledgeMode
+from .pipeline import WINDOW, Pipeline
 from .received import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -16,13 +19,19 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-class Queue:
+#: Default limit of messages of a peek.
+PEEKED = 10
+
+
+class Queue(Public):
     """A queue or an exchange of a broker, made by `Connection.queue`. It has no state, and any thread may use it.
 
     Attributes:
         connection: Connection that it belongs to.
         address: Address that it was made with.
     """
+
+    _attributes = "address connection"
 
     def __init__(self, connection: Connection, address: str) -> None:
         self.connection = connection
@@ -43,8 +52,58 @@ class Queue:
         """
         self.connection.send(self.address, body, **fields)
 
+    def send_many(self, bodies: Iterable[Sendable] | None = None, **fields: Unpack[Fields]) -> int:
+        """Send messages, and return when the broker has confirmed all of them. They are sent while the iterable yields them.
+
+        Args:
+            bodies: Octets, texts, or whole messages.
+            **fields: As of `Connection.send`, for every message. `json` is an iterable of values instead of bodies.
+
+        Returns:
+            Number of messages.
+
+        Raises:
+            InvalidRequest: A body or an argument cannot be sent. The messages before it are sent.
+            NotAllSent: The broker has refused some messages, or has not confirmed them in time.
+
+        Example:
+            connection.queue("orders").send_many(json=({"id": number} for number in range(10_000)))
+        """
+        series = SimilarMessages(bodies, fields)
+        with self.pipeline() as pipeline:
+            for item in series.items:
+                pipeline.put(pipeline.next_of(series, item))
+        return pipeline.sent
+
+    def pipeline(self, *, window: int = WINDOW) -> Pipeline:
+        """Open a pipeline: sends that do not wait for each confirmation.
+
+        Args:
+            window: Limit of unconfirmed messages.
+
+        Returns:
+            A pipeline; close it, or use `with`.
+
+        Raises:
+            PenstockError: The broker refuses, for example with NotFound.
+        """
+        return Pipeline(self.connection, self.address, window)
+
+    def peek(self, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
+        """Return the first waiting messages, and leave them in the queue.
+
+        Args:
+            limit: Largest number of messages.
+            selector: As of `receive`.
+
+        Raises:
+            PenstockError: The broker refuses, or the connection was lost meanwhile.
+        """
+        with self.connection.session(AcknowledgeMode.INDIVIDUAL) as session:
+            return session.consumer(self.address, prefetch=limit, selector=selector, browse=True).waiting_now()
+
     def receive(
-        self, *, timeout: float | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
+        self, *, timeout: Duration | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
     ) -> Iterator[ReceivedMessage]:
         """Iterate over the messages in order.
 
@@ -52,7 +111,7 @@ class Queue:
         `retry`). After an exception or `break`, an unsettled last message returns to the queue as a failed delivery.
 
         Args:
-            timeout: Seconds without a message after which the loop ends. None: no limit.
+            timeout: Seconds, or a `timedelta`, without a message after which the loop ends. None: no limit.
             limit: Largest number of messages. None: no limit.
             selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
             prefetch: Largest number of messages that wait here.
@@ -67,12 +126,13 @@ class Queue:
             for message in connection.queue("orders").receive(timeout=5):
                 print(message.json())
         """
+        timeout_s = None if timeout is None else seconds("timeout", timeout)
         session = self.connection.session(AcknowledgeMode.INDIVIDUAL)
         try:
             window = prefetch if limit is None else min(prefetch, limit)
             consumer = session.consumer(self.address, prefetch=window, selector=selector)
             seen = 0
-            while (limit is None or seen < limit) and (message := consumer.receive(timeout)) is not None:
+            while (limit is None or seen < limit) and (message := consumer.receive(timeout_s)) is not None:
                 yield message
                 seen += 1
                 if message.outcome is None:

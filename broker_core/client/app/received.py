@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json as json_text
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import Accepted, Message, Modified, Rejected, Released
 from ...amqp.deliveries import Delivery
 from ...amqp.errors import Condition
-from ...amqp.performatives import Error
+from ...amqp.performatives import Error, Properties
 from ...amqp.types import Long
 from ...errors import InvalidRequest
 from ...messages.annotations import DEATH_REASON, DELIVERY_DELAY, RETRY_DELAY
-from ...quantities import MAX_MILLISECONDS
+from ..durations import Duration, milliseconds
+from ..public import Public
+from .composing import Fields, Sendable, message_of
 from .retries import Retries
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in typing from 3.11 on
+
     from .consumer import Consumer
 
 Outcome = Accepted | Rejected | Released | Modified
@@ -32,7 +37,7 @@ UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
 EXPIRED_HERE = Modified(delivery_failed=False, undeliverable_here=True)
 
 
-class ReceivedMessage:
+class ReceivedMessage(Public):
     """A message that a consumer has received.
 
     Attributes:
@@ -46,6 +51,9 @@ class ReceivedMessage:
             if message.subject == "test":
                 message.reject("no tests here")
     """
+
+    _attributes = "message number outcome source"
+    _internal = "commit_outcome consumer delivery"
 
     __slots__ = ("commit_outcome", "consumer", "delivery", "message", "number", "outcome", "source")
 
@@ -146,13 +154,13 @@ class ReceivedMessage:
         """
         self.acknowledge(RELEASED)
 
-    def retry(self, after: float | None = None) -> None:
+    def retry(self, after: Duration | None = None) -> None:
         """Return the message to its place in the queue after a failure. It comes again.
 
         The delivery counts: after `maxAttempts` of the queue the message becomes a dead letter.
 
         Args:
-            after: Seconds until it comes again. None: the queue's `retryDelay`, or immediately without one.
+            after: Seconds, or a `timedelta`, until it comes again. None: the queue's `retryDelay`, or immediately without one.
 
         Raises:
             InvalidRequest: An invalid time.
@@ -161,10 +169,35 @@ class ReceivedMessage:
         if after is None:
             self.acknowledge(FAILED)
             return
-        if not 0 <= after < MAX_MILLISECONDS / 1000:
-            raise InvalidRequest(f"after is seconds from 0 to {(MAX_MILLISECONDS - 1) // 1000:,}, not {after}")
-        annotations: dict[str, Any] = {DELIVERY_DELAY: Long(int(after * 1000))}
+        annotations: dict[str, Any] = {DELIVERY_DELAY: Long(milliseconds("after", after))}
         self.acknowledge(Modified(delivery_failed=True, message_annotations=annotations))
+
+    def reply(self, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
+        """Send a reply to the address in `reply_to`, and return when the broker has confirmed it. Does not settle the message.
+
+        The reply has the correlation id of the message, or else its message id. It is not part of a transaction.
+
+        Args:
+            body: As of `Connection.send`.
+            **fields: As of `Connection.send`.
+
+        Raises:
+            InvalidRequest: The sender expects no reply.
+            NotFound: The temporary queue of the sender has ended.
+            PenstockError: As of `Connection.send`.
+
+        Example:
+            for message in connection.queue("prices").receive():
+                message.reply(json={"price": 5})
+        """
+        reply_to, message = self.reply_to, message_of(body, fields)
+        if reply_to is None:
+            raise InvalidRequest(f"{self!r} has no reply_to: its sender expects no reply")
+        properties = message.properties or Properties()
+        if properties.correlation_id is None:
+            correlation_id = self.message_id if self.correlation_id is None else self.correlation_id
+            properties = replace(properties, correlation_id=correlation_id)
+        self.consumer.session.connection.send(reply_to, replace(message, properties=properties))
 
     def acknowledge(self, outcome: Outcome = ACCEPTED) -> None:
         """Settle the message; in a transaction the commit does so.

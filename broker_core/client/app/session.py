@@ -12,6 +12,7 @@ from ...amqp import LocalProtocolError, serial
 from ...amqp.deliveries import Delivery
 from ...amqp.states import LinkState
 from ..amqp.failures import NoAnswer, no_answer
+from ..public import Public
 from . import modes
 from .callbacks import Callbacks
 from .consumer import PREFETCH, Callback, Consumer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-class Session:
+class Session(Public):
     """A session, made by `Connection.session`, for one thread at a time: its callbacks, or the application's own thread.
 
     A call that waits continues to wait over a reconnect.
@@ -35,6 +36,9 @@ class Session:
     Attributes:
         closed: Whether it, or its connection, was closed.
     """
+
+    _attributes = "closed"
+    _internal = "add check current transaction_id is_current accept_if_held flush dispose drain attach lost"
 
     def __init__(self, connection: Connection, mode: AcknowledgeMode) -> None:
         self.connection = connection
@@ -68,7 +72,7 @@ class Session:
             PenstockError: The broker refuses, for example with NotFound.
         """
         producer = Producer(self, address, window_octets, self.connection.timeout_s if send_timeout_s is None else send_timeout_s)
-        self._add(producer)
+        self.add(producer)
         return producer
 
     def consumer(
@@ -107,7 +111,7 @@ class Session:
         window = -(-prefetch // len(addresses))
         options = SourceOptions(window, selector, no_local, browse, exclusive, priority)
         consumer = Consumer(self, addresses, prefetch, options, gather_s)
-        self._add(consumer)
+        self.add(consumer)
         if callback is not None:
             consumer.listen(callback)
         return consumer
@@ -203,7 +207,7 @@ class Session:
         if not self.transacted:
             raise errors.InvalidRequest("this session has no transaction: make it with AcknowledgeMode.TRANSACTED")
 
-    def _add(self, part: Consumer | Producer) -> None:
+    def add(self, part: Consumer | Producer) -> None:
         with self.changed:
             self.check()
             self.connection.on_current_server(lambda _: part.attach())

@@ -29,6 +29,13 @@ class SourceOptions(NamedTuple):
     browse: bool = False
     exclusive: bool = False
     priority: int | None = None
+    dynamic: bool = False  # a temporary queue, which only this connection receives from
+
+    def source(self, address: str) -> amqp.Source:
+        if self.dynamic:
+            return amqp.Source(dynamic=True, capabilities=(Symbol("temporary-queue"),))
+        mode = "copy" if self.browse else None
+        return amqp.Source(address=address, distribution_mode=mode, filter=self.filter() or None)
 
     def filter(self) -> dict[str, Value]:
         filters: dict[str, Value] = {}
@@ -69,11 +76,13 @@ class SourceLink(ClientLink):
         self.link = session.receiver(server.new_link_name())
         filters = options.filter()
         self._attach(
-            source=amqp.Source(address=address, distribution_mode="copy" if options.browse else None, filter=filters or None),
+            source=options.source(address),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if options.browse else SND_UNSETTLED,
             properties=options.properties() or None if options.browse else with_reports(server, options.properties()),
         )
+        if options.dynamic:
+            self.address = str(getattr(self.link.source, "address", None))
         self.reports = wants_reports(self.link)
         granted = getattr(self.link.source, "filter", None) or {}
         if missing := [name for name in filters if name not in granted]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,6 +55,14 @@ class TargetLink(ClientLink):
         with suppress(LocalProtocolError):
             self.link.send(sequence.to_bytes(8, "big"), payload, state=state)
         self.connection.flush()
+
+    def put_many(self, sequences: Sequence[int], payloads: Sequence[bytes]) -> int:
+        """Send the first messages for which credit, window and frame size suffice. Return their number; only when `ready`."""
+        sent = 0
+        with suppress(LocalProtocolError):
+            sent = len(self.link.send_many([sequence.to_bytes(8, "big") for sequence in sequences], payloads))
+        self.connection.flush()
+        return sent
 
     def on_event(self, event: events.Event) -> None:
         before = self.failure

@@ -4,8 +4,9 @@
 function raises, the message comes again after a time that doubles with each attempt. After `retries` repetitions it is rejected
 with the error as the reason. A function may also settle the message itself: `message.reject("why")`.
 
-Each of `concurrency` threads has a session and takes one message after another. An `async` function runs on an event loop of its
-thread.
+Each of `concurrency` threads has a session and takes one message after another. If a thread is busy for LOOK_S while another is
+idle, the messages that wait at the busy one return to the broker, which delivers them again. An `async` function runs on an event
+loop of its thread.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from ... import errors
 from .connection import Connection
+from .consumer import Consumer
 from .modes import AcknowledgeMode
 from .received import ReceivedMessage
 from .retries import Retries
@@ -29,9 +31,9 @@ _LOG = logging.getLogger("penstock.worker")
 
 Handler = Callable[[ReceivedMessage], Any]
 
-#: Seconds between two checks of `stop`.
+#: Seconds between two checks of `stop`, and for other threads that need help.
 LOOK_S = 0.2
-#: Messages that wait at a thread: a slow message delays at most these.
+#: Messages that wait at a thread, while all threads are busy.
 PREFETCH = 2
 #: Seconds that running handlers have after a stop. Then their messages return.
 GRACE_S = 30.0
@@ -55,6 +57,19 @@ class Counts(NamedTuple):
     other: int = 0
     running: int = 0
     seconds: float = 0.0
+
+
+class _Lane:
+    """One thread of a worker. `begun` is when its message began, on the monotonic clock; None while it is idle."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+        self.begun: float | None = None
+
+    def relieve(self) -> None:
+        begun, consumer = self.begun, self.consumer
+        if begun is not None and consumer is not None and time.monotonic() - begun >= LOOK_S:
+            consumer.give_back()
 
 
 @dataclass(eq=False)
@@ -114,15 +129,22 @@ class Worker:
         """
         return run_all([self], connection, stop, grace_s)
 
-    def _work(self, connection: Connection, stop: threading.Event, failures: list[BaseException]) -> None:
+    def _work(
+        self, lane: _Lane, others: Sequence[_Lane], connection: Connection, stop: threading.Event, failures: list[BaseException]
+    ) -> None:
         loop = asyncio.new_event_loop()
         try:
             with connection.session(AcknowledgeMode.INDIVIDUAL) as session:
-                consumer = session.consumer(self.queue, prefetch=PREFETCH, selector=self.selector)
+                lane.consumer = session.consumer(self.queue, prefetch=PREFETCH, selector=self.selector)
                 while not stop.is_set():
-                    message = consumer.receive(LOOK_S)
-                    if message is not None:
-                        self._handle_one(message, loop)
+                    message = lane.consumer.receive(LOOK_S)
+                    if message is None:
+                        for busy in others:
+                            busy.relieve()
+                        continue
+                    lane.begun = time.monotonic()
+                    self._handle_one(message, loop)
+                    lane.begun = None
         except BaseException as error:
             failures.append(error)
             stop.set()  # an error of one thread ends all, so that the process can be restarted
@@ -208,11 +230,13 @@ def worker(
 def run_all(workers: Sequence[Worker], connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
     """Run several workers on one connection until `stop` is set. Returns whether all handlers have ended in `grace_s` seconds."""
     failures: list[BaseException] = []
-    threads = [
-        threading.Thread(target=worker._work, args=(connection, stop, failures), name=f"penstock-worker-{number}", daemon=True)
-        for worker in workers
-        for number in range(worker.concurrency)
-    ]
+    threads = []
+    for worker in workers:
+        lanes = [_Lane() for _ in range(worker.concurrency)]
+        for number, lane in enumerate(lanes):
+            arguments = (lane, [sibling for sibling in lanes if sibling is not lane], connection, stop, failures)
+            name = f"penstock-worker-{number}"
+            threads.append(threading.Thread(target=worker._work, args=arguments, name=name, daemon=True))
     for thread in threads:
         thread.start()
     stop.wait()

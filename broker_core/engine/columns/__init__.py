@@ -1,6 +1,7 @@
 """Rows of a block as columns of numbers. These modules do not depend on queues.
 
 states                    the states of a message, and the table of transitions
+obstacles                 why a consumer does not receive the next message
 blocks, runs              64 Ki rows of one queue; places of their payloads in the journal
 intervals                 parts of the journal
 rowset                    sets of messages
@@ -8,6 +9,7 @@ series, packing, values   compact columns; their persisted form; JSON values
 attributes, dictionary    the values that a queue needs from messages; names that rows store as codes
 overlays                  annotations that were added after a message arrived
 waiting                   where AVAILABLE messages wait; how far back a return moves a consumer
-totals, timetable         counts since the start of the broker; when something is due
+totals, losses            counts since the start of the broker; messages that were refused or dropped
+timetable                 when something is due
 limits                    every limit of the engine, with unit and reason
 """

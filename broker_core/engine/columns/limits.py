@@ -57,5 +57,7 @@ MAX_LINKS = 100_000  # to one queue or exchange whose lifetime depends on them
 MAX_ARGUMENTS = 64  # headers that one binding compares
 MAX_ROUTE_CACHE = 10_000  # routing keys of one exchange whose queues are cached, until a binding changes
 MAX_EXPIRED = 1 << 17  # expired messages that one tick dead-letters: half a second if they arrived one by one
+EXPLAINED_MESSAGES = 1 << 13  # of one queue that the explanation of one consumer examines: below 1 ms under the broker's lock
+EXPLAINED_CONSUMERS = 200  # of one queue: some 20 ms, of which the AMQP plane works 3 ms
 EXPIRY_PERIOD = 2000  # milliseconds between two searches for expired messages
 NEVER = 1 << 62  # milliseconds, later than any time that a client can send

@@ -1,6 +1,7 @@
 """Commands: requests to the engine, by subject. `events` and `decide` have modules of the same names.
 
-command, queues, stages, links, leases, lifetimes, outcomes, exchanges, moves, transactions, recordings, cleaning, time
+command, queues, stages, links, leases, lifetimes, outcomes, exchanges, losses, moves, transactions, recordings, cleaning,
+time, explanations
 
 Import them by `from ..engine import commands as c`, then `c.Acquire`. The imports below are the list of all commands. A single
 message is a batch of one.
@@ -11,6 +12,7 @@ from ..model.publish_keys import PublishKey
 from .cleaning import Drop, Relocate, RelocatedRows, RelocateStaged, Repack
 from .command import Command, Maker, Now
 from .exchanges import Bind, DeclareExchange, DeleteExchange, ListExchanges, Route, Sent, Unbind
+from .explanations import ConsumerState, DescribeConsumers, Explain, Explained, Hindrance, QueueState
 from .leases import (
     AcquireBatch,
     DeleteLease,
@@ -27,6 +29,7 @@ from .leases import (
 )
 from .lifetimes import CloseLink, EndNode, OpenLink
 from .links import Acquire, Browse, Browsed, Release, Settle, Subscribe, Taken, Unsubscribe, command_of
+from .losses import CountRefused
 from .moves import Copy, DeathGroup, DiscardMessages, Move, Redrive, Replace, Shifted
 from .outcomes import SetAside, StageOutcomes
 from .queues import (

@@ -5,8 +5,10 @@ decision                 the result of a command; the register of deciding funct
 queues, stages, links, leases, transactions, exchanges, recordings, cleaning
 outcomes                 outcomes of single messages of a lease's batch
 dead_letters             the end of deliveries, retries and dead letters
+losses                   counts of refused and dropped messages
 immediate                messages that are stored only if a link takes them
 routes                   messages sent through exchanges
+explanations             why a consumer does not receive the next message
 lifetimes                when a queue or an exchange ends on its own, and the links that this depends on
 moves                    messages that an operator moves, copies, redrives or discards
 time                     messages and leases whose time has come; the start of the broker

@@ -11,6 +11,7 @@ from ... import errors, notations
 from .. import commands as c
 from .. import events as e
 from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
+from ..columns.losses import EXCHANGE_DROPPED, EXCHANGE_REFUSED
 from ..model import header_bindings
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
@@ -129,4 +130,7 @@ def _described(exchange: Exchange) -> dict[str, Any]:
         "type": exchange.kind,
         "options": exchange.options,
         "bindings": [_binding_json(binding) for binding in exchange.bindings.values()],
+        "messages": exchange.messages,
+        "refusedMessages": exchange.losses.among(EXCHANGE_REFUSED),
+        "droppedMessages": exchange.losses.among(EXCHANGE_DROPPED),
     }

@@ -11,10 +11,12 @@ from ..model.state import BrokerState
 from . import (  # noqa: F401  # each registers its functions by `decides`
     cleaning,
     exchanges,
+    explanations,
     immediate,
     leases,
     lifetimes,
     links,
+    losses,
     moves,
     outcomes,
     queues,

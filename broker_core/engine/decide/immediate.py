@@ -17,6 +17,7 @@ from .. import commands as c
 from .. import events as e
 from ..columns.attributes import Attributes, Coded
 from ..columns.limits import NEVER
+from ..columns.losses import FULL, NO_CONSUMER
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..model.admission import NONE, admit, fresh
@@ -25,6 +26,7 @@ from ..model.search import barrier, in_turn
 from ..model.state import BrokerState
 from .decision import Decision, decides, need_queue
 from .links import has_waiting
+from .losses import losses
 
 
 @decides(c.EnqueueImmediate)
@@ -57,6 +59,7 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
             until = state.uptime(now.up) + queue.rules.lock_timeout
             decision.extend(e.Locked(queue.name, some, until) for _, some in held)
         decision.reply = decision.reply._replace(taken=held)
+    decision.extend(losses(queue.name, {FULL: len(refused), NO_CONSUMER: len(undelivered)}))
     return decision
 
 

@@ -163,8 +163,13 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
     return decision
 
 
+def silence(lease: Lease, now: c.Now) -> int | None:
+    """Return the microseconds since the last request of the lease's query; None if this life of the broker had no request."""
+    return None if lease.renewed is None else now.up - max(lease.renewed, now.resumed)
+
+
 def _check_silent(lease: Lease, now: c.Now) -> None:
-    silent = None if lease.renewed is None else now.up - max(lease.renewed, now.resumed)
+    silent = silence(lease, now)
     if silent is None or silent > ALIVE:
         return
     readers = [] if lease.current is None else lease.current.reads.queries
@@ -239,11 +244,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     queue.consumers.check_lease()
     if command.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: the request needs its matches")
-    filters: list[Filter] = [Unexpired(now.wall // 1000)]
-    if lease is not None and command.exclude:
-        filters.append(Without(lease.excluded))
-    if queue.groups is not None:
-        filters += [FreeGroup(queue.groups, state.next_holder), *in_turn(queue)]
+    filters = lease_filters(state, queue, RowSet() if lease is None or not command.exclude else lease.excluded, now)
     most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
     # Messages for which the selector is not evaluated are invisible to a lease.
     rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))
@@ -267,6 +268,15 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     sign = signed(state.nonce, command.lease, command.run, number, rows, now.wall)
     events.append((e.Acquired(queue.name, state.next_holder, rows, command.lease, number, sign), None))
     return Decision(events, c.LeasedBatch(epoch, number, sign, 0 if lease is None else lease.unread))
+
+
+def lease_filters(state: BrokerState, queue: Queue, excluded: RowSet, now: c.Now) -> list[Filter]:
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    if excluded:
+        filters.append(Without(excluded))
+    if queue.groups is not None:
+        filters += [FreeGroup(queue.groups, state.next_holder), *in_turn(queue)]
+    return filters
 
 
 def _leased(lease: Lease, number: int) -> c.LeasedBatch:

@@ -22,7 +22,6 @@ from ..columns.limits import (
     MAX_OVERLAY_BYTES,
     MAX_OVERLAYS,
     MAX_SUBSCRIPTIONS,
-    NEVER,
 )
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
@@ -32,7 +31,7 @@ from ..model.dispositions import DeliveryEnd
 from ..model.groups import FreeGroup
 from ..model.names import taker_name
 from ..model.queue import Queue
-from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn
+from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn, open_levels
 from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
@@ -71,16 +70,16 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
         return Decision([], c.Taken(RowSet()))
     if subscription.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: the request needs its matches")
-    filters = _filters(queue, subscription, now)
+    filters = link_filters(queue, subscription, now)
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     # All of one level, so that they are delivered in the order of their sequence numbers.
     rows, unevaluated = RowSet(), None
     positions, epochs = subscription.positions.copy(), subscription.epochs.copy()
-    for level in reversed(range(queue.rules.levels)):
+    for level in open_levels(queue):
         position, stop = queue.position_of(subscription, level), barrier(queue, level)
         rows, unknown, unevaluated = find(queue, position, search, level)
         if rows and command.behind:
-            rows = rows.between(0, _lowest_position_of(queue, command.behind, level) - 1)
+            rows = rows.between(0, lowest_position_of(queue, command.behind, level) - 1)
             if not rows:
                 break  # they are offered to it again
         # If nothing was found, no message before the next arrival is for this link, until the return log names an earlier place.
@@ -89,7 +88,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
         nothing = min(queue.next_sequence, max(position, stop)) if unknown is None else unknown
         positions[level] = rows.last + 1 if rows else nothing
         epochs[level] = queue.returns[level].epoch
-        if rows or unknown is not None or stop != NEVER:
+        if rows or unknown is not None:
             break
     decision = Decision([], c.Taken(rows, unevaluated))
     if rows:
@@ -101,7 +100,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
     return decision
 
 
-def _filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[Filter]:
+def link_filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[Filter]:
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if subscription.excluded:
         filters.append(Without(subscription.excluded))
@@ -114,17 +113,15 @@ def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | N
     """Return True if messages wait in the queue that the link can take, or might take once its selector is evaluated."""
     if not queue.counts[AVAILABLE]:
         return False
-    search = Search(1, filters=_filters(queue, subscription, now), matching=matching)
-    for level in reversed(range(queue.rules.levels)):
+    search = Search(1, filters=link_filters(queue, subscription, now), matching=matching)
+    for level in open_levels(queue):
         match = find(queue, queue.position_of(subscription, level), search, level)
         if match.rows or (match.unknown is not None and find(queue, match.unknown, search._replace(matching=None), level).rows):
             return True
-        if barrier(queue, level) != NEVER:
-            break
     return False
 
 
-def _lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:
+def lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:
     subscriptions = [queue.consumers.subscriptions[holder] for holder in holders if holder in queue.consumers.subscriptions]
     return min((queue.position_of(subscription, level) for subscription in subscriptions), default=queue.next_sequence)
 

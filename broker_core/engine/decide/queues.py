@@ -10,17 +10,19 @@ from ... import errors
 from .. import commands as c
 from .. import events as e
 from ..columns.limits import MAX_QUEUES
+from ..columns.losses import DUPLICATE, FULL, QUEUE_DROPPED, QUEUE_REFUSED
 from ..columns.packing import pack
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..columns.states import Outcome, State
-from ..model.admission import admit
+from ..model.admission import admit, fill
 from ..model.names import check_node_name, taker_name
 from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
 from .decision import Decision, decides, need_queue
 from .lifetimes import departure
+from .losses import losses
 
 
 @decides(c.DeclareQueue)
@@ -117,18 +119,21 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.En
         return Decision([], c.EnqueueReply(queue.next_sequence))
     first, candidates, payload_rows = queue.next_sequence, command.candidates, None
     waits = command.durable or queue.rules.durability == "all"
-    placed = c.EnqueueReply(first + command.count)
+    placed, lost = c.EnqueueReply(first + command.count), list[e.Event]()
     if not queue.rules.unrestricted:
         admission = admit(queue, candidates, now.wall // 1000, whole=command.whole)
         payload_rows = admission.rows
         if payload_rows is not None:
             candidates, stored = candidates.take(payload_rows), tuple(payload_rows.tolist())
             placed = c.EnqueueReply(first + len(stored), tuple(admission.refused.tolist()), admission.duplicates, stored)
+            lost += losses(queue.name, {FULL: len(admission.refused), DUPLICATE: admission.duplicates})
             if not stored:
-                return Decision([], placed)
+                return Decision([(event, None) for event in lost], placed)
     attributes = candidates.attributes.journaled()
     event = e.Enqueued(queue.name, first, candidates.messages, candidates.sizes, now.wall, attributes, payload_rows)
-    return Decision([(event, command.payload)], placed, waits)
+    decision = Decision([(event, command.payload)], placed, waits)
+    decision.extend(lost)
+    return decision
 
 
 @decides(c.Purge)
@@ -163,6 +168,7 @@ def stat(state: BrokerState, command: c.Stat, now: c.Now) -> Decision[list[dict[
 
 
 def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
+    used = fill(queue)
     return {
         "queue": queue.name,
         "type": queue.kind,
@@ -187,6 +193,9 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "malformed": queue.malformed,
         "unrecorded": queue.recordings.rows,
         "unrecordedBytes": queue.recordings.bytes,
+        "fill": None if used is None else used / 1000,
+        "refusedMessages": queue.losses.among(QUEUE_REFUSED),
+        "droppedMessages": queue.losses.among(QUEUE_DROPPED),
     }
 
 

@@ -16,6 +16,7 @@ from ...errors import PenstockError, Unroutable
 from .. import commands as c
 from .. import events as e
 from ..columns.attributes import Attributes, Coded
+from ..columns.losses import FULL, UNBOUND, UNROUTABLE
 from ..columns.rowset import as_array, row_count
 from ..columns.series import Ints, Rows
 from ..model.admission import full
@@ -24,6 +25,7 @@ from ..model.routes import NO_ROWS, RoutedPart, Sending, Stale, asks, route
 from ..model.state import BrokerState
 from .decision import Decision, decides
 from .exchanges import need_exchange
+from .losses import losses
 from .queues import enqueue
 from .stages import stage_messages
 from .transactions import post
@@ -40,10 +42,15 @@ def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision
             sending.add(part)
     except Stale:
         return Decision([], c.Sent(stale=True))
-    reply = c.Sent(routing.refused, sending.refused(routing.parts), sending.error, routing.dropped)
+    refused = sending.refused(routing.parts)
+    reply = c.Sent(routing.refused, refused, sending.error, routing.dropped)
     if command.whole:
         _check_whole(command, reply)
-    return sending.decision(reply)
+    decision = sending.decision(reply)
+    decision.add(e.SentToExchange(command.exchange, command.count))
+    kept_out = {UNROUTABLE: row_count(reply.unroutable), FULL: row_count(refused), UNBOUND: reply.dropped}
+    decision.extend(losses(command.exchange, kept_out))
+    return decision
 
 
 def _check_whole(command: c.Route, sent: c.Sent) -> None:
@@ -107,6 +114,7 @@ class _Distribution:
                 raise
             self.error = error
             self._refused.append((queue.name, slice(0, count)))
+            self._after.append(e.MessagesLost(queue.name, FULL, count))
             return
         for event, _ in decision.events:
             if isinstance(event, (e.Enqueued, e.Staged)) and rows is not None:

@@ -1,6 +1,6 @@
 """Events: the decisions that the journal holds, by subject. `commands` and `decide` have modules of the same names.
 
-queues, stages, links, leases, lifetimes, outcomes, exchanges, moves, transactions, recordings, cleaning, time
+queues, stages, links, leases, lifetimes, outcomes, exchanges, losses, moves, transactions, recordings, cleaning, time
 event          the base class, and `apply`
 codec          events as JSON in a journal record; the rule for changing one
 transitions    how rows change their state, and the consequences
@@ -26,6 +26,7 @@ from .leases import (
 )
 from .lifetimes import LinkGone, LinkOpened
 from .links import Acquired, Excluded, HoldersLost, Looked, Returned, Settled, Subscribed, Unsubscribed
+from .losses import MessagesLost, SentToExchange
 from .moves import Copied, Moved, Redriven
 from .outcomes import MalformedFound, OutcomesStaged
 from .queues import BlockPacked, Enqueued, Purged, QueueAltered, QueueDeclared, QueueDeleted, QueuePaused

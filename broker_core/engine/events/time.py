@@ -123,6 +123,7 @@ class ClockStarted(Event, kind="clock.started", journaled=False):
         for queue in state.queues.values():
             queue.changes += 1
             queue.totals.begin(queue.next_sequence, queue.live, queue.ended)
+            queue.losses.clear()
             if queue.groups is not None:
                 queue.groups.restarted()
         for lease in state.leases.values():

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.limits import MAX_ERROR_TEXT
+from ..columns.losses import DUPLICATE, RING
 from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.runs import Run
 from ..columns.series import Ints
@@ -117,6 +118,7 @@ def append(state: BrokerState, queue: Queue, arrival: Arrival, acquired: Sequenc
         if len(rows) < len(attributes.ids):
             sizes = arrival.sizes if isinstance(arrival.sizes, int) else arrival.sizes[rows]
             arrival = Arrival(sizes, _only(arrival.runs, rows), arrival.time, attributes.take(rows))
+            queue.losses[DUPLICATE] += len(attributes.ids) - len(rows)
         assert arrival.attributes.ids is not None
         queue.remembered.remember(arrival.attributes.ids, wall, queue.rules.duplicate_window)
     queue.append(*arrival)
@@ -130,7 +132,9 @@ def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
     if queue.rules.key:
         replace_values(state, queue, arrived(queue, first), time)
     if queue.rules.overflow == "ring":
-        archive(state, queue, surplus(queue), Verb.DROP, Ending(Outcome.DROPPED, time))
+        oldest = surplus(queue)
+        archive(state, queue, oldest, Verb.DROP, Ending(Outcome.DROPPED, time))
+        queue.losses[RING] += oldest.count
 
 
 def replace_values(state: BrokerState, queue: Queue, rows: RowSet, time: int) -> None:

@@ -101,6 +101,21 @@ def capacity_left(queue: Queue, usual: int = 0) -> int | None:
     return max(0, min(left))
 
 
+def fill(queue: Queue) -> int | None:
+    """Return how much of its limits a queue has used up, in thousandths: 1000 if it is full. None: no limit."""
+    messages, size = _taken(queue)
+    limits = (messages, queue.rules.max_messages), (size, queue.rules.max_bytes)
+    return max((1000 * used // most for used, most in limits if most), default=None)
+
+
+def _taken(queue: Queue) -> tuple[int, int]:
+    """Return the messages and bytes that leave no capacity for new ones. A ring drops AVAILABLE messages."""
+    messages, size = queue.live + queue.staged.messages, queue.bytes + queue.staged.bytes
+    if queue.rules.overflow != "ring":
+        return messages, size
+    return messages - queue.counts[State.AVAILABLE], size - queue.available_bytes
+
+
 def may_wait(queue: Queue, messages: int, size: int) -> bool:
     """Return True if the queue blocks, and could ever hold so many messages and bytes."""
     rules = queue.rules
@@ -136,10 +151,7 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
     A message that would not fit alone takes no capacity from the others.
     """
-    rules, taken, taken_bytes = queue.rules, queue.live + queue.staged.messages, queue.bytes + queue.staged.bytes
-    if rules.overflow == "ring":  # AVAILABLE messages are dropped
-        taken -= queue.counts[State.AVAILABLE]
-        taken_bytes -= queue.available_bytes
+    rules, (taken, taken_bytes) = queue.rules, _taken(queue)
     size_of = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
     fits = taken_bytes + size_of <= rules.max_bytes if rules.max_bytes else np.ones(len(stays), np.bool_)
     stays = stays * fits

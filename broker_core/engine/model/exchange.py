@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..columns.limits import MAX_KEY, MAX_ROUTE_CACHE
+from ..columns.losses import Losses
 from .bindings import MATCHERS, NOWHERE, Binding, Targets
 
 
@@ -26,6 +27,8 @@ class Exchange:
         self.next_number = 0
         # derived
         self.version = 0  # of the bindings; unique among all exchanges until the broker ends
+        self.messages = 0  # sent to it since the broker started, lost ones included
+        self.losses = Losses()
         self._matcher = MATCHERS[kind]()
         self._no_local = 0
         self._numbers: dict[tuple[Any, ...], int] = {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InvalidRequest
+from ...similar import suggestion
 from .names import NODE_NAME, is_node_name
 
 TYPES = ("direct", "fanout", "topic", "headers")
@@ -24,7 +25,8 @@ def checked(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     for name, value in options.items():
         if name not in OPTIONS:
-            raise InvalidRequest(f"option {name!r:.80} is not known of exchanges; known are {', '.join(OPTIONS)}")
+            meant = suggestion(name, OPTIONS)
+            raise InvalidRequest(f"option {name!r:.80} is not known of exchanges{meant}; known are {', '.join(OPTIONS)}")
         if value is None:
             continue
         allowed = OPTIONS[name]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...errors import InvalidRequest
 from ...quantities import MAX_MILLISECONDS
-from ...similar import nearest
+from ...similar import suggestion
 from ..columns.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_NAME
 from .names import NODE_NAME, is_node_name
 
@@ -209,8 +209,7 @@ def checked(type_: str, options: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     for name, value in options.items():
         if name not in known:
-            guess = nearest(name[:MAX_NAME], known)
-            meant = "" if guess is None else f": did you mean {guess!r}?"
+            meant = suggestion(name, known)
             raise InvalidRequest(f"option {name!r:.80} is not known of type {type_}{meant}; known are {', '.join(known)}")
         values[name] = _value(name, OPTIONS[name], value)
     if type_ == "lastvalue" and values.get("key") is None:

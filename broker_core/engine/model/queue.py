@@ -17,6 +17,7 @@ from ..columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..columns.blocks import Block
 from ..columns.dictionary import Dictionary, Names
 from ..columns.limits import MAX_TAKERS, NEVER
+from ..columns.losses import Losses
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
 from ..columns.runs import Run
 from ..columns.series import Ints, Rows
@@ -128,6 +129,7 @@ class Queue:
         self.consumers = Consumers(name, self.rules.consumers)
         self.returns = [ReturnLog() for _ in range(self.rules.levels)]
         self.totals = Totals()
+        self.losses = Losses()
         self.staged = StagedContent()
         self.changes = 0  # grows with every change that `service.queue_counts` shows
         self._clocks = clocks or Clocks(Timetable(), Timetable(), Timetable())

@@ -17,7 +17,7 @@ A message that its sender delayed has not been delivered yet, and keeps no other
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -140,11 +140,19 @@ def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -
 def find_all(queue: Queue, search: Search) -> Found:
     """Search the whole queue, higher levels first, for a lease."""
     running = _RunningSearch(queue, search)
-    for level in reversed(range(queue.rules.levels)):
+    for level in open_levels(queue):
         running.through(level, 0)
-        if running.done or barrier(queue, level) != NEVER:
+        if running.done:
             break
     return running.result()
+
+
+def open_levels(queue: Queue) -> Iterator[int]:
+    """Yield the levels that a consumer may take messages of, the highest first: none below one with a barrier."""
+    for level in reversed(range(queue.rules.levels)):
+        yield level
+        if barrier(queue, level) != NEVER:
+            break
 
 
 class _RunningSearch:

@@ -20,7 +20,7 @@ export function attention(queue, now) {
     const why = users ? `${plural(users, "consumer")} received none of its messages` : "It has no consumer";
     return {rank: users ? 1 : 2, label: users ? "stuck" : "no consumer", kind: "warn", title: `${why}; the oldest waits for ${span(age)}`};
   }
-  if (queue.fill >= FULL) return {rank: 3, label: "full", kind: "warn", title: "It has reached a limit"};
+  if (queue.fill >= FULL) return {rank: 3, label: "", kind: "warn", title: ""}; // another badge shows the fill level
   if (!onlyDead && queue.growth >= GROWN && queue.growth * 20 >= queue.available) {
     return {rank: 4, label: "growing", kind: "warn", title: `${short(queue.growth)} messages more than half a minute ago`};
   }

@@ -3,10 +3,27 @@
 import {call, may, session} from "./api.js";
 import {ask, field} from "./dialog.js";
 import {badge, h, replace, table, text} from "./dom.js";
-import {count, plural, span} from "./format.js";
+import {count, plural, rate, span} from "./format.js";
 
 const POLL_S = 3;
 const MOST_ROWS = 300; // drawn; the filter finds the others
+const GROUPS = 5; // shown of the groups that a link or a lease holds
+const LISTED = 100; // groups in an answer of the broker
+
+export function groups(names) {
+  if (names.length <= GROUPS) return names.join(", ") || "–";
+  const more = `and ${names.length < LISTED ? "" : "at least "}${count(names.length - GROUPS)} more`;
+  return h("span", {title: names.join("\n")}, names.slice(0, GROUPS).join(", "), " ", h("span", {class: "muted"}, more));
+}
+
+// Cells of a consumer or browser in a table of links, and their headings.
+export const ACTIVITY = [["Selector", "selector"], ["Priority", "number"], ["Sent/s", "number"], ["Settled/s", "number"], ["Last settled", "number"]];
+
+export function activity(link) {
+  const settled = link.lastSettled === null ? "–" : `${span(Math.max(0, Date.now() / 1000 - link.lastSettled / 1e6))} ago`;
+  const rates = [link.sentPerSecond, link.settledPerSecond].map((perSecond) => rate(perSecond));
+  return [h("code", {title: link.selector}, link.selector ?? "–"), link.priority === null ? "–" : String(link.priority), ...rates, settled];
+}
 
 export function show(root, poll, chosen = null) {
   const list = h("div", {});
@@ -62,11 +79,13 @@ export function show(root, poll, chosen = null) {
       count(link.credit),
       count(link.unsettled),
       link.slow ? badge(`slow: ${span(link.heldSeconds)}`, "warn") : link.unsettled && link.heldSeconds !== null ? span(link.heldSeconds) : "–",
+      ...activity(link),
+      groups(link.groups),
     ]);
     const calls = connection.calls?.length ? h("p", {class: "muted"}, `Running calls: ${connection.calls.join(", ")}.`) : null;
     return [cells, h("tr", {class: "detail"}, h("td", {colspan: 10},
       h("p", {class: "muted small"}, `${id}, ${plural(connection.sessions, "session")}, container ${connection.container || "without a name"}`), calls ?? "",
-      table([["Role"], ["Queue"], ["Link"], ["Credit, msg", "number"], ["Unsettled, msg", "number"], ["Oldest unsettled", "number"]], roles, connection.protocol === "flight" ? "Flight connections have calls instead of links." : "No links.")))];
+      table([["Role"], ["Queue"], ["Link"], ["Credit, msg", "number"], ["Unsettled, msg", "number"], ["Oldest unsettled", "number"], ...ACTIVITY, ["Groups held", "groups"]], roles, connection.protocol === "flight" ? "Flight connections have calls instead of links." : "No links.")))];
   }
 
   function closing(connection) {

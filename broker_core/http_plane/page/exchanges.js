@@ -5,9 +5,11 @@ import {call, may, maySomewhere} from "./api.js";
 import {bind, declareExchange, deleteExchange, unbind} from "./declarations.js";
 import {sendMessage} from "./editing.js";
 import {badge, h, replace, table, text} from "./dom.js";
-import {count} from "./format.js";
+import {count, short} from "./format.js";
+import {lost} from "./queue.js";
 
 const POLL_S = 5;
+const NAMING = 5; // cells about the exchange, in the first row of its bindings
 const MOST_ROWS = 300; // drawn; the filter finds the others
 
 export function show(root, poll) {
@@ -17,7 +19,8 @@ export function show(root, poll) {
   let exchanges = [];
 
   function rowsOf(entry) {
-    const {exchange, type, options, bindings} = entry;
+    const {exchange, type, options, bindings, messages, ...counts} = entry;
+    const losses = lost(counts).flatMap(([label, value], at) => [at ? ", " : "", `${label}: `, value]);
     const pairs = Object.entries(options).map(([name, value]) => h("code", {}, `${name}=${value} `));
     const name = [h("b", {}, exchange), " ", badge(type)];
     const admin = may("admin", exchange);
@@ -30,6 +33,8 @@ export function show(root, poll) {
       cells: [
         at ? "" : h("span", {}, ...name),
         at ? "" : pairs.length ? h("span", {}, pairs) : "–",
+        at ? "" : short(messages),
+        at ? "" : losses.length ? h("span", {}, losses) : "–",
         at ? "" : own || "",
         binding ? h("a", {href: queueAddress(binding.queue)}, binding.queue) : h("span", {class: "muted"}, "no bindings"),
         h("span", {}, binding ? conditions(binding) : "–"),
@@ -45,12 +50,12 @@ export function show(root, poll) {
     const shown = exchanges.map((exchange) => {
       const all = rowsOf(exchange);
       const matching = all.filter(matches);
-      if (matching.length && matching[0] !== all[0]) matching[0].cells.splice(0, 3, ...all[0].cells.slice(0, 3));
+      if (matching.length && matching[0] !== all[0]) matching[0].cells.splice(0, NAMING, ...all[0].cells.slice(0, NAMING));
       return matching;
     }).filter((rows) => rows.length);
     const rows = shown.flat();
     text(total, shown.length === exchanges.length ? count(shown.length) : `${count(shown.length)} of ${count(exchanges.length)}`);
-    replace(list, table([["Exchange"], ["Options", "narrow-1"], ["", "number"], ["Bound queue"], ["Key and condition"], ["", "number"]],
+    replace(list, table([["Exchange"], ["Options", "narrow-1"], ["Messages", "number"], ["Refused and dropped", "narrow-2"], ["", "number"], ["Bound queue"], ["Key and condition"], ["", "number"]],
       rows.slice(0, MOST_ROWS).map(({cells}) => cells),
       exchanges.length ? "No exchange or binding matches." : "No exchanges."));
     if (rows.length > MOST_ROWS) list.append(h("p", {class: "empty"}, `${count(rows.length - MOST_ROWS)} more bindings: filter to see them.`));

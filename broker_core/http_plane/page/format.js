@@ -41,4 +41,7 @@ export function time(micros) {
   return new Date(micros / 1000).toLocaleString("sv");
 }
 
+// The fill level of a queue, in thousandths of its limits; "" below `from`.
+export const filled = (thousandths, from = 0) => (thousandths < from ? "" : thousandths >= 1000 ? "full" : `${Math.floor(thousandths / 10)} % full`);
+
 export const plural = (n, singular, many = `${singular}s`) => `${count(n)} ${n === 1 ? singular : many}`;

@@ -2,25 +2,25 @@
 
 import {call, history, may} from "./api.js";
 import {latest} from "./audit.js";
+import {ACTIVITY, activity, groups} from "./connections.js";
 import {alterQueue, bind, deleteQueue, unbind} from "./declarations.js";
 import {ask, field, note} from "./dialog.js";
 import {badge, facts, h, panel, replace, table, text} from "./dom.js";
 import {conditions} from "./exchanges.js";
-import {bytes, count, plural, rate, short, span, time} from "./format.js";
+import {explanation} from "./explain.js";
+import {bytes, count, filled, plural, rate, short, span, time} from "./format.js";
 import {messages} from "./messages.js";
 import {Chart, SAMPLES} from "./plot.js";
 import {look} from "./rates.js";
 
 const POLL_S = 2;
 const SELDOM_S = 10;
-const GROUPS = 5; // shown of the groups that a link or a lease holds
 const UNITS = {Ready: "msg", Held: "msg", Delayed: "msg", "Dead letters": "msg", Oldest: null, Size: null, In: "msg/s", Out: "msg/s", Acknowledged: "msg/s"};
-const LISTED = 100; // groups in an answer of the broker
 
-function groups(names) {
-  if (names.length <= GROUPS) return names.join(", ") || "–";
-  const more = `and ${names.length < LISTED ? "" : "at least "}${count(names.length - GROUPS)} more`;
-  return h("span", {title: names.join("\n")}, names.slice(0, GROUPS).join(", "), " ", h("span", {class: "muted"}, more));
+// Messages that were sent to a queue or exchange and are in no queue, by reason.
+export function lost({refusedMessages, droppedMessages}) {
+  const rows = [["refused when sent", refusedMessages], ["dropped", droppedMessages]].filter(([, counts]) => Object.keys(counts).length);
+  return rows.map(([label, counts]) => [label, h("span", {class: "bad"}, Object.entries(counts).map(([reason, n]) => `${reason}: ${plural(n, "message")}`).join(", "))]);
 }
 
 export function show(root, poll, name) {
@@ -43,6 +43,7 @@ export function show(root, poll, name) {
   const bindings = h("div", {});
   const leases = h("div", {});
   const actions = latest(name);
+  const waiting = explanation(name);
   const looked = messages(name, poll, {redrive, waiting: () => (stat ? stat.available + stat.delayed : 0), changed: () => reread()});
 
   const pause = h("button", {onclick: togglePause}, "Pause");
@@ -63,6 +64,7 @@ export function show(root, poll, name) {
     died,
     looked.element,
     h("div", {class: "grid"}, panel("Options", about), panel("Oldest payload in the journal", pins)),
+    admin && waiting.element,
     panel("Consumers and producers", users),
     panel("Leases", leases),
     panel("Bindings", bindings),
@@ -108,7 +110,7 @@ export function show(root, poll, name) {
     problem.hidden = true;
     all.hidden = buttons.hidden = false;
     text(pause, stat.paused ? "Resume" : "Pause");
-    replace(badges, badge(stat.type), " ", stat.paused && badge("paused", "warn"), stat.damaged.length > 0 && badge("damaged messages", "bad", stat.damaged.join("\n")));
+    replace(badges, badge(stat.type), " ", stat.paused && badge("paused", "warn"), stat.fill !== null && badge(filled(1000 * stat.fill), stat.fill < 1 ? "" : "bad", "The used part of the queue's limits"), stat.damaged.length > 0 && badge("damaged messages", "bad", stat.damaged.join("\n")));
     const options = Object.entries(stat.options).map(([key, value]) => [key, h("code", {}, String(value))]);
     replace(about, facts([
       ["type", stat.type],
@@ -117,6 +119,7 @@ export function show(root, poll, name) {
       ["settled", `${count(stat.archived)} messages`],
       stat.staged > 0 && ["staged", `${plural(stat.staged, "message")}, ${bytes(stat.stagedBytes)}, waiting for a publish or commit`],
       stat.unread > 0 && ["returned unread", count(stat.unread)],
+      ...lost(stat),
       stat.refused > 0 && ["refused by all consumers", plural(stat.refused, "message")],
       stat.malformed > 0 && ["malformed", plural(stat.malformed, "message")],
       stat.archive && ["archive table", h("code", {}, stat.archive.table)],
@@ -163,9 +166,10 @@ export function show(root, poll, name) {
       count(link.credit),
       count(link.unsettled),
       link.slow ? badge("slow", "warn", "It settles no messages and has no credit left, while messages wait") : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
+      ...activity(link),
       link.role === "consumer" ? groups(link.groups) : "",
     ]));
-    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit, msg", "number"], ["Unsettled, msg", "number"], ["Held for", "number"], ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
+    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit, msg", "number"], ["Unsettled, msg", "number"], ["Held for", "number"], ...ACTIVITY, ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);
     replace(leases, table([["Lease"], ["Query"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held", "groups"]], mine.map((lease) => [
       h("a", {href: "#/leases"}, lease.name),
@@ -262,7 +266,7 @@ export function show(root, poll, name) {
   }
 
   const again = [poll.every(SELDOM_S, describe), poll.every(POLL_S, numbers), poll.every(SELDOM_S, who)];
-  if (admin) again.push(poll.every(SELDOM_S, actions.refresh));
+  if (admin) again.push(poll.every(SELDOM_S, actions.refresh), poll.every(SELDOM_S, waiting.refresh));
   poll.every(SELDOM_S, plots);
   return {title: name, refresh: reread};
 }

@@ -5,13 +5,14 @@ import {history, maySomewhere} from "./api.js";
 import {attention} from "./attention.js";
 import {declareQueue} from "./declarations.js";
 import {badge, h, panel, replace, text} from "./dom.js";
-import {bytes, count, rate, short, span} from "./format.js";
+import {bytes, count, filled, rate, short, span} from "./format.js";
 import {Chart, SAMPLES, Spark} from "./plot.js";
 import {look} from "./rates.js";
 
 const POLL_S = 2;
 const PLOTS_S = 10;
 const ROW_PX = 28; // as `--queue-row` in style.css
+const NEARLY_FULL = 800; // thousandths of the limits, from which a badge shows the fill level
 const SPARE_ROWS = 6; // above and below the visible rows
 
 // key, heading, class, unit
@@ -47,10 +48,11 @@ class Row {
   constructor() {
     this.link = h("a", {});
     this.paused = badge("paused", "warn");
+    this.full = badge("full", "warn", "The used part of the queue's limits");
     this.attention = badge("");
     this.sparks = [new Spark(), new Spark()];
     this.cells = new Map(COLUMNS.map(([key, , kind]) => [key, h("td", {class: PLOTS.includes(key) ? `plot ${kind}` : kind})]));
-    this.cells.get("name").append(h("div", {}, this.link, this.paused, this.attention));
+    this.cells.get("name").append(h("div", {}, this.link, this.paused, this.full, this.attention));
     PLOTS.forEach((key, at) => this.cells.get(key).append(this.sparks[at].element));
     this.element = h("tr", {}, ...this.cells.values());
     this.plotted = undefined;
@@ -61,6 +63,9 @@ class Row {
     this.link.title = queue.name;
     this.link.setAttribute("href", queueAddress(queue.name));
     this.paused.hidden = !queue.paused;
+    text(this.full, filled(queue.fill, NEARLY_FULL));
+    this.full.hidden = queue.fill < NEARLY_FULL;
+    this.full.classList.toggle("bad", queue.fill >= 1000);
     this.#attention(queue.attention);
     this.#number("available", queue.available, short);
     this.#number("acquired", queue.acquired, short);
@@ -193,7 +198,7 @@ export function show(root, poll) {
     queues = all.names.map((name, at) => ({
       name, available: available[at], acquired: acquired[at], delayed: delayed[at], deadLetters: dead[at], oldest: oldest[at],
       bytes: size[at], consumers: consumers[at], leases: leases[at], paused: paused[at], in: ins[at], out: outs[at],
-      growth: all.growth[at], deliveries: all.deliveries[at], fill: fill?.[at], place: places.get(name),
+      growth: all.growth[at], deliveries: all.deliveries[at], fill: fill[at], place: places.get(name),
     }));
     for (const queue of queues) queue.attention = attention(queue, now);
     text(stats.Queues, count(queues.length));

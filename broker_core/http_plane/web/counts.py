@@ -34,7 +34,9 @@ class CountColumns:
 
 
 def _summed(column: str, values: list[int]) -> int:
-    return min(filter(None, values), default=0) if column == "oldest" else sum(values)
+    if column == "oldest":
+        return min(filter(None, values), default=0)
+    return max(values) if column in ("fill", "collects") else sum(values)
 
 
 class CountsText:

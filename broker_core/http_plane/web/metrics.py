@@ -34,6 +34,21 @@ GAUGES = (
     _Of("penstock_queue_consumers", "consumers", "AMQP links that receive from the queue."),
     _Of("penstock_queue_leases", "leases", "Leases of Spark queries on the queue."),
     _Of("penstock_queue_paused", "paused", "1 while the queue is paused."),
+    _Of("penstock_queue_collects_dead_letters", "collects", "1 if another queue sends its dead letters to the queue."),
+)
+LIMITS = (
+    _Of("penstock_queue_limit_messages", "maxMessages", "Limit of the queue's messages, if it has one."),
+    _Of("penstock_queue_limit_bytes", "maxBytes", "Limit of the queue's bytes, if it has one."),
+)
+FILL = "penstock_queue_fill_ratio"
+REFUSED = (
+    *(("refusedFull", "full"), ("refusedDiskFull", "disk-full"), ("refusedNoConsumer", "no-consumer")),
+    ("refusedOther", "other"),
+)
+DROPPED = (("droppedRing", "ring"), ("droppedDuplicate", "duplicate"))
+BY_REASON = (
+    ("penstock_queue_refused", "Messages that a sender could not add to the queue, by reason.", REFUSED),
+    ("penstock_queue_dropped", "Messages that the queue dropped, by reason.", DROPPED),
 )
 COUNTERS = (
     _Of("penstock_queue_enqueued", "enqueued", "Messages that arrived."),
@@ -71,24 +86,36 @@ class QueueText:
             parts.append(self._samples(OLDEST, ages))
             for gauge in GAUGES:
                 parts += (_described(gauge.name, "gauge", gauge.text), self._samples(gauge.name, columns[gauge.column]))
+            for limit in LIMITS:
+                values = [value or None for value in columns[limit.column]]
+                parts += (_described(limit.name, "gauge", limit.text), self._samples(limit.name, values))
+            shares = [None if value < 0 else value / 1000 for value in columns["fill"]]
+            parts.append(_described(FILL, "gauge", "Used part of the queue's limits; 1 if it is full."))
+            parts.append(self._samples(FILL, shares))
             for counter in COUNTERS:
-                total = f"{counter.name}_total"
-                described = _described(total if total_in_help else counter.name, "counter", counter.text)
-                parts += (described, self._samples(total, columns[counter.column]))
+                parts += self._counter(counter.name, counter.text, [(columns[counter.column], "")], total_in_help)
+            for name, text, reasons in BY_REASON:
+                labelled = [(columns[column], f',reason="{reason}"') for column, reason in reasons]
+                parts += self._counter(name, text, labelled, total_in_help)
             return parts
 
-    def _samples(self, metric: str, values: Sequence[float], more: str = "") -> bytes:
-        """`more`: other labels than the queue."""
+    def _counter(self, name: str, text: str, samples: Sequence[tuple[Sequence[float], str]], total_in_help: bool) -> list[bytes]:
+        total = f"{name}_total"
+        described = _described(total if total_in_help else name, "counter", text)
+        return [described, *(self._samples(total, values, more) for values, more in samples)]
+
+    def _samples(self, metric: str, values: Sequence[float | None], more: str = "") -> bytes:
+        """`more`: other labels than the queue. A queue with the value None has no line."""
         formed = self._formed.get((metric, more))
         if formed is None:
-            lines = [f"{metric}{label}{more}}} {value}\n" for label, value in zip(self._labels, values, strict=True)]
+            lines = [_line(metric, label, more, value) for label, value in zip(self._labels, values, strict=True)]
         elif formed.values == values:
             return formed.text
         else:
             lines = formed.lines
             for at, (value, before) in enumerate(zip(values, formed.values, strict=True)):
                 if value != before:
-                    lines[at] = f"{metric}{self._labels[at]}{more}}} {value}\n"
+                    lines[at] = _line(metric, self._labels[at], more, value)
         self._formed[metric, more] = formed = _Formed(values, lines, "".join(lines).encode())
         return formed.text
 
@@ -96,7 +123,7 @@ class QueueText:
 class _Formed(NamedTuple):
     """The lines of a metric, and their values."""
 
-    values: Sequence[float]
+    values: Sequence[float | None]
     lines: list[str]
     text: bytes
 
@@ -112,6 +139,10 @@ def text_of(
     names, by_column, rest = columns.limited(most)
     queues = queue_text.form(columns.time, names, by_column, total_in_help=not openmetrics)
     return [*queues, encoder(_Broker(header["broker"], len(columns.names), rest, process))], kind
+
+
+def _line(metric: str, label: str, more: str, value: float | None) -> str:
+    return "" if value is None else f"{metric}{label}{more}}} {value}\n"
 
 
 def _described(name: str, kind: str, text: str) -> bytes:
@@ -136,7 +167,9 @@ class _Broker(Collector):
         yield Gauge("penstock_start_time_seconds", "Start of the broker, seconds since 1970.", broker["started"])
         yield _by("penstock_connections", "Open connections, by protocol.", "protocol", broker["connections"])
         yield Gauge("penstock_leases", "Leases of Spark queries.", broker["leases"])
+        yield from _of_users(broker["users"])
         yield Gauge("penstock_exchanges", "Exchanges.", broker["exchanges"])
+        yield from _of_exchanges(broker["exchangeCounts"])
         journal, disk, archive, copy = broker["journal"], broker["disk"], broker["archive"], broker["copy"]
         yield Gauge("penstock_journal_size_bytes", "Size of the journal's files.", journal["bytes"])
         yield Gauge("penstock_journal_segments", "Files of the journal.", journal["segments"])
@@ -159,6 +192,34 @@ class _Broker(Collector):
             yield Gauge("penstock_copy_failing_seconds", "Seconds for which its store has failed, or 0.", copy["failingSeconds"])
         yield _by("penstock_alarm", "1 while an alarm of this name is raised.", "name", broker["alarms"])
         yield from self._process.collect()
+
+
+def _of_users(users: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    """`users`: the number of connections by protocol and user."""
+    family = Gauge("penstock_user_connections", "Open connections, by user and protocol.", labels=["user", "protocol"])
+    for protocol, counts in users.items():
+        for user, count in counts.items():
+            family.add_metric([user, protocol], count)
+    yield family
+
+
+def _of_exchanges(exchanges: list[dict[str, Any]]) -> Iterator[Metric]:
+    bindings = Gauge("penstock_exchange_bindings", "Bindings of the exchange.", labels=["exchange"])
+    messages = Counter("penstock_exchange_messages", "Messages that were sent to the exchange.", labels=["exchange"])
+    refused = Counter(
+        "penstock_exchange_refused", "Messages that the exchange refused, by reason.", labels=["exchange", "reason"]
+    )
+    dropped = Counter(
+        "penstock_exchange_dropped", "Messages without a matching binding that the exchange dropped.", labels=["exchange"]
+    )
+    for exchange in exchanges:
+        labels = [exchange["exchange"]]
+        bindings.add_metric(labels, exchange["bindings"])
+        messages.add_metric(labels, exchange["messages"])
+        dropped.add_metric(labels, exchange["dropped"])
+        for reason, count in exchange["refused"].items():
+            refused.add_metric([*labels, reason], count)
+    yield from (bindings, messages, refused, dropped)
 
 
 def _by(name: str, text: str, label: str, values: dict[str, float]) -> Metric:

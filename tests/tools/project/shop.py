@@ -1,6 +1,7 @@
 """A small shop, as a user writes it."""
 
 import asyncio
+import datetime
 import threading
 from collections.abc import Iterable
 
@@ -13,7 +14,11 @@ def send(url: str, orders: Iterable[int]) -> None:
         queue = connection.queue("orders")
         for order in orders:
             queue.send(json={"id": order}, subject="new", properties={"size": 5}, delay=0.5, priority=7)
-        connection.send("orders", b"octets", ttl=60)
+        connection.send("orders", b"octets", ttl=datetime.timedelta(minutes=1))
+        accepted: int = queue.send_many(json=({"id": order} for order in range(10)), subject="many")
+        with queue.pipeline(window=100) as pipeline:
+            confirmed: penstock.Confirmation = pipeline.send("text", priority=5)
+        print(accepted, confirmed.error, pipeline.errors)
         connection.send("orders", Message(header=Header(durable=True), properties=Properties(subject="old"), data=[b"x"]))
 
 
@@ -55,6 +60,9 @@ async def both(url: str) -> int:
     seen = 0
     async with penstock.connect_async(url, client_id="shop") as connection:
         await connection.send("orders", json={"id": 7})
+        async with connection.queue("orders").pipeline() as pipeline:
+            await pipeline.send(json={"id": 8})
+        await connection.queue("orders").send_many(["a", "b"], subject="many")
         async for message in connection.queue("orders").receive(timeout=1):
             message.accept()
             seen += 1

@@ -1,0 +1,16 @@
+"""Commands about messages that are refused before the engine decides about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .command import Command
+
+
+@dataclass(frozen=True)
+class CountRefused(Command[None]):
+    """Messages that an error has kept out of a queue or an exchange. The name may be unknown."""
+
+    node: str
+    error: Exception
+    messages: int = 1
