@@ -23,6 +23,11 @@ def _choose(page: Page, state: str) -> None:
             " select.dispatchEvent(new Event('change')); })()", state)  # fmt: skip
 
 
+def _redrawn(page: Page) -> None:
+    """The list was read again after a change, which closes the messages that were shown in full."""
+    page.until(lambda: page.count(".messages tr.detail:not([hidden])") == 0)
+
+
 def test_a_message_is_sent_and_a_delayed_one_shows_when_it_is_due(page: Page, client: Client) -> None:
     declare(client, "notes")
     page.open("queues/notes")
@@ -65,6 +70,7 @@ def test_a_message_is_edited_and_the_second_operator_reads_why_not(page: Page, c
     (copy,) = client.call("queue.messages", queue="drafts")["messages"]
     assert (copy["properties"], copy["subject"]) == ({"region": "eu"}, "news")
     page.shows("new", ".messages td")
+    _redrawn(page)
     page.click("Show", ".messages")
     page.click("Edit and resend…", ".messages")
     page.until(lambda: page.count("dialog textarea"))
@@ -85,6 +91,7 @@ def test_a_message_is_copied_moved_and_discarded(page: Page, client: Client, amq
     page.type("dialog input[name=target]", "to there")
     page.click("Copy it", "dialog")
     page.shows("1 message copied to to there", "#notes")
+    _redrawn(page)
     page.click("Show", ".messages")
     page.click("Discard…", ".messages")
     page.type("dialog input[name=error]", "no use")
