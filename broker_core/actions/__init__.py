@@ -6,8 +6,10 @@ permissions, callers  the right that each request needs, and the rights of the u
 namespaces            each user's names of leases, stages and writes
 schemas               JSON schemas of replies
 actions               `Actions`: a request in JSON in, a reply in JSON out
-queue_actions, move_actions, trace_actions, exchange_actions, stage_actions, lease_actions, archive_actions, broker_actions
+queue_actions, move_actions, message_actions, trace_actions, exchange_actions, stage_actions, lease_actions,
+archive_actions, broker_actions, user_actions
                       the declarations, by subject
+edited_messages       messages that people write, and edited copies
 explain_actions       the declaration of `queue.explain`, and its texts
 browses, browse_plans messages of a browse, and its parts for tasks
 archive_reads         messages in the archive's table

@@ -14,11 +14,13 @@ from . import (
     exchange_actions,
     explain_actions,
     lease_actions,
+    message_actions,
     move_actions,
     namespaces,
     queue_actions,
     stage_actions,
     trace_actions,
+    user_actions,
 )
 from .archive_reads import ArchiveReads
 from .browses import Browses
@@ -28,17 +30,8 @@ from .fields import parse
 from .permissions import authorize
 
 _MODULES = (
-    *(
-        broker_actions,
-        queue_actions,
-        explain_actions,
-        move_actions,
-        trace_actions,
-        exchange_actions,
-        archive_actions,
-        stage_actions,
-    ),
-    *(lease_actions, auditing),
+    *(broker_actions, queue_actions, explain_actions, move_actions, message_actions, trace_actions, exchange_actions),
+    *(archive_actions, stage_actions, lease_actions, user_actions, auditing),
 )
 ACTIONS = {
     action.operation.name: action for module in _MODULES for action in vars(module).values() if isinstance(action, Declaration)

@@ -11,14 +11,16 @@ from ..security.audit import DONE, FAILED, OUTCOMES, REFUSED, AuditEntry, AuditF
 from ..security.rights import Right
 from .callers import Caller
 from .declaration import ActionCall, Declaration, Reply, action
-from .fields import About, Request
+from .edited_messages import Content
+from .fields import About, Request, specs_of
 from .permissions import Need, admin, authorize
 from .schemas import component, list_of, object_of
 
 MAX_ENTRIES = 1_000  # in one answer
 
 #: Fields of requests that name the changed object; the first one of a request.
-_OBJECTS = ("exchange", "queue", "lease", "id")
+_OBJECTS = ("exchange", "queue", "lease", "id", "user")
+_SECRETS = {"password"}
 #: Fields of replies that count messages or bindings.
 _COUNTS = ("purged", "discarded", "moved", "copied", "redriven", "unbound", "messages")
 _TIME = "such as -2h or 2026-11-25, in UTC; null: any"
@@ -46,7 +48,12 @@ def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> R
 def _object(request: Request) -> dict[str, Any]:
     fields = request.to_json()
     name = next(name for name in _OBJECTS if fields.get(name) is not None)
-    details = {field: value for field, value in fields.items() if field != name and value not in (None, False, [], {})}
+    hidden = {*_SECRETS, *(specs_of(Content) if isinstance(request, Content) else ())}  # messages may be confidential
+    details = {
+        field: value
+        for field, value in fields.items()
+        if field != name and field not in hidden and value not in (None, False, [], {})
+    }
     return {"object": str(fields[name]), "details": details}
 
 

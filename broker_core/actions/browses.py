@@ -16,7 +16,7 @@ from .. import errors
 from ..archive.read.files import Table
 from ..client import timeouts
 from ..engine.columns.blocks import Block
-from ..engine.columns.rowset import BLOCK_ROWS, as_array
+from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array
 from ..engine.columns.states import AVAILABLE
 from ..engine.decide.decision import need_queue
 from ..engine.model.queue import PackedBlock
@@ -70,6 +70,16 @@ class Browses:
 
     def wall_time(self) -> datetime:
         return datetime.fromtimestamp(self._service.wall_ms() / 1000, timezone.utc)
+
+    def due(self, queue: str, sequences: list[int]) -> dict[int, datetime]:
+        """Return when delayed messages may be delivered."""
+        times = {}
+        for number in {sequence >> BLOCK_BITS for sequence in sequences}:
+            rows = np.array(sorted(sequence % BLOCK_ROWS for sequence in sequences if sequence >> BLOCK_BITS == number))
+            for sequence, facts in self._service.facts(queue, number, rows).items():
+                if facts.due is not None:
+                    times[sequence] = datetime.fromtimestamp(facts.due / 1000, timezone.utc)
+        return times
 
     def last(self, queue: str) -> int:
         """Return -1 for a queue without messages."""

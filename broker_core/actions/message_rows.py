@@ -89,6 +89,10 @@ def messages(browses: Browses, request: Peek) -> dict[str, Any]:
                 )
             following = rows[-1]["sequenceNumber"] + 1
             break
+    due = browses.due(request.queue, [row["sequenceNumber"] for row in rows if row["state"] == "delayed"])
+    for row in rows:
+        if row["sequenceNumber"] in due:
+            row["due"] = _shown("due", due[row["sequenceNumber"]], [])
     return with_hints({"queue": request.queue, "messages": rows, "next": following}, compared_hints(presence))
 
 

@@ -17,11 +17,12 @@ from .. import errors
 from ..engine import commands as c
 from ..engine.columns.intervals import Intervals
 from ..engine.columns.limits import MAX_MOVED
+from ..engine.columns.states import Reason
 from ..selectors import Selector, parse_optional, presence_of
 from ..service.broker import BrokerService
 from .declaration import ActionCall, Reply, action, compared_hints, with_hints
 from .fields import About
-from .permissions import admin, move_needs, redrive_needs
+from .permissions import BROWSE, admin, move_needs, redrive_needs
 from .requests import MessageLimit, OfQueue
 from .requests import Selector as SelectorText
 from .schemas import BOOL, COUNT, TEXT, list_of, object_of
@@ -44,6 +45,13 @@ class _Redrive(OfQueue):
     messages: MessageLimit = None
     ranges: Annotated[list[int] | None, About("sequence numbers in pairs: first, last, first, last …; null: all")] = None
     selector: SelectorText = None
+    reason: Annotated[str | None, About("reason of the dead letters, such as rejected; null: any")] = None
+    error: Annotated[str | None, About("their whole error text, with a reason; empty: none; null: any")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DeadLetters(OfQueue):
+    count: Annotated[int, About("how many groups to return", least=1)] = 100
 
 
 class MoveTotal(NamedTuple):
@@ -79,11 +87,36 @@ def _redrive(call: ActionCall, request: _Redrive) -> Reply:
     ranges = None if request.ranges is None else tuple(request.ranges)
     if ranges is not None and len(ranges) % 2:
         raise errors.InvalidRequest("queue.redrive: field 'ranges' must be pairs, the first and the last sequence number of each")
-    selector = parse_optional(request.selector)
+    selector, group = parse_optional(request.selector), _group(request)
     if selector is None:
-        shifted = _redrive_ranges(call, request.queue, request.messages, ranges)
+        shifted = _redrive_ranges(call, request.queue, request.messages, ranges, group)
         return {"redriven": shifted.messages, "stayed": shifted.stayed}
     return _redrive_matches(call, request, selector, ranges)
+
+
+def _group(request: _Redrive) -> c.DeathGroup | None:
+    if request.reason is None:
+        if request.error is not None:
+            raise errors.InvalidRequest("queue.redrive: field 'error' needs a 'reason'")
+        return None
+    reasons = {reason.name.lower(): reason for reason in Reason if reason is not Reason.NONE}
+    if request.reason not in reasons:
+        raise errors.InvalidRequest(f"queue.redrive: field 'reason' must be {', '.join(reasons)}, not {request.reason!r:.80}")
+    return c.DeathGroup(reasons[request.reason], request.error)
+
+
+@action(
+    "queue.deadLetters",
+    BROWSE,
+    object_of(groups=list_of(object_of(reason=TEXT, error=TEXT, messages=COUNT)), others=COUNT),
+    reads=True,
+)
+def _dead_letters(call: ActionCall, request: _DeadLetters) -> Reply:
+    """Counts the dead letters of a queue by reason and error text, largest first."""
+    next_sequence(call.service, request.queue)  # refuses a missing queue
+    groups = call.service.counts.death_groups(request.queue).most_common()
+    shown = [{"reason": reason, "error": error, "messages": count} for (reason, error), count in groups[: request.count]]
+    return {"groups": shown, "others": sum(count for _, count in groups[request.count :])}
 
 
 def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
@@ -99,16 +132,18 @@ def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ra
             if left == 0:
                 break
             chosen = tuple(np.repeat(matches[start : start + MAX_CHOSEN], 2).tolist())
-            shifted = _redrive_ranges(call, queue, left, chosen)
+            shifted = _redrive_ranges(call, queue, left, chosen, _group(request))
             redriven, stayed = redriven + shifted.messages, stayed + shifted.stayed
         if redriven == request.messages:
             break
     return with_hints({"redriven": redriven, "stayed": stayed}, compared_hints(presence))
 
 
-def _redrive_ranges(call: ActionCall, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> MoveTotal:
+def _redrive_ranges(
+    call: ActionCall, queue: str, messages: int | None, ranges: tuple[int, ...] | None, group: c.DeathGroup | None
+) -> MoveTotal:
     first, last = (min(ranges[::2]), max(ranges[1::2])) if ranges else (0, None)
-    command = partial(c.Redrive, queue, ranges=ranges, user=call.caller.known_user)
+    command = partial(c.Redrive, queue, ranges=ranges, group=group, user=call.caller.known_user)
     return _in_parts(call.service, queue, messages, first, last, command)
 
 

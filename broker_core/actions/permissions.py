@@ -79,9 +79,10 @@ def move_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> 
 
 
 def redrive_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
-    """The matches of a selector reveal the content of messages, so they need a browse."""
+    """The matches of a selector or of an error text reveal the content of messages, so they need a browse."""
     origins = [_ORIGINS] if _origins(state, request.queue) else []
-    return [need, *origins, *([BROWSE] if request.selector is not None else [])]
+    reveals = request.selector is not None or request.error is not None
+    return [need, *origins, *([BROWSE] if reveals else [])]
 
 
 def option_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:

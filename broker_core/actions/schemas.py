@@ -95,7 +95,7 @@ _MESSAGE_REQUIRED = {
 }
 _MESSAGE_OPTIONAL = {
     **properties(TEXT, "outcome", "settledTime", "error", "holder", "subject", "to", "replyTo", "contentType"),
-    **properties(TEXT, "contentEncoding", "groupId", "creationTime", "absoluteExpiryTime"),
+    **properties(TEXT, "contentEncoding", "groupId", "creationTime", "absoluteExpiryTime", "due"),
     **properties(_VALUE, "messageId", "correlationId", "userId"),
     **properties(map_of(_VALUE), "properties", "annotations"),
     **properties(COUNT, "deliveryCount", "priority"),

@@ -17,7 +17,7 @@ from ..selectors import hints_of, parse_optional
 from . import broker_totals, calls, login, show
 from .main import Failed, UsageError
 
-STATES = ("available", "acquired", "archived")
+STATES = ("available", "acquired", "archived", "delayed")
 
 _LIST = {
     **show.columns("queue", "type", "paused", "available", "acquired", "delayed", "staged", "archived", deadLettered="dead"),

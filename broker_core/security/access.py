@@ -260,6 +260,12 @@ class Access:
         log.info("shared-access keys reloaded, from %s", self._keys_path)
         return True
 
+    def edit(self, change: Callable[[Users], Users]) -> None:
+        """Change the users file, and use the new users immediately. Raises StorageError, and the errors of `change`."""
+        users_file.edit(self.path, change)
+        with self._lock:
+            self._read_again()
+
     def _read_again(self) -> bool:
         mark = users_file.mark_of(self.path)
         if mark == self._mark:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..engine.columns.losses import DISK_FULL, DUPLICATE, FULL, NO_CONSUMER, OTHER, RING
+from ..engine.columns.series import Ints
 from ..engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Reason
 from ..engine.columns.totals import TOTALS
 from ..engine.model.admission import fill
@@ -103,20 +105,35 @@ class QueueCounts:
 
     def reasons(self, name: str) -> dict[str, int]:
         """Count the dead letters in a queue by reason, also the ones that stay in it. Reads every message of the queue."""
+        totals = np.zeros(len(Reason), np.int64)
+        for codes, _, _ in self._dead_letters(name):
+            totals += np.bincount(codes, minlength=len(Reason))
+        return {Reason(code).name.lower(): count for code, count in enumerate(totals.tolist()) if code and count}
+
+    def death_groups(self, name: str) -> Counter[tuple[str, str]]:
+        """Count the dead letters of `reasons` by reason and error text, which may be empty."""
+        groups: Counter[tuple[int, str]] = Counter()
+        for codes, rows, texts in self._dead_letters(name):
+            groups.update((code, texts.get(row, "")) for code, row in zip(codes.tolist(), rows.tolist(), strict=True))
+        return Counter({(Reason(code).name.lower(), text): count for (code, text), count in groups.items()})
+
+    def _dead_letters(self, name: str) -> Iterator[tuple[Ints, Ints, dict[int, str]]]:
+        """Yield by block the reasons of its dead letters, their rows, and the error texts of its rows."""
         with self._lock:
             queue = self._state.queues.get(name)
             numbers = [] if queue is None else list(queue.blocks)
-        totals = np.zeros(len(Reason), np.int64)
         for number in numbers:
             with self._lock:
                 queue = self._state.queues.get(name)
                 block = None if queue is None else queue.blocks.get(number)
                 if block is None or block.reason.values is None:
                     continue
-                rows = slice(0, block.filled)
-                dead = (block.state[rows] != ARCHIVED) | (np.asarray(block.stayed.get(rows)) != 0)
-                totals += np.bincount(block.reason.values[rows][dead], minlength=len(Reason))
-        return {Reason(code).name.lower(): count for code, count in enumerate(totals.tolist()) if code and count}
+                part = slice(0, block.filled)
+                codes = block.reason.values[part]
+                is_dead = (block.state[part] != ARCHIVED) | (np.asarray(block.stayed.get(part)) != 0)
+                rows = np.flatnonzero(is_dead & (codes != 0))
+                codes, texts = codes[rows], dict(block.errors or {})
+            yield codes, rows, texts
 
     def _arrange(self, queues: list[Queue]) -> None:
         """Give each queue a place. Known queues keep their reading."""

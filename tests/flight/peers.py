@@ -173,6 +173,12 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.redrive": lambda p, q: p.call("queue.redrive", queue=q),
     "queue.move": lambda p, q: p.call("queue.move", queue=q, target=f"{q}.other"),
     "queue.copy": lambda p, q: p.call("queue.copy", queue=q, target=f"{q}.other"),
+    "queue.deadLetters": lambda p, q: p.call("queue.deadLetters", queue=q),
+    "message.send": lambda p, q: p.call("message.send", queue=q, body="x"),
+    "message.replace": lambda p, q: p.call("message.replace", queue=q, sequence=0, target=f"{q}.other"),
+    "user.add": lambda p, q: p.call("user.add", user="nobody", password="x", replace=True),
+    "user.remove": lambda p, q: p.call("user.remove", user="nobody"),
+    "user.setRights": lambda p, q: p.call("user.setRights", user="nobody", pattern=q, rights=[]),
     "queue.purge": lambda p, q: p.call("queue.purge", queue=q),
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
@@ -195,9 +201,9 @@ BY_NAME = {"lease.renew", "lease.release", "lease.settleRow", "lease.delete", "l
 BY_NAME |= {"stage.publish", "stage.discard"}
 EVERYBODY = {*NOBODY, "queue.stat"}  # for users with any right on the queue
 ALLOWED = {
-    Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
+    Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard", "message.send"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle", "lease.setAside"},
-    Right.BROWSE: {"browse", "browse.plan", "archive.plan", "queue.messages", "message.trace"},
+    Right.BROWSE: {"browse", "browse.plan", "archive.plan", "queue.messages", "queue.deadLetters", "message.trace"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
     Right.REPLAY: {
         *("browse archived", "browse.plan archived", "archive.plan archived", "archive.files", "archive"),
@@ -211,7 +217,8 @@ ALLOWED = {
 }
 SHIFTS = {"queue.move", "queue.copy"}  # need `admin` and `receive` on the one queue and `send` on the other
 # The first needs `admin` on the exchange, `admin` and `send` on the queue; the second `admin` on everything.
-SEVERAL = {*SHIFTS, "exchange.bind", "user.list"}
+USERS = {"user.list", "user.add", "user.remove", "user.setRights"}
+SEVERAL = {*SHIFTS, "message.replace", "exchange.bind", *USERS}
 
 
 def part(queue: str) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from penstock.broker_core.security import Right
 
 from .peers import Site
 
-NOT_AUDITED = {"lease.advance", "lease.plan", "lease.settle", "lease.renew", "lease.setAside", "stage.publish", "stage.discard"}
+NOT_AUDITED = {
+    "message.send",
+    "lease.advance",
+    "lease.plan",
+    "lease.settle",
+    "lease.renew",
+    "lease.setAside",
+    "stage.publish",
+    "stage.discard",
+}
 
 
 def shown(entry: dict[str, Any]) -> tuple[Any, ...]:

@@ -26,12 +26,27 @@ RECORDED = {
     "settledUntil": 9,
     "outcome": "accepted",
 }
+CONTENT = {
+    "messageId": "m",
+    "correlationId": "c",
+    "subject": "s",
+    "replyTo": "Q",
+    "contentType": "text/plain",
+    "groupId": "g",
+    "properties": {"a": 1},
+    "priority": 5,
+    "ttl": 60_000,
+    "delay": 0,
+}
 VALID: dict[str, dict[str, Any]] = {
     "hello": {},
     "broker.status": {},
     "connection.list": {},
     "connection.close": {"id": "amqp-1", "reason": "no"},
     "user.list": {},
+    "user.add": {"user": "new", "password": "secret", "replace": False},
+    "user.remove": {"user": "new"},
+    "user.setRights": {"user": "new", "pattern": "Q", "rights": ["send"]},
     "queue.options": {},
     "queue.messages": {
         "queue": "Q",
@@ -66,7 +81,17 @@ VALID: dict[str, dict[str, Any]] = {
     "queue.move": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
     "queue.copy": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
     "queue.discard": {"queue": "Q", "sequence": 5, "last": 6, "error": "no"},
-    "queue.redrive": {"queue": "Q", "messages": 5, "ranges": [0, 3], "selector": "a = 1"},
+    "queue.redrive": {
+        "queue": "Q",
+        "messages": 5,
+        "ranges": [0, 3],
+        "selector": "a = 1",
+        "reason": "rejected",
+        "error": "no",
+    },
+    "queue.deadLetters": {"queue": "Q", "count": 5},
+    "message.send": {**CONTENT, "queue": "Q", "exchange": None, "routingKey": None, "body": "text", "bodyBase64": None},
+    "message.replace": {**CONTENT, "queue": "Q", "sequence": 9, "target": "other Q", "body": None, "bodyBase64": "eA=="},
     "exchange.declare": {"exchange": "new Q", "type": "direct", "options": {}},
     "exchange.delete": {"exchange": "bound Q"},
     "exchange.list": {},
@@ -202,9 +227,13 @@ OPTIONAL = {
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False, "counts": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "queryName": None,
-    "routed": False, "elsewhere": None, "waiting": False,
+    "routed": False, "replace": False, "elsewhere": None, "waiting": False,
 }  # fmt: skip
 #: Actions without required fields, and the types that each field accepts: `message.trace` names a message in one of three ways.
+_CONTENT_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("body", "bodyBase64"), (str, type(None))),
+    **{name: (type(value), type(None)) for name, value in CONTENT.items()},
+}
 WITHOUT_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
     "message.trace": {
         "id": (str, type(None)),
@@ -213,6 +242,8 @@ WITHOUT_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
         "resume": (dict, type(None)),
     },
     "audit.list": dict.fromkeys(("queue", "user", "action", "outcome", "since", "until"), (str, type(None))),
+    "message.send": {**_CONTENT_TYPES, **dict.fromkeys(("queue", "exchange", "routingKey"), (str, type(None)))},
+    "message.replace": _CONTENT_TYPES,
 }
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null

@@ -12,7 +12,7 @@ from .webdriver import Browser, WebDriverError
 PASSWORD = "secret"
 PATIENCE_S = 15.0
 #: Allowed lines of the browser's log: it logs an expected refusal as a failed load.
-EXPECTED = ("status of 401", "status of 403", "status of 404", "status of 400")
+EXPECTED = ("status of 401", "status of 403", "status of 404", "status of 400", "status of 409")
 
 
 class Page:

@@ -42,8 +42,25 @@ def test_a_dead_letter_and_its_way_back(penstock: Run, broker: Broker, client: C
     assert dead["body"] == "two"
     assert ask("redrive", "dead", "--sequence", "1-7") == {"redriven": 0, "stayed": 0}
     assert ask("redrive", "dead", "--selector", "amqp.subject = 'another'") == {"redriven": 0, "stayed": 0}
+    assert ask("dead-letters", "dead") == [{"reason": "rejected", "error": "no", "messages": 1}]
+    assert ask("redrive", "dead", "--reason", "rejected", "--error", "yes") == {"redriven": 0, "stayed": 0}
+    refused = penstock("queue", "redrive", "dead", "--error", "no", url=broker.url)
+    assert "--error needs --reason" in refused.stderr
     assert "1 dead letter of dead returned" in penstock("queue", "redrive", "dead", "--limit", "5", url=broker.url).stdout
     assert (ask("stat", "dead")["available"], ask("stat", "orders")["available"]) == (0, 1)
+
+
+def test_a_message_is_replaced_by_an_edited_copy(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
+    enqueue(client, "orders", b"one", b"two")
+    ask("declare", "repaired")
+    edits = ("--body", "edited", "--property", "a=b", "--to", "repaired")
+    first = penstock("queue", "replace", "orders", "--sequence", "0", *edits, url=broker.url)
+    assert first.stdout == "message 0 of orders is replaced by message 0 of repaired\n"
+    (copy,) = ask("peek", "repaired")
+    assert (copy["body"], copy["properties"]) == ("edited", {"a": "b"})
+    second = penstock("queue", "replace", "orders", "--sequence", "0", *edits, url=broker.url)
+    assert second.returncode != 0
+    assert "message 0 of queue 'orders' has ended already" in second.stderr
 
 
 def test_chosen_dead_letters_go_back(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:

@@ -109,7 +109,7 @@ def _queue(commands: p.Commands) -> None:
     peek = p.client_command(queue, "peek", "read messages without acquiring them", "queue", name="NAME")
     p.option(peek, "--count", "N", "at most N messages; default: 10", type=p.positive, default=10)
     p.option(peek, "--from", "N", "the first sequence number", type=p.natural, dest="first")
-    text = "some of available, acquired, archived, comma-separated; default: available"
+    text = "some of available, acquired, delayed, archived, comma-separated; default: available"
     p.option(peek, "--states", "LIST", text, default="available")
     p.option(peek, "--selector", "TEXT", p.SELECTOR)
     moments.add_flags(peek, "time of arrival")
@@ -162,6 +162,19 @@ def _moves(queue: p.Commands) -> None:
     text = "only the message with this sequence number, or from N to M; may be repeated"
     p.repeated(which, "--sequence", "N[-M]", text, type=p.sequences)
     p.option(which, "--selector", "TEXT", p.SELECTOR)
+    p.option(redrive, "--reason", "NAME", "only dead letters with this reason, as `queue dead-letters` lists it")
+    p.option(redrive, "--error", "TEXT", "only dead letters with this whole error text; needs --reason")
+
+    text = "count the dead letters of a queue by reason and error text"
+    p.client_command(queue, "dead-letters", text, "moves", "dead_letters", name="NAME")
+
+    text = "replace a waiting message by an edited copy at the end of a queue; both happen, or neither"
+    replace = p.client_command(queue, "replace", text, "moves", name="NAME")
+    p.option(replace, "--sequence", "N", "the message's sequence number", type=p.natural, required=True)
+    p.option(replace, "--to", "QUEUE", "the queue for the copy; default: the same queue", dest="target")
+    p.option(replace, "--body", "TEXT", "the new body; default: unchanged")
+    p.option(replace, "--subject", "TEXT", "the new subject; default: unchanged")
+    p.repeated(replace, "--property", "K=V", "all application properties of the copy; default: unchanged")
 
 
 def _lease(commands: p.Commands) -> None:

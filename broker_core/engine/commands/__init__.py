@@ -30,7 +30,7 @@ from .leases import (
 from .lifetimes import CloseLink, EndNode, OpenLink
 from .links import Acquire, Browse, Browsed, Release, RenewLock, Settle, Subscribe, Taken, Unsubscribe, command_of
 from .losses import CountRefused
-from .moves import Copy, DiscardMessages, Move, Redrive, Shifted
+from .moves import Copy, DeathGroup, DiscardMessages, Move, Redrive, Replace, Shifted
 from .outcomes import SetAside, StageOutcomes
 from .queues import (
     AlterQueue,

@@ -1,4 +1,4 @@
-"""Commands of operators: move, copy, redrive and discard messages."""
+"""Commands of operators: move, copy, redrive, discard and replace messages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..columns.limits import MAX_MOVED
 from .command import Command
+from .queues import Enqueue
 
 
 class Shifted(NamedTuple):
@@ -15,6 +16,13 @@ class Shifted(NamedTuple):
     messages: int
     next: int | None  # sequence number to continue from; None: there are no more
     stayed: int = 0  # messages that cannot go: the target is full, or the queue of a dead letter is gone or has a newer value
+
+
+class DeathGroup(NamedTuple):
+    """Dead letters with one reason and one error text."""
+
+    reason: int  # a `Reason`
+    error: str | None = None  # empty: they have none; None: any
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,17 @@ class DiscardMessages(Command[int]):
 
 
 @dataclass(frozen=True)
+class Replace(Command[int]):
+    """The end of an AVAILABLE or DELAYED message, and the arrival of its edited copy, which may be in another queue. Either both
+    happen or nothing. Reply: the sequence number of the copy."""
+
+    queue: str
+    sequence: int
+    copy: Enqueue  # of one message
+    user: str | None = None  # for the archive
+
+
+@dataclass(frozen=True)
 class Redrive(Command[Shifted]):
     """The return of dead letters. AVAILABLE ones move to the tail of the queue that they came from. ARCHIVED ones, which had
     stayed, become AVAILABLE at their sequence numbers. One command examines at most MAX_MOVED of each kind."""
@@ -61,4 +80,5 @@ class Redrive(Command[Shifted]):
     first: int = 0
     last: int | None = None
     ranges: tuple[int, ...] | None = None  # only these: first, last, first, last …, in any order, both included
+    group: DeathGroup | None = None  # only its dead letters
     user: str | None = None  # for the archive

@@ -1,5 +1,5 @@
-"""Messages that an operator moves or copies to another queue, redrives, or discards. A command examines a limited range of a
-queue, and `Shifted.next` continues it."""
+"""Messages that an operator moves or copies to another queue, redrives, discards or replaces. A command examines a limited range
+of a queue, and `Shifted.next` continues it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .. import commands as c
 from .. import events as e
 from ..columns.blocks import Block
 from ..columns.limits import MAX_MOVED, MAX_PURGED
-from ..columns.rowset import BLOCK_BITS, RowSet, as_array
+from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array
 from ..columns.series import Ints
-from ..columns.states import AVAILABLE, DELAYED, Outcome, Verb
+from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Outcome, Verb
 from ..model.capacity import Coming, fitting
 from ..model.names import taker_name
 from ..model.queue import Queue
@@ -24,6 +24,7 @@ from ..model.state import BrokerState
 from ..model.transfer import column
 from .dead_letters import as_one
 from .decision import Decision, decides, need_queue
+from .queues import enqueue
 
 
 @decides(c.Move)
@@ -67,6 +68,41 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
     if events:
         decision.add(as_one(events))
     return decision
+
+
+@decides(c.Replace)
+def replace(state: BrokerState, command: c.Replace, now: c.Now) -> Decision[int]:
+    """The journal writes the records of a command together, so a crash leaves the original or its copy."""
+    queue, sequence = need_queue(state, command.queue), command.sequence
+    _check_waiting(state, queue, sequence)
+    arrival = enqueue(state, command.copy, now)
+    copy = arrival.reply.next - 1
+    target = "" if command.copy.queue == queue.name else f" in {command.copy.queue}"
+    why, taker = f"replaced by message {copy}{target}", taker_name(None, command.user)
+    rows = RowSet.range(sequence, sequence + 1)
+    ended = e.Purged(queue.name, rows, now.wall, why, taker, int(Outcome.REPLACED))
+    return Decision([(ended, None), *arrival.events], copy)
+
+
+def _check_waiting(state: BrokerState, queue: Queue, sequence: int) -> None:
+    """Another operator or a consumer may have been first. Raises MessageNotFound or InUse."""
+    if not 0 <= sequence < queue.next_sequence:
+        raise errors.MessageNotFound(f"queue {queue.name!r} has messages 0 to {queue.next_sequence - 1}, not {sequence}")
+    block, row = queue.blocks.get(sequence >> BLOCK_BITS), sequence % BLOCK_ROWS
+    subject = f"message {sequence} of queue {queue.name!r}"
+    if block is None or block.state[row] == ARCHIVED:
+        raise errors.MessageNotFound(f"{subject} has ended already{_end_of(queue, block, row)}: nothing was changed. Look again")
+    if block.state[row] == ACQUIRED:
+        holder = state.name_of(queue, int(np.broadcast_to(block.holder.get(slice(row, row + 1)), 1)[0]))
+        raise errors.InUse(f"{subject} is held by {holder}: nothing was changed. Try again when it is returned")
+
+
+def _end_of(queue: Queue, block: Block | None, row: int) -> str:
+    if block is None:
+        return ""
+    outcome, taker = (int(np.broadcast_to(column.get(slice(row, row + 1)), 1)[0]) for column in (block.outcome, block.taker))
+    name = Outcome(outcome).name.lower().replace("_", "-")
+    return f" ({name}{f' by {queue.takers.names[taker - 1]}' if taker else ''})"
 
 
 def _holders(queue: Queue, rows: RowSet) -> list[int]:
@@ -123,6 +159,7 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
 
     def dead(block: Block) -> Ints:
         rows = np.sort(np.concatenate([_away_from_home(block), stayed(block, state.dropped)]))
+        rows = rows if command.group is None else rows[_in_group(block, rows, command.group)]
         return rows if named is None else rows[_within(rows + block.base, *named)]
 
     dead_rows, more = _look(queue, command.first, command.last, command.messages, dead)
@@ -151,6 +188,15 @@ def _sorted(ranges: tuple[int, ...]) -> tuple[Ints, Ints]:
 def _within(sequences: Ints, firsts: Ints, reach: Ints) -> npt.NDArray[np.bool_]:
     before = np.searchsorted(firsts, sequences, side="right")
     return sequences <= np.concatenate([[-1], reach])[before]
+
+
+def _in_group(block: Block, rows: Ints, group: c.DeathGroup) -> npt.NDArray[np.bool_]:
+    has_reason: npt.NDArray[np.bool_] = np.broadcast_to(block.reason.get(rows), len(rows)) == group.reason
+    if group.error is None:
+        return has_reason
+    texts, wanted = block.errors or {}, group.error
+    has_reason &= np.fromiter((texts.get(row, "") == wanted for row in rows.tolist()), np.bool_, len(rows))
+    return has_reason
 
 
 def _among(rows: Any, others: Ints) -> Ints:

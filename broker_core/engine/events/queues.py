@@ -113,12 +113,13 @@ class Purged(EndsMessages, Event, kind="purged"):
     queue: str
     rows: RowSet
     time: int
-    error: str | None = None  # why the operator discarded them
+    error: str | None = None  # why the operator discarded or replaced them
     taker: str | None = None  # as in `Ending`
+    outcome: int | None = None  # None: PURGED
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
-        ending = Ending(Outcome.PURGED, self.time, self.error, self.taker)
+        ending = Ending(Outcome.PURGED if self.outcome is None else self.outcome, self.time, self.error, self.taker)
         archive(state, queue, queue.allowed(self.rows, Verb.PURGE), Verb.PURGE, ending)
 
     def wakes(self, state: BrokerState) -> Iterable[str]:

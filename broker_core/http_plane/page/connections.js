@@ -43,7 +43,7 @@ export function show(root, poll, chosen = null) {
     text(total, shown.length === connections.length ? count(shown.length) : `${count(shown.length)} of ${count(connections.length)}`);
     const focused = document.activeElement?.dataset.key;
     replace(list, table(
-      [["Peer"], ["User"], ["Protocol", "narrow-2"], ["Container", "narrow-1"], ["Since", "number narrow-2"], ["Links", "number narrow-2"], ["Credit", "number narrow-1"], ["Unsettled", "number"], ["State"], ["", "number"]],
+      [["Peer"], ["User"], ["Protocol", "narrow-2"], ["Container", "narrow-1"], ["Since", "number narrow-2"], ["Links", "number narrow-2"], ["Credit, msg", "number narrow-1"], ["Unsettled, msg", "number"], ["State"], ["", "number"]],
       shown.slice(0, MOST_ROWS).flatMap(row),
       connections.length ? "No connection matches." : "No clients are connected.",
     ));
@@ -85,7 +85,7 @@ export function show(root, poll, chosen = null) {
     const calls = connection.calls?.length ? h("p", {class: "muted"}, `Running calls: ${connection.calls.join(", ")}.`) : null;
     return [cells, h("tr", {class: "detail"}, h("td", {colspan: 10},
       h("p", {class: "muted small"}, `${id}, ${plural(connection.sessions, "session")}, container ${connection.container || "without a name"}`), calls ?? "",
-      table([["Role"], ["Queue"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Oldest unsettled", "number"], ...ACTIVITY, ["Groups held", "groups"]], roles, connection.protocol === "flight" ? "Flight connections have calls instead of links." : "No links.")))];
+      table([["Role"], ["Queue"], ["Link"], ["Credit, msg", "number"], ["Unsettled, msg", "number"], ["Oldest unsettled", "number"], ...ACTIVITY, ["Groups held", "groups"]], roles, connection.protocol === "flight" ? "Flight connections have calls instead of links." : "No links.")))];
   }
 
   function closing(connection) {

@@ -18,9 +18,9 @@ export function note(message, kind = "good") {
 
 export const failed = (error) => note(error.message, "bad");
 
-// Ask for confirmation. `act` receives the form's fields after a yes, and returns a note. If it fails, the dialog stays open and
+// Ask for confirmation, or for the fields of a form. `act` receives the form's fields after a yes, and returns a note. If it fails, the dialog stays open and
 // shows the error.
-export function ask({title, content = [], label, danger = false, act}) {
+export function ask({title, content = [], label, danger = false, wide = false, act}) {
   const error = h("p", {class: "bad", role: "alert"});
   const yes = h("button", {class: danger ? "danger primary" : "primary", type: "submit"}, label);
   const cancel = h("button", {type: "button", onclick: () => dialog.close()}, "Cancel");
@@ -38,7 +38,7 @@ export function ask({title, content = [], label, danger = false, act}) {
     }
   };
   const form = h("form", {method: "dialog", onsubmit: submit}, h("h2", {}, title), content, error, h("div", {class: "buttons"}, cancel, yes));
-  const dialog = h("dialog", {onclose: () => dialog.remove()}, form);
+  const dialog = h("dialog", {class: wide && "wide", onclose: () => dialog.remove()}, form);
   document.body.append(dialog);
   dialog.showModal();
   if (danger) cancel.focus();

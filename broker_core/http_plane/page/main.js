@@ -1,5 +1,6 @@
 // The frame: login, views, alarms, keys.
 
+import {showAlarms} from "./alarms.js";
 import {call, logIn, logOut, maySomewhere, session, whenLoginIsNeeded, whoAmI} from "./api.js";
 import {failed, field, note} from "./dialog.js";
 import {badge, h, replace, svg, text} from "./dom.js";
@@ -46,7 +47,7 @@ function drawBar(at) {
     h("span", {class: "spring"}),
     h("span", {class: "who"},
       product && h("span", {class: "muted small narrow-1"}, product),
-      session.here && !maySomewhere("admin") && badge("read only", "", "You do not have the right admin: you can view, but not change"),
+      session.here && !["admin", "send", "settle"].some(maySomewhere) && badge("read only", "", "Your rights allow you to view, but not to change"),
       session.login && session.user !== null && [h("span", {class: "muted"}, session.user), h("button", {class: "small", onclick: leave}, "Log out")],
       h("button", {class: "icon", onclick: theme, title: "Light or dark", "aria-label": "Light or dark"}, drawing)),
   );
@@ -101,7 +102,7 @@ function route() {
     watch?.stop();
     watch = null;
     forget();
-    replace(alarms);
+    showAlarms(alarms, []);
     login();
     return;
   }
@@ -128,8 +129,7 @@ function begin() {
     const shown = bar.querySelector(".who > .narrow-1");
     if (shown) text(shown, product);
     else drawBar(bar.querySelector("[aria-current]")?.getAttribute("href").slice(2) ?? "queues");
-    const raised = (status.alarms ?? []).map((alarm) => h("li", {}, h("b", {}, alarm.name), alarm.queue ? h("a", {href: `#/queues/${encodeURIComponent(alarm.queue)}`}, alarm.queue) : null, h("span", {}, alarm.text, " ", h("span", {class: "since", "aria-hidden": "true"}, `for ${span(Date.now() / 1000 - alarm.since / 1000)}`))));
-    replace(alarms, raised.length ? h("ul", {}, raised) : null);
+    showAlarms(alarms, status.alarms ?? []);
   });
 }
 

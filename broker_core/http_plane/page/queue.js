@@ -3,8 +3,10 @@
 import {call, history, may} from "./api.js";
 import {latest} from "./audit.js";
 import {ACTIVITY, activity, groups} from "./connections.js";
+import {alterQueue, bind, deleteQueue, unbind} from "./declarations.js";
 import {ask, field, note} from "./dialog.js";
 import {badge, facts, h, panel, replace, table, text} from "./dom.js";
+import {conditions} from "./exchanges.js";
 import {explanation} from "./explain.js";
 import {bytes, count, filled, plural, rate, short, span, time} from "./format.js";
 import {messages} from "./messages.js";
@@ -13,6 +15,7 @@ import {look} from "./rates.js";
 
 const POLL_S = 2;
 const SELDOM_S = 10;
+const UNITS = {Ready: "msg", Held: "msg", Delayed: "msg", "Dead letters": "msg", Oldest: null, Size: null, In: "msg/s", Out: "msg/s", Acknowledged: "msg/s"};
 
 // Messages that were sent to a queue or exchange and are in no queue, by reason.
 export function lost({refusedMessages, droppedMessages}) {
@@ -23,43 +26,49 @@ export function lost({refusedMessages, droppedMessages}) {
 export function show(root, poll, name) {
   const admin = may("admin", name);
   let stat = null;
+  let exchanges = [];
 
   const badges = h("span", {});
   const buttons = h("span", {class: "head buttons"});
   const problem = h("p", {class: "empty", hidden: true});
-  const fields = ["Ready", "Held", "Delayed", "Dead letters", "Oldest", "Size", "In/s", "Out/s", "Acknowledged/s"];
-  const stats = Object.fromEntries(fields.map((field) => [field, h("dd", {}, "–")]));
-  const depth = new Chart(`Messages in ${name}, last hour`, ["Depth"], short);
-  const rates = new Chart(`Messages per second through ${name}, last hour`, ["In/s", "Out/s", "Acknowledged/s"], rate);
+  const stats = Object.fromEntries(Object.keys(UNITS).map((field) => [field, h("dd", {}, "–")]));
+  const depth = new Chart(`Messages in ${name}, last hour`, ["Depth, msg"], short);
+  const rates = new Chart(`Messages per second through ${name}, last hour`, ["In, msg/s", "Out, msg/s", "Acknowledged, msg/s"], rate);
   const about = h("div", {class: "body"});
   const pins = h("div", {class: "body"});
   const dead = h("div", {});
+  const died = panel("Dead letters by reason and error", dead);
+  died.hidden = true;
   const users = h("div", {});
+  const bindings = h("div", {});
   const leases = h("div", {});
   const actions = latest(name);
   const waiting = explanation(name);
-  const looked = messages(name, poll, {redrive});
+  const looked = messages(name, poll, {redrive, waiting: () => (stat ? stat.available + stat.delayed : 0), changed: () => reread()});
 
   const pause = h("button", {onclick: togglePause}, "Pause");
   if (admin) {
     buttons.append(
       pause,
       h("button", {onclick: alter}, "Alter…"),
+      h("button", {onclick: () => bind({queue: name}, exchanges, reread)}, "Bind…"),
       h("button", {onclick: () => redrive()}, "Redrive…"),
       h("button", {class: "danger", onclick: purge}, "Purge…"),
+      h("button", {class: "danger", onclick: remove}, "Delete…"),
     );
   } else buttons.append(badge("read only", "", "Changes need the right admin on this queue"));
 
   const all = h("div", {},
-    h("section", {class: "panel"}, h("dl", {class: "stats"}, fields.map((field) => h("div", {}, h("dt", {}, field), stats[field])))),
+    h("section", {class: "panel"}, h("dl", {class: "stats"}, Object.entries(UNITS).map(([field, unit]) => h("div", {}, h("dt", {"data-unit": unit}, field), stats[field])))),
     h("div", {class: "grid"}, panel(["Depth", depth.legend], h("div", {class: "body"}, depth.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
+    died,
+    looked.element,
     h("div", {class: "grid"}, panel("Options", about), panel("Oldest payload in the journal", pins)),
     admin && waiting.element,
-    panel("Dead letters by reason", dead),
     panel("Consumers and producers", users),
     panel("Leases", leases),
+    panel("Bindings", bindings),
     admin && actions.element,
-    looked.element,
   );
   replace(root, h("div", {class: "head"}, h("h1", {}, name), badges, h("span", {class: "spring"}), buttons), problem, all);
 
@@ -75,9 +84,9 @@ export function show(root, poll, name) {
     stats["Dead letters"].classList.toggle("bad", of("deadLetters") > 0);
     text(stats.Oldest, of("oldest") ? span((counts.time - of("oldest")) / 1e6) : "–");
     text(stats.Size, bytes(of("bytes")));
-    text(stats["In/s"], rate(counts.rate("enqueued")[at]));
-    text(stats["Out/s"], rate(counts.rate("delivered")[at]));
-    text(stats["Acknowledged/s"], rate(counts.rate("acknowledged")[at]));
+    text(stats.In, rate(counts.rate("enqueued")[at]));
+    text(stats.Out, rate(counts.rate("delivered")[at]));
+    text(stats.Acknowledged, rate(counts.rate("acknowledged")[at]));
   }
 
   async function plots(signal) {
@@ -128,12 +137,27 @@ export function show(root, poll, name) {
         ["effect", "The journal keeps this payload until the message is settled."],
       ])
       : h("p", {class: "muted"}, "Every message of this queue is settled."));
-    const reasons = Object.entries(stat.deadLetters);
-    replace(dead, table([["Reason"], ["Messages", "number"], ["Meaning"]], reasons.map(([reason, n]) => [reason, count(n), REASONS[reason] ?? ""]), "No dead letters in this queue."));
+    const dying = Object.keys(stat.deadLetters).length > 0;
+    died.hidden = !dying;
+    const {groups: deaths, others} = dying && may("browse", name) ? await call("queue.deadLetters", {queue: name}, signal)
+      : {groups: Object.entries(stat.deadLetters).map(([reason, messages]) => ({reason, error: null, messages})), others: 0};
+    replace(dead, table([["Reason", "time"], ["Error", "event"], ["Messages", "number"], ["", "number"]], deaths.map((group) => [
+      h("span", {title: REASONS[group.reason]}, group.reason, h("span", {class: "muted narrow-2"}, ` – ${REASONS[group.reason] ?? ""}`)),
+      group.error || "–",
+      count(group.messages),
+      admin ? h("button", {class: "small", "aria-label": `Redrive ${group.reason}: ${group.error ?? ""}`, onclick: () => redrive({group})}, "Redrive…") : "",
+    ]), "No dead letters in this queue."));
+    if (others) dead.append(h("p", {class: "empty"}, `${plural(others, "dead letter")} with other errors.`));
   }
 
   async function who(signal) {
-    const [{connections}, held] = await Promise.all([call("connection.list", {}, signal), call("lease.list", {}, signal)]);
+    const [{connections}, held, listing] = await Promise.all([call("connection.list", {}, signal), call("lease.list", {}, signal), call("exchange.list", {}, signal)]);
+    ({exchanges} = listing);
+    const bound = exchanges.flatMap((entry) => entry.bindings.filter((binding) => binding.queue === name).map((binding) => [
+      h("a", {href: "#/exchanges"}, entry.exchange), " ", badge(entry.type), h("span", {}, conditions(binding)),
+      admin && may("admin", entry.exchange) ? h("button", {class: "small", onclick: () => unbind(entry.exchange, binding, reread)}, "Unbind…") : "",
+    ]).map(([link, space, type, terms, button]) => [h("span", {}, link, space, type), terms, button]));
+    replace(bindings, table([["Exchange"], ["Key and condition"], ["", "number"]], bound, "No exchange sends messages to this queue."));
     const links = connections.flatMap((connection) => connection.links.filter((link) => link.queue === name).map((link) => [
       h("a", {href: `#/connections/${encodeURIComponent(connection.id)}`}, connection.peer),
       connection.user,
@@ -145,7 +169,7 @@ export function show(root, poll, name) {
       ...activity(link),
       link.role === "consumer" ? groups(link.groups) : "",
     ]));
-    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ...ACTIVITY, ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
+    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit, msg", "number"], ["Unsettled, msg", "number"], ["Held for", "number"], ...ACTIVITY, ["Groups held", "groups"]], links, "No AMQP link uses this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);
     replace(leases, table([["Lease"], ["Query"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held", "groups"]], mine.map((lease) => [
       h("a", {href: "#/leases"}, lease.name),
@@ -201,11 +225,11 @@ export function show(root, poll, name) {
     });
   }
 
-  // Redrive the messages with these sequence numbers, or the matches of the selector, or all dead letters.
-  async function redrive({sequences = null, selector = looked.selector()} = {}) {
+  // Redrive the messages with these sequence numbers, or a group, or the matches of the selector, or all dead letters.
+  async function redrive({sequences = null, group = null, selector = group ? "" : looked.selector()} = {}) {
     const state = await fresh();
     if (!state) return;
-    const all = Object.values(state.deadLetters).reduce((sum, n) => sum + n, 0) || state.stayed;
+    const all = group?.messages ?? (Object.values(state.deadLetters).reduce((sum, n) => sum + n, 0) || state.stayed);
     const number = h("input", {name: "messages", type: "number", min: 1, max: all || 1, value: all || 1, required: true});
     const choice = h("input", {name: "selector", value: selector, placeholder: "all dead letters", spellcheck: "false", autocomplete: "off"});
     const isSingle = sequences?.length === 1;
@@ -214,13 +238,14 @@ export function show(root, poll, name) {
       content: [
         h("p", {}, "Each message returns to the queue where it became a dead letter, with all its attempts. Dead letters that stayed in their own queue become available at their old positions."),
         ...(sequences ? [] : [
+          group && h("p", {}, "Only dead letters with the reason ", h("b", {}, group.reason), group.error ? [" with the error ", h("code", {}, group.error)] : ""),
           h("p", {class: "muted"}, all ? `There are ${plural(all, "dead letter")} here.` : "There are no dead letters here."),
           h("div", {class: "row"}, field("Maximum number, oldest first", number), may("browse", name) && field("Only matches of this selector", choice)),
-        ]),
+        ].filter(Boolean)),
       ],
       label: sequences ? "Redrive" : "Redrive them",
       act: async () => {
-        const chosen = {messages: number.valueAsNumber, selector: choice.value.trim() || null};
+        const chosen = {messages: number.valueAsNumber, selector: choice.value.trim() || null, reason: group?.reason ?? null, error: group?.error ?? null};
         const fields = sequences ? {ranges: sequences.flatMap((sequence) => [sequence, sequence])} : chosen;
         const {redriven, stayed, hints = []} = await call("queue.redrive", {queue: name, ...fields});
         reread();
@@ -231,36 +256,13 @@ export function show(root, poll, name) {
   }
 
   async function alter() {
-    const [state, declared] = await Promise.all([fresh(), call("queue.options").catch((error) => poll.failed(error))]);
-    if (!state || !declared) return;
-    const choices = Object.entries(declared.options).filter(([, option]) => option.alterable && (option.type === null || option.type === state.type));
-    const name_ = h("select", {name: "option"}, choices.map(([key]) => h("option", {value: key}, key)));
-    const value = h("input", {name: "value", autocomplete: "off", spellcheck: "false"});
-    const help = h("p", {class: "muted small"});
-    const effect = h("p", {});
-    const chosen = () => declared.options[name_.value];
-    const current = () => state.options[name_.value] ?? chosen().default;
-    const say = () => {
-      text(help, `${chosen().help} Allowed: ${chosen().allowed}. Leave it empty for the default: ${chosen().default ?? "none"}.`);
-      text(effect, `${name_.value}: ${current() ?? "none"} → ${value.value.trim() || `${chosen().default ?? "none"} (default)`}. This concerns ${plural(state.available + state.acquired + state.delayed, "message")}, ${plural(state.consumers, "consumer")} and ${plural(state.leases.length, "lease")} of ${name}.`);
-    };
-    name_.addEventListener("change", () => {
-      value.value = state.options[name_.value] ?? "";
-      say();
-    });
-    value.addEventListener("input", say);
-    value.value = state.options[name_.value] ?? "";
-    say();
-    ask({
-      title: `Alter ${name}`,
-      content: [h("div", {class: "row"}, field("Option", name_), field("New value", value)), help, effect],
-      label: "Alter 1 option",
-      act: async () => {
-        const {altered} = await call("queue.alter", {queue: name, options: {[name_.value]: value.value.trim() || null}});
-        reread();
-        return altered ? `${name_.value} of ${name} is altered.` : "Nothing to alter: the option has this value.";
-      },
-    });
+    const state = await fresh();
+    if (state) alterQueue(state, reread);
+  }
+
+  async function remove() {
+    const state = await fresh();
+    if (state) deleteQueue(state, exchanges.flatMap((entry) => entry.bindings).filter((binding) => binding.queue === name).length);
   }
 
   const again = [poll.every(SELDOM_S, describe), poll.every(POLL_S, numbers), poll.every(SELDOM_S, who)];
