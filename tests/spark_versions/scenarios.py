@@ -382,7 +382,7 @@ def test_delta_of_an_older_spark_fails(rig: Rig) -> None:
     )
     confs = [f"--conf={name}={value}" for name, value in delta_settings(LATEST_WITH_DELTA).items()]
     command = ["spark-submit", "--master=local[1]", *confs, str(script), rig.path("table")]
-    done = subprocess.run(  # spark-submit writes what a script writes on stderr to its stdout
+    done = subprocess.run(  # spark-submit moves a script's stderr to its stdout
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode != 0
