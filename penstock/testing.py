@@ -39,6 +39,7 @@ from penstock.broker_core.client.app.opening import Opener
 from penstock.broker_core.client.app.servers import Environment
 from penstock.broker_core.client.durations import Duration, milliseconds
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.client.public import Public
 from penstock.broker_core.errors import PeerError
 from penstock.extras import require
 
@@ -67,7 +68,7 @@ class MessageCounts(NamedTuple):
     dead_lettered: int
 
 
-class InProcessBroker:
+class InProcessBroker(Public):
     """A broker in this process, from construction (or `with`) until `close`.
 
     Args:

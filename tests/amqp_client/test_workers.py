@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_a_handler_that_raises_is_tried_again_and_then_rejected(broker: Broker, 
     done = threading.Event()
     attempts: list[int] = []
 
-    @penstock.worker("poisoned", retries=2, retry_after=0.001)
+    @penstock.worker("poisoned", retries=2, retry_after=timedelta(milliseconds=1))
     def handle(message: ReceivedMessage) -> None:
         if message.json() == 1:
             attempts.append(message.delivery_count)
@@ -215,7 +216,7 @@ def test_a_queue_that_is_gone_ends_the_worker_with_its_error(broker: Broker, con
 
 
 def test_wrong_values_are_refused_where_they_stand() -> None:
-    for wrong in ({"concurrency": 0}, {"retries": -1}, {"retry_after": 9.0, "max_retry_after": 1.0}):
+    for wrong in ({"concurrency": 0}, {"retries": -1}, {"retry_after": 9.0, "max_retry_after": 1.0}, {"retry_after": "1 s"}):
         with pytest.raises(errors.InvalidRequest):
             penstock.worker("q", **wrong)(print)
 

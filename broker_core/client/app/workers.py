@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ... import errors
+from ..durations import Duration, seconds
+from ..public import Public
 from .connection import Connection
 from .consumer import Consumer
 from .modes import AcknowledgeMode
@@ -73,7 +75,7 @@ class _Lane:
 
 
 @dataclass(eq=False)
-class Worker:
+class Worker(Public):
     """A handler and its queue, made by `worker`.
 
     Attributes:
@@ -81,18 +83,21 @@ class Worker:
         queue: Name of the queue.
         concurrency: Number of messages in work.
         retries: Further attempts after the first failure. None: the queue's `maxAttempts`.
-        retry_after: Seconds from the first failure to the next attempt.
-        max_retry_after: Seconds, the limit of that time.
+        retry_after: Seconds, or a `timedelta`, from the first failure to the next attempt.
+        max_retry_after: Limit of that time.
         selector: Selector of the messages; None for all.
     """
+
+    _attributes = "handle queue"
 
     handle: Handler
     queue: str
     concurrency: int = 1
     retries: int | None = None
-    retry_after: float = 1.0
-    max_retry_after: float = 60.0
+    retry_after: Duration = 1.0
+    max_retry_after: Duration = 60.0
     selector: str | None = None
+    _retries: Retries = field(init=False)
     _counts: Counts = field(default_factory=Counts, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -101,7 +106,9 @@ class Worker:
             raise errors.InvalidRequest(f"concurrency is 1 or more, not {self.concurrency}")
         if self.retries is not None and self.retries < 0:
             raise errors.InvalidRequest(f"retries is 0 or more, or None for no limit, not {self.retries}")
-        Retries(self.retry_after, self.max_retry_after).check()
+        first_s, most_s = seconds("retry_after", self.retry_after), seconds("max_retry_after", self.max_retry_after)
+        self._retries = Retries(first_s, most_s)
+        self._retries.check()
 
     def __call__(self, message: Any) -> Any:
         """Call the handler."""
@@ -170,7 +177,7 @@ class Worker:
         if self.retries is not None and attempt > self.retries:
             _LOG.error("%r is rejected after %d attempts: %s", message, attempt, reason, exc_info=error)
             return self._settle(message, lambda: message.reject(reason), "rejected")
-        after = Retries(self.retry_after, self.max_retry_after).after(attempt)
+        after = self._retries.after(attempt)
         _LOG.warning("%r failed, attempt %d; it comes again in %g s at the earliest: %s", message, attempt, after, reason)
         return self._settle(message, lambda: message.retry(after), "retried")
 
@@ -195,8 +202,8 @@ def worker(
     *,
     concurrency: int = 1,
     retries: int | None = None,
-    retry_after: float = 1.0,
-    max_retry_after: float = 60.0,
+    retry_after: Duration = 1.0,
+    max_retry_after: Duration = 60.0,
     selector: str | None = None,
 ) -> Callable[[Handler], Worker]:
     """Make a function the handler of a queue's messages.
@@ -205,8 +212,8 @@ def worker(
         queue: Name of the queue.
         concurrency: Number of messages in work, each on its own thread.
         retries: Further attempts after the first failure. None: the queue's `maxAttempts`.
-        retry_after: Seconds from the first failure to the next attempt; doubled after each.
-        max_retry_after: Seconds, the limit of that time.
+        retry_after: Seconds, or a `timedelta`, from the first failure to the next attempt; doubled after each.
+        max_retry_after: Limit of that time.
         selector: Only messages that match.
 
     Returns:

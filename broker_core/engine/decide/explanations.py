@@ -39,10 +39,8 @@ _AWAITS_MESSAGES = {Obstacle.EMPTY, Obstacle.DELAYED}
 @decides(c.DescribeConsumers)
 def describe_consumers(state: BrokerState, command: c.DescribeConsumers, now: c.Now) -> Decision[c.QueueState]:
     queue = need_queue(state, command.queue)
-    links, leases = (
-        queue.consumers.subscriptions.values(),
-        [lease for lease in state.leases.values() if lease.queue == queue.name],
-    )
+    links = queue.consumers.subscriptions.values()
+    leases = [lease for lease in state.leases.values() if lease.queue == queue.name]
     consumers = [
         c.ConsumerState(link.holder, None, link.taker, link.selector, link.priority, sum(link.held.values()))
         for link in islice(links, command.most)
