@@ -118,7 +118,7 @@ def _described(consumer: _Consumer, texts: _Texts) -> dict[str, Any]:
         "selector": state.selector,
         "priority": state.priority if state.lease is None else None,
         "held": state.held,
-        "receives": not explained.hindrances,
+        "receives": explained.next is not None,
         "next": explained.next,
         "lookedAt": explained.looked,
         "reasons": [texts.of(consumer, hindrance) for hindrance in explained.hindrances],
