@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * LIMIT
 def run(python: Path, folder: Path, *, is_complete: bool = False, only: Iterable[str] = ()) -> str:
     """Run the scenarios by an interpreter, and return the summary of pytest. Reasons of skipped scenarios are printed."""
     variables = variables_for(python)
+    variables.pop("PYTEST_ADDOPTS", None)  # of this run
     if is_complete:
         variables.pop("PYTHONPATH", None)
         variables["PENSTOCK_TEST_WHEEL"] = "1"
