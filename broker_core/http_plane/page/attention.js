@@ -11,7 +11,8 @@ const CALM = 9;
 // {rank, label, kind, title}: the lowest rank comes first. `queue` is an entry of the list, `now` in microseconds.
 export function attention(queue, now) {
   const alarm = alarmOf(queue.name);
-  if (alarm) return {rank: 0, label: alarm.name, kind: "bad", title: alarm.text};
+  const isFull = queue.fill >= FULL; // another badge shows the fill level
+  if (alarm) return {rank: 0, label: isFull && alarm.name === "queue-full" ? "" : alarm.name, kind: "bad", title: alarm.text};
   const onlyDead = queue.deadLetters > 0 && queue.deadLetters >= queue.available;
   const age = queue.oldest ? (now - queue.oldest) / 1e6 : 0;
   const still = queue.deliveries === null ? queue.acquired === 0 : queue.deliveries === 0;
@@ -20,7 +21,7 @@ export function attention(queue, now) {
     const why = users ? `${plural(users, "consumer")} received none of its messages` : "It has no consumer";
     return {rank: users ? 1 : 2, label: users ? "stuck" : "no consumer", kind: "warn", title: `${why}; the oldest waits for ${span(age)}`};
   }
-  if (queue.fill >= FULL) return {rank: 3, label: "", kind: "warn", title: ""}; // another badge shows the fill level
+  if (isFull) return {rank: 3, label: "", kind: "warn", title: ""};
   if (!onlyDead && queue.growth >= GROWN && queue.growth * 20 >= queue.available) {
     return {rank: 4, label: "growing", kind: "warn", title: `${short(queue.growth)} messages more than half a minute ago`};
   }
