@@ -283,4 +283,4 @@ def test_a_shell_learns_how_a_command_line_goes_on(tmp_path: Path, penstock: Run
     """
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     completed = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert sorted(completed.stdout.split()) == ["declare", "delete"], completed.stderr
+    assert sorted(completed.stdout.split()) == ["dead-letters", "declare", "delete"], completed.stderr
