@@ -19,7 +19,7 @@ def test_full_queues_and_losses_are_shown(page: Page, client: Client, amqp: Conn
     page.open("queues")
     page.shows("fills.full\nfull", "td.name")
     page.shows("fills.nearly\n90 % full", "td.name")
-    assert "queue-full" not in page.text("td.name"), "the fill level says it already"
+    assert "queue-full" not in page.text("td.name"), "the badge of the fill level is enough"
     assert "fills.half" in page.text("td.name").split("\n"), "half full needs no badge"
     declare(client, "fills.ring", maxMessages=1, overflow="ring")
     send(amqp, "fills.ring", b"m", b"m", b"m")
