@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from .. import errors
+from ..security import keys_file
 from ..security.rights import Right
 from ..security.users import SALT_BYTES, User, Users, check_user_name, credentials_of
 from .declaration import ActionCall, Reply, action
@@ -54,8 +55,9 @@ def _add(call: ActionCall, request: _AddUser) -> Reply:
 
 @action("user.remove", _OF_ALL, object_of(user=TEXT))
 def _remove(call: ActionCall, request: _OfUser) -> Reply:
-    """Removes a user and its rights. Open connections of the user are closed."""
+    """Removes a user with its rights and keys. Open connections of the user are closed."""
     _edit(call, lambda users: users.remove(request.user))
+    keys_file.forget(call.access.path, request.user)
     return {"user": request.user}
 
 

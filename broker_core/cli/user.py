@@ -63,9 +63,7 @@ def remove(args: argparse.Namespace) -> int:
         return after
 
     users_file.edit(file_of(args), change)
-    keys = keys_file.path_of(file_of(args))
-    if keys.exists():
-        keys_file.edit(keys, lambda theirs: keys_file.without(theirs, args.name))
+    keys_file.forget(file_of(args), args.name)
     audit(args, "user.remove", args.name)
     return show.answer(args, {"user": args.name}, f"user {args.name} is removed with its permissions")
 

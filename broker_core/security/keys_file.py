@@ -71,3 +71,10 @@ def with_new(keys: Keys, user: str, random: bytes) -> Keys:
 
 def without(keys: Keys, user: str) -> Keys:
     return {name: theirs for name, theirs in keys.items() if name != user}
+
+
+def forget(users: Path, user: str) -> None:
+    """Remove the keys of a user that was removed from a users file: a later user of the name must not have them."""
+    path = path_of(users)
+    if path.exists():
+        edit(path, lambda keys: without(keys, user))

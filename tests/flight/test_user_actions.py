@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.security import Right
+from penstock.broker_core.security import Right, keys_file
 
 from .peers import Site, basic
 
@@ -28,7 +28,11 @@ def test_users_are_added_permitted_and_removed(site: Site) -> None:
     with pytest.raises(errors.Unauthenticated):
         ann.call("queue.list")
     site.peer(basic("ann", "second")).call("queue.messages", queue="orders")
+    keys = keys_file.path_of(site.access.path)
+    for name in ("ann", "root"):
+        keys_file.edit(keys, lambda known, name=name: keys_file.with_new(known, name, b"random"))  # type: ignore[misc]
     root.call("user.remove", user="ann")
+    assert list(keys_file.read(keys)) == ["root"], "a later user of the name must not have them"
     assert [user["user"] for user in root.call("user.list")["users"]] == ["root"]
     entries = root.call("audit.list")["entries"]
     assert next(entry["action"] for entry in entries if entry["object"] == "ann") == "user.remove"
