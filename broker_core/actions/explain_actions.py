@@ -94,7 +94,8 @@ def _explained(service: BrokerService, name: str, queue: c.QueueState) -> list[_
     end = 0
     for consumer in queue.consumers:
         link = links.get(consumer.holder)
-        obstacle = Obstacle.DETACHED if link is None and consumer.lease is None else None if link is None else link["obstacle"]
+        absent = Obstacle.DETACHED if consumer.lease is None else None
+        obstacle = absent if link is None else link["obstacle"]
         with service.turn(hurry=False) as turn:  # one for each consumer, so that deliveries wait for 1 ms at most
             try:
                 matching = None if consumer.selector is None else service.matching.view(name, consumer.selector)

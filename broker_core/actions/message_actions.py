@@ -8,6 +8,7 @@ from typing import Annotated
 from .. import errors
 from ..engine import commands as c
 from ..service import routing
+from ..service.broker import BrokerService
 from .declaration import ActionCall, Reply, action
 from .edited_messages import Content, edited_copy, new_message, stored
 from .fields import About
@@ -36,7 +37,14 @@ def _send(call: ActionCall, request: _Send) -> Reply:
         raise errors.InvalidRequest("message.send: field 'queue' must be there, or 'exchange', and not both")
     if request.queue is not None and request.routing_key is not None:
         raise errors.InvalidRequest("message.send: field 'routingKey' needs an 'exchange'")
-    service = call.service
+    try:
+        return _sent(call.service, request)
+    except errors.PenstockError as error:
+        call.service.refused(request.queue or request.exchange or "", error)
+        raise
+
+
+def _sent(service: BrokerService, request: _Send) -> Reply:
     payload, size = stored(service, new_message("message.send", request, service.wall_ms()))
     if request.queue is not None:
         attributes = service.attributes(request.queue, payload.payload)

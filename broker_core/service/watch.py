@@ -157,6 +157,8 @@ class Watch:
         raised = {alarm.queue for alarm in self._alarms.current() if alarm.name == a.QUEUE_FULL}
         self._refused = {}
         for queue in list(self._watched.state.queues.values()):
+            if not (queue.rules.max_messages or queue.rules.max_bytes or queue.losses):
+                continue  # most queues: looks are frequent, and queues may be thousands
             used, refused = fill(queue), queue.losses[FULL]
             if refused:
                 count, until = before.get(queue.id, (0, 0.0))

@@ -47,8 +47,14 @@ def command_or_skip(name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data", fsync="never") as running:
+def settings() -> dict[str, Any]:
+    """Settings of the broker, which a module may replace."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data", fsync="never", **settings) as running:
         yield running
         # The broker has an answer for every input. An unforeseen error leaves a traceback in its log.
         assert "Traceback" not in running.log()

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -39,17 +40,8 @@ def connection_string(
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    listeners = [{"port": 0}, {"port": 0, "dialect": "service-bus"}]
-    with Broker(tmp_path_factory.mktemp("broker") / "data", fsync="never", listeners=listeners) as running:
-        yield running
-        assert "Traceback" not in running.log()
-
-
-@pytest.fixture(scope="module")
-def flight(broker: Broker) -> Iterator[Client]:
-    with Client(broker.url) as connected:
-        yield connected
+def settings() -> dict[str, Any]:
+    return {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
 
 
 @pytest.fixture

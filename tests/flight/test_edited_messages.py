@@ -71,6 +71,14 @@ def test_a_wrong_message_is_refused_with_the_field(client: Client, fields: dict[
     assert shown(client, "strict") == []
 
 
+def test_a_message_for_a_full_queue_is_refused_and_counted(client: Client) -> None:
+    client.call("queue.declare", queue="one", options={"maxMessages": 1, "overflow": "reject"})
+    client.call("message.send", queue="one", body="x")
+    with pytest.raises(errors.QueueFull):
+        client.call("message.send", queue="one", body="y")
+    assert client.call("queue.stat", queue="one")["refusedMessages"] == {"full": 1}
+
+
 def test_an_edited_copy_replaces_the_message(client: Client, amqp: Connection) -> None:
     client.call("queue.declare", queue="orders", options={"duplicateWindow": 100})
     sender = amqp.sender("orders")

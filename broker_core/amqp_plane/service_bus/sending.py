@@ -68,8 +68,8 @@ class EntitySender(IncomingLink):
                 raise Refusal(Condition.UNAUTHORIZED_ACCESS, text)
         route = self.terminus.route()
         assert isinstance(route, (str, ExchangeRoute))  # an entity has no immediate messages
-        self._unconfirmed += 1
         several = [BatchedMessage(scheduled(message) if _SCHEDULED in message else message) for message in messages]
+        self._unconfirmed += 1  # the last step: the caller counts a refused batch
         delivery.payload = b""
         self.loop.enqueue(Whole(route, next(_numbers)), SentBatch(self, delivery), several)  # type: ignore[arg-type]
 

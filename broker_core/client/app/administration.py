@@ -54,7 +54,10 @@ class Administration:
         from ..flight import Client  # imports pyarrow, which sending and receiving do not need
 
         with self._lock:
-            if self._client is None or self._client.url != url:
+            if self._client is not None and self._client.url != url:
+                self._client.close()  # of the server before a failover
+                self._client = None
+            if self._client is None:
                 self._client = Client(url, self._credentials, timeout_s=self._timeout_s)
             return self._client
 
