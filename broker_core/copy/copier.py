@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeVar
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import DamagedJournal, DataLoss, PenstockError, StorageError
 from ..journal import Disk, Journal

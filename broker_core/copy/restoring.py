@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
 from ..journal import lineage, manifest, segments

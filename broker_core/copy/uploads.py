@@ -4,7 +4,8 @@ put again, so an interrupted upload continues."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import StorageError
 from ..journal.disk import COPY_BYTES, Buffer, Disk, ReadFile, is_shortage

@@ -35,7 +35,8 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from .. import __version__
 from ..errors import DamagedJournal

@@ -7,9 +7,9 @@ signal that ends the process. At least the last `REMEMBERED` positions are not c
 from __future__ import annotations
 
 from typing import NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import DamagedJournal, DataLoss, StorageError
 from .disk import Disk, is_shortage

@@ -8,7 +8,8 @@ So an append, which happens under the broker's lock, neither copies nor reads it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import InvalidRequest
 from .disk import Buffer

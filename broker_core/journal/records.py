@@ -40,7 +40,8 @@ from __future__ import annotations
 
 import struct
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from .disk import COPY_BYTES, ReadFile
 

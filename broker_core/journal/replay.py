@@ -7,7 +7,8 @@ skips payloads, and checks group headers, record headers and metas.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import DamagedJournal
 from .disk import ReadFile

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import NamedTuple, TypeVar
-from zlib import crc32
 
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from ..errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit
 from .disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, FileIdentity, ReadFile, is_shortage

@@ -21,9 +21,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from .disk import Buffer, Disk, is_shortage, write_file
 from .records import checksum_of
