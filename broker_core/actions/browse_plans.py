@@ -78,7 +78,7 @@ def archived(request: BrowseRange) -> MaySelect:
 
 
 def selection(request: BrowseRange) -> Select:
-    names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED, State.DELAYED)}
+    names = {state.name.lower(): state for state in State}
     wanted = np.zeros(len(State), bool)
     for name in request.states:
         if name not in names:

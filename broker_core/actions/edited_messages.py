@@ -66,7 +66,7 @@ def edited_copy(name: str, browses: Browses, queue: str, sequence: int, content:
 
 
 def _row(browses: Browses, queue: str, sequence: int, columns: list[str], *, stored: bool) -> dict[str, Any]:
-    states = ["available", "acquired", "delayed"]
+    states = ["available", "acquired", "delayed", "deferred"]
     ticket = BrowseTicket(op="browse", queue=queue, states=states, first=sequence, last=sequence, columns=columns, stored=stored)
     for batch in browses.browse(ticket):
         for row in batch.to_pylist():

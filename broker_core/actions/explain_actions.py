@@ -48,7 +48,7 @@ _CONSUMER = object_of(
     object_of(
         queue=TEXT,
         paused=BOOL,
-        **properties(COUNT, "available", "acquired", "delayed"),
+        **properties(COUNT, "available", "acquired", "delayed", "deferred"),
         nextDue=nullable(MILLIS),
         consumerCount=COUNT,
         consumers=list_of(_CONSUMER),
@@ -67,6 +67,7 @@ def _explain(call: ActionCall, request: OfQueue) -> Reply:
         "available": queue.available,
         "acquired": queue.acquired,
         "delayed": queue.delayed,
+        "deferred": queue.deferred,
         "nextDue": queue.due,
         "consumerCount": queue.total,
         "consumers": [_described(consumer, texts) for consumer in consumers],
@@ -155,6 +156,10 @@ class _Texts:
     def delayed(self, consumer: _Consumer, hindrance: c.Hindrance) -> str:
         return f"no message is due: {counted(self._queue.delayed, 'delayed message')}{_until(', the first ', self._queue.due)}"
 
+    def deferred(self, consumer: _Consumer, hindrance: c.Hindrance) -> str:
+        count = counted(self._queue.deferred, "deferred message")
+        return f"{count}, and no other one: consumers deferred them, and get them by sequence number (`penstock queue browse`)"
+
     def inactive(self, consumer: _Consumer, hindrance: c.Hindrance) -> str:
         active = self._label(hindrance.holder) if hindrance.holder else "none now"
         return f"it is inactive: the queue has a single active consumer, {active}"
@@ -209,6 +214,7 @@ _TEXTS: dict[Obstacle, str | Callable[[_Texts, _Consumer, c.Hindrance], str]] = 
     Obstacle.PAUSED: _Texts.paused,
     Obstacle.EMPTY: "no message waits",
     Obstacle.DELAYED: _Texts.delayed,
+    Obstacle.DEFERRED: _Texts.deferred,
     Obstacle.INACTIVE: _Texts.inactive,
     Obstacle.EXCLUSIVE: "another consumer of the queue is exclusive",
     Obstacle.PRIORITY: _Texts.priority,

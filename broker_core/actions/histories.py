@@ -208,6 +208,8 @@ def _now(stay: Stay) -> Event:
         text = f"held in {place}{_by(stay.get('holder'))}"
     elif state == "delayed":
         text = f"delayed in {place}" + (f" until {stay['due']}" if "due" in stay else "")
+    elif state == "deferred":
+        text = f"deferred in {place}, until a consumer asks for it"
     else:
         text = f"waits in {place}"
     return _event(stay, None, state, text)

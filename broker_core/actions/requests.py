@@ -33,7 +33,7 @@ Since = Annotated[int | None, About("earliest arrival, microseconds since 1970; 
 Until = Annotated[int | None, About("end of arrival times, excluded, microseconds since 1970; null: any")]
 
 OutcomeName = Annotated[str | None, About("outcome of the messages; null: any")]
-States = Annotated[list[str], About("available, acquired, archived, delayed")]
+States = Annotated[list[str], About("available, acquired, archived, delayed, deferred")]
 
 QueueId = Annotated[int | None, About("number of the queue, from archive.plan; null: of the present queue with the name")]
 RecordedAfter = Annotated[int | None, About("last recording that the client reads on its own; null: none")]

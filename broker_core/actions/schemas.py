@@ -62,7 +62,7 @@ QUEUE = {
     "type": one_of("fifo", "priority", "lastvalue"),
     "options": map_of(ANY),
     "paused": BOOL,
-    **properties(COUNT, "nextSequence", "enqueued", "available", "acquired", "delayed", "staged", "stagedBytes"),
+    **properties(COUNT, "nextSequence", "enqueued", "available", "acquired", "delayed", "deferred", "staged", "stagedBytes"),
     **properties(COUNT, "archived", "bytes", "unread"),
     "leases": list_of(TEXT),
     **properties(
@@ -76,7 +76,7 @@ _NEEDED_PAYLOAD = object_of(
     position=COUNT,
     queue=TEXT,
     sequence=COUNT,
-    state=one_of("available", "acquired", "delayed", "archived"),
+    state=one_of("available", "acquired", "delayed", "deferred", "archived"),
     stage=TEXT,
     time=MICROS,
     holder=TEXT,
@@ -89,7 +89,7 @@ PARTS = list_of(list_of(COUNT))
 _MESSAGE_REQUIRED = {
     "sequenceNumber": COUNT,
     "enqueuedTime": TEXT,
-    "state": one_of("available", "acquired", "delayed", "archived"),
+    "state": one_of("available", "acquired", "delayed", "deferred", "archived"),
     "bodyBytes": COUNT,
     "cut": list_of(TEXT),
 }
@@ -108,7 +108,7 @@ _EVENT = object_of(
     time=nullable(TEXT),
     event=one_of(
         *("arrived", "read", "failed", "settled", "dead-lettered", "moved", "redriven", "recorded"),
-        *("available", "acquired", "delayed"),
+        *("available", "acquired", "delayed", "deferred"),
     ),
     queue=TEXT,
     sequenceNumber=COUNT,
@@ -128,7 +128,7 @@ _STAY = object_of(
     queue=TEXT,
     sequenceNumber=COUNT,
     enqueuedTime=TEXT,
-    state=one_of("available", "acquired", "delayed", "archived"),
+    state=one_of("available", "acquired", "delayed", "deferred", "archived"),
     recorded=BOOL,
     **_STAY_OPTIONAL,
 )

@@ -36,6 +36,7 @@ def _indented(line: str) -> str:
 def _summary(answer: dict[str, Any]) -> str:
     due = "" if answer["nextDue"] is None else f", the next until {show.moment(answer['nextDue'])}"
     counts = f"{answer['available']:,} waiting, {answer['acquired']:,} held, {answer['delayed']:,} delayed{due}"
+    counts += f", {answer['deferred']:,} deferred" if answer["deferred"] else ""
     consumers = show.counted(answer["consumerCount"], "consumer") if answer["consumerCount"] else "no consumer"
     paused = "; paused" if answer["paused"] else ""
     return f"{show.printable(answer['queue'])}: {counts}; {consumers}{paused}"

@@ -17,13 +17,13 @@ from ..selectors import hints_of, parse_optional
 from . import broker_totals, calls, login, show
 from .main import Failed, UsageError
 
-STATES = ("available", "acquired", "archived", "delayed")
+STATES = ("available", "acquired", "archived", "delayed", "deferred")
 
 _LIST = {
-    **show.columns("queue", "type", "paused", "available", "acquired", "delayed", "staged", "archived", deadLettered="dead"),
-    **show.columns("bytes", "leases"),
+    **show.columns("queue", "type", "paused", "available", "acquired", "delayed", "deferred", "staged", "archived"),
+    **show.columns("bytes", "leases", deadLettered="dead"),
 }
-_SELDOM = ("paused", "delayed", "staged", "deadLettered")  # columns that are shown if a queue has any
+_SELDOM = ("paused", "delayed", "deferred", "staged", "deadLettered")  # columns that are shown if a queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
 _NAMED = 5  # queues that an error names
@@ -177,7 +177,7 @@ def delete(args: argparse.Namespace) -> int:
 def _may_lose(broker: Client, args: argparse.Namespace) -> bool:
     """Ask if there is an objection. Without messages the result is False, so that later arrivals are not lost either."""
     stat = broker.call("queue.stat", queue=args.name)
-    live = 0 if args.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed"))
+    live = 0 if args.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed", "deferred"))
     objections, ways = [], []
     if live:
         objections += [f"queue {args.name} has {show.counted(live, 'message')} that would be lost"]

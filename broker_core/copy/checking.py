@@ -179,7 +179,7 @@ def _apply(disk: Disk, result: CheckResult, segments: list[Segment], snapshot: S
     result.queues = len(state.queues)
     counts = Counter[str]()
     for queue in state.queues.values():
-        for message_state in (State.DELAYED, State.AVAILABLE, State.ACQUIRED):
+        for message_state in (State.DELAYED, State.AVAILABLE, State.ACQUIRED, State.DEFERRED):
             counts[message_state.name.lower()] += int(queue.counts[message_state])
         counts[State.ARCHIVED.name.lower()] += queue.archived
     result.messages = dict(counts)

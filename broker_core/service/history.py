@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .queue_counts import CountTable
+from .queue_counts import LIVE, CountTable
 
 PERIOD_S = 10
 SAMPLES = 360  # an hour
@@ -43,7 +43,7 @@ class History:
 
     def sample(self, uptime_s: float, wall_us: int, counts: CountTable) -> None:
         """`uptime_s`, `wall_us`: when the counts were read."""
-        now = np.stack([counts.of("available") + counts.of("acquired") + counts.of("delayed"), *map(counts.of, COLUMNS[1:])], 1)
+        now = np.stack([sum(map(counts.of, LIVE)), *map(counts.of, COLUMNS[1:])], 1)
         with self._lock:
             if counts.names[:MAX_HISTORY_QUEUES] != list(self._places):
                 self._arrange(counts.names[:MAX_HISTORY_QUEUES])

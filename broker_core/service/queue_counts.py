@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..engine.columns.losses import DISK_FULL, DUPLICATE, FULL, NO_CONSUMER, OTHER, RING
 from ..engine.columns.series import Ints
-from ..engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Reason
+from ..engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, Reason
 from ..engine.columns.totals import TOTALS
 from ..engine.model.admission import fill
 from ..engine.model.queue import Queue
@@ -29,11 +29,14 @@ LOSSES = {
     "droppedRing": RING,
     "droppedDuplicate": DUPLICATE,
 }
+#: Columns of the messages that have not ended.
+LIVE = ("available", "acquired", "delayed", "deferred")
 #: `oldest`: arrival of the oldest live message, in microseconds since 1970; 0 without one. `deadLetters`: live messages of a
 #: dead-letter queue, and dead letters that stay in their own queue. `collects`: 1 if it is the dead-letter queue of another one.
 #: `fill`: thousandths of the limits that are used, `NO_LIMIT` without one. Totals and losses count from the broker's start.
 COLUMNS = (
-    *("available", "acquired", "delayed", "staged", "deadLetters", "bytes", "oldest", "consumers", "leases", "paused"),
+    *LIVE,
+    *("staged", "deadLetters", "bytes", "oldest", "consumers", "leases", "paused"),
     *TOTALS,
     *LOSSES,
     *("maxMessages", "maxBytes", "fill", "collects"),
@@ -41,7 +44,7 @@ COLUMNS = (
 NO_LIMIT = -1
 QUEUES_AT_ONCE = 32  # read in one hold of the lock, 0.15 ms
 _OF_OTHERS = ("deadLetters", "leases", "collects")  # depend on other queues and leases
-_LIVE, _DEAD_LETTERS, _LEASES, _COLLECTS = slice(0, 3), *map(COLUMNS.index, _OF_OTHERS)
+_LIVE, _DEAD_LETTERS, _LEASES, _COLLECTS = slice(0, len(LIVE)), *map(COLUMNS.index, _OF_OTHERS)
 _UNREAD = -1
 
 
@@ -176,8 +179,8 @@ class QueueCounts:
         counts, rules, used = queue.counts, queue.rules, fill(queue)
         oldest = self._oldest_of(queue) if queue.live else 0
         return [
-            *(counts[AVAILABLE], counts[ACQUIRED], counts[DELAYED], queue.staged.messages, queue.stayed, queue.bytes, oldest),
-            *(len(queue.consumers.subscriptions), 0, queue.paused),
+            *(counts[AVAILABLE], counts[ACQUIRED], counts[DELAYED], counts[DEFERRED], queue.staged.messages, queue.stayed),
+            *(queue.bytes, oldest, len(queue.consumers.subscriptions), 0, queue.paused),
             *queue.totals.row(queue.next_sequence, queue.ended),
             *(queue.losses[reason] for reason in LOSSES.values()),
             *(rules.max_messages, rules.max_bytes, NO_LIMIT if used is None else used, 0),

@@ -18,8 +18,8 @@ from penstock.broker_core.copy import checking
 from penstock.broker_core.copy.checking import CheckResult
 from penstock.broker_core.copy.readonly import ReadOnlyDirectory
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
-from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.journal.disk import PREALLOCATE_BYTES
 from penstock.broker_core.journal.segments import HEADER_BYTES
 from penstock.broker_core.service.broker import BrokerService
@@ -59,19 +59,25 @@ def check(directory: Path) -> CheckResult:
 
 
 def test_messages_are_counted_by_state(tmp_path: Path) -> None:
-    """U7: also messages that have left memory, and delayed messages."""
+    """U7: also messages that have left memory, delayed and deferred messages."""
     service = BrokerService(Settings(data=tmp_path))
     service.submit(c.DeclareQueue("q"))
     service.submit(c.Enqueue("q", BLOCK_ROWS, 1), c.Enqueue("q", 10, 1))
     link = service.submit(c.Subscribe("q"))
     service.submit(c.Settle("q", link, service.submit(c.Acquire("q", link, BLOCK_ROWS)).rows, Outcome.ACCEPTED))
     assert service.pack_blocks() == 1
-    service.submit(c.Acquire("q", link, 3))
+    service.submit(c.Acquire("q", link, 5), c.Release("q", link, RowSet.range(BLOCK_ROWS, BLOCK_ROWS + 2), Cause.DEFERRED))
     later = amqp.Message(message_annotations={"x-opt-delivery-delay": 3_600_000}).encode()
     attributes = service.attributes("q", pa.record_batch({"encodedAnnotations": [later]}))
     service.submit(c.Enqueue("q", 1, 1, attributes=attributes))
     service.close()
-    assert check(tmp_path).messages == {"delayed": 1, "available": 7, "acquired": 3, "archived": BLOCK_ROWS}
+    assert check(tmp_path).messages == {
+        "delayed": 1,
+        "available": 5,
+        "acquired": 3,
+        "deferred": 2,
+        "archived": BLOCK_ROWS,
+    }
 
 
 def flip(path: Path, offset: int) -> None:

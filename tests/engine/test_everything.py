@@ -41,6 +41,7 @@ from .laws import Watch, column, picture
 
 COMMANDS = 60  # in a history. All messages fit into block 0
 NAMES = ["a", "b", "c"]  # of groups, of keys
+ENDS = [Outcome.ACCEPTED, Outcome.REJECTED]
 REFUSALS = (errors.InUse, errors.ResourceLimit, errors.TransactionRolledBack)
 OPTIONS: dict[str, list[Any]] = {  # values for declarations and alterations
     "deadLetterQueue": ["dead", "dead", "missing", None],
@@ -104,6 +105,7 @@ class History:
             *3 * [self.a_link_comes, self.discharge, self.time_passes],
             *2 * [self.refuse, self.a_link_goes, self.a_lease_acquires, self.a_lease_is_released, self.retire],
             *[self.redrive, self.move, self.alter, self.pause, self.restart, self.record, self.clean],
+            *2 * [self.defer, self.ask],
             *[*15 * [self.acquire], *6 * [self.send], *6 * [self.settle, self.give_back, self.resume], *2 * [self.publish]],
             *[*5 * [self.send_immediate], self.post],
         ]
@@ -307,7 +309,7 @@ class History:
             assert rows.sequences().tolist() == expected
 
     def settle(self) -> None:
-        self.engine.run(c.Settle("q", *self.some_held(), self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])))
+        self.engine.run(c.Settle("q", *self.some_held(), self.random.choice(ENDS)))
 
     def give_back(self) -> None:
         cause, annotations = self.random.choice([Cause.RELEASED, Cause.MODIFIED]), self.random.choice([None, b"x"])
@@ -318,6 +320,25 @@ class History:
 
     def refuse(self) -> None:
         self.engine.run(c.Release("q", *self.some_held(), Cause.MODIFIED_UNCOUNTED, exclude=True))
+
+    def defer(self) -> None:
+        self.engine.run(c.Release("q", *self.some_held(), Cause.DEFERRED))
+
+    def ask(self) -> None:
+        """Get deferred messages by their numbers, except expired ones, and end them, lose their link, or keep them."""
+        block = self.queue.blocks.get(0)
+        deferred = [] if block is None else rows_in(block, State.DEFERRED).tolist()
+        if block is None or not deferred:
+            return
+        some = self.random.sample(deferred, self.random.randint(1, len(deferred)))
+        rows, link = RowSet.of_sequences(np.array(sorted(some))), self.engine.run(c.Subscribe("q", by_number=True))
+        expired = rows.sequences()[block.expired(rows.sequences(), self.now)].tolist()
+        missing = self.engine.run(c.AcquireDeferred("q", link, rows))
+        assert missing.sequences().tolist() == expired
+        if not missing:
+            cause = self.random.choice([Cause.RELEASED, Cause.MODIFIED, Cause.DEFERRED])
+            lost, settled = c.Unsubscribe("q", link), c.Settle("q", link, rows, self.random.choice(ENDS))
+            self.engine.run(self.random.choice([lost, settled, c.Release("q", link, rows, cause), c.Tick()]))
 
     def time_passes(self) -> None:
         self.engine.pass_time(self.random.choice([1, 2, 3]))
@@ -405,7 +426,8 @@ def nothing_is_lost(queue: Queue) -> None:
 
 def bytes_add_up(queue: Queue) -> None:
     for block in queue.blocks.values():
-        live, available = rows_in(block, State.DELAYED, State.AVAILABLE, State.ACQUIRED), rows_in(block, State.AVAILABLE)
+        available = rows_in(block, State.AVAILABLE)
+        live = rows_in(block, *(state for state in State if state is not State.ARCHIVED))
         assert queue.bytes == block.sizes.total(live, len(live))
         assert queue.available_bytes == block.sizes.total(available, len(available))
 
@@ -428,7 +450,8 @@ def a_group_has_one_holder(queue: Queue) -> None:
     if queue.groups is not None and 0 in queue.blocks:
         block, codes = queue.blocks[0], np.arange(queue.group_names.size)
         groups, holders = column(block, "group"), column(block, "holder")
-        working = {(int(groups[row]), int(holders[row])) for row in rows_in(block, State.ACQUIRED) if groups[row]}
+        held = [row for row in rows_in(block, State.ACQUIRED) if groups[row] and not column(block, "deferred")[row]]
+        working = {(int(groups[row]), int(holders[row])) for row in held}
         owned = {(code, owner) for code, owner in enumerate(queue.groups.holders(codes).tolist()) if owner}
         assert owned >= working if queue.rules.groups == "sticky" else owned == working
 

@@ -274,6 +274,6 @@ def test_a_queue_that_waits_is_described() -> None:
     engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(due=np.array([engine.wall // 1000 + 9000]))))
     engine.advance("l", epoch=None, finished=0, messages=1)
     state = engine.run(c.DescribeConsumers("q", 1))
-    assert state._replace(consumers=()) == c.QueueState(False, 1, 2, 1, engine.wall // 1000 + 9000, (), 2)
+    assert state._replace(consumers=()) == c.QueueState(False, 1, 2, 1, 0, engine.wall // 1000 + 9000, (), 2)
     assert state.consumers == (c.ConsumerState(holder, held=1),)
     assert engine.up < 10 * SECOND

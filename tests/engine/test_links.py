@@ -43,6 +43,7 @@ def test_which_ways_back_count_as_an_attempt() -> None:
     by_default = {"MODIFIED_BY_DEFAULT", "REJECTED_BY_DEFAULT"}
     assert counted - by_default == {
         "MODIFIED",
+        "DEFERRED",
         "LOCK_TIMED_OUT",
         "LINK_LOST",
         "ROLLBACK",

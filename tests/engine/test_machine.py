@@ -36,12 +36,13 @@ class Model:
         self.attempts = np.zeros(0, np.int64)
         self.outcome = np.zeros(0, np.int64)
         self.returned = np.zeros(0, np.int64)
+        self.deferred = np.zeros(0, np.int64)  # 1: it returns to DEFERRED
         self.overlays: dict[int, list[bytes]] = {}
         self.excluded: dict[int, set[int]] = {}  # by link
 
     def enqueue(self, count: int) -> None:
         self.state = np.append(self.state, np.full(count, State.AVAILABLE, np.uint8))
-        for name in ("holder", "attempts", "outcome", "returned"):
+        for name in ("holder", "attempts", "outcome", "returned", "deferred"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(count, np.int64)))
 
     def next(self, count: int, place: int = 0, holder: int | None = None) -> Any:
@@ -54,10 +55,15 @@ class Model:
         return int((self.state[sorted(common)] == State.AVAILABLE).sum())
 
     def move(self, rows: Any, state: State, holder: int = 0) -> None:
-        if state == State.AVAILABLE:
-            self.returned[rows] = 1
         self.state[rows] = state
         self.holder[rows] = holder
+
+    def give_back(self, rows: Any, cause: Cause) -> None:
+        self.deferred[rows] |= cause is Cause.DEFERRED
+        self.returned[rows] = 1
+        self.attempts[rows] += RETURN_COUNTS_ATTEMPT[cause]
+        self.move(rows, State.AVAILABLE)
+        self.state[rows] = np.where(self.deferred[rows], State.DEFERRED, State.AVAILABLE)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -69,6 +75,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model = Model()
         self.engine.run(c.DeclareQueue("q"))
         self.links: set[int] = set()
+        self.by_number: set[int] = set()  # a link that asks for deferred messages
         self.former: set[int] = set()
         self.stages = 0
         self.taken, self.taken_again = 0, 0  # deliveries since the start
@@ -85,7 +92,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     def holder(self, data: st.DataObject) -> int:
         """Draw a link that holds messages."""
-        return int(data.draw(st.sampled_from([link for link in sorted(self.links) if len(self.held(link))])))
+        return int(data.draw(st.sampled_from(self.holders)))
+
+    @property
+    def holders(self) -> list[int]:
+        return [link for link in sorted(self.links | self.by_number) if len(self.held(link))]
 
     def held(self, holder: int) -> Any:
         return np.flatnonzero((self.model.state == State.ACQUIRED) & (self.model.holder == holder))
@@ -146,7 +157,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.taken_again += int(self.model.returned[expected].sum())
         self.model.move(expected, State.ACQUIRED, holder)
 
-    @precondition(lambda self: any(len(self.held(link)) for link in self.links))
+    @precondition(lambda self: self.holders)
     @rule(data=st.data())
     def end_some(self, data: st.DataObject) -> None:
         data.draw(st.sampled_from([self.gives_back, self.settles]))(self.holder(data), data)
@@ -160,8 +171,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def gives_back(self, holder: int, data: st.DataObject) -> None:
         """Q12: released, modified, undeliverable here, with annotations. An outcome above a limit changes nothing."""
-        cause = data.draw(st.sampled_from([Cause.RELEASED, Cause.MODIFIED, Cause.MODIFIED_UNCOUNTED]))
-        exclude = data.draw(st.booleans())
+        cause = data.draw(st.sampled_from([Cause.RELEASED, Cause.MODIFIED, Cause.MODIFIED_UNCOUNTED, Cause.DEFERRED]))
+        exclude = cause is not Cause.DEFERRED and data.draw(st.booleans())
         annotations = data.draw(st.sampled_from([None, b"one", b"two", b"one", b"three", b"x" * (MAX_ANNOTATIONS + 1)]))
         rows = self.some_of(self.held(holder), data)
         command, sequences = c.Release("q", holder, rows, cause, exclude, annotations), rows.sequences()
@@ -175,13 +186,40 @@ class QueueMachine(RuleBasedStateMachine):
             assert (self.engine.persisted(), self.links_as_they_are()) == before
             return
         self.engine.run(command)
-        self.model.move(sequences, State.AVAILABLE)
-        self.model.attempts[sequences] += RETURN_COUNTS_ATTEMPT[cause]
+        self.model.give_back(sequences, cause)
         if exclude:
             excluded.update(sequences.tolist())
         for row in sequences.tolist() if annotations else []:
             known = [entry for entry in self.model.overlays.get(row, []) if entry != annotations]
             self.model.overlays[row] = [*known, annotations]
+
+    @precondition(lambda self: (self.model.state == State.DEFERRED).any())
+    @rule(data=st.data(), with_others=SELDOM)
+    def ask(self, data: st.DataObject, with_others: bool) -> None:
+        """A link gets deferred messages by their numbers. If one number is wrong, nothing changes."""
+        if not self.by_number:
+            self.by_number.add(self.engine.run(c.Subscribe("q", by_number=True)))
+        (holder,) = self.by_number
+        rows = self.some_of(np.flatnonzero(self.model.state == State.DEFERRED), data)
+        if with_others:
+            others = np.flatnonzero(self.model.state != State.DEFERRED)
+            missing = RowSet.single(int(data.draw(st.sampled_from([*others[:1].tolist(), len(self.model.state), 1 << 40]))))
+            before = self.engine.persisted()
+            assert self.engine.run(c.AcquireDeferred("q", holder, rows.plus(missing))) == missing
+            assert self.engine.persisted() == before
+            return
+        assert not self.engine.run(c.AcquireDeferred("q", holder, rows))
+        self.taken += rows.count
+        self.taken_again += rows.count
+        self.model.move(rows.sequences(), State.ACQUIRED, holder)
+
+    @precondition(lambda self: self.by_number)
+    @rule()
+    def lose_the_link_that_asks(self) -> None:
+        holder = self.by_number.pop()
+        mine = self.held(holder)
+        assert self.engine.run(c.Unsubscribe("q", holder)).sequences().tolist() == mine.tolist()
+        self.model.give_back(mine, Cause.LINK_LOST)
 
     @rule(place=st.integers(0, 150_000), count=COUNTS)
     def browse(self, place: int, count: int) -> None:
@@ -193,7 +231,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert following == (expected[-1] + 1 if len(expected) else place)
         assert (self.engine.persisted(), self.links_as_they_are()) == before
 
-    @precondition(lambda self: any(len(self.held(link)) for link in self.links))
+    @precondition(lambda self: self.holders)
     @rule(data=st.data())
     def who_does_not_hold_it_changes_nothing(self, data: st.DataObject) -> None:
         holder = self.holder(data)
@@ -214,8 +252,7 @@ class QueueMachine(RuleBasedStateMachine):
         mine = self.held(holder)
         rows = self.engine.run(c.Unsubscribe("q", holder))
         assert rows.sequences().tolist() == mine.tolist()
-        self.model.move(mine, State.AVAILABLE)
-        self.model.attempts[mine] += RETURN_COUNTS_ATTEMPT[Cause.LINK_LOST]
+        self.model.give_back(mine, Cause.LINK_LOST)
 
     @precondition(lambda self: len(self.links) > 1)
     @rule(data=st.data(), default=st.sampled_from([Outcome.ACCEPTED, Outcome.REJECTED, *Cause]))
@@ -231,14 +268,13 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.outcome[mine] = default
         else:
             self.engine.run(c.Unsubscribe("q", holder, default))
-            self.model.move(mine, State.AVAILABLE)
-            self.model.attempts[mine] += RETURN_COUNTS_ATTEMPT[default]
+            self.model.give_back(mine, default)
 
     @rule(really=SELDOM)
     def purge(self, really: bool) -> None:
         if not really:
             return
-        rows = self.model.next(1 << 40)
+        rows = np.flatnonzero(np.isin(self.model.state, (State.AVAILABLE, State.DEFERRED)))
         assert self.engine.run(c.Purge("q")) == len(rows)
         self.model.move(rows, State.ARCHIVED)
         self.model.outcome[rows] = Outcome.PURGED
@@ -285,9 +321,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.engine.run(c.StartBroker())
         self.taken, self.taken_again, self.at_start = 0, 0, (len(self.model.state), self.ended())
         lost = np.flatnonzero(self.model.state == State.ACQUIRED)
-        self.model.move(lost, State.AVAILABLE)
-        self.model.attempts[lost] += RETURN_COUNTS_ATTEMPT[Cause.BROKER_LOST]
+        self.model.give_back(lost, Cause.BROKER_LOST)
         self.former |= self.links
+        self.by_number.clear()
         self.links.clear()
         self.model.excluded.clear()  # a new link may belong to another consumer
         for _ in range(2):
@@ -334,6 +370,7 @@ class QueueMachine(RuleBasedStateMachine):
             np.broadcast_to(block.holder.get(everything), acquired.shape)[acquired], model.holder[rows][acquired]
         )
         assert np.all(block.attempts.get(everything) == model.attempts[rows])
+        assert np.all(block.deferred.get(everything) == model.deferred[rows])
         assert np.all(block.returned.get(everything) == model.returned[rows])  # whether the next consumer is the first acquirer
         assert block.overlays.among(everything) == {
             row - block.base: entries for row, entries in model.overlays.items() if rows.start <= row < rows.stop

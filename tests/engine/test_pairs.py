@@ -54,6 +54,7 @@ FEATURES: dict[str, Feature] = {
     "maxAttempts": Feature({"maxAttempts": ATTEMPTS, "deadLetterQueue": "dead"}, plays=("redrive",)),
     "retryDelay": Feature({"retryDelay": RETRY_MS}, plays=("give_back",) * 3),
     "transaction": Feature(plays=("post", "post", "retire", "retire", "discharge", "discharge")),
+    "deferral": Feature(plays=("defer",) * 4 + ("ask",) * 6),
     "lease": Feature(plays=("a_lease_acquires", "a_lease_acquires", "a_lease_is_released")),
 }
 #: Features that exclude each other: two types, or two values of one option.
@@ -122,7 +123,8 @@ class Pair(History):
         if block is None:
             return
         states = block.state[: block.filled]
-        held, live = rows_in(block, State.ACQUIRED), rows_in(block, State.DELAYED, State.AVAILABLE, State.ACQUIRED)
+        live = rows_in(block, *(state for state in State if state is not State.ARCHIVED))
+        held = np.array([row for row in rows_in(block, State.ACQUIRED).tolist() if not column(block, "deferred")[row]], np.int64)
         if "ring" in self.pair:
             assert len(live) <= CAPACITY
         if {"single", "exclusive"} & {*self.pair}:

@@ -36,22 +36,35 @@ FIRST, DELAY, TTL = RowSet.single(0), 100, 10  # seconds; a delayed message expi
 KEY = Attributes(key=Coded(["k"], np.array([1])))
 VERBS: dict[Verb, tuple[dict[str, Any], Callable[[Engine, int], Any]]] = {
     Verb.DUE: ({}, lambda engine, holder: passes(engine, DELAY)),
-    Verb.ACQUIRE: ({}, lambda engine, holder: engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 1))),
+    Verb.ACQUIRE: ({}, lambda engine, holder: acquires(engine)),
     Verb.SETTLE: ({}, lambda engine, holder: engine.run(c.Settle("q", holder, FIRST))),
     Verb.RETURN: ({}, lambda engine, holder: engine.run(c.Release("q", holder, FIRST))),
     Verb.PURGE: ({}, lambda engine, holder: engine.run(c.Purge("q"))),
-    Verb.EXPIRE: ({"messageTtl": 1000 * TTL}, lambda engine, holder: passes(engine, TTL)),
+    Verb.EXPIRE: ({"messageTtl": 1000 * TTL}, lambda engine, holder: (passes(engine, TTL), acquires(engine))),
     Verb.REPLACE: ({"key": "subject"}, lambda engine, holder: engine.run(c.Enqueue("q", 1, 1, attributes=KEY))),
     Verb.REDRIVE: ({"deadLetterQueue": "gone"}, lambda engine, holder: engine.run(c.Redrive("q"))),
     Verb.MOVE: ({}, lambda engine, holder: engine.run(c.Move("q", "other"))),
     Verb.DEAD_LETTER: (
         {"messageTtl": 1000 * TTL, "expired": "deadLetter", "deadLetterQueue": "other"},
-        lambda engine, holder: (passes(engine, TTL), engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED))),
+        lambda engine, holder: (
+            passes(engine, TTL),
+            acquires(engine),
+            engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED)),
+        ),
     ),
     Verb.DROP: ({"overflow": "ring", "maxMessages": 1}, lambda engine, holder: engine.run(c.Enqueue("q", 1, 1))),
     # The second step of a return: no command does it alone.
+    Verb.DEFER: ({}, lambda engine, holder: engine.run(c.Release("q", holder, FIRST, Cause.DEFERRED))),
     Verb.DELAY: ({}, lambda engine, holder: happens(engine, e.Delayed("q", FIRST, engine.wall // 1000 + 1000, engine.wall))),
 }
+
+
+def acquires(engine: Engine) -> None:
+    """Acquire the message, or ask for it if it is deferred."""
+    if engine.state.queues["q"].counts[State.DEFERRED]:
+        engine.run(c.AcquireDeferred("q", engine.run(c.Subscribe("q", by_number=True)), FIRST))
+    else:
+        engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 1))
 
 
 def happens(engine: Engine, event: e.Event) -> None:
@@ -77,10 +90,12 @@ def brought_to(state: State, verb: Verb) -> tuple[Engine, int]:
     due = np.array([now + 1000 * DELAY]) if state is State.DELAYED and not retry else None
     engine.run(c.Enqueue("q", 1, 1, attributes=replace(KEY if verb is Verb.REPLACE else NO_ATTRIBUTES, expiry=expiry, due=due)))
     holder: int = engine.run(c.Subscribe("q"))
-    if state in (State.ACQUIRED, State.ARCHIVED) or retry:
+    if state in (State.ACQUIRED, State.ARCHIVED, State.DEFERRED) or retry:
         engine.run(c.Acquire("q", holder, 1))
     if state is State.ARCHIVED:
         engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED))  # without its dead-letter queue it stays
+    if state is State.DEFERRED:
+        engine.run(c.Release("q", holder, FIRST, Cause.DEFERRED))
     if retry:
         engine.run(c.Release("q", holder, FIRST, Cause.MODIFIED, retry=c.Retry(after=1000 * DELAY)))
     assert engine.state.queues["q"].blocks[0].state[0] == state
@@ -94,7 +109,7 @@ def test_commands_do_to_a_message_what_the_table_says_and_nothing_else(state: St
     queue = engine.state.queues["q"]
     before = outcome_of(queue)
     # Commands that name messages are refused; others skip messages in another state.
-    named = verb in (Verb.SETTLE, Verb.RETURN, Verb.DEAD_LETTER) and state is not State.ACQUIRED
+    named = verb in (Verb.SETTLE, Verb.RETURN, Verb.DEFER, Verb.DEAD_LETTER) and state is not State.ACQUIRED
     with pytest.raises(errors.IllegalTransition) if named else nullcontext():
         VERBS[verb][1](engine, holder)
     moves = (state, verb) in TRANSITIONS

@@ -44,7 +44,7 @@ def counts(engine: Engine) -> list[int]:
     """Return the numbers of delayed, available, acquired and archived messages."""
     queue = engine.state.queues["q"]
     assert conserved(queue)
-    return queue.counts
+    return queue.counts[:4]
 
 
 def test_what_has_expired_is_never_delivered_even_before_a_tick() -> None:

@@ -98,12 +98,14 @@ def test_a_scrape_that_accepts_nonsense_gets_text(http: Http) -> None:
 
 
 def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
-    header = {"queues": ["a", "b", "c"], "time": 10_000_000, "columns": ["available", "acquired", "delayed", "staged", "oldest"]}
-    table = array("q", [1, 5, 2, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4_000_000, 0, 6_000_000]).tobytes()
+    columns_ = ["available", "acquired", "delayed", "deferred", "staged", "oldest"]
+    header = {"queues": ["a", "b", "c"], "time": 10_000_000, "columns": columns_}
+    table = array("q", [1, 5, 2, 0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 4_000_000, 0, 6_000_000]).tobytes()
     names, columns, rest = CountColumns(header, table).limited(1)
     assert (names, rest) == (["b", ""], 2)
     sums = {name: column.tolist() for name, column in columns.items()}
-    assert sums == {"available": [5, 3], "acquired": [0, 0], "delayed": [0, 3], "staged": [0, 0], "oldest": [0, 4_000_000]}
+    waiting = {"available": [5, 3], "acquired": [0, 0], "delayed": [0, 2], "deferred": [0, 1]}
+    assert sums == {**waiting, "staged": [0, 0], "oldest": [0, 4_000_000]}
     assert CountColumns(header, table).limited(3)[0] == ["a", "b", "c"]
     assert CountColumns(header, table).limited(0)[1]["available"].tolist() == [8]
 
@@ -111,8 +113,8 @@ def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
 def test_thousands_of_queues_with_messages_are_one_sum() -> None:
     """Their arrivals, added up, are more than 64 bits hold."""
     names, now = [f"q{number}" for number in range(10_000)], int(time.time() * 1e6)
-    header = {"queues": names, "time": now, "columns": ["available", "acquired", "delayed", "staged", "oldest"]}
-    table = array("q", [1] * 10_000 + [0] * 30_000 + [now - number for number in range(10_000)]).tobytes()
+    header = {"queues": names, "time": now, "columns": ["available", "acquired", "delayed", "deferred", "staged", "oldest"]}
+    table = array("q", [1] * 10_000 + [0] * 40_000 + [now - number for number in range(10_000)]).tobytes()
     _, columns, rest = CountColumns(header, table).limited(1000)
     assert (rest, columns["available"][-1], columns["oldest"][-1]) == (9_000, 9_000, now - 9_999)
 

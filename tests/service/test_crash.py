@@ -60,6 +60,7 @@ HISTORY: list[Step] = [
     [c.Settle("q2", LINK, RowSet.single(1), Outcome.REJECTED, "no")],
     [c.Release("q2", LINK, RowSet.single(2), Cause.MODIFIED)],
     [c.Release("q2", LINK, RowSet.single(3), Cause.MODIFIED_UNCOUNTED, True, b"what modified adds")],
+    [c.Release("q2", LINK, RowSet.single(0), Cause.DEFERRED)],
     [c.Browse("q2", 0, 9)],
     [stage("s3", "q2", *BULK)],
     [c.Publish(["s3"], c.PublishKey("stream", "query", 0))],  # repeated: no-op, the stage goes
@@ -73,6 +74,9 @@ HISTORY: list[Step] = [
     [c.Subscribe("q2")],
     [c.Acquire("q2", LINK + 2, 2)],
     [c.Unsubscribe("q2", LINK + 2, outcome=Outcome.REJECTED)],
+    [c.Subscribe("q2", by_number=True)],
+    [c.AcquireDeferred("q2", LINK + 4, RowSet.single(0))],
+    [c.Release("q2", LINK + 4, RowSet.single(0), Cause.MODIFIED)],
     [c.Purge("q2")],
     [c.ReleaseLease("lease", settle=False)],
     [c.Purge("q")],
@@ -120,6 +124,7 @@ def reference(history: list[Step]) -> Reference:
             shadow = copy(service.state)
             for name, queue in service.state.queues.items():  # links are derived, and not in a copy
                 shadow.queues[name].consumers.subscriptions = dict(queue.consumers.subscriptions)
+                shadow.queues[name].consumers.by_number = dict(queue.consumers.by_number)
             shadow.next_link = service.state.next_link
             for event, _ in decide(shadow, command, clock()).events:
                 if event.journaled:

@@ -56,6 +56,7 @@ def test_every_column_is_what_the_queue_is() -> None:
             "available": 2,
             "acquired": 1,
             "delayed": 0,
+            "deferred": 0,
             "staged": 0,
             "deadLetters": 0,
             "oldest": clock.wall - 5_000_000,

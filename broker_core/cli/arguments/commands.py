@@ -109,7 +109,7 @@ def _queue(commands: p.Commands) -> None:
     peek = p.client_command(queue, "peek", "read messages without acquiring them", "queue", name="NAME")
     p.option(peek, "--count", "N", "at most N messages; default: 10", type=p.positive, default=10)
     p.option(peek, "--from", "N", "the first sequence number", type=p.natural, dest="first")
-    text = "some of available, acquired, delayed, archived, comma-separated; default: available"
+    text = "some of available, acquired, delayed, deferred, archived, comma-separated; default: available"
     p.option(peek, "--states", "LIST", text, default="available")
     p.option(peek, "--selector", "TEXT", p.SELECTOR)
     moments.add_flags(peek, "time of arrival")
@@ -123,7 +123,7 @@ def _queue(commands: p.Commands) -> None:
     p.client_command(queue, "resume", "start deliveries again", "queue", name="NAME")
     _moves(queue)
 
-    text = "archive all waiting messages, also delayed ones, as purged; acquired messages stay"
+    text = "archive all waiting messages, also delayed and deferred ones, as purged; acquired messages stay"
     p.client_command(queue, "purge", text, "queue", name="NAME")
 
     delete = p.client_command(queue, "delete", "remove a queue and its messages", "queue", name="NAME")
@@ -141,7 +141,7 @@ def _option(command: p.Parser) -> None:
 def _moves(queue: p.Commands) -> None:
     limit = "at most N messages; default: all that wait now"
     for name, text in (
-        ("move", "move waiting messages to another queue, in order; delayed ones keep their time"),
+        ("move", "move waiting messages to another queue, in order; delayed ones keep their time, deferred ones wait there"),
         ("copy", "copy waiting messages to another queue; their bodies are stored once"),
     ):
         command = p.client_command(queue, name, text, "moves", name="SOURCE", target="TARGET")

@@ -14,7 +14,7 @@ from .overlays import Overlays
 from .rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
 from .runs import Locations, Run, Runs, positions_of, relocated
 from .series import Ints, RowColumn, Rows, Series, Sizes
-from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
+from .states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, State
 from .waiting import RetriesOfBlock
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
@@ -46,6 +46,7 @@ class Columns:
     taker: RowColumn  # name of the holder that ended the row, or failed last: code in the queue's takers; 0: no name
     failed: RowColumn  # of an unsettled row, time of its last failed delivery, or redrive; in the unit of `settled`
     failure: RowColumn  # of an unsettled row, `Cause` of that failure, plus one; REDRIVEN; 0: neither has happened
+    deferred: RowColumn  # 1: the row has been DEFERRED, so it returns to this state
 
     __slots__ = tuple(__annotations__)
 
@@ -356,9 +357,20 @@ class Block(Columns):
         return np.flatnonzero(archived if isinstance(recorded, int) else archived & (recorded == 0))
 
     def waiting(self) -> Ints:
-        if not self.counts[AVAILABLE] and not self.counts[DELAYED]:
+        """Return the rows that no consumer holds."""
+        if not self.counts[AVAILABLE] and not self.counts[DELAYED] and not self.counts[DEFERRED]:
             return np.zeros(0, np.int64)
-        return np.flatnonzero(self.state[: self.filled] <= State.AVAILABLE)
+        states = self.state[: self.filled]
+        return np.flatnonzero((states <= State.AVAILABLE) | (states == DEFERRED))
+
+    def deferred_among(self, rows: Rows) -> Ints:
+        flags = self.deferred.get(rows)
+        return np.zeros(0, np.int64) if isinstance(flags, int) else as_array(rows)[flags > 0]
+
+    def in_order(self, rows: Rows) -> Rows:
+        """Leave out deferred rows, which have left the order of their groups."""
+        flags = self.deferred.get(rows)
+        return rows if isinstance(flags, int) else as_array(rows)[flags == 0]
 
     def rows_between(self, first: int, last: int) -> slice:
         """`first` and `last` are sequence numbers, both included."""

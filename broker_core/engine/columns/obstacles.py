@@ -12,6 +12,7 @@ class Obstacle(str, Enum):
     PAUSED = "paused"
     EMPTY = "empty"  # no message waits
     DELAYED = "delayed"  # all waiting messages are delayed
+    DEFERRED = "deferred"  # all waiting messages are deferred
     # Of the consumer among others
     INACTIVE = "inactive"  # the queue has a single active consumer, which is another one
     EXCLUSIVE = "exclusive"  # another consumer excludes a lease

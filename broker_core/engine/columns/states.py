@@ -3,12 +3,19 @@
 DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
         ◀─delay─ ▲ ▲  └──purge, expire, replace, drop────▶ │
                  │ │     and move                           │
-                 │ └────────return──────┘                   │
+                 │ └────────return──────┘ │ ▲               │
+                 │                  defer ▼ │ acquire       │
+                 │                     DEFERRED ──purge, …─▶│
                  └─────────────────redrive──────────────────┘
 
 A failed attempt that waits for its retry returns, and is delayed in the same event. Purge, expire, replace and move also apply
-to DELAYED messages. A message can be dead-lettered from each of the first three states: it is ARCHIVED, and continues in
-another queue.
+to DELAYED messages. A message can be dead-lettered from each state before ARCHIVED: it is ARCHIVED, and continues in another
+queue.
+
+DEFERRED is a state, not a hold: the message has no holder, and the state survives links, leases and restarts. Consumers do not
+receive it. A link can acquire it by its sequence number; any return then makes it DEFERRED again. It has left the order of its
+queue and of its group. It counts towards limits, and expires only when a link asks for it. Purge, move and redrive include it,
+and a newer value of its key replaces it.
 """
 
 from __future__ import annotations
@@ -26,10 +33,11 @@ class State(IntEnum):
     AVAILABLE = 1
     ACQUIRED = 2
     ARCHIVED = 3
+    DEFERRED = 4  # until a holder asks for its sequence number
 
 
 #: Plain numbers for columns: numpy is four times slower with members of an enumeration.
-DELAYED, AVAILABLE, ACQUIRED, ARCHIVED = (state.value for state in State)
+DELAYED, AVAILABLE, ACQUIRED, ARCHIVED, DEFERRED = (state.value for state in State)
 
 
 class Verb(IntEnum):
@@ -47,6 +55,7 @@ class Verb(IntEnum):
     DEAD_LETTER = 9
     DROP = 10  # one of the oldest in a full ring
     DELAY = 11  # until its retry, after a return
+    DEFER = 12
 
 
 class Outcome(IntEnum):
@@ -83,6 +92,7 @@ class Cause(IntEnum):
     REJECTED_BY_DEFAULT = 11  # REJECTED, by the source's default outcome when the link ended
     PREFETCHED = 12  # the link was lost before its client began to work on the message
     LINK_CLOSED = 13  # the broker closed the link: an operator closed it, or withdrew its rights
+    DEFERRED = 14  # its consumer asks for it later, by its sequence number
 
 
 class Reason(IntEnum):
@@ -117,6 +127,13 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.ACQUIRED, Verb.DEAD_LETTER): State.ARCHIVED,
     (State.ACQUIRED, Verb.SETTLE): State.ARCHIVED,
     (State.ACQUIRED, Verb.RETURN): State.AVAILABLE,
+    (State.ACQUIRED, Verb.DEFER): State.DEFERRED,
+    (State.DEFERRED, Verb.ACQUIRE): State.ACQUIRED,
+    (State.DEFERRED, Verb.PURGE): State.ARCHIVED,
+    (State.DEFERRED, Verb.EXPIRE): State.ARCHIVED,
+    (State.DEFERRED, Verb.REPLACE): State.ARCHIVED,
+    (State.DEFERRED, Verb.MOVE): State.ARCHIVED,
+    (State.DEFERRED, Verb.DEAD_LETTER): State.ARCHIVED,
     (State.ARCHIVED, Verb.REDRIVE): State.AVAILABLE,
 }
 
@@ -138,6 +155,7 @@ RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.REJECTED_BY_DEFAULT: True,
     Cause.PREFETCHED: False,
     Cause.LINK_CLOSED: False,
+    Cause.DEFERRED: True,  # so that a message that is deferred again and again becomes a dead letter
 }
 COUNTS_BY_RULE: dict[Cause, str] = {  # the option of the queue that decides instead
     Cause.LOCK_TIMED_OUT: "lock_counts",

@@ -28,7 +28,19 @@ from .leases import (
     SettleRow,
 )
 from .lifetimes import CloseLink, EndNode, OpenLink
-from .links import Acquire, Browse, Browsed, Release, RenewLock, Settle, Subscribe, Taken, Unsubscribe, command_of
+from .links import (
+    Acquire,
+    AcquireDeferred,
+    Browse,
+    Browsed,
+    Release,
+    RenewLock,
+    Settle,
+    Subscribe,
+    Taken,
+    Unsubscribe,
+    command_of,
+)
 from .losses import CountRefused
 from .moves import Copy, DeathGroup, DiscardMessages, Move, Redrive, Replace, Shifted
 from .outcomes import SetAside, StageOutcomes

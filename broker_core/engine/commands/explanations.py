@@ -30,6 +30,7 @@ class QueueState(NamedTuple):
     available: int
     acquired: int
     delayed: int
+    deferred: int
     due: int | None  # of the first delayed message, or earlier: milliseconds since 1970
     consumers: tuple[ConsumerState, ...]
     total: int  # of all its consumers

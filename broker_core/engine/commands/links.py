@@ -24,6 +24,7 @@ class Subscribe(Command[int]):
     selector: str | None = None  # canonical; `Acquire` brings the known matches
     user: str | None = None  # for the archive
     container: str | None = None  # of the client, for the archive
+    by_number: bool = False  # only for `AcquireDeferred`: the link does not count as a consumer
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,17 @@ class Acquire(Command[Taken]):
     max_bytes: int | None = None
     matching: Matching | None = None
     behind: tuple[int, ...] = ()  # links with precedence: messages that they have not passed are left to them
+
+
+@dataclass(frozen=True)
+class AcquireDeferred(Command[RowSet]):
+    """DEFERRED messages for a link, by their sequence numbers. If some are missing, it acquires no message. Expired ones end now,
+    and count as missing. Reply: the missing ones."""
+
+    queue: str
+    holder: int
+    rows: RowSet
+    max_bytes: int | None = None  # a single message may be larger
 
 
 class Browsed(NamedTuple):

@@ -27,7 +27,8 @@ class DeathGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Move(Command[Shifted]):
-    """AVAILABLE or DELAYED messages, at most MAX_MOVED, moved in order. DELAYED ones keep their time."""
+    """Messages that no consumer holds, at most MAX_MOVED, moved in order. DELAYED ones keep their time, DEFERRED ones become
+    AVAILABLE."""
 
     queue: str
     target: str
@@ -61,7 +62,7 @@ class DiscardMessages(Command[int]):
 
 @dataclass(frozen=True)
 class Replace(Command[int]):
-    """The end of an AVAILABLE or DELAYED message, and the arrival of its edited copy, which may be in another queue. Either both
+    """The end of a message that no consumer holds, and the arrival of its edited copy, which may be in another queue. Either both
     happen or nothing. Reply: the sequence number of the copy."""
 
     queue: str

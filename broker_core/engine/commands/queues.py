@@ -90,7 +90,7 @@ class Enqueue(Stores[EnqueueReply]):
 
 @dataclass(frozen=True)
 class Purge(Command[int]):
-    """The end of AVAILABLE and DELAYED messages before sequence number `end`, the oldest first. Reply: how many."""
+    """The end of messages before sequence number `end` that no consumer holds, the oldest first. Reply: how many."""
 
     queue: str
     messages: int = MAX_PURGED

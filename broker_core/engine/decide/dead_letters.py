@@ -7,6 +7,8 @@
 | malformed | the option `deadLetterQueue` is set | ARCHIVED as rejected |
 | expired | `expired` is deadLetter and the option `deadLetterQueue` is set | ARCHIVED as expired |
 | refused by every link | `refusedByAll` is deadLetter | waits for another link |
+
+A deferred message returns to DEFERRED: it waits for no retry, and no link refuses it.
 """
 
 from __future__ import annotations
@@ -86,11 +88,13 @@ def after_return(
     last = last_attempts(queue, rows, cause)
     events = dead_letter(basis, queue, last, Reason.DELIVERY_LIMIT, Holding(taker=taker), error) if last else []
     wall, waiting = basis.now.wall // 1000, []
+    if cause is Cause.DEFERRED:
+        return events
     if retry is not None and not (retry.gives_way and queue.rules.retry_delay):
         until = min(retry.at(wall), wall + longest_delay(queue.rules))
-        waiting = [(until, rows.minus(last))] if until > wall else []
+        waiting = [(until, rows.minus(last).minus(queue.deferred_among(rows)))] if until > wall else []
     elif queue.rules.retry_delay and is_failure(queue, cause):
-        waiting = list(retry_times(queue, rows.minus(last), wall))
+        waiting = list(retry_times(queue, rows.minus(last).minus(queue.deferred_among(rows)), wall))
     return [*events, *(e.Delayed(queue.name, some, until, basis.now.wall) for until, some in waiting if some)]
 
 

@@ -17,7 +17,7 @@ from .. import commands as c
 from ..columns.limits import ALIVE, EXPLAINED_MESSAGES, NEVER
 from ..columns.obstacles import Obstacle
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
-from ..columns.states import ACQUIRED, AVAILABLE, DELAYED
+from ..columns.states import ACQUIRED, AVAILABLE, DEFERRED, DELAYED
 from ..model.groups import FreeGroup
 from ..model.lease import Lease
 from ..model.queue import Queue
@@ -33,7 +33,7 @@ _EXCLUDED_BY: dict[type, Obstacle] = {
     FreeGroup: Obstacle.GROUP,
     InTurn: Obstacle.RETRY,
 }
-_AWAITS_MESSAGES = {Obstacle.EMPTY, Obstacle.DELAYED}
+_AWAITS_MESSAGES = {Obstacle.EMPTY, Obstacle.DELAYED, Obstacle.DEFERRED}
 
 
 @decides(c.DescribeConsumers)
@@ -47,9 +47,9 @@ def describe_consumers(state: BrokerState, command: c.DescribeConsumers, now: c.
     ]
     consumers += map(_described, leases[: command.most - len(consumers)])
     due = min((block.next_due for block in queue.blocks.values() if block.counts[DELAYED]), default=None)
-    available, acquired, delayed = (queue.counts[code] for code in (AVAILABLE, ACQUIRED, DELAYED))
+    available, acquired, delayed, deferred = (queue.counts[code] for code in (AVAILABLE, ACQUIRED, DELAYED, DEFERRED))
     total = len(links) + len(leases)
-    description = c.QueueState(queue.paused, available, acquired, delayed, due, tuple(consumers), total)
+    description = c.QueueState(queue.paused, available, acquired, delayed, deferred, due, tuple(consumers), total)
     return Decision([], description)
 
 
@@ -87,7 +87,8 @@ def explain(state: BrokerState, command: c.Explain, now: c.Now) -> Decision[c.Ex
     if queue.paused:
         return Decision([], c.Explained(tuple(hindrances)))
     if not queue.counts[AVAILABLE]:
-        hindrances.append(c.Hindrance(Obstacle.DELAYED if queue.counts[DELAYED] else Obstacle.EMPTY))
+        otherwise = Obstacle.DEFERRED if queue.counts[DEFERRED] else Obstacle.EMPTY
+        hindrances.append(c.Hindrance(Obstacle.DELAYED if queue.counts[DELAYED] else otherwise))
         return Decision([], c.Explained(tuple(hindrances)))
     following, ahead = _next(queue, seeker, command.behind)
     if following is not None:

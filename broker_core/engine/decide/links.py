@@ -6,6 +6,7 @@ queue of the same name does not know their holders.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from ..columns.limits import (
     MAX_SUBSCRIPTIONS,
 )
 from ..columns.overlays import ROW_BYTES
-from ..columns.rowset import RowSet
-from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
+from ..columns.rowset import RowSet, as_array, clip
+from ..columns.states import ACQUIRED, AVAILABLE, DEFERRED, Cause, Outcome, Verb
+from ..model.capacity import bytes_of
 from ..model.consumers import Subscription
 from ..model.dispositions import DeliveryEnd
 from ..model.groups import FreeGroup
@@ -38,7 +40,7 @@ from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:
-    subscription = queue.consumers.subscriptions.get(holder)
+    subscription = queue.consumers.link(holder)
     if subscription is None:
         raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
     return subscription
@@ -47,11 +49,13 @@ def need_subscription(queue: Queue, holder: int) -> Subscription:
 @decides(c.Subscribe)
 def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[int]:
     queue = need_queue(state, command.queue)
-    if len(queue.consumers.subscriptions) >= MAX_SUBSCRIPTIONS:
+    if len(queue.consumers.subscriptions) + len(queue.consumers.by_number) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
-    queue.consumers.check_link(command.exclusive)
+    if not command.by_number:
+        queue.consumers.check_link(command.exclusive)
     taker = _taker_name(queue, command)
-    event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector, taker)
+    settings = command.priority, command.exclusive, command.selector, taker, command.by_number
+    event = e.Subscribed(queue.name, state.next_link, *settings)
     return Decision([(event, None)], state.next_link)
 
 
@@ -124,6 +128,40 @@ def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | N
 def lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:
     subscriptions = [queue.consumers.subscriptions[holder] for holder in holders if holder in queue.consumers.subscriptions]
     return min((queue.position_of(subscription, level) for subscription in subscriptions), default=queue.next_sequence)
+
+
+@decides(c.AcquireDeferred)
+def acquire_deferred(state: BrokerState, command: c.AcquireDeferred, now: c.Now) -> Decision[RowSet]:
+    queue = need_queue(state, command.queue)
+    need_subscription(queue, command.holder)
+    if queue.paused:
+        raise errors.InUse(f"queue {queue.name!r} is paused: nothing was changed. Try again when it is resumed")
+    deferred = list(_deferred(queue, command.rows))
+    expired = RowSet.of((block.number, part[block.expired(part, now.wall // 1000)]) for block, part in deferred)
+    rows = RowSet.of((block.number, part) for block, part in deferred).minus(expired)
+    decision = Decision([], command.rows.minus(rows))
+    if expired:
+        decision.extend(dead_letters.expire(Basis(state, now), queue, expired))
+    if decision.reply or not rows:
+        return decision
+    size = bytes_of(queue, rows)
+    if command.max_bytes is not None and rows.count > 1 and size > command.max_bytes:
+        raise errors.ResourceLimit(
+            f"{rows.count} messages of {queue.name!r} have {size:,} bytes, and one request gets at most {command.max_bytes:,}: "
+            "nothing was changed. Ask for fewer messages"
+        )
+    decision.add(e.Acquired(queue.name, command.holder, rows))
+    if queue.rules.lock_timeout:
+        decision.add(e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout))
+    return decision
+
+
+def _deferred(queue: Queue, rows: RowSet) -> Iterator[tuple[Block, Any]]:
+    for number, part in rows.items():
+        block = queue.blocks.get(number)
+        if block is not None:
+            numbers = as_array(clip(part, 0, block.filled))
+            yield block, numbers[block.state[numbers] == DEFERRED]
 
 
 @decides(c.Browse)
@@ -222,7 +260,8 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
             if not part:
                 continue
             events += dead_letters.end(basis, queue, part, holding, DeliveryEnd(cause=cause))
-            back = back.plus(part.minus(dead_letters.last_attempts(queue, part, cause)))
+            again = part.minus(dead_letters.last_attempts(queue, part, cause))
+            back = back.plus(again.minus(queue.deferred_among(again)))
     events += dead_letters.leave(basis, queue, command.holder, back)
     if events:
         decision.add(dead_letters.as_one(events))

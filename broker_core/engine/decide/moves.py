@@ -15,7 +15,7 @@ from ..columns.blocks import Block
 from ..columns.limits import MAX_MOVED, MAX_PURGED
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array
 from ..columns.series import Ints
-from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Outcome, Verb
+from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, Outcome, Verb
 from ..model.capacity import Coming, fitting
 from ..model.names import taker_name
 from ..model.queue import Queue
@@ -123,7 +123,10 @@ def _to_shift(state: BrokerState, command: c.Move | c.Copy, now: c.Now, verb: st
 
     def waiting(block: Block) -> Ints:
         rows = block.waiting()
-        return rows if block.next_expiry > wall else rows[~block.expired(rows, wall)]
+        if block.next_expiry > wall:
+            return rows
+        moves: Ints = rows[~block.expired(rows, wall) | (block.state[rows] == DEFERRED)]  # these do not expire here
+        return moves
 
     waiting_rows, more = _look(source, command.first, command.last, command.messages, waiting)
     rows = fitting(target, source, waiting_rows, {})
@@ -207,7 +210,8 @@ def _among(rows: Any, others: Ints) -> Ints:
 def _away_from_home(block: Block) -> Ints:
     if block.origin.values is None:
         return np.zeros(0, np.int64)
-    return np.flatnonzero((block.state[: block.filled] == AVAILABLE) & (block.origin.values[: block.filled] > 0))
+    states = block.state[: block.filled]
+    return np.flatnonzero(((states == AVAILABLE) | (states == DEFERRED)) & (block.origin.values[: block.filled] > 0))
 
 
 def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:

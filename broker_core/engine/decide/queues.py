@@ -196,6 +196,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "available": queue.counts[State.AVAILABLE],
         "acquired": queue.counts[State.ACQUIRED],
         "delayed": queue.counts[State.DELAYED],
+        "deferred": queue.counts[State.DEFERRED],
         "staged": queue.staged.messages,
         "stagedBytes": queue.staged.bytes,
         "archived": queue.archived,

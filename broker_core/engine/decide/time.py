@@ -74,7 +74,7 @@ def _expire(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
     for block in blocks:
         if travel and count >= most:
             break
-        waits = block.state[: block.filled] <= State.AVAILABLE  # AVAILABLE or DELAYED
+        waits = block.state[: block.filled] <= State.AVAILABLE  # or DELAYED; DEFERRED messages expire when they are asked for
         parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), wall))))
         count += len(parts[-1][1])
     rows = first_of(RowSet.of(parts), most) if travel else RowSet.of(parts)

@@ -18,7 +18,7 @@ from .transitions import Ending, Failure, acquire, archive, give_back, let_go, t
 
 @dataclass(frozen=True)
 class Acquired(Event, kind="acquired"):
-    """Messages AVAILABLE → ACQUIRED by a link, or by a lease as its new batch."""
+    """Messages AVAILABLE → ACQUIRED by a link, or by a lease as its new batch; or DEFERRED → ACQUIRED by a link."""
 
     queue: str
     holder: int
@@ -63,7 +63,7 @@ class Settled(EndsMessages, Event, kind="settled"):
 
 @dataclass(frozen=True)
 class Returned(EndsMessages, Event, kind="returned"):
-    """Messages ACQUIRED → AVAILABLE, at their sequence numbers."""
+    """Messages ACQUIRED → AVAILABLE, or DEFERRED, at their sequence numbers."""
 
     queue: str
     holder: int
@@ -119,13 +119,17 @@ class Subscribed(Event, kind="subscribed", journaled=False):
     exclusive: bool = False
     selector: str | None = None
     taker: str | None = None  # as in `Ending`
+    by_number: bool = False
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
         queue.changes += 1
         positions, epochs = [0] * queue.rules.levels, [log.epoch for log in queue.returns]
         subscription = Subscription(self.holder, positions, epochs, self.priority, self.selector, self.taker)
-        queue.consumers.subscribe(subscription, self.exclusive)
+        if self.by_number:
+            queue.consumers.by_number[self.holder] = subscription
+        else:
+            queue.consumers.subscribe(subscription, self.exclusive)
         state.next_link = self.holder + NEXT_HOLDER
 
 
@@ -153,7 +157,9 @@ class Excluded(Event, kind="excluded", journaled=False):
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
-        excluded = queue.consumers.subscriptions[self.holder].excluded
+        link = queue.consumers.link(self.holder)
+        assert link is not None
+        excluded = link.excluded
         excluded.add(self.rows)
         if excluded.count > MAX_EXCLUDED:
             excluded.forget(queue.blocks)

@@ -108,7 +108,7 @@ class Enqueued(Event, kind="enqueued"):
 
 @dataclass(frozen=True)
 class Purged(EndsMessages, Event, kind="purged"):
-    """Messages AVAILABLE or DELAYED → ARCHIVED, by an operator."""
+    """Messages AVAILABLE, DELAYED or DEFERRED → ARCHIVED, by an operator."""
 
     queue: str
     rows: RowSet

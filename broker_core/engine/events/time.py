@@ -17,7 +17,7 @@ from .transitions import Ending, archive, replace_values
 
 @dataclass(frozen=True)
 class Expired(EndsMessages, Event, kind="expired"):
-    """Messages AVAILABLE or DELAYED → ARCHIVED."""
+    """Messages AVAILABLE, DELAYED or DEFERRED → ARCHIVED."""
 
     queue: str
     rows: RowSet

@@ -54,7 +54,7 @@ class Failure(NamedTuple):
 
 # Rows change their state in these three functions, except for delays that end and dead letters that are redriven.
 def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None = None) -> None:
-    subscription = queue.consumers.subscriptions.get(holder)
+    subscription = queue.consumers.link(holder)
     taker = subscription or lease
     chose = taker is not None and bool(taker.selector is not None or taker.excluded)
     for number, part in rows.items():
@@ -83,13 +83,21 @@ def archive(state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, ending: 
 
 
 def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failure: Failure | None = None) -> None:
-    """Make ACQUIRED rows AVAILABLE, and count the attempt if the cause counts. Then archive values that have a newer one."""
+    """Make ACQUIRED rows AVAILABLE, or DEFERRED, and count the attempt if the cause counts. Then archive values that have a newer
+    one."""
     if not rows:
         return
     taker = 0 if failure is None else queue.takers.code(failure.taker)
+    deferred = rows if cause == Cause.DEFERRED else queue.deferred_among(rows)
+    available = rows.minus(deferred) if deferred else rows
+    for number, part in available.items():
+        queue.move(queue.blocks[number], part, Verb.RETURN)
+    for number, part in deferred.items():
+        block = queue.blocks[number]
+        queue.move(block, part, Verb.DEFER)
+        block.deferred.set(part, 1, len(block.state))
     for number, part in rows.items():
         block = queue.blocks[number]
-        queue.move(block, part, Verb.RETURN)
         block.returned.set(part, 1, len(block.state))
         if counts_attempt(queue, Cause(cause)):
             block.attempts.increment(part, len(block.state))
@@ -104,7 +112,8 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failur
         if block.expiry.values is not None:  # these rows may expire before the others, or have expired
             block.look_ahead(state.time // 1000)
             queue.note_times(block)
-    queue.came_back(rows)
+    if available:
+        queue.came_back(available)
     if queue.rules.key:
         replace_values(state, queue, rows, state.time)
 
@@ -167,7 +176,7 @@ def runs_of(count: int, payload_rows: Ints | None, position: int) -> list[Run]:
 def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
     """Remove rows from the count of a link. `lost`: the link did not return them itself."""
     state.transactions.take_back(holder, rows, lost=lost)
-    subscription = queue.consumers.subscriptions.get(holder)
+    subscription = queue.consumers.link(holder)
     if subscription is None:
         queue.consumers.let_go(holder, rows.count)
         return

@@ -43,11 +43,11 @@ def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet
         rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged.messages - messages))
     if rules.max_bytes:
         rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged.bytes - size))
-    coming[queue.name] = messages + rows.count, size + _bytes(source, rows)
+    coming[queue.name] = messages + rows.count, size + bytes_of(source, rows)
     return rows
 
 
-def _bytes(queue: Queue, rows: RowSet) -> int:
+def bytes_of(queue: Queue, rows: RowSet) -> int:
     return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
 
 

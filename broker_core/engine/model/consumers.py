@@ -9,6 +9,8 @@
 A link is a consumer from its attach to its end, with or without credit; a lease, while it holds a batch. Two consumers of a
 *single* queue never hold messages at a time, so a new consumer of a higher priority waits. A link that has ended still holds the
 messages that its open transactions settle.
+
+A link that only asks for deferred messages by their sequence numbers does not count as a consumer.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class Consumers:
 
     def __init__(self, queue: str, rule: str) -> None:
         self.subscriptions: dict[int, Subscription] = {}
+        self.by_number: dict[int, Subscription] = {}  # of links that ask for deferred messages
         self.active: int | None = 0 if rule == "single" else None  # the holder that may take messages; 0: none; None: all may
         self.rule = rule
         self._queue = queue
@@ -49,7 +52,10 @@ class Consumers:
 
     @property
     def holders(self) -> set[int]:
-        return {*self.subscriptions, *self._batches}
+        return {*self.subscriptions, *self.by_number, *self._batches}
+
+    def link(self, holder: int) -> Subscription | None:
+        return self.subscriptions.get(holder) or self.by_number.get(holder)
 
     def refused_by_all(self, blocks: dict[int, Block]) -> RowSet:
         """Return the AVAILABLE messages that every link has refused."""
@@ -84,6 +90,8 @@ class Consumers:
 
     def unsubscribe(self, holder: int) -> None:
         """The messages that the link still counts as held are those of its open transactions."""
+        if self.by_number.pop(holder, None) is not None:
+            return
         held = sum(self.subscriptions.pop(holder).held.values())
         if self._exclusive == holder:
             self._exclusive = 0

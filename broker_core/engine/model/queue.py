@@ -21,7 +21,7 @@ from ..columns.losses import Losses
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
 from ..columns.runs import Run
 from ..columns.series import Ints, Rows
-from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, LEGAL, OUTCOME_CODES, STEPS, State, Step, Verb
+from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, LEGAL, OUTCOME_CODES, STEPS, State, Step, Verb
 from ..columns.timetable import Timetable
 from ..columns.totals import Totals
 from ..columns.waiting import FirstRetries, ReturnLog, Waiting
@@ -83,7 +83,7 @@ class StagedContent:
 
 
 class Queue:
-    """One queue. `enqueued` equals delayed + available + acquired + archived after every command."""
+    """One queue. `enqueued` equals delayed + available + acquired + deferred + archived after every command."""
 
     def __init__(
         self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None, user: str | None = None
@@ -140,7 +140,7 @@ class Queue:
 
     @property
     def live(self) -> int:
-        return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
+        return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED] + self.counts[DEFERRED]
 
     def alter(self, options: dict[str, Any]) -> None:
         self.changes += 1
@@ -278,7 +278,7 @@ class Queue:
         elif source == DELAYED and self.groups is not None:
             self._freed(block.base + int(as_array(rows)[0]))  # later messages of its group may have waited for its retry
         elif source == ACQUIRED and self.groups is not None:
-            self._freed(self.groups.let_go(block, rows))
+            self._freed(self.groups.let_go(block, block.in_order(rows)))
         if target == AVAILABLE:
             self.available_bytes += size
             self._count_available(block, rows, count)
@@ -297,7 +297,7 @@ class Queue:
         block.holder.set(rows, holder, len(block.state))
         if self.groups is not None:
             chose = chose or len(self.waiting) > 1
-            self.groups.acquired(block, rows, holder, self._first_available() if chose else NEVER)
+            self.groups.acquired(block, block.in_order(rows), holder, self._first_available() if chose else NEVER)
 
     def _first_available(self) -> int:
         """Return a sequence number before which no message is AVAILABLE."""
@@ -335,6 +335,12 @@ class Queue:
                 parts.append((number, numbers[(block.state[numbers] == ACQUIRED) & mine]))
         return RowSet.of(parts)
 
+    def deferred_among(self, rows: RowSet) -> RowSet:
+        """Select the rows that return to DEFERRED."""
+        if all(self.blocks[number].deferred.values is None for number in rows.blocks):
+            return RowSet()
+        return RowSet.of((number, self.blocks[number].deferred_among(part)) for number, part in rows.items())
+
     def came_back(self, rows: RowSet) -> None:
         """Note rows that became AVAILABLE by a return or at the end of a delay: consumers that have passed them search again."""
         if self.groups is not None:
@@ -369,7 +375,7 @@ class Queue:
         self.bytes += block.sizes.total(live, len(live))
         self._keep_names(block, live)
         if self.groups is not None:
-            held = np.flatnonzero(block.state[: block.filled] == ACQUIRED)
+            held = as_array(block.in_order(np.flatnonzero(block.state[: block.filled] == ACQUIRED)))
             holders = np.broadcast_to(block.holder.get(held), len(held))
             for holder in np.unique(holders).tolist():
                 self.groups.acquired(block, held[holders == holder], holder, self._first_available())
@@ -398,7 +404,7 @@ class Queue:
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)
         ended = (block.stayed, block.outcome, block.settled, block.taker)
-        for column in (*ended, block.attempts, block.defaulted, block.leased, block.returned):
+        for column in (*ended, block.attempts, block.defaulted, block.leased, block.returned, block.deferred):
             column.set(rows, 0, len(block.state))
         numbers = as_array(rows)
         sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]

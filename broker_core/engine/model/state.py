@@ -203,7 +203,7 @@ class BrokerState:
 
     def taker_of(self, queue: Queue, holder: int) -> str | None:
         """Return the name of a link, which may have ended and hold the messages by an open transaction."""
-        subscription = queue.consumers.subscriptions.get(holder)
+        subscription = queue.consumers.link(holder)
         return self.transactions.taker_of(holder) if subscription is None else subscription.taker
 
     def holder_name(self, queue: Queue, sequence: int) -> str | None:

@@ -6,7 +6,7 @@ import {ask, failed, field} from "./dialog.js";
 import {h, replace} from "./dom.js";
 import {count, plural} from "./format.js";
 import {optionEditor} from "./options.js";
-import {look} from "./rates.js";
+import {look, unheld} from "./rates.js";
 
 const TYPES = [["fifo", "fifo: in the order of arrival"], ["priority", "priority: the highest first"], ["lastvalue", "lastvalue: the newest of each key"]];
 const EXCHANGES = [["direct", "direct: equal key"], ["fanout", "fanout: all queues"], ["topic", "topic: pattern of the key"], ["headers", "headers: equal headers"]];
@@ -69,7 +69,7 @@ export async function alterQueue(state, done) {
     title: `Alter ${state.queue}`,
     wide: true,
     content: [
-      h("p", {}, `This concerns ${plural(state.available + state.acquired + state.delayed, "message")}, ${plural(state.consumers, "consumer")} and ${plural(state.leases.length, "lease")}.`),
+      h("p", {}, `This concerns ${plural(unheld(state) + state.acquired, "message")}, ${plural(state.consumers, "consumer")} and ${plural(state.leases.length, "lease")}.`),
       editor.element,
       editor.list,
     ],
@@ -86,8 +86,8 @@ export async function alterQueue(state, done) {
 
 export function deleteQueue(state, bindings) {
   const {queue} = state;
-  const n = state.available + state.delayed + state.acquired;
-  const lost = [["ready", state.available], ["delayed", state.delayed], ["held", state.acquired]].filter(([, number]) => number).map(([label, number]) => `${count(number)} ${label}`).join(", ");
+  const n = unheld(state) + state.acquired;
+  const lost = [["ready", state.available], ["delayed", state.delayed], ["deferred", state.deferred], ["held", state.acquired]].filter(([, number]) => number).map(([label, number]) => `${count(number)} ${label}`).join(", ");
   ask({
     title: `Delete ${queue}?`,
     content: [

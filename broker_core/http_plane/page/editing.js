@@ -113,7 +113,7 @@ export async function shiftMessages(queue, verb, sequence, total, done) {
   ask({
     title: one ? `${Verb} message ${count(sequence)} of ${queue}` : `${Verb} messages of ${queue}`,
     content: [
-      !one && h("p", {class: "muted"}, `${plural(total, "message")} without a holder, delayed ones included, oldest first.`),
+      !one && h("p", {class: "muted"}, `${plural(total, "message")} without a holder, delayed and deferred ones included, oldest first.`),
       h("div", {class: "row"}, field("To queue", target), !one && field("Maximum number of messages", most)), names,
     ].filter(Boolean),
     label: one ? `${Verb} it` : `${Verb} them`,

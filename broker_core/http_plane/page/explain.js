@@ -27,7 +27,7 @@ export function explanation(queue) {
   async function refresh(signal) {
     const answer = await call("queue.explain", {queue}, signal);
     const due = answer.nextDue === null ? "" : `, the next until ${time(answer.nextDue * 1000)}`;
-    text(summary, `${count(answer.available)} waiting, ${count(answer.acquired)} held, ${count(answer.delayed)} delayed${due}`);
+    text(summary, `${count(answer.available)} waiting, ${count(answer.acquired)} held, ${count(answer.delayed)} delayed${due}${answer.deferred ? `, ${count(answer.deferred)} deferred` : ""}`);
     const more = answer.consumerCount - answer.consumers.length;
     replace(list,
       answer.consumers.length ? h("ul", {class: "consumers"}, answer.consumers.map(described)) : h("p", {class: "empty"}, "The queue has no consumer."),

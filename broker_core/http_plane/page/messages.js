@@ -13,7 +13,7 @@ const PREVIEW = 120; // characters of a body in the list
 // a change. Returns {element, reload, selector}.
 export function messages(queue, poll, {redrive, waiting, changed}) {
   const states = h("select", {"aria-label": "Which messages"},
-    h("option", {value: "available"}, "Ready"), h("option", {value: "acquired"}, "Held"), h("option", {value: "delayed"}, "Delayed"),
+    h("option", {value: "available"}, "Ready"), h("option", {value: "acquired"}, "Held"), h("option", {value: "delayed"}, "Delayed"), h("option", {value: "deferred"}, "Deferred"),
     may("replay", queue) && h("option", {value: "archived"}, "Settled"));
   const selector = h("input", {placeholder: "Selector: JMSPriority > 4 AND region = 'eu'", "aria-label": "Selector", size: 38, spellcheck: "false", autocomplete: "off"});
   const times = ["since", "until"].map((name) => h("input", {placeholder: name === "since" ? "Since: -2h, yesterday" : "Until: 2026-11-25T10:00", title: "Time of arrival in UTC, or with a zone", "aria-label": `Arrived ${name}, in UTC or with a zone`, size: 20, spellcheck: "false", autocomplete: "off"}));
@@ -114,7 +114,7 @@ export function messages(queue, poll, {redrive, waiting, changed}) {
   }
 
   function actionsOn(message) {
-    const waits = ["available", "delayed"].includes(message.state);
+    const waits = ["available", "delayed", "deferred"].includes(message.state);
     const shift = (verb, label) => h("button", {class: "small", onclick: () => shiftMessages(queue, verb, message.sequenceNumber, 1, again)}, label);
     return [
       waits && shifts && h("button", {class: "small", onclick: () => editMessage(queue, message, again)}, "Edit and resend…"),

@@ -11,11 +11,11 @@ import {explanation} from "./explain.js";
 import {bytes, count, filled, plural, rate, short, span, time} from "./format.js";
 import {messages} from "./messages.js";
 import {Chart, SAMPLES} from "./plot.js";
-import {look} from "./rates.js";
+import {look, unheld} from "./rates.js";
 
 const POLL_S = 2;
 const SELDOM_S = 10;
-const UNITS = {Ready: "msg", Held: "msg", Delayed: "msg", "Dead letters": "msg", Oldest: null, Size: null, In: "msg/s", Out: "msg/s", Acknowledged: "msg/s"};
+const UNITS = {Ready: "msg", Held: "msg", Delayed: "msg", Deferred: "msg", "Dead letters": "msg", Oldest: null, Size: null, In: "msg/s", Out: "msg/s", Acknowledged: "msg/s"};
 
 // Messages that were sent to a queue or exchange and are in no queue, by reason.
 export function lost({refusedMessages, droppedMessages}) {
@@ -44,7 +44,7 @@ export function show(root, poll, name) {
   const leases = h("div", {});
   const actions = latest(name);
   const waiting = explanation(name);
-  const looked = messages(name, poll, {redrive, waiting: () => (stat ? stat.available + stat.delayed : 0), changed: () => reread()});
+  const looked = messages(name, poll, {redrive, waiting: () => (stat ? unheld(stat) : 0), changed: () => reread()});
 
   const pause = h("button", {onclick: togglePause}, "Pause");
   if (admin) {
@@ -80,6 +80,7 @@ export function show(root, poll, name) {
     text(stats.Ready, short(of("available")));
     text(stats.Held, short(of("acquired")));
     text(stats.Delayed, short(of("delayed")));
+    text(stats.Deferred, short(of("deferred")));
     text(stats["Dead letters"], short(of("deadLetters")));
     stats["Dead letters"].classList.toggle("bad", of("deadLetters") > 0);
     text(stats.Oldest, of("oldest") ? span((counts.time - of("oldest")) / 1e6) : "–");
@@ -208,7 +209,7 @@ export function show(root, poll, name) {
   async function purge() {
     const state = await fresh();
     if (!state) return;
-    const n = state.available + state.delayed;
+    const n = unheld(state);
     ask({
       title: `Purge ${name}?`,
       content: [

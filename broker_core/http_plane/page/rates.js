@@ -25,7 +25,10 @@ export function forget() {
   marks = [];
 }
 
-const live = (counted) => counted.available.map((n, at) => n + counted.acquired[at] + counted.delayed[at]);
+// Messages without a holder, of an answer of queue.stat.
+export const unheld = (state) => state.available + state.delayed + state.deferred;
+
+const live = (counted) => counted.available.map((n, at) => n + counted.acquired[at] + counted.delayed[at] + counted.deferred[at]);
 
 function mark(counted) {
   if (marks.length && counted.time - marks.at(-1).time < CHANGE_S * 1e6) return;

@@ -6,7 +6,7 @@ import json
 from array import array
 from typing import Any
 
-STATES = ("available", "acquired", "delayed", "staged")
+STATES = ("available", "acquired", "delayed", "deferred", "staged")
 
 
 class CountColumns:
