@@ -44,10 +44,11 @@ def lock_timeout(turn: Turn, queue_name: str) -> int:
     return 0 if queue is None else queue.rules.lock_timeout
 
 
-def unsettled_from(turn: Turn, queue_name: str, first: int, count: int) -> tuple[RowSet, RowSet]:
-    """Return the first messages from sequence number `first` on that are not settled, and the DELAYED ones among them."""
+def unsettled_from(turn: Turn, queue_name: str, first: int, count: int) -> tuple[RowSet, RowSet, RowSet]:
+    """Return the first messages from sequence number `first` on that are not settled, and the DELAYED and deferred ones among
+    them."""
     queue, left = need_queue(turn.state, queue_name), count
-    rows, delayed = list[tuple[int, Rows]](), list[tuple[int, Rows]]()
+    rows, delayed, deferred = list[tuple[int, Rows]](), list[tuple[int, Rows]](), list[tuple[int, Rows]]()
     for number in sorted(queue.blocks):
         block = queue.blocks[number]
         if left <= 0:
@@ -57,8 +58,9 @@ def unsettled_from(turn: Turn, queue_name: str, first: int, count: int) -> tuple
         mine = mine[mine >= first - block.base][:left]
         rows.append((number, mine))
         delayed.append((number, mine[states[mine] == DELAYED]))
+        deferred.append((number, block.deferred_among(mine)))
         left -= len(mine)
-    return RowSet.of(rows), RowSet.of(delayed)
+    return RowSet.of(rows), RowSet.of(delayed), RowSet.of(deferred)
 
 
 def is_grouped(turn: Turn, queue_name: str) -> bool:
@@ -76,6 +78,12 @@ def held(turn: Turn, queue_name: str, holder: int, rows: RowSet) -> RowSet:
     """Return the rows among these that this holder has."""
     queue = find(turn, queue_name)
     return RowSet() if queue is None else queue.held_by(holder, rows)
+
+
+def is_open(turn: Turn, queue_name: str, holder: int) -> bool:
+    """Return False if the link has ended, or its queue was deleted."""
+    queue = find(turn, queue_name)
+    return queue is not None and queue.consumers.link(holder) is not None
 
 
 def active_holder(turn: Turn, queue_name: str) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker_core.amqp import Message, Source, Target, decode_message
 from penstock.broker_core.amqp.performatives import Disposition, Properties, Transfer
-from penstock.broker_core.amqp.types import Array
+from penstock.broker_core.amqp.types import Array, UInt
 
 from ..service.helpers import Clock, enqueue
 from .harness import Stage, stage
@@ -23,8 +23,8 @@ LOCK_LOST = "com.microsoft:message-lock-lost"
 class Manager:
     """A connection with both links to `q/$management`, at handles 2 and 3."""
 
-    def __init__(self, stage: Stage) -> None:
-        cbs = Cbs(stage, {"any": "key"})
+    def __init__(self, stage: Stage, **open_: Any) -> None:
+        cbs = Cbs(stage, {"any": "key"}, **open_)
         assert cbs.put(cbs.token("any", "q"), "sb://localhost/q")[0] == 202
         self.script = cbs.script
         self.script.sender("q/$Management", 2, source=Source(address="me"))
@@ -61,6 +61,7 @@ def m(tmp_path: Path) -> Iterator[Manager]:
         yield Manager(made)
 
 
+RECEIVE = "com.microsoft:receive-by-sequence-number"
 RENEW, SETTLE = "com.microsoft:renew-lock", "com.microsoft:update-disposition"
 PEEK, SCHEDULE = "com.microsoft:peek-message", "com.microsoft:schedule-message"
 CANCEL = "com.microsoft:cancel-scheduled-message"
@@ -71,7 +72,6 @@ TOKEN = Array("uuid", (uuid4(),))
     ("operation", "body", "status"),
     [
         ("com.microsoft:get-session-state", {}, 501),
-        ("com.microsoft:receive-by-sequence-number", {}, 501),
         (7, {}, 400),
         (RENEW, "no map", 400),
         (RENEW, {}, 400),
@@ -79,7 +79,17 @@ TOKEN = Array("uuid", (uuid4(),))
         (RENEW, {"lock-tokens": ["text"]}, 400),
         (RENEW, {"lock-tokens": TOKEN}, 410),
         (SETTLE, {"lock-tokens": TOKEN, "disposition-status": "completed"}, 410),
-        (SETTLE, {"lock-tokens": TOKEN, "disposition-status": "defered"}, 501),
+        (SETTLE, {"lock-tokens": TOKEN, "disposition-status": "defered"}, 410),
+        (SETTLE, {"lock-tokens": TOKEN, "disposition-status": "moved"}, 501),
+        (RECEIVE, {}, 400),
+        (RECEIVE, {"sequence-numbers": Array("long", (1,))}, 400),
+        (RECEIVE, {"sequence-numbers": Array("long", (1,)), "receiver-settle-mode": UInt(2)}, 400),
+        (RECEIVE, {"sequence-numbers": Array("long", ()), "receiver-settle-mode": UInt(1)}, 400),
+        (RECEIVE, {"sequence-numbers": Array("long", tuple(range(1, 1002))), "receiver-settle-mode": UInt(1)}, 400),
+        (RECEIVE, {"sequence-numbers": Array("long", (1,)), "receiver-settle-mode": UInt(1)}, 404),
+        (RECEIVE, {"sequence-numbers": Array("long", (0, -5)), "receiver-settle-mode": UInt(0)}, 404),
+        (RECEIVE, {"sequence-numbers": Array("long", (-(2**63),)), "receiver-settle-mode": UInt(1)}, 400),
+        (RECEIVE, {"sequence-numbers": Array("ulong", (2**64 - 1,)), "receiver-settle-mode": UInt(1)}, 400),
         (PEEK, {"from-sequence-number": -1, "message-count": 1}, 400),
         (PEEK, {"from-sequence-number": 1, "message-count": "many"}, 400),
         (PEEK, {"from-sequence-number": 1, "message-count": 1}, 204),
@@ -90,6 +100,7 @@ TOKEN = Array("uuid", (uuid4(),))
         (CANCEL, {"sequence-numbers": Array("long", (1,))}, 404),
         (CANCEL, {"sequence-numbers": Array("long", (0, -5))}, 404),
         (CANCEL, {"sequence-numbers": Array("long", (2**63 - 1,))}, 404),
+        (CANCEL, {"sequence-numbers": Array("long", (-(2**63),))}, 400),
     ],
 )
 def test_a_bad_request_is_answered_and_changes_nothing(m: Manager, operation: object, body: object, status: int) -> None:

@@ -86,7 +86,7 @@ def send(sdk: Program, queue: str, *bodies: str) -> None:
 
 def unsettled(flight: Client, queue: str) -> dict[str, int]:
     stat = flight.call("queue.stat", queue=queue)
-    return {state: stat[state] for state in ("available", "acquired", "delayed") if stat[state]}
+    return {state: stat[state] for state in ("available", "acquired", "delayed", "deferred") if stat[state]}
 
 
 def test_a_message_has_the_fields_that_the_sdk_reads(sdk: Program, queue: str) -> None:
@@ -178,15 +178,6 @@ def test_a_queue_without_lock_timeout_locks_without_end(sdk: Program, flight: Cl
     (message,) = sdk.receive("patient")
     assert message["locked_until_utc"] > time.time() + 1e9
     sdk.do("settle", token=message["token"])
-
-
-def test_deferral_is_refused_and_loses_nothing(sdk: Program, flight: Client, queue: str) -> None:
-    send(sdk, queue, "later")
-    (message,) = sdk.receive(queue)
-    with pytest.raises(Refused, match="deferral is not implemented"):
-        sdk.do("settle", token=message["token"], how="defer")
-    (again,) = sdk.receive(queue)
-    assert (again["body"], again["delivery_count"]) == ("later", 0)
 
 
 # ---- topics

@@ -387,8 +387,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def is_there(self, turn: Turn) -> bool:
         """Return False if its queue was deleted; another one may have its name."""
-        queue = queue_reads.find(turn, self.queue)
-        return queue is not None and self.holder in queue.consumers.subscriptions
+        return queue_reads.is_open(turn, self.queue, self.holder)
 
     def suspend(self, turn: Turn) -> None:
         self._leave()

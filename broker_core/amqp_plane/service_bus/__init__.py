@@ -6,7 +6,6 @@ listeners pay nothing. The engine learns only features that any queue can use.
 Parts that are not implemented, with their places:
 
 - Sessions: a link next to `EntityReceiver`, on message groups. Their locks and states need the engine.
-- Deferral: a hold or a state in the engine, and `receive-by-sequence-number` in `management`.
 - Rules of subscriptions: `add-rule` and others in `management`, as bindings.
 - Batches in transactions: `sending`.
 
@@ -17,6 +16,7 @@ Parts that are not implemented, with their places:
 | batches, scheduled messages | `sending` | `IncomingLink`, the route `Whole` | the message: its annotation |
 | locks, annotations, outcomes | `receiving`, `annotations` | hooks of `ConsumerLink` | the engine, by holder |
 | lock renewal, peek, schedule, cancel | `management` | `Turn`, `RenewLock`, `CancelDelayed`, `messages_of` | the engine |
+| deferred messages | `deferral` | `AcquireDeferred`, `messages_of` | the engine, by holder; tokens: the request link |
 | names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
 | any refusal | `peer` | `Peer.refuse`: a whole attach, then a detach with the error | none |
 
@@ -26,6 +26,7 @@ subclasses of the plane's links.
 - `peer`: the connection: its links, claims and time limits.
 - `claims`, `cbs`: tokens of a connection, and the node that receives them.
 - `management`: requests about an entity.
+- `deferral`: deferred messages, and their locks.
 - `requests`: nodes with a request link and a response link.
 - `sending`: links on which a client sends.
 - `receiving`, `annotations`: links on which a client receives; annotations of its messages.

@@ -55,10 +55,11 @@ def dressed(message: bytes, number: int, enqueued_ms: int, until_ms: int | None)
     end, header = _header(message)
     if header is not None and message[end : end + 2] == b"\x00\x53" and message[end + 2] > MESSAGE_ANNOTATIONS:
         return b"".join((header, _MAP, bytes((len(entries) + 1, count)), entries, message[end:]))
-    if header is not None:
-        message = header + message[end:]
     if _DEATH in message:
         message = _as_dead_letter(message)
+        end, header = _header(message)
+    if header is not None:
+        message = header + message[end:]
     return annotated(message, bytes((0xC1, len(entries) + 1, count)) + entries)
 
 

@@ -3,8 +3,9 @@
 | operation | right | |
 |---|---|---|
 | renew-lock | receive | all locks are renewed, or the request fails |
-| update-disposition | receive | complete, abandon and dead-letter by lock token |
-| peek-message | browse or receive | messages that are not settled, also locked and scheduled ones |
+| update-disposition | receive | complete, abandon, defer and dead-letter by lock token |
+| receive-by-sequence-number | receive | all deferred messages are received, or the request fails |
+| peek-message | browse or receive | messages that are not settled, also locked, deferred and scheduled ones |
 | schedule-message | send | all messages are scheduled, or the request fails |
 | cancel-scheduled-message | send | all messages are cancelled, or the request fails |
 """
@@ -22,6 +23,7 @@ from ...amqp.performatives import DeliveryState, Error
 from ...amqp.types import Array, Timestamp
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
+from ...engine.columns.states import Cause
 from ...messages.encoding.arriving import arrived
 from ...reading.slices import BlockSlice
 from ...security.rights import Right
@@ -32,15 +34,16 @@ from ..conditions import Refusal
 from ..connections.peer import Peer
 from ..links.dispositions import rows_of_numbers
 from ..links.outgoing_link import messages_of
+from ..transactions.registry import ConnectionTransactions
 from . import entities, vendor
 from .annotations import dressed, with_state
+from .deferral import MAX_RECEIVED, DeferredLocks
 from .entities import Entity
-from .receiving import EntityReceiver, Receivers, holder_of, lock_lost
-from .requests import NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed
+from .receiving import LockHolder, Receivers, holder_of, lock_lost
+from .requests import NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed, RequestLink
 from .sending import MAX_BATCH, scheduled
 
 MAX_PEEKED, PEEKED_BYTES = 1000, 1 << 20  # of one response
-ACTIVE, SCHEDULED = 0, 2  # the vendor's states of messages
 
 Made = NodeResponse | Callable[[], NodeResponse]
 
@@ -50,9 +53,11 @@ class Management:
 
     def __init__(self, peer: Peer, entity: Entity, receivers: Receivers) -> None:
         self._peer, self._entity, self._receivers = peer, entity, receivers
+        self._deferred: dict[str, DeferredLocks] = {}  # by queue
         self._operations: dict[str, Callable[[Turn, dict[str, Any]], Made]] = {
             vendor.RENEW_LOCK: self._renew,
             vendor.SETTLE: self._settle,
+            vendor.RECEIVE_BY_NUMBER: self._receive_deferred,
             vendor.PEEK: self._peek,
             vendor.SCHEDULE: self._schedule,
             vendor.CANCEL: self._cancel,
@@ -68,12 +73,16 @@ class Management:
             raise Refusal(Condition.INVALID_FIELD, "the body of a request is a map")
         return operation(turn, body)
 
+    def end(self, turn: Turn, cause: Cause) -> None:
+        for locks in self._deferred.values():
+            locks.end(turn, cause)
+
     # --- locks
 
-    def _locked(self, body: dict[str, Any]) -> dict[EntityReceiver, list[bytes]]:
+    def _locked(self, body: dict[str, Any]) -> dict[LockHolder, list[bytes]]:
         """Return the lock tokens of a request by their links."""
         queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
-        links: dict[EntityReceiver, list[bytes]] = {}
+        links: dict[LockHolder, list[bytes]] = {}
         for token in _several(body, "lock-tokens", UUID):
             link = self._receivers.get(holder_of(token.bytes_le))
             if link is None or link.queue != queue or link.peer.user != self._peer.user:
@@ -98,17 +107,26 @@ class Management:
 
     # --- messages
 
+    def _receive_deferred(self, turn: Turn, body: dict[str, Any]) -> Made:
+        queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
+        numbers, mode = _sequence_numbers(body), _number(body, "receiver-settle-mode")
+        if len(numbers) > MAX_RECEIVED or mode > 1:
+            text = f"'sequence-numbers' are at most {MAX_RECEIVED:,}, and 'receiver-settle-mode' is 0 (delete) or 1 (lock)"
+            raise Refusal(Condition.INVALID_FIELD, text)
+        locks = self._deferred.setdefault(queue, DeferredLocks(self._peer, queue, self._receivers))
+        return locks.receive(turn, numbers, delete=mode == 0)
+
     def _peek(self, turn: Turn, body: dict[str, Any]) -> Made:
         name, _ = entities.node_of(self._entity.path)
         right = Right.BROWSE if self._peer.may(Right.BROWSE, name) else Right.RECEIVE
         queue = entities.queue_of(self._peer, self._entity, right)
         first, count = _number(body, "from-sequence-number"), _number(body, "message-count")
-        rows, delayed = queue_reads.unsettled_from(turn, queue, first - 1, min(count, MAX_PEEKED))
+        rows, delayed, deferred = queue_reads.unsettled_from(turn, queue, first - 1, min(count, MAX_PEEKED))
         if not rows:
             return NodeResponse(NO_CONTENT, "no message is waiting from that sequence number on")
-        return partial(self._peeked, turn.slices(queue, rows), delayed)
+        return partial(self._peeked, turn.slices(queue, rows), delayed, deferred)
 
-    def _peeked(self, slices: Sequence[BlockSlice], delayed: RowSet) -> NodeResponse:
+    def _peeked(self, slices: Sequence[BlockSlice], delayed: RowSet, deferred: RowSet) -> NodeResponse:
         broker, peeked, size = self._peer.context.broker, list[dict[str, bytes]](), 0
         for block_slice in slices:
             for time, tags, encoded in messages_of(broker, block_slice, lambda indexes, error: None):
@@ -116,7 +134,8 @@ class Management:
                     if size >= PEEKED_BYTES:
                         break
                     number = int.from_bytes(tag, "big")
-                    state = SCHEDULED if number in delayed else ACTIVE
+                    state = vendor.SCHEDULED_STATE if number in delayed else vendor.ACTIVE_STATE
+                    state = vendor.DEFERRED_STATE if number in deferred else state
                     octets = with_state(dressed(message, number, time // 1000, None), state)
                     peeked.append({"message": octets})
                     size += len(octets)
@@ -141,13 +160,25 @@ class Management:
 
     def _cancel(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
         queue = entities.queue_of(self._peer, self._entity, Right.SEND)
-        rows = rows_of_numbers([number - 1 for number in _several(body, "sequence-numbers", int)])
+        rows = rows_of_numbers([number - 1 for number in _sequence_numbers(body)])
         user = None if self._peer.user == ANONYMOUS else self._peer.user
         try:
             turn.execute(c.CancelDelayed(queue, rows, user))
         except errors.IllegalTransition as error:
             raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, str(error)) from None
         return NodeResponse(OK, "OK")
+
+
+class ManagementLink(RequestLink):
+    """Link on which a client sends requests about an entity."""
+
+    def __init__(self, peer: Peer, transactions: ConnectionTransactions, link: Any, entity: Entity, receivers: Receivers) -> None:
+        self._management = Management(peer, Entity(entity.path), receivers)
+        super().__init__(peer, transactions, link, entity, self._management)
+
+    def end(self, turn: Turn) -> None:
+        super().end(turn)
+        self._management.end(turn, self.end_cause)
 
 
 def _several(body: dict[str, Any], name: str, kind: type) -> Sequence[Any]:
@@ -157,6 +188,14 @@ def _several(body: dict[str, Any], name: str, kind: type) -> Sequence[Any]:
     if not isinstance(items, (list, tuple)) or not items or not all(isinstance(item, kind) for item in items):
         raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a list of one value or more")
     return items
+
+
+def _sequence_numbers(body: dict[str, Any]) -> Sequence[int]:
+    """Raises Refusal."""
+    numbers: Sequence[int] = _several(body, "sequence-numbers", int)
+    if any(abs(number) >= 1 << 63 for number in numbers):
+        raise Refusal(Condition.INVALID_FIELD, "a sequence number is below 2^63")
+    return numbers
 
 
 def _number(body: dict[str, Any], name: str) -> int:
@@ -172,6 +211,8 @@ def _state(body: dict[str, Any]) -> DeliveryState:
         return Accepted()
     if status == "abandoned":
         return Modified(delivery_failed=True)
+    if status == "defered":
+        return Modified(delivery_failed=True, undeliverable_here=True)
     if status == "suspended":
         info = {
             vendor.REASON: body.get("deadletter-reason"),

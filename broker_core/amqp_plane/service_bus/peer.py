@@ -27,7 +27,7 @@ from ..transactions.registry import ConnectionTransactions
 from . import cbs, entities, vendor
 from .claims import EntityClaims
 from .entities import Entity
-from .management import Management
+from .management import ManagementLink
 from .receiving import EntityReceiver, Receivers
 from .requests import RequestLink, ResponseLink
 from .sending import EntitySender
@@ -155,8 +155,7 @@ class ServiceBusPeer(Dispatcher):
     def _management(self, transactions: ConnectionTransactions, link: Any, entity: Entity, *, sends: bool) -> LinkEnd:
         if not sends:
             return ResponseLink(self, link, entity)
-        node = Management(self, Entity(entity.path), self.receivers)
-        return RequestLink(self, transactions, link, entity, node)
+        return ManagementLink(self, transactions, link, entity, self.receivers)
 
     def _sender(self, transactions: ConnectionTransactions, link: Any, entity: Entity) -> LinkEnd:
         if len(entity.path) == 1:

@@ -1,7 +1,8 @@
 """Links on which a client receives: lock tokens as tags, the vendor's annotations and outcomes.
 
 A lock token has 16 octets: the sequence number (8), the link's holder (5) and the number of its acquisition (3). So each
-delivery of a message has its own token, and a token names its link. Locks end with their link.
+delivery of a message has its own token, and a token names its link. Locks end with their link. `deferral` makes such tokens for
+deferred messages.
 
 | the vendor's outcome | on the wire | becomes |
 |---|---|---|
@@ -9,28 +10,28 @@ delivery of a message has its own token, and a token names its link. Locks end w
 | abandon | modified, delivery-failed | a failed attempt |
 | dead-letter | rejected, with reason and description | rejected, with both as its error |
 | release (prefetched messages at the end) | released | released, which does not count as an attempt |
-| defer | modified, undeliverable-here | released, and answered with an error |
+| defer | modified, undeliverable-here | deferred, which counts as an attempt |
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from ... import errors
-from ...amqp import Condition, Modified, Rejected, Sender
+from ...amqp import Modified, Rejected, Sender
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import TERMINAL, DeliveryState, Error
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
-from ...engine.columns.states import Outcome
+from ...engine.columns.states import Cause, Outcome
 from ...engine.model.batch_outcomes import shortened
 from ...engine.model.dispositions import DeliveryEnd
 from ...service.turn import Turn
 from .. import queue_reads
 from ..connections.peer import Peer
 from ..links.consumer import ConsumerLink
-from ..links.dispositions import RETURNED, rows_of_tags
+from ..links.dispositions import rows_of_tags
 from ..links.termini import SourceTerminus
 from ..transactions.registry import ConnectionTransactions
 from . import vendor
@@ -38,12 +39,26 @@ from .annotations import dressed, error_text
 from .requests import GONE, RequestFailed
 
 NO_END = 253_402_214_400_000  # milliseconds since 1970, the end of the year 9999: of locks in a queue without lockTimeout
-NOT_DEFERRED = Error(
-    condition=Condition.NOT_IMPLEMENTED, description="deferral is not implemented, so the message was released: schedule a copy"
-)
 LOST = Error(condition=vendor.MESSAGE_LOCK_LOST, description="the lock of the message has expired, or was released")
 
-Receivers = dict[int, "EntityReceiver"]  # by holder: all of the plane
+
+class LockHolder(Protocol):
+    """Holder of locked messages that requests name by lock token."""
+
+    peer: Peer
+    queue: str
+
+    def locked(self, tag: bytes) -> object:
+        """Raises RequestFailed if the lock has ended."""
+
+    def renew(self, turn: Turn, tags: list[bytes]) -> int:
+        """Renew locks; return their end. Raises RequestFailed."""
+
+    def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
+        """Carry out an outcome. Raises RequestFailed."""
+
+
+Receivers = dict[int, LockHolder]  # by holder: all of the plane
 
 
 class EntityReceiver(ConsumerLink):
@@ -82,9 +97,7 @@ class EntityReceiver(ConsumerLink):
         return super().take(turn, messages, max_bytes, behind)
 
     def locked_until(self, turn: Turn) -> int:
-        """Return the end of a lock that begins now."""
-        timeout = queue_reads.lock_timeout(turn, self.queue)
-        return self.context.wall_ms() + timeout if timeout else NO_END
+        return lock_end(self.peer, turn, self.queue)
 
     def taken(self, rows: RowSet) -> int:
         number = super().taken(rows)
@@ -104,15 +117,9 @@ class EntityReceiver(ConsumerLink):
     # --- outcomes
 
     def _end_of(self, state: DeliveryState | None, settled: bool) -> DeliveryEnd | None:
-        if isinstance(state, Modified) and state.undeliverable_here:
-            return RETURNED
-        if isinstance(state, Rejected):
-            return DeliveryEnd(outcome=Outcome.REJECTED, error=shortened(_reason(state.error)))
-        return super()._end_of(state, settled)
+        return as_vendor(super()._end_of(state, settled), state)
 
     def _answer_to(self, state: DeliveryState | None) -> Any:
-        if isinstance(state, Modified) and state.undeliverable_here:
-            return Rejected(error=NOT_DEFERRED)
         return Rejected() if isinstance(state, Rejected) else super()._answer_to(state)
 
     # --- requests that name a lock token
@@ -125,21 +132,39 @@ class EntityReceiver(ConsumerLink):
         return delivery
 
     def renew(self, turn: Turn, tags: list[bytes]) -> int:
-        """Renew locks; return their end. Raises RequestFailed."""
-        try:
-            turn.execute(c.RenewLock(self.queue, self.holder, rows_of_tags(tags)))
-        except errors.IllegalTransition:
-            raise lock_lost() from None
-        return self.locked_until(turn)
+        return renewed(self.peer, turn, self.queue, self.holder, tags)
 
     def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
-        """Carry out an outcome. Raises RequestFailed."""
         delivery, end = self.locked(tag), self._end_of(state, settled=True)
         assert end is not None
         delivery.state = self._answer_to(state)
         self.settle(turn, end, [delivery])
         if delivery.state is self._lost_state:
             raise lock_lost()
+
+
+def lock_end(peer: Peer, turn: Turn, queue: str) -> int:
+    """Return the end of a lock that begins now."""
+    timeout = queue_reads.lock_timeout(turn, queue)
+    return peer.context.wall_ms() + timeout if timeout else NO_END
+
+
+def renewed(peer: Peer, turn: Turn, queue: str, holder: int, tags: list[bytes]) -> int:
+    """Renew locks; return their end. Raises RequestFailed."""
+    try:
+        turn.execute(c.RenewLock(queue, holder, rows_of_tags(tags)))
+    except errors.IllegalTransition:
+        raise lock_lost() from None
+    return lock_end(peer, turn, queue)
+
+
+def as_vendor(end: DeliveryEnd | None, state: DeliveryState | None) -> DeliveryEnd | None:
+    """Return the end of a delivery as the vendor reads the outcome. `end`: the plain one."""
+    if isinstance(state, Rejected):
+        return DeliveryEnd(outcome=Outcome.REJECTED, error=shortened(_reason(state.error)))
+    if end is not None and isinstance(state, Modified) and state.undeliverable_here:
+        return end._replace(cause=Cause.DEFERRED, exclude=False, retry=None)
+    return end
 
 
 def _reason(error: Error | None) -> str:

@@ -20,8 +20,11 @@ SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
 SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
 ENQUEUED_TIME = Symbol("x-opt-enqueued-time")
 LOCKED_UNTIL = Symbol("x-opt-locked-until")
-STATE = Symbol("x-opt-message-state")  # of a peeked message: ACTIVE, SCHEDULED
+STATE = Symbol("x-opt-message-state")  # of a peeked message, or a deferred one
 DEAD_LETTER_SOURCE = Symbol("x-opt-deadletter-source")
+
+# States of messages.
+ACTIVE_STATE, DEFERRED_STATE, SCHEDULED_STATE = 0, 1, 2
 
 # Properties of a dead letter, and of the error with which a receiver makes one.
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
@@ -32,6 +35,7 @@ MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
 
 # Requests to $management.
 RENEW_LOCK = "com.microsoft:renew-lock"
+RECEIVE_BY_NUMBER = "com.microsoft:receive-by-sequence-number"
 PEEK = "com.microsoft:peek-message"
 SCHEDULE = "com.microsoft:schedule-message"
 CANCEL = "com.microsoft:cancel-scheduled-message"

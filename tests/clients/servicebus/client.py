@@ -7,6 +7,7 @@
 | schedule | to, messages, at (seconds since 1970) | numbers |
 | cancel | to, numbers | |
 | receive | from, count, wait (s), delete, prefetch | messages, which stay locked |
+| receive_deferred | from, numbers, delete | messages, which stay locked |
 | peek | from, count, number | messages |
 | settle | token, how (complete, abandon, defer, dead_letter), reason, description | |
 | renew | token | until (seconds since 1970) |
@@ -88,6 +89,12 @@ class Conversation:
             if not more:
                 break
             messages += more
+        self.locked |= {str(message.lock_token): (receiver, message) for message in messages}
+        return {"messages": [_seen(message) for message in messages]}
+
+    def receive_deferred(self, from_: str, numbers: list[int], **mode: Any) -> dict[str, Any]:
+        receiver = self._receiver(from_, **mode)
+        messages = receiver.receive_deferred_messages(numbers)
         self.locked |= {str(message.lock_token): (receiver, message) for message in messages}
         return {"messages": [_seen(message) for message in messages]}
 
