@@ -117,7 +117,7 @@ class LeaseInUse(InUse):
 
 
 class Fenced(PenstockError):
-    """A request of an older epoch of a lease, or of an ended batch."""
+    """A request of an older epoch of a lease, of an ended batch, or of an ended lock of a group."""
 
     code = "FENCED"
 

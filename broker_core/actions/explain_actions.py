@@ -195,8 +195,13 @@ class _Texts:
         rival = self._by_holder.get(hindrance.holder or 0)
         held_s = None if rival is None else rival.link.get("heldSeconds")
         since = f" for {held_s:,.0f} s" if held_s else ""
-        holder = f"{hindrance.group!r} is held by {self._label(hindrance.holder)}{since}"
+        verb = "locked as a session" if hindrance.locked else "held"
+        holder = f"{hindrance.group!r} is {verb} by {self._label(hindrance.holder)}{since}"
         return f"{counted(hindrance.messages or 0, 'message')} of groups that other consumers hold: {holder}"
+
+    def other_group(self, consumer: _Consumer, hindrance: c.Hindrance) -> str:
+        mine = "the messages of one group" if hindrance.group is None else f"messages of group {hindrance.group!r}"
+        return f"{counted(hindrance.messages or 0, 'message')} of other groups or of none: it receives only {mine}"
 
     def retry(self, consumer: _Consumer, hindrance: c.Hindrance) -> str:
         group = "" if hindrance.group is None else f" of group {hindrance.group!r}"
@@ -215,6 +220,7 @@ _TEXTS: dict[Obstacle, str | Callable[[_Texts, _Consumer, c.Hindrance], str]] = 
     Obstacle.EMPTY: "no message waits",
     Obstacle.DELAYED: _Texts.delayed,
     Obstacle.DEFERRED: _Texts.deferred,
+    Obstacle.NO_GROUP: "it has no session: it waits for a message group that is free",
     Obstacle.INACTIVE: _Texts.inactive,
     Obstacle.EXCLUSIVE: "another consumer of the queue is exclusive",
     Obstacle.PRIORITY: _Texts.priority,
@@ -233,6 +239,7 @@ _TEXTS: dict[Obstacle, str | Callable[[_Texts, _Consumer, c.Hindrance], str]] = 
     Obstacle.UNEVALUATED: "its selector is not evaluated yet for {messages}",
     Obstacle.EXPIRED: "{messages} expired",
     Obstacle.REFUSED: "it has refused {messages}, which wait for another consumer",
+    Obstacle.OTHER_GROUP: _Texts.other_group,
     Obstacle.GROUP: _Texts.group,
     Obstacle.RETRY: _Texts.retry,
 }

@@ -68,6 +68,7 @@ QUEUE = {
     **properties(
         COUNT, "consumers", "refused", "expired", "deadLettered", "stayed", "malformed", "unrecorded", "unrecordedBytes"
     ),
+    **properties(COUNT, "groupStates", "groupStateBytes"),
     "fill": nullable({"type": "number", "minimum": 0, "description": "used part of the limits"}),
     **properties(map_of(COUNT), "refusedMessages", "droppedMessages"),
 }

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..engine.columns.rowset import RowSet
+from ..engine.columns.group_states import GroupStates
+from ..engine.columns.rowset import RowSet, as_array
 from ..engine.columns.series import Rows
 from ..engine.columns.states import ARCHIVED, AVAILABLE, DELAYED
 from ..engine.decide.decision import need_queue
+from ..engine.decide.groups import need_groups
 from ..engine.model.bindings import Binding
+from ..engine.model.groups import GroupLock, OfGroup
 from ..engine.model.queue import Queue
 from ..service.turn import Turn
 
@@ -44,10 +47,16 @@ def lock_timeout(turn: Turn, queue_name: str) -> int:
     return 0 if queue is None else queue.rules.lock_timeout
 
 
-def unsettled_from(turn: Turn, queue_name: str, first: int, count: int) -> tuple[RowSet, RowSet, RowSet]:
+def unsettled_from(
+    turn: Turn, queue_name: str, first: int, count: int, group: str | None = None
+) -> tuple[RowSet, RowSet, RowSet]:
     """Return the first messages from sequence number `first` on that are not settled, and the DELAYED and deferred ones among
-    them."""
+    them.
+
+    `group`: None for messages of any group, or of none.
+    """
     queue, left = need_queue(turn.state, queue_name), count
+    filters = [] if group is None else [OfGroup(queue.group_names.get(group))]
     rows, delayed, deferred = list[tuple[int, Rows]](), list[tuple[int, Rows]](), list[tuple[int, Rows]]()
     for number in sorted(queue.blocks):
         block = queue.blocks[number]
@@ -55,12 +64,37 @@ def unsettled_from(turn: Turn, queue_name: str, first: int, count: int) -> tuple
             break
         states = block.state[: block.filled]
         mine = np.flatnonzero(states != ARCHIVED)
-        mine = mine[mine >= first - block.base][:left]
+        mine = mine[mine >= first - block.base]
+        for row_filter in filters:
+            mine = as_array(row_filter.keep(block, mine))
+        mine = mine[:left]
         rows.append((number, mine))
         delayed.append((number, mine[states[mine] == DELAYED]))
         deferred.append((number, block.deferred_among(mine)))
         left -= len(mine)
     return RowSet.of(rows), RowSet.of(delayed), RowSet.of(deferred)
+
+
+def group_states(turn: Turn, queue_name: str) -> GroupStates:
+    return need_queue(turn.state, queue_name).states
+
+
+def group_lock(turn: Turn, queue_name: str, holder: int) -> GroupLock | None:
+    """Return the lock of a group that a link has."""
+    queue = find(turn, queue_name)
+    return None if queue is None or queue.groups is None else queue.groups.locks.get(holder)
+
+
+def group_names(turn: Turn, queue_name: str, skip: int, count: int) -> list[str]:
+    """Return a page of the groups with messages that are not settled, or with a state."""
+    queue = need_queue(turn.state, queue_name)
+    names = need_groups(queue).names
+    codes = np.flatnonzero(names.live(np.arange(1, names.size)) > 0) + 1
+    page = [name for code in codes[skip : skip + count].tolist() if (name := names.name(code)) is not None]
+    if len(page) == count:
+        return page
+    others = [group for group in queue.states.groups() if names.get(group) not in codes]
+    return page + others[max(0, skip - len(codes)) :][: count - len(page)]
 
 
 def is_grouped(turn: Turn, queue_name: str) -> bool:

@@ -44,7 +44,7 @@ class Ticker:
 
     def _earliest(self) -> tuple[int, int]:
         clocks = self._state.clocks
-        return clocks.due.next, clocks.lock.next
+        return clocks.due.next, min(clocks.lock.next, clocks.group.next)
 
     def _run(self) -> None:
         since = self._clock().up

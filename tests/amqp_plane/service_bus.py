@@ -17,9 +17,10 @@ LISTENER = Listener(mechanisms=TOKEN_MECHANISMS, without_sasl=True, dialect=SERV
 class Cbs:
     """A scripted client with both links to $cbs. `keys` are by user."""
 
-    def __init__(self, stage: Stage, keys: dict[str, str], **open_: Any) -> None:
+    def __init__(self, stage: Stage, keys: dict[str, str], **fields: Any) -> None:
+        """`fields`: of the open."""
         self.stage, self.keys = stage, keys
-        self.script = stage.script(**open_).usual()
+        self.script = stage.script(**fields).usual()
         self.script.sender("$cbs", 0, source=Source(address="$cbs"))
         self.script.receiver("$cbs", 1, 100, target=Target(address="$cbs"))
         self._count = 0

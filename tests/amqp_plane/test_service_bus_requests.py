@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,35 +19,38 @@ from .harness import Stage, stage
 from .service_bus import LISTENER, Cbs
 
 LOCK_LOST = "com.microsoft:message-lock-lost"
+PART = 32 << 10  # octets of a request in one frame
 
 
 class Manager:
-    """A connection with both links to `q/$management`, at handles 2 and 3."""
+    """A connection with both links to `QUEUE/$management`, at handles 2 and 3."""
 
-    def __init__(self, stage: Stage, **open_: Any) -> None:
-        cbs = Cbs(stage, {"any": "key"}, **open_)
-        assert cbs.put(cbs.token("any", "q"), "sb://localhost/q")[0] == 202
+    def __init__(self, stage: Stage, queue: str = "q", **fields: Any) -> None:
+        cbs = Cbs(stage, {"any": "key"}, **fields)
+        assert cbs.put(cbs.token("any", queue), f"sb://localhost/{queue}")[0] == 202
         self.script = cbs.script
-        self.script.sender("q/$Management", 2, source=Source(address="me"))
-        self.script.receiver("q/$management", 3, 100, target=Target(address="me"))
+        self.script.sender(f"{queue}/$Management", 2, source=Source(address="me"))
+        self.script.receiver(f"{queue}/$management", 3, 100, target=Target(address="me"))
         self._count = 0
 
-    def ask(self, operation: object, body: object) -> tuple[int, Any, Any]:
+    def ask(self, operation: object, body: object, **more: object) -> tuple[int, Any, Any]:
         """Return status, condition and body of the response."""
         self._count += 1
         message = Message(
             properties=Properties(message_id=f"m{self._count}", reply_to="me"),
-            application_properties={"operation": operation},
+            application_properties={"operation": operation, **{name.replace("_", "-"): value for name, value in more.items()}},
             value=body,
             has_value=True,
         )
         transfer = Transfer(handle=2, delivery_id=self._count, delivery_tag=bytes([self._count]), message_format=0)
-        self.script.send((transfer, message.encode()))
+        octets = message.encode()
+        parts = [octets[start : start + PART] for start in range(0, len(octets), PART)]
+        self.script.send(*((replace(transfer, more=part is not parts[-1]), part) for part in parts))
         while (frame := self.script._frame()) is not None and isinstance(frame[1], Disposition):
             pass  # of the request, and of messages that it settled
         assert frame is not None
         assert isinstance(frame[1], Transfer)
-        answer = decode_message(frame[2])
+        answer = decode_message(frame[2] + (self.script.expect_message() if frame[1].more else b""))
         assert answer.properties is not None
         assert answer.properties.correlation_id == f"m{self._count}"
         properties = answer.application_properties or {}
@@ -71,7 +75,7 @@ TOKEN = Array("uuid", (uuid4(),))
 @pytest.mark.parametrize(
     ("operation", "body", "status"),
     [
-        ("com.microsoft:get-session-state", {}, 501),
+        ("com.microsoft:get-session-state", {}, 400),
         (7, {}, 400),
         (RENEW, "no map", 400),
         (RENEW, {}, 400),

@@ -273,7 +273,7 @@ class History:
         code = queue.group_names.get(NAMES[attributes.group.codes[row] - 1])
         if block is not None and any(column(block, "group")[delayed] == code > 0 for delayed in waiting):
             return False
-        return int(queue.groups.holders(np.array([code]))[0]) in (0, offer.holder)
+        return queue.groups.holder_of(NAMES[attributes.group.codes[row] - 1]) in (0, offer.holder)
 
     def post(self) -> None:
         """Send messages in a transaction, which a discharge ends."""
@@ -446,13 +446,14 @@ def no_key_is_too_many(queue: Queue) -> None:
 
 
 def a_group_has_one_holder(queue: Queue) -> None:
-    """A group's holder holds a message of it. Only a sticky holder keeps a group without messages."""
+    """A group's holder holds a message of it, or has locked it. Only a sticky holder keeps another group without messages."""
     if queue.groups is not None and 0 in queue.blocks:
         block, codes = queue.blocks[0], np.arange(queue.group_names.size)
         groups, holders = column(block, "group"), column(block, "holder")
         held = [row for row in rows_in(block, State.ACQUIRED) if groups[row] and not column(block, "deferred")[row]]
         working = {(int(groups[row]), int(holders[row])) for row in held}
         owned = {(code, owner) for code, owner in enumerate(queue.groups.holders(codes).tolist()) if owner}
+        working |= {(code, lock.holder) for lock in queue.groups.locks.values() if (code := queue.group_names.get(lock.group))}
         assert owned >= working if queue.rules.groups == "sticky" else owned == working
 
 
@@ -467,6 +468,11 @@ def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
         assert np.array_equal(restored.blocks[number].positions(slice(0, block.filled)), block.positions(slice(0, block.filled)))
     assert used(restored.group_names) == used(queue.group_names)
     assert used(restored.keys) == used(queue.keys)
+    assert states(restored) == states(queue)
+
+
+def states(queue: Queue) -> dict[str, Any]:
+    return {group: queue.states.get(group) for group in queue.states.groups()}
 
 
 def used(names: Dictionary) -> dict[str, int]:

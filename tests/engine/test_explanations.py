@@ -167,6 +167,27 @@ def group() -> Case:
     return engine, engine.run(c.Subscribe("q")), None, lambda: engine.run(c.Settle("q", first, rows))
 
 
+def locked_group() -> Case:
+    engine, first = made(1, of_one_group(1), groups="held")
+    owner = engine.run(c.Subscribe("q", one_group=True))
+    engine.run(c.LockGroup("q", owner))
+    return engine, first, None, lambda: engine.run(c.Unsubscribe("q", owner))
+
+
+def no_group() -> Case:
+    engine, _ = made(1, of_one_group(1), groups="held")
+    link = engine.run(c.Subscribe("q", one_group=True))
+    return engine, link, None, lambda: engine.run(c.LockGroup("q", link))
+
+
+def other_group() -> Case:
+    engine, _ = made(2, of_one_group(2), groups="held")
+    link = engine.run(c.Subscribe("q", one_group=True))
+    engine.run(c.LockGroup("q", link, "b"))
+    mine = Attributes(group=Coded(["b"], np.array([1])))
+    return engine, link, None, lambda: engine.run(c.Enqueue("q", 1, 1, attributes=mine))
+
+
 def retry_of_a_group() -> Case:
     engine, first = made(2, of_one_group(2), groups="held", retryDelay=5000)
     engine.run(c.Release("q", first, engine.run(c.Acquire("q", first, 1)).rows, Cause.MODIFIED))
@@ -188,6 +209,9 @@ CASES: dict[str, tuple[Callable[[], Case], Obstacle]] = {
     "unevaluated": (unevaluated, Obstacle.UNEVALUATED),
     "refused": (refused, Obstacle.REFUSED),
     "group": (group, Obstacle.GROUP),
+    "locked group": (locked_group, Obstacle.GROUP),
+    "no group": (no_group, Obstacle.NO_GROUP),
+    "other group": (other_group, Obstacle.OTHER_GROUP),
     "retry of a group": (retry_of_a_group, Obstacle.RETRY),
     "retry of a queue": (retry_of_a_queue, Obstacle.RETRY),
 }
@@ -205,6 +229,8 @@ def test_without_its_only_reason_a_message_is_delivered(name: str) -> None:
 def test_details_name_the_other_consumer_the_group_and_the_time() -> None:
     engine, holder, _, _ = group()
     assert explained(engine, holder).hindrances == (c.Hindrance(Obstacle.GROUP, 1, 1, "a"),)
+    engine, holder, _, _ = locked_group()
+    assert explained(engine, holder).hindrances == (c.Hindrance(Obstacle.GROUP, 1, 3, "a", locked=True),)
     engine, holder, _, _ = inactive()
     assert explained(engine, holder).hindrances == (c.Hindrance(Obstacle.INACTIVE, holder=1),)
     soon = engine.wall // 1000 + 5000

@@ -73,6 +73,7 @@ enqueued           queue first count sizes time attributes payload_rows acquired
 exchange.declared  exchange type options user
 exchange.deleted   exchange
 expired            queue rows time
+group.state        queue group time state
 holders.lost       rows cause
 lease.begun        lease queue run epoch timeout up selector
 lease.deleted      lease

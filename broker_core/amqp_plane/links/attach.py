@@ -123,10 +123,14 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
         endpoint.terminus.close(turn, closed=False)
         peer.loop.behind_all(turn, partial(peer.refuse, link, as_error(error)))
         return
-    endpoint.opened = True
-    peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
+    endpoint.open(turn, partial(_open, peer, endpoint, theirs))
     if former is not None:
         peer.loop.behind_all(turn, former.forget_deliveries)
+
+
+def _open(peer: Peer, endpoint: LinkEnd, theirs: Attach, turn: Turn) -> None:
+    endpoint.opened = True
+    peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
 
 
 def _is_same(turn: Turn, former: Resumable, endpoint: LinkEnd) -> bool:
@@ -154,7 +158,7 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
             peer.log(
                 f"link {link.name!r:.80}: receives all messages, because these filters are not granted: {', '.join(refused)}"
             )
-        offered, properties = SHARED_SUBS, {**terminus.options.answered(theirs), **_hint(peer, terminus)}
+        offered, properties = SHARED_SUBS, {**terminus.properties(theirs), **_hint(peer, terminus)}
     unsettled, incomplete = _unsettled_map(endpoint, theirs)
     settles_first = isinstance(endpoint, IncomingLink) and peer.settles_first
     peer.say(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...amqp import Link, Session, Source, Target
@@ -143,6 +143,10 @@ class LinkEnd:
     @property
     def _alive(self) -> bool:
         return not self.ended and self.link.state is LinkState.ATTACHED and self.session.may_send
+
+    def open(self, turn: Turn, answer: Callable[[Turn], None]) -> None:
+        """Let the attach be answered, since it is carried out. A dialect's link may wait before it calls `answer`."""
+        answer(turn)
 
     @abstractmethod
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...amqp import Condition, Source, Target
-from ...amqp.performatives import Error
+from ...amqp.performatives import Attach, Error
+from ...amqp.types import Value
 from ...engine import commands as c
 from ...security.users import ANONYMOUS
 from ...service.turn import Turn
@@ -57,6 +58,10 @@ class SourceTerminus(Terminus):
         if not isinstance(asked, SourceTerminus) or (self.browse, self.options) != (asked.browse, asked.options):
             return False
         return self.asked.answered == asked.asked.answered
+
+    def properties(self, theirs: Attach) -> dict[str, Value]:
+        """Return the properties of our attach."""
+        return self.options.answered(theirs)
 
     def answer(self, asked: Source) -> Source:
         """Return the granted source, for our attach."""

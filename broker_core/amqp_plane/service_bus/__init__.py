@@ -5,7 +5,6 @@ listeners pay nothing. The engine learns only features that any queue can use.
 
 Parts that are not implemented, with their places:
 
-- Sessions: a link next to `EntityReceiver`, on message groups. Their locks and states need the engine.
 - Rules of subscriptions: `add-rule` and others in `management`, as bindings.
 - Batches in transactions: `sending`.
 
@@ -15,6 +14,7 @@ Parts that are not implemented, with their places:
 | requests and responses | `requests` | `IncomingLink`, `LinkEnd`, actions of a commit | the connection: its response links |
 | batches, scheduled messages | `sending` | `IncomingLink`, the route `Whole` | the message: its annotation |
 | locks, annotations, outcomes | `receiving`, `annotations` | hooks of `ConsumerLink` | the engine, by holder |
+| sessions | `sessions` | `LinkEnd.open`, `Acquisitions`, `LockGroup` | the engine: locks by holder, states by group |
 | lock renewal, peek, schedule, cancel | `management` | `Turn`, `RenewLock`, `CancelDelayed`, `messages_of` | the engine |
 | deferred messages | `deferral` | `AcquireDeferred`, `messages_of` | the engine, by holder; tokens: the request link |
 | names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
@@ -30,6 +30,7 @@ subclasses of the plane's links.
 - `requests`: nodes with a request link and a response link.
 - `sending`: links on which a client sends.
 - `receiving`, `annotations`: links on which a client receives; annotations of its messages.
+- `sessions`: links on which a client receives one session, and requests about sessions.
 - `entities`: addresses of entities.
 - `vendor`: names of the vendor.
 """

@@ -8,6 +8,8 @@
 | peek-message | browse or receive | messages that are not settled, also locked, deferred and scheduled ones |
 | schedule-message | send | all messages are scheduled, or the request fails |
 | cancel-scheduled-message | send | all messages are cancelled, or the request fails |
+
+The requests about sessions are in `sessions`.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from .entities import Entity
 from .receiving import LockHolder, Receivers, holder_of, lock_lost
 from .requests import NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed, RequestLink
 from .sending import MAX_BATCH, scheduled
+from .sessions import SessionRequests, Sessions
 
 MAX_PEEKED, PEEKED_BYTES = 1000, 1 << 20  # of one response
 
@@ -51,9 +54,10 @@ Made = NodeResponse | Callable[[], NodeResponse]
 class Management:
     """The requests of one connection about one entity."""
 
-    def __init__(self, peer: Peer, entity: Entity, receivers: Receivers) -> None:
+    def __init__(self, peer: Peer, entity: Entity, receivers: Receivers, sessions: Sessions) -> None:
         self._peer, self._entity, self._receivers = peer, entity, receivers
         self._deferred: dict[str, DeferredLocks] = {}  # by queue
+        self._of_sessions = SessionRequests(peer, entity, sessions).operations
         self._operations: dict[str, Callable[[Turn, dict[str, Any]], Made]] = {
             vendor.RENEW_LOCK: self._renew,
             vendor.SETTLE: self._settle,
@@ -67,11 +71,11 @@ class Management:
         """Answer a request. Raises Refusal, RequestFailed, PenstockError."""
         name, body = request.text("operation"), request.message.value
         operation = self._operations.get(name)
-        if operation is None:
+        if operation is None and name not in self._of_sessions:
             raise Refusal(Condition.NOT_IMPLEMENTED, f"the operation {name!r:.80} is not implemented: see docs/service-bus.md")
         if not isinstance(body, dict):
             raise Refusal(Condition.INVALID_FIELD, "the body of a request is a map")
-        return operation(turn, body)
+        return self._of_sessions[name](turn, request, body) if operation is None else operation(turn, body)
 
     def end(self, turn: Turn, cause: Cause) -> None:
         for locks in self._deferred.values():
@@ -121,7 +125,10 @@ class Management:
         right = Right.BROWSE if self._peer.may(Right.BROWSE, name) else Right.RECEIVE
         queue = entities.queue_of(self._peer, self._entity, right)
         first, count = _number(body, "from-sequence-number"), _number(body, "message-count")
-        rows, delayed, deferred = queue_reads.unsettled_from(turn, queue, first - 1, min(count, MAX_PEEKED))
+        group = body.get("session-id")
+        if group is not None and not isinstance(group, str):
+            raise Refusal(Condition.INVALID_FIELD, f"'session-id' is a text, not {group!r:.80}")
+        rows, delayed, deferred = queue_reads.unsettled_from(turn, queue, first - 1, min(count, MAX_PEEKED), group)
         if not rows:
             return NodeResponse(NO_CONTENT, "no message is waiting from that sequence number on")
         return partial(self._peeked, turn.slices(queue, rows), delayed, deferred)
@@ -172,8 +179,16 @@ class Management:
 class ManagementLink(RequestLink):
     """Link on which a client sends requests about an entity."""
 
-    def __init__(self, peer: Peer, transactions: ConnectionTransactions, link: Any, entity: Entity, receivers: Receivers) -> None:
-        self._management = Management(peer, Entity(entity.path), receivers)
+    def __init__(
+        self,
+        peer: Peer,
+        transactions: ConnectionTransactions,
+        link: Any,
+        entity: Entity,
+        receivers: Receivers,
+        sessions: Sessions,
+    ) -> None:
+        self._management = Management(peer, Entity(entity.path), receivers, sessions)
         super().__init__(peer, transactions, link, entity, self._management)
 
     def end(self, turn: Turn) -> None:

@@ -31,6 +31,7 @@ from .management import ManagementLink
 from .receiving import EntityReceiver, Receivers
 from .requests import RequestLink, ResponseLink
 from .sending import EntitySender
+from .sessions import SessionReceiver, Sessions, asks_for_session
 
 if TYPE_CHECKING:
     from ..connections.sockets import AcceptedSocket
@@ -46,6 +47,7 @@ class ServiceBusPeer(Dispatcher):
         self.receivers = receivers
         self.claims = EntityClaims()
         self.entities: dict[LinkEnd, Entity] = {}  # of links that need a claim
+        self.sessions: Sessions = {}
         self._unclaimed_since: float | None = plane.now()
         self._users = plane.access.generation
         super().__init__(plane, socket, listener, sasl)
@@ -112,6 +114,8 @@ class ServiceBusPeer(Dispatcher):
             self.close(
                 Error(condition=Condition.UNAUTHORIZED_ACCESS, description=text), permanently=True, cause=Cause.LINK_CLOSED
             )
+        for session in list(self.sessions):
+            session.look(now)
         super().tick(now)
 
     def _detach_unclaimed(self, why: str) -> None:
@@ -155,7 +159,7 @@ class ServiceBusPeer(Dispatcher):
     def _management(self, transactions: ConnectionTransactions, link: Any, entity: Entity, *, sends: bool) -> LinkEnd:
         if not sends:
             return ResponseLink(self, link, entity)
-        return ManagementLink(self, transactions, link, entity, self.receivers)
+        return ManagementLink(self, transactions, link, entity, self.receivers, self.sessions)
 
     def _sender(self, transactions: ConnectionTransactions, link: Any, entity: Entity) -> LinkEnd:
         if len(entity.path) == 1:
@@ -167,8 +171,10 @@ class ServiceBusPeer(Dispatcher):
 
     def _receiver(self, transactions: ConnectionTransactions, link: Any, theirs: Attach, entity: Entity) -> LinkEnd:
         queue = entities.queue_of(self, entity, Right.RECEIVE)
-        terminus = SourceTerminus(self, queue, queue, Filters())
         presettled = theirs.snd_settle_mode == SND_SETTLED
+        if asks_for_session(theirs):
+            return SessionReceiver(self, transactions, link, queue, theirs, self.receivers, self.sessions, presettled=presettled)
+        terminus = SourceTerminus(self, queue, queue, Filters())
         return EntityReceiver(self, transactions, link, terminus, self.receivers, presettled=presettled)
 
     def refuse(self, link: Link, error: Error) -> None:

@@ -78,17 +78,17 @@ class EntityReceiver(ConsumerLink):
         presettled: bool,
     ) -> None:
         super().__init__(peer, transactions, link, terminus, None, presettled=presettled)
-        self._receivers = receivers
+        self.receivers = receivers
         self._until: dict[int, int] = {}  # by acquisition: the end of its locks, milliseconds since 1970
         self._next_until = NO_END
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._receivers[self.holder] = self
+        self.receivers[self.holder] = self
 
     def end(self, turn: Turn) -> None:
         super().end(turn)
-        self._receivers.pop(self.holder, None)
+        self.receivers.pop(self.holder, None)
 
     # --- acquiring
 

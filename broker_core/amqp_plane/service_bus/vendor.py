@@ -25,6 +25,11 @@ DEAD_LETTER_SOURCE = Symbol("x-opt-deadletter-source")
 
 # States of messages.
 ACTIVE_STATE, DEFERRED_STATE, SCHEDULED_STATE = 0, 1, 2
+# Of a link to a session: the filter of its source, properties of the attach and of the answer.
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+WAITS_MS = "com.microsoft:timeout"
+SESSION_LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
+TICKS_OF_1970 = 621_355_968_000_000_000  # of 100 nanoseconds, since the year 1
 
 # Properties of a dead letter, and of the error with which a receiver makes one.
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
@@ -32,6 +37,9 @@ REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 # Conditions of errors.
 MESSAGE_LOCK_LOST = "com.microsoft:message-lock-lost"
 MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
+SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
+SESSION_CANNOT_BE_LOCKED = "com.microsoft:session-cannot-be-locked"
+TIMEOUT = "com.microsoft:timeout"
 
 # Requests to $management.
 RENEW_LOCK = "com.microsoft:renew-lock"
@@ -40,3 +48,8 @@ PEEK = "com.microsoft:peek-message"
 SCHEDULE = "com.microsoft:schedule-message"
 CANCEL = "com.microsoft:cancel-scheduled-message"
 SETTLE = "com.microsoft:update-disposition"
+RENEW_SESSION_LOCK = "com.microsoft:renew-session-lock"
+GET_SESSION_STATE = "com.microsoft:get-session-state"
+SET_SESSION_STATE = "com.microsoft:set-session-state"
+LIST_SESSIONS = "com.microsoft:get-message-sessions"
+ASSOCIATED_LINK = "associated-link-name"  # a property of a request: the link of its session

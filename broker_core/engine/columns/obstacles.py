@@ -14,6 +14,7 @@ class Obstacle(str, Enum):
     DELAYED = "delayed"  # all waiting messages are delayed
     DEFERRED = "deferred"  # all waiting messages are deferred
     # Of the consumer among others
+    NO_GROUP = "no-group"  # it takes the messages of one group, and has locked none
     INACTIVE = "inactive"  # the queue has a single active consumer, which is another one
     EXCLUSIVE = "exclusive"  # another consumer excludes a lease
     PRIORITY = "priority"  # a consumer with a higher priority, or one that evaluates its selector, comes first
@@ -35,5 +36,6 @@ class Obstacle(str, Enum):
     UNEVALUATED = "unevaluated"  # the selector is not evaluated for them yet
     EXPIRED = "expired"
     REFUSED = "refused"  # by this consumer
+    OTHER_GROUP = "other-group"  # it takes the messages of one group
     GROUP = "group"  # another consumer holds their group
     RETRY = "retry"  # they come after a message that waits for its retry

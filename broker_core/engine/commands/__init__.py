@@ -1,6 +1,6 @@
 """Commands: requests to the engine, by subject. `events` and `decide` have modules of the same names.
 
-command, queues, stages, links, leases, lifetimes, outcomes, exchanges, losses, moves, transactions, recordings, cleaning,
+command, queues, stages, links, groups, leases, lifetimes, outcomes, exchanges, losses, moves, transactions, recordings, cleaning,
 time, explanations
 
 Import them by `from ..engine import commands as c`, then `c.Acquire`. The imports below are the list of all commands. A single
@@ -13,6 +13,7 @@ from .cleaning import Drop, Relocate, RelocatedRows, RelocateStaged, Repack
 from .command import Command, Maker, Now
 from .exchanges import Bind, DeclareExchange, DeleteExchange, ListExchanges, Route, Sent, Unbind
 from .explanations import ConsumerState, DescribeConsumers, Explain, Explained, Hindrance, QueueState
+from .groups import LockGroup, RenewGroupLock, SetGroupState
 from .leases import (
     AcquireBatch,
     DeleteLease,

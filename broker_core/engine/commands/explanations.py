@@ -52,6 +52,7 @@ class Hindrance(NamedTuple):
     holder: int | None = None  # the other consumer
     group: str | None = None  # of the first excluded message
     until: int | None = None  # milliseconds since 1970
+    locked: bool = False  # the other consumer has locked the group
 
 
 class Explained(NamedTuple):

@@ -25,6 +25,7 @@ class Subscribe(Command[int]):
     user: str | None = None  # for the archive
     container: str | None = None  # of the client, for the archive
     by_number: bool = False  # only for `AcquireDeferred`: the link does not count as a consumer
+    one_group: bool = False  # it takes only messages of the group that `LockGroup` locks for it; without a selector
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Release(Command[None]):
 
 @dataclass(frozen=True)
 class RenewLock(Command[None]):
-    """A new lock of messages that a link holds, as long as the queue's option lockTimeout. Nothing changes without the option."""
+    """A new lock of messages that a link holds, as long as the queue's option lockTimeout. Nothing changes without the option, or
+    if the link has locked their group."""
 
     queue: str
     holder: int

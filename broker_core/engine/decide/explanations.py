@@ -18,18 +18,19 @@ from ..columns.limits import ALIVE, EXPLAINED_MESSAGES, NEVER
 from ..columns.obstacles import Obstacle
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
 from ..columns.states import ACQUIRED, AVAILABLE, DEFERRED, DELAYED
-from ..model.groups import FreeGroup
+from ..model.groups import FreeGroup, OfGroup
 from ..model.lease import Lease
 from ..model.queue import Queue
 from ..model.search import Filter, InTurn, Matching, Search, Unexpired, Without, barrier, find, open_levels
 from ..model.state import BrokerState
 from .decision import Decision, decides, need_lease, need_queue
 from .leases import lease_filters, silence
-from .links import link_filters, lowest_position_of, need_subscription
+from .links import lacks_group, link_filters, lowest_position_of, need_subscription
 
 _EXCLUDED_BY: dict[type, Obstacle] = {
     Unexpired: Obstacle.EXPIRED,
     Without: Obstacle.REFUSED,
+    OfGroup: Obstacle.OTHER_GROUP,
     FreeGroup: Obstacle.GROUP,
     InTurn: Obstacle.RETRY,
 }
@@ -77,6 +78,8 @@ def explain(state: BrokerState, command: c.Explain, now: c.Now) -> Decision[c.Ex
         hindrances.append(c.Hindrance(command.obstacle))
     if command.lease is None:
         subscription = need_subscription(queue, command.holder)
+        if lacks_group(queue, subscription):
+            hindrances.append(c.Hindrance(Obstacle.NO_GROUP))
         filters = link_filters(queue, subscription, now)
         seeker = _Seeker(filters, command.matching, lambda level: queue.position_of(subscription, level))
     else:
@@ -191,8 +194,11 @@ def _by_filter(queue: Queue, row_filter: Filter, excluded: RowSet) -> c.Hindranc
     block = queue.blocks[excluded.first >> BLOCK_BITS]
     code = np.broadcast_to(block.group.get(np.array([excluded.first % BLOCK_ROWS])), 1).astype(np.int64)
     if isinstance(row_filter, FreeGroup):
-        holder = int(row_filter.groups.holders(code)[0])
-        return hindrance._replace(holder=holder, group=row_filter.groups.names.name(int(code[0])))
+        holder, locks = int(row_filter.groups.holders(code)[0]), row_filter.groups.locks
+        group = row_filter.groups.names.name(int(code[0]))
+        return hindrance._replace(holder=holder, group=group, locked=holder in locks and locks[holder].group == group)
+    if isinstance(row_filter, OfGroup) and row_filter.code:
+        return hindrance._replace(group=queue.group_names.name(row_filter.code))
     if isinstance(row_filter, InTurn):
         first = int(row_filter.lowest[np.searchsorted(row_filter.groups, code)[0]])
         return hindrance._replace(group=queue.group_names.name(int(code[0])), until=_due(queue, first))

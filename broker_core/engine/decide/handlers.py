@@ -12,6 +12,7 @@ from . import (  # noqa: F401  # each registers its functions by `decides`
     cleaning,
     exchanges,
     explanations,
+    groups,
     immediate,
     leases,
     lifetimes,

@@ -25,7 +25,7 @@ from ..model.queue import Queue
 from ..model.search import barrier, in_turn
 from ..model.state import BrokerState
 from .decision import Decision, decides, need_queue
-from .links import has_waiting
+from .links import has_waiting, lacks_group, locked
 from .losses import losses
 
 
@@ -55,9 +55,8 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
     if len(rows):
         held = _held(taken, rows, queue.next_sequence)
         decision.add(_enqueued(queue, command, now, rows, held), payload=command.payload)
-        if queue.rules.lock_timeout:
-            until = state.uptime(now.up) + queue.rules.lock_timeout
-            decision.extend(e.Locked(queue.name, some, until) for _, some in held)
+        for holder, some in held:
+            decision.extend(locked(state, queue, holder, some, now))
         decision.reply = decision.reply._replace(taken=held)
     decision.extend(losses(queue.name, {FULL: len(refused), NO_CONSUMER: len(undelivered)}))
     return decision
@@ -108,9 +107,10 @@ class _Assignment:
         """Return the owner of each group by its code among the arriving messages. Groups that wait for a retry are not free."""
         assert self._queue.groups is not None
         codes = np.array([0, *map(self._queue.group_names.get, groups.names)])
+        holders = np.array([0, *map(self._queue.groups.holder_of, groups.names)])
         for waiting in in_turn(self._queue):
             self._free = self._free & ~np.isin(codes, waiting.groups)[groups.codes]
-        return np.where(codes > 0, self._queue.groups.holders(codes), 0)
+        return holders
 
     def by(self, command: c.EnqueueImmediate, now: c.Now) -> list[tuple[int, Ints]]:
         """Let the links take messages in the order of the offers.
@@ -142,6 +142,8 @@ class _Assignment:
         subscription = self._queue.consumers.subscriptions.get(offer.holder)
         if subscription is None or self._queue.paused or not self._queue.consumers.may_take(offer.holder):
             return False
+        if lacks_group(self._queue, subscription):
+            return False
         return not has_waiting(self._queue, subscription, offer.matching, now)
 
     def _take(self, offer: c.Offer, level: int, most: int) -> Ints:
@@ -150,7 +152,8 @@ class _Assignment:
             mine &= offer.matches
         if self._groups is not None:
             owners = self._owners[self._groups.codes]
-            mine &= (owners == 0) | (owners == offer.holder)
+            is_open = not self._queue.consumers.subscriptions[offer.holder].one_group
+            mine &= (owners == offer.holder) | ((owners == 0) & is_open)
         rows = np.flatnonzero(mine)[:most]
         self._free[rows] = False
         if self._groups is not None:

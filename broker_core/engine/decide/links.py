@@ -30,7 +30,7 @@ from ..columns.states import ACQUIRED, AVAILABLE, DEFERRED, Cause, Outcome, Verb
 from ..model.capacity import bytes_of
 from ..model.consumers import Subscription
 from ..model.dispositions import DeliveryEnd
-from ..model.groups import FreeGroup
+from ..model.groups import FreeGroup, OfGroup
 from ..model.names import taker_name
 from ..model.queue import Queue
 from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn, open_levels
@@ -53,8 +53,14 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
     if not command.by_number:
         queue.consumers.check_link(command.exclusive)
+    if command.one_group and (queue.groups is None or command.selector is not None):
+        raise errors.InvalidRequest(
+            f"queue {queue.name!r} has no message groups: delete it, and declare it again with `--option groups=held`"
+            if queue.groups is None
+            else "a link that takes the messages of one group has no selector"
+        )
     taker = _taker_name(queue, command)
-    settings = command.priority, command.exclusive, command.selector, taker, command.by_number
+    settings = command.priority, command.exclusive, command.selector, taker, command.by_number, command.one_group
     event = e.Subscribed(queue.name, state.next_link, *settings)
     return Decision([(event, None)], state.next_link)
 
@@ -66,11 +72,16 @@ def _taker_name(queue: Queue, command: c.Subscribe) -> str | None:
     return taker_name(None, command.user) if is_new and len(queue.takers.names) >= MAX_LINK_TAKERS else name
 
 
+def lacks_group(queue: Queue, subscription: Subscription) -> bool:
+    """Return True if the link takes the messages of one group, and has no lock of one."""
+    return subscription.one_group and queue.groups is not None and subscription.holder not in queue.groups.locks
+
+
 @decides(c.Acquire)
 def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Taken]:
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
-    if command.messages <= 0 or not queue.consumers.may_take(command.holder):
+    if command.messages <= 0 or not queue.consumers.may_take(command.holder) or lacks_group(queue, subscription):
         return Decision([], c.Taken(RowSet()))
     if subscription.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: the request needs its matches")
@@ -97,11 +108,17 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
     decision = Decision([], c.Taken(rows, unevaluated))
     if rows:
         decision.add(e.Acquired(queue.name, command.holder, rows))
-        if queue.rules.lock_timeout:
-            decision.add(e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout))
+        decision.extend(locked(state, queue, command.holder, rows, now))
     if positions != subscription.positions or epochs != subscription.epochs:
         decision.add(e.Looked(queue.name, command.holder, positions, epochs))
     return decision
+
+
+def locked(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now) -> list[e.Event]:
+    """Lock messages that a link holds, if the queue limits this time, and the link has not locked their group."""
+    if not queue.rules.lock_timeout or queue.consumers.subscriptions[holder].one_group:
+        return []
+    return [e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout)]
 
 
 def link_filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[Filter]:
@@ -109,6 +126,9 @@ def link_filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[F
     if subscription.excluded:
         filters.append(Without(subscription.excluded))
     if queue.groups is not None:
+        if subscription.one_group:
+            lock = queue.groups.locks.get(subscription.holder)
+            filters.append(OfGroup(None if lock is None else queue.group_names.get(lock.group)))
         filters += [FreeGroup(queue.groups, subscription.holder), *in_turn(queue)]
     return filters
 
@@ -190,8 +210,9 @@ def release(state: BrokerState, command: c.Release, now: c.Now) -> Decision[None
 def renew_lock(state: BrokerState, command: c.RenewLock, now: c.Now) -> Decision[None]:
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.RETURN, command.holder)
-    timeout = queue.rules.lock_timeout
-    return Decision([(e.Locked(queue.name, command.rows, state.uptime(now.up) + timeout), None)] if timeout else [], None)
+    decision = Decision[None]([], None)
+    decision.extend(locked(state, queue, command.holder, command.rows, now))
+    return decision
 
 
 def end_delivery(basis: Basis, name: str, holder: int, rows: RowSet, disposition: DeliveryEnd) -> list[tuple[e.Event, Any]]:
@@ -244,7 +265,7 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
         raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
-    rows = RowSet.of((number, _held_by(queue.blocks[number], command.holder)) for number in sorted(subscription.held))
+    rows = held_by(queue, subscription)
     if retired := state.transactions.retired(command.holder):
         rows = rows.minus(retired)  # they end with their transactions
     decision = Decision([], rows)
@@ -267,6 +288,10 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
         decision.add(dead_letters.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))
     return decision
+
+
+def held_by(queue: Queue, subscription: Subscription) -> RowSet:
+    return RowSet.of((number, _held_by(queue.blocks[number], subscription.holder)) for number in sorted(subscription.held))
 
 
 def _held_by(block: Block, holder: int) -> Any:

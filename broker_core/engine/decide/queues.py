@@ -211,6 +211,8 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "malformed": queue.malformed,
         "unrecorded": queue.recordings.rows,
         "unrecordedBytes": queue.recordings.bytes,
+        "groupStates": len(queue.states),
+        "groupStateBytes": queue.states.bytes,
         "fill": None if used is None else used / 1000,
         "refusedMessages": queue.losses.among(QUEUE_REFUSED),
         "droppedMessages": queue.losses.among(QUEUE_DROPPED),

@@ -24,6 +24,7 @@ from ..model.state import LINK_HOLDER, BrokerState
 from ..model.transaction import is_transactional
 from . import dead_letters
 from .decision import Basis, Decision, Holding, decides
+from .groups import locks_that_end
 from .leases import overdue
 from .lifetimes import gone_at_start
 
@@ -42,7 +43,8 @@ def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
         _come_due(decision, queue, blocks, now)
     for queue, blocks in _by_queue(state, clocks.lock.due(up)):
         _unlock(basis, decision, queue, blocks)
-    if clocks.expiry.next <= expiry or clocks.due.next <= wall or clocks.lock.next <= up:
+    decision.extend(locks_that_end(basis))
+    if clocks.expiry.next <= expiry or clocks.due.next <= wall or min(clocks.lock.next, clocks.group.next) <= up:
         decision.add(e.TimePassed(wall, expiry, up))
     return decision
 

@@ -1,6 +1,6 @@
 """Events: the decisions that the journal holds, by subject. `commands` and `decide` have modules of the same names.
 
-queues, stages, links, leases, lifetimes, outcomes, exchanges, losses, moves, transactions, recordings, cleaning, time
+queues, stages, links, groups, leases, lifetimes, outcomes, exchanges, losses, moves, transactions, recordings, cleaning, time
 event          the base class, and `apply`
 codec          events as JSON in a journal record; the rule for changing one
 transitions    how rows change their state, and the consequences
@@ -12,6 +12,7 @@ from .cleaning import Dropped, Relocated, Repacked, StagedRelocated
 from .codec import decode, encode
 from .event import Event, Together, apply
 from .exchanges import Bound, ExchangeDeclared, ExchangeDeleted, Routed, Unbound
+from .groups import GroupLocked, GroupStateSet, GroupUnlocked
 from .leases import (
     BatchEnded,
     BatchPlanned,

@@ -120,12 +120,13 @@ class Subscribed(Event, kind="subscribed", journaled=False):
     selector: str | None = None
     taker: str | None = None  # as in `Ending`
     by_number: bool = False
+    one_group: bool = False
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
         queue.changes += 1
         positions, epochs = [0] * queue.rules.levels, [log.epoch for log in queue.returns]
-        subscription = Subscription(self.holder, positions, epochs, self.priority, self.selector, self.taker)
+        subscription = Subscription(self.holder, positions, epochs, self.priority, self.selector, self.taker, self.one_group)
         if self.by_number:
             queue.consumers.by_number[self.holder] = subscription
         else:

@@ -109,6 +109,11 @@ class TimePassed(Event, kind="time.passed", journaled=False):
                     block.look_ahead(self.due)
                     setattr(block, noted, NEVER)
                     queue.note_times(block)
+        for name, holder in state.clocks.group.passed(self.lock):
+            queue = state.queues.get(name)
+            lock = None if queue is None or queue.groups is None else queue.groups.locks.get(holder)
+            if lock is not None:  # it was renewed
+                state.clocks.group.note(lock.until, name, holder)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Subscription:
     priority: int = 0
     selector: str | None = None
     taker: str | None = None  # its name in the archive
+    one_group: bool = False  # it takes only messages of the group that it has locked
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there: the end of the link searches only these
     excluded: Exclusions = field(default_factory=Exclusions)
 

@@ -2,10 +2,14 @@
 
 A group is free when its holder has settled all of its messages. A *sticky* group stays with its link until the link ends or a
 message closes the group (group-sequence -1). All of this is derived from the codes and holders of rows.
+
+A link can also *lock* one group, which may have no messages. The group is free when the lock has ended and the link holds none of
+its messages. A lock belongs to the name of its group, because the code of a group ends with its last message.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,10 +29,19 @@ if TYPE_CHECKING:
 _RANGE_BITS = 12  # messages without a group go to tasks in ranges of 2^12 sequence numbers
 
 
+class GroupLock(NamedTuple):
+    """The right of one link to the messages of a group."""
+
+    group: str
+    holder: int
+    until: int  # milliseconds of uptime; NEVER: until its link ends
+    first: int  # sequence number from which others may have passed over messages of the group
+
+
 class Groups:
     """The groups of one queue by code: the holder of each, the rows that it holds, and the first row that others may wait for."""
 
-    __slots__ = ("_closed", "_first", "_held", "_holder", "_sticky", "names")
+    __slots__ = ("_closed", "_first", "_held", "_holder", "_locked", "_locks", "_sticky", "locks", "names")
 
     def __init__(self, names: Dictionary, sticky: bool) -> None:
         self.names = names
@@ -37,6 +50,9 @@ class Groups:
         self._held: npt.NDArray[np.int64] = np.zeros(8, np.int64)
         self._first: npt.NDArray[np.int64] = np.full(8, NEVER, np.int64)
         self._closed: npt.NDArray[np.bool_] = np.zeros(8, np.bool_)
+        self._locked: npt.NDArray[np.bool_] = np.zeros(8, np.bool_)
+        self._locks: dict[str, GroupLock] = {}  # by group
+        self.locks: dict[int, GroupLock] = {}  # by holder
 
     def holders(self, codes: Ints) -> npt.NDArray[np.int64]:
         """Return the holder of each group; 0: no holder. Code 0 is never held."""
@@ -79,7 +95,7 @@ class Groups:
         free = mine[self._held[mine] <= 0]
         if self._sticky:
             free = free[self._closed[free] | (self._holder[free] & 1 == 0)]  # held by a lease: its next batch is another holder
-        return self._release(free)
+        return self._release(free[~self._locked[free]])
 
     def left(self, holder: int) -> int | None:
         """Free the sticky groups of a link that has ended. Returns as `let_go`.
@@ -90,6 +106,37 @@ class Groups:
         held = self._held[mine] > 0
         self._closed[mine[held]] = True
         return self._release(mine[~held])
+
+    def holder_of(self, name: str) -> int:
+        """Return the holder of a group; 0: no holder. It may have no messages."""
+        lock, code = self._locks.get(name), self.names.get(name)
+        self._grow()
+        return int(self._holder[code]) if lock is None else lock.holder
+
+    def lock(self, lock: GroupLock) -> None:
+        """Lock a free group, or renew a lock."""
+        self._locks[lock.group] = self.locks[lock.holder] = lock
+        self.arrived([lock.group])
+
+    def arrived(self, names: Iterable[str]) -> None:
+        """Assign the codes of locked groups, of which messages arrive, to their links."""
+        for name in self._locks.keys() & names if self._locks else ():
+            if code := self.names.get(name):
+                self._grow()
+                self._holder[code], self._locked[code] = self._locks[name].holder, True
+
+    def unlock(self, holder: int) -> int | None:
+        """End the lock of a link, if it has one. Returns as `let_go`."""
+        lock = self.locks.pop(holder, None)
+        if lock is None:
+            return None
+        del self._locks[lock.group]
+        code = self.names.get(lock.group)
+        if not code:
+            return None
+        self._locked[code] = False
+        self._first[code] = min(int(self._first[code]), lock.first)
+        return self._release(np.array([code])) if self._held[code] <= 0 else None
 
     def restarted(self) -> None:
         self._grow()
@@ -105,9 +152,11 @@ class Groups:
         return first
 
     def forget(self, codes: Ints) -> None:
-        """Forget the names of groups without rows and holder."""
+        """Forget the names of groups without rows that no sticky link holds."""
         self._grow()
-        self.names.forget(codes[(self.names.live(codes) <= 0) & (self._holder[codes] == 0)])
+        gone = codes[(self.names.live(codes) <= 0) & ((self._holder[codes] == 0) | self._locked[codes])]
+        self._holder[gone], self._first[gone], self._locked[gone] = 0, NEVER, False
+        self.names.forget(gone)
 
     def held_by(self, holder: int) -> list[str]:
         return [name for code in np.flatnonzero(self._holder == holder).tolist() if (name := self.names.name(code)) is not None]
@@ -131,6 +180,7 @@ class Groups:
             self._held = np.concatenate([self._held, np.zeros(more, np.int64)])
             self._first = np.concatenate([self._first, np.full(more, NEVER, np.int64)])
             self._closed = np.concatenate([self._closed, np.zeros(more, np.bool_)])
+            self._locked = np.concatenate([self._locked, np.zeros(more, np.bool_)])
 
 
 def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
@@ -171,3 +221,18 @@ class FreeGroup(NamedTuple):
         holders = self.groups.holders(codes)
         free: Rows = numbers[(holders == 0) | (holders == self.holder)]
         return free
+
+
+class OfGroup(NamedTuple):
+    """A filter of a search: messages of one group."""
+
+    code: int | None  # None: messages of any group; 0: the group has no messages
+
+    def concerns(self, block: Block) -> bool:
+        return True
+
+    def keep(self, block: Block, rows: Rows) -> Rows:
+        numbers = as_array(rows)
+        codes = np.broadcast_to(block.group.get(numbers), len(numbers))
+        mine: Rows = numbers[(codes > 0) & ((codes == self.code) | (self.code is None))]
+        return mine

@@ -16,6 +16,7 @@ from ...errors import IllegalTransition
 from ..columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..columns.blocks import Block
 from ..columns.dictionary import Dictionary, Names
+from ..columns.group_states import GroupStates
 from ..columns.limits import MAX_TAKERS, NEVER
 from ..columns.losses import Losses
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
@@ -27,7 +28,7 @@ from ..columns.totals import Totals
 from ..columns.waiting import FirstRetries, ReturnLog, Waiting
 from .consumers import Consumers, Subscription
 from .duplicates import DuplicateWindow
-from .groups import Groups
+from .groups import GroupLock, Groups
 from .options import checked, level_of_priority, rules
 from .recordings import QueueRecordings
 
@@ -38,6 +39,7 @@ class Clocks(NamedTuple):
     due: Timetable  # when delayed messages become AVAILABLE: milliseconds since 1970
     expiry: Timetable  # when messages expire: milliseconds since 1970
     lock: Timetable  # when locks of links end: milliseconds of uptime
+    group: Timetable  # when links' locks of groups end, by holder: milliseconds of uptime
 
 
 @dataclass
@@ -102,6 +104,7 @@ class Queue:
         self.packed_rows = 0
         self.recordings = QueueRecordings()
         self.remembered = DuplicateWindow()
+        self.states = GroupStates()
         # Persisted: names that rows store as codes
         self.group_names = Dictionary()
         self.keys = Dictionary()
@@ -132,7 +135,7 @@ class Queue:
         self.losses = Losses()
         self.staged = StagedContent()
         self.changes = 0  # grows with every change that `service.queue_counts` shows
-        self._clocks = clocks or Clocks(Timetable(), Timetable(), Timetable())
+        self._clocks = clocks or Clocks(Timetable(), Timetable(), Timetable(), Timetable())
 
     @property
     def archived(self) -> int:
@@ -215,6 +218,8 @@ class Queue:
             if coded is not None:
                 codes = dictionary.codes_of(coded)
                 dictionary.came(codes)
+                if name == "group" and self.groups is not None:
+                    self.groups.arrived(coded.names)
                 changed[name] = Coded([], codes)
         return replace(attributes, **changed) if changed else attributes
 
@@ -297,19 +302,32 @@ class Queue:
         block.holder.set(rows, holder, len(block.state))
         if self.groups is not None:
             chose = chose or len(self.waiting) > 1
-            self.groups.acquired(block, block.in_order(rows), holder, self._first_available() if chose else NEVER)
-
-    def _first_available(self) -> int:
-        """Return a sequence number before which no message is AVAILABLE."""
-        blocks = [number for waiting in self.waiting if (number := waiting.first) is not None]
-        return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
+            self.groups.acquired(block, block.in_order(rows), holder, self.first_available() if chose else NEVER)
 
     def unsubscribe(self, holder: int) -> None:
         """The link holds no more messages, except those of its open transactions."""
         self.changes += 1
         self.consumers.unsubscribe(holder)
         if self.groups is not None:
+            self._freed(self.groups.unlock(holder))
             self._freed(self.groups.left(holder))
+
+    def lock_group(self, lock: GroupLock) -> None:
+        """Lock a group for a link, or renew its lock."""
+        assert self.groups is not None
+        known = self.groups.locks.get(lock.holder)
+        self.groups.lock(lock)
+        if lock.until != NEVER and (known is None or lock.until < known.until):  # otherwise the earlier entry is checked first
+            self._clocks.group.note(lock.until, self.name, lock.holder)
+
+    def unlock_group(self, holder: int) -> None:
+        assert self.groups is not None
+        self._freed(self.groups.unlock(holder))
+
+    def first_available(self) -> int:
+        """Return a sequence number before which no message is AVAILABLE."""
+        blocks = [number for waiting in self.waiting if (number := waiting.first) is not None]
+        return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
 
     def _forget_names(self, block: Block, rows: Rows) -> None:
         codes = block.group.get(rows)
@@ -378,7 +396,7 @@ class Queue:
             held = as_array(block.in_order(np.flatnonzero(block.state[: block.filled] == ACQUIRED)))
             holders = np.broadcast_to(block.holder.get(held), len(held))
             for holder in np.unique(holders).tolist():
-                self.groups.acquired(block, held[holders == holder], holder, self._first_available())
+                self.groups.acquired(block, held[holders == holder], holder, self.first_available())
         if block.stayed.values is not None:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
             self.stayed += len(stayed)

@@ -15,6 +15,7 @@ from ...errors import DamagedJournal
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.blocks import Block
 from ..columns.dictionary import Names
+from ..columns.group_states import GroupStates
 from ..columns.intervals import NOTHING, Intervals
 from ..columns.limits import CLOCK_STEP, MAX_ENDED_WRITES, MAX_TAKERS
 from ..columns.packing import pack, unpack
@@ -121,7 +122,8 @@ class BrokerState:
         self.transactions = Transactions()
         self.nonce = ""
         self.started = 0  # `Now.up` at the start of the broker
-        self.clocks = Clocks(Timetable(self._has_block), Timetable(self._has_block), Timetable(self._has_block))
+        due, expiry, lock = (Timetable(self._has_block) for _ in range(3))
+        self.clocks = Clocks(due, expiry, lock, Timetable(self._has_group_lock))
         self.expired_at = 0  # milliseconds since 1970: the last search for expired messages
         self.staged_bytes = 0
         self.finished = Finished()
@@ -129,6 +131,10 @@ class BrokerState:
     def _has_block(self, queue: str, number: int) -> bool:
         known = self.queues.get(queue)
         return known is not None and number in known.blocks
+
+    def _has_group_lock(self, queue: str, holder: int) -> bool:
+        known = self.queues.get(queue)
+        return known is not None and known.groups is not None and holder in known.groups.locks
 
     def go_on_to(self, time: int) -> None:
         """A step of the wall clock does not age the publish keys."""
@@ -259,6 +265,7 @@ class BrokerState:
                     self.count_staged(part, -1)
             stage.parts = [part for part in stage.parts if part.queue != name or part.exchange is None]
         del self.queues[name]
+        queue.states = GroupStates()
         if departs:  # with the rows that are to be recorded
             queue.blocks = {number: block for number, block in queue.blocks.items() if block.unrecorded}
             queue.packed = {number: entry for number, entry in queue.packed.items() if entry.unrecorded}
@@ -301,9 +308,13 @@ class BrokerState:
             self.finished.add(queue.name, block, self.dropped)
 
     def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return a cut of the persisted state: its description for JSON, and copies of the columns of each block."""
+        """Return a cut of the persisted state: its description for JSON, and for each queue copies of the columns of its blocks,
+        and of its groups' states."""
         every = [*self.queues.values(), *self.departed.values()]
-        blocks = [block.persisted() for queue in every for block in queue.blocks.values()]
+        blocks: list[dict[str, Any]] = []
+        for queue in every:
+            blocks += [block.persisted() for block in queue.blocks.values()]
+            blocks += [queue.states.persisted()] if queue.states else []
         return {
             "v": SNAPSHOT_VERSION,
             "time": self.time,
@@ -326,7 +337,7 @@ class BrokerState:
         }, blocks
 
     def _restore_queue(self, queue: Queue, fields: dict[str, Any], arrays: Iterator[Any]) -> None:
-        """The packed blocks of the queue are the next of `arrays`."""
+        """The packed columns of the queue are the next of `arrays`."""
         self.give_id(queue, fields["id"])
         queue.next_sequence, queue.packed_rows, queue.paused = fields["next"], fields["packedRows"], fields["paused"]
         queue.unread, queue.malformed, queue.ended = fields["unread"], fields["malformed"], fields["ended"]
@@ -343,6 +354,8 @@ class BrokerState:
             queue.adopt(block)
             if self.queues.get(queue.name) is queue:
                 self.note_finished(queue, block)
+        if "states" in fields:
+            queue.states = GroupStates(fields["states"], unpack(next(arrays)))
 
     @classmethod
     def restore(
@@ -388,6 +401,7 @@ class BrokerState:
 
 def _described(queue: Queue) -> dict[str, Any]:
     remembered = {"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}
+    states = {"states": queue.states.groups()} if queue.states else {}
     return {
         "name": queue.name,
         "id": queue.id,
@@ -399,6 +413,7 @@ def _described(queue: Queue) -> dict[str, Any]:
         "packedRows": queue.packed_rows,
         "recordings": queue.recordings.to_json(),
         **remembered,
+        **states,
         "groups": queue.group_names.persisted(),
         "keys": queue.keys.persisted(),
         "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
