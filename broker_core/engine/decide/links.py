@@ -116,7 +116,8 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
 
 def locked(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now) -> list[e.Event]:
     """Lock messages that a link holds, if the queue limits this time, and the link has not locked their group."""
-    if not queue.rules.lock_timeout or queue.consumers.subscriptions[holder].one_group:
+    link = queue.consumers.link(holder)
+    if not queue.rules.lock_timeout or (link is not None and link.one_group):
         return []
     return [e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout)]
 
