@@ -39,6 +39,7 @@ from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
 from .service_bus.peer import ServiceBusPeer
 from .service_bus.receiving import Receivers
+from .service_bus.sessions import Searches
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class AmqpPlane(PlaneContext):
         self.ready = Ready()
         super().__init__(broker, access, settings, asyncio.SelectorEventLoop(self.ready))
         self.containers = Containers()
-        service_bus = partial(ServiceBusPeer, Receivers())
+        service_bus = partial(ServiceBusPeer, Receivers(), Searches())
         self.dialects: Mapping[str, Callable[..., Dispatcher]] = {AMQP: Dispatcher, SERVICE_BUS: service_bus}
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context

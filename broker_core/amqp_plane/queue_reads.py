@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.columns.group_states import GroupStates
-from ..engine.columns.rowset import RowSet, as_array
+from ..engine.columns.rowset import RowSet, as_array, clip
 from ..engine.columns.series import Rows
 from ..engine.columns.states import ARCHIVED, AVAILABLE, DELAYED
 from ..engine.decide.decision import need_queue
@@ -73,6 +73,14 @@ def unsettled_from(
         deferred.append((number, block.deferred_among(mine)))
         left -= len(mine)
     return RowSet.of(rows), RowSet.of(delayed), RowSet.of(deferred)
+
+
+def of_group(turn: Turn, queue_name: str, rows: RowSet, group: str) -> RowSet:
+    """Return the rows of a message group."""
+    queue = need_queue(turn.state, queue_name)
+    in_group = OfGroup(queue.group_names.get(group))
+    known = [(queue.blocks[number], part) for number, part in rows.items() if number in queue.blocks]
+    return RowSet.of((block.number, in_group.keep(block, clip(part, 0, block.filled))) for block, part in known)
 
 
 def group_states(turn: Turn, queue_name: str) -> GroupStates:

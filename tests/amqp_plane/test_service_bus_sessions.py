@@ -10,12 +10,22 @@ from uuid import UUID
 import pytest
 
 from penstock.broker_core.amqp import Message, Source, decode_message
-from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Properties, Rejected, Transfer
+from penstock.broker_core.amqp.performatives import (
+    Accepted,
+    Attach,
+    Detach,
+    Disposition,
+    Modified,
+    Properties,
+    Rejected,
+    Transfer,
+)
 from penstock.broker_core.amqp.types import Array, Symbol, Timestamp, UInt
 from penstock.broker_core.amqp_plane.service_bus.sessions import LISTS_ALL, MAX_ID, WAIT_MS
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import MAX_GROUP_STATE
 from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.service.turn import Turn
 
 from ..service.helpers import Clock
 from .frames import detach, flow, receives, says, sends
@@ -27,6 +37,7 @@ from .test_service_bus_requests import PEEK, RENEW, SETTLE, Manager
 FILTER, UNTIL = Symbol("com.microsoft:session-filter"), "com.microsoft:locked-until-utc"
 CANNOT_BE_LOCKED, LOCK_LOST = "com.microsoft:session-cannot-be-locked", "com.microsoft:session-lock-lost"
 RENEW_SESSION, LIST = "com.microsoft:renew-session-lock", "com.microsoft:get-message-sessions"
+DEFERRED = "com.microsoft:receive-by-sequence-number"
 GET_STATE, SET_STATE = "com.microsoft:get-session-state", "com.microsoft:set-session-state"
 LINK = 4  # the first handle that a Manager leaves free
 
@@ -136,6 +147,36 @@ def test_an_attach_waits_for_a_limited_time(s: Stage, m: Manager, wait_ms: int |
     assert refusal(m.script)[0] == "com.microsoft:timeout"
     send(s, "a")
     assert accept(m, None, LINK + 1) == "a", "the link that has given up holds nothing"
+
+
+def test_one_link_searches_for_all_that_wait(s: Stage) -> None:
+    """Each arrival for a session with a receiver is news to all links that wait."""
+    owner = Manager(s)
+    accept(owner, "a")
+    waiting = [Manager(s, container_id=f"waits {number}") for number in range(4)]
+    for each in waiting:
+        each.script.send(asks(None))
+        each.script.nothing()
+    executed = []
+    with pytest.MonkeyPatch.context() as patch:
+        execute = Turn.execute
+
+        def counted(turn: Turn, command: c.Command[Any]) -> Any:
+            executed.append(type(command))
+            return execute(turn, command)
+
+        patch.setattr(Turn, "execute", counted)
+        send(s, "a")
+        assert executed.count(c.LockGroup) == 1
+        send(s, "b", "c")
+        assert executed.count(c.LockGroup) == 4, "two find a session, one finds that there is none for the others"
+    answers = [each.script.expect(Attach) for each in waiting[:2]]
+    assert [answer.source.filter for answer in answers] == [{FILTER: "b"}, {FILTER: "c"}]  # type: ignore[union-attr]
+    for each in waiting[2:]:
+        each.script.nothing()
+    owner.script.send(detach(LINK))
+    owner.script.expect(Detach)
+    assert waiting[2].script.expect(Attach).source.filter == {FILTER: "a"}  # type: ignore[union-attr]
 
 
 def test_a_link_that_waits_may_go_and_its_queue_too(s: Stage, m: Manager) -> None:
@@ -305,6 +346,29 @@ def test_a_peek_of_one_session(s: Stage, m: Manager) -> None:
         messages = [decode_message(entry["message"]) for entry in body["messages"]] if numbers else []
         assert [message.message_annotations["x-opt-sequence-number"] for message in messages] == (numbers or [])  # type: ignore[index]
     assert m.ask(PEEK, {**peek, "session-id": 7})[0] == 400
+
+
+def test_a_deferred_message_comes_to_the_receiver_of_its_session(s: Stage, m: Manager) -> None:
+    send(s, "a", "b", "a")
+    accept(m, "a", credit=1)
+    number = m.script.expect(Transfer).delivery_id
+    assert number is not None
+    m.script.send(says(Modified(delivery_failed=True, undeliverable_here=True), number, settled=True))
+    s.until(lambda: s.counts("q") == {"available": 2, "deferred": 1}, "the message is deferred")
+    m.script.send(flow(LINK, 1, 1))
+    assert bodies(m, 1) == ["a"], "the session continues behind it"
+    wanted = {"sequence-numbers": Array("long", (1,)), "receiver-settle-mode": UInt(1), "session-id": "a"}
+    other = Manager(s, container_id="other")
+    assert other.ask(DEFERRED, wanted)[:2] == (410, LOCK_LOST)
+    assert accept(other, "b") == "b"
+    assert other.ask(DEFERRED, {**wanted, "session-id": "b"})[:2] == (404, "com.microsoft:message-not-found")
+    for missing in (7, 1 << 40, -5):
+        assert m.ask(DEFERRED, {**wanted, "sequence-numbers": Array("long", (1, missing))})[0] == 404
+    ((answer,),) = m.ask(DEFERRED, wanted)[2].values()
+    assert decode_message(answer["message"]).data == [b"a"]
+    tokens = {"lock-tokens": Array("uuid", (answer["lock-token"],)), "session-id": "a", "disposition-status": "completed"}
+    assert m.ask(SETTLE, tokens)[0] == 200
+    assert s.counts("q") == {"acquired": 1, "available": 1, "archived": 1}
 
 
 @pytest.mark.parametrize(

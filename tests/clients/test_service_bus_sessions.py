@@ -155,6 +155,22 @@ def test_outcomes_keep_the_order_of_a_session(sdk: Program, flight: Client, queu
     until(lambda: unsettled(flight, queue) == {"available": 2}, "the rest is available again")
 
 
+def test_a_deferred_message_comes_back_to_its_session(sdk: Program, flight: Client, queue: str) -> None:
+    sdk.do("send", to=queue, messages=THREE)
+    sdk.do("accept", name="a", from_=queue)
+    assert bodies(sdk, "a", 1) == ["r1"]
+    sdk.do("settle", name="a", number=1, how="defer")
+    assert bodies(sdk, "a", 1) == ["r2"]
+    sdk.do("accept", name="b", from_=queue, session="blue")
+    with pytest.raises(Refused) as refused:
+        sdk.do("deferred", name="b", numbers=[1])
+    assert level(refused) == "MessageNotFoundError"
+    assert [message["body"] for message in sdk.do("deferred", name="a", numbers=[1])["messages"]] == ["r1"]
+    sdk.do("settle", name="a", number=1)
+    sdk.do("settle", name="a", number=3)
+    assert unsettled(flight, queue) == {"available": 1}
+
+
 def test_receive_and_delete(sdk: Program, flight: Client, queue: str) -> None:
     sdk.do("send", to=queue, messages=THREE)
     sdk.do("accept", name="a", from_=queue, delete=True)

@@ -57,7 +57,7 @@ class Management:
     def __init__(self, peer: Peer, entity: Entity, receivers: Receivers, sessions: Sessions) -> None:
         self._peer, self._entity, self._receivers = peer, entity, receivers
         self._deferred: dict[str, DeferredLocks] = {}  # by queue
-        self._of_sessions = SessionRequests(peer, entity, sessions).operations
+        self._of_sessions = SessionRequests(peer, entity, sessions)
         self._operations: dict[str, Callable[[Turn, dict[str, Any]], Made]] = {
             vendor.RENEW_LOCK: self._renew,
             vendor.SETTLE: self._settle,
@@ -70,12 +70,12 @@ class Management:
     def __call__(self, turn: Turn, request: NodeRequest) -> Made:
         """Answer a request. Raises Refusal, RequestFailed, PenstockError."""
         name, body = request.text("operation"), request.message.value
-        operation = self._operations.get(name)
-        if operation is None and name not in self._of_sessions:
+        operation, of_sessions = self._operations.get(name), self._of_sessions.operations
+        if operation is None and name not in of_sessions:
             raise Refusal(Condition.NOT_IMPLEMENTED, f"the operation {name!r:.80} is not implemented: see docs/service-bus.md")
         if not isinstance(body, dict):
             raise Refusal(Condition.INVALID_FIELD, "the body of a request is a map")
-        return self._of_sessions[name](turn, request, body) if operation is None else operation(turn, body)
+        return of_sessions[name](turn, request, body) if operation is None else operation(turn, body)
 
     def end(self, turn: Turn, cause: Cause) -> None:
         for locks in self._deferred.values():
@@ -117,6 +117,8 @@ class Management:
         if len(numbers) > MAX_RECEIVED or mode > 1:
             text = f"'sequence-numbers' are at most {MAX_RECEIVED:,}, and 'receiver-settle-mode' is 0 (delete) or 1 (lock)"
             raise Refusal(Condition.INVALID_FIELD, text)
+        if body.get("session-id") is not None:
+            self._of_sessions.check(turn, body, rows_of_numbers([number - 1 for number in numbers]))
         locks = self._deferred.setdefault(queue, DeferredLocks(self._peer, queue, self._receivers))
         return locks.receive(turn, numbers, delete=mode == 0)
 

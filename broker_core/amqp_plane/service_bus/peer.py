@@ -31,7 +31,7 @@ from .management import ManagementLink
 from .receiving import EntityReceiver, Receivers
 from .requests import RequestLink, ResponseLink
 from .sending import EntitySender
-from .sessions import SessionReceiver, Sessions, asks_for_session
+from .sessions import Searches, SessionReceiver, Sessions, asks_for_session
 
 if TYPE_CHECKING:
     from ..connections.sockets import AcceptedSocket
@@ -42,9 +42,15 @@ class ServiceBusPeer(Dispatcher):
     """A peer that presents tokens. Its user is that of its first token."""
 
     def __init__(
-        self, receivers: Receivers, plane: AmqpPlane, socket: AcceptedSocket, listener: Listener, sasl: SaslServer
+        self,
+        receivers: Receivers,
+        searches: Searches,
+        plane: AmqpPlane,
+        socket: AcceptedSocket,
+        listener: Listener,
+        sasl: SaslServer,
     ) -> None:
-        self.receivers = receivers
+        self.receivers, self._searches = receivers, searches
         self.claims = EntityClaims()
         self.entities: dict[LinkEnd, Entity] = {}  # of links that need a claim
         self.sessions: Sessions = {}
@@ -173,7 +179,8 @@ class ServiceBusPeer(Dispatcher):
         queue = entities.queue_of(self, entity, Right.RECEIVE)
         presettled = theirs.snd_settle_mode == SND_SETTLED
         if asks_for_session(theirs):
-            return SessionReceiver(self, transactions, link, queue, theirs, self.receivers, self.sessions, presettled=presettled)
+            known = self.receivers, self.sessions, self._searches
+            return SessionReceiver(self, transactions, link, queue, theirs, *known, presettled=presettled)
         terminus = SourceTerminus(self, queue, queue, Filters())
         return EntityReceiver(self, transactions, link, terminus, self.receivers, presettled=presettled)
 

@@ -38,7 +38,7 @@ from ..transactions.registry import ConnectionTransactions
 from . import entities, vendor
 from .entities import Entity
 from .receiving import EntityReceiver, Receivers
-from .requests import GONE, NO_CONTENT, OK, NodeRequest, NodeResponse, RequestFailed
+from .requests import GONE, NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed
 
 WAIT_MS = 65_000  # for the next session, if the client sets no time limit: as the vendor's service
 MAX_ID = 128  # characters of a session id in a request, as the vendor allows
@@ -86,6 +86,11 @@ class SessionSource(SourceTerminus):
         return source
 
 
+#: By queue, the count of arrivals at the last search for a free session that found none. Links that wait ask the same question,
+#: so one of them searches for all. For all connections of the plane.
+Searches = dict[str, int]
+
+
 class SessionReceiver(EntityReceiver):
     """Link from one session. `sessions` contains it while it is open or waits for a session."""
 
@@ -101,12 +106,13 @@ class SessionReceiver(EntityReceiver):
         theirs: Attach,
         receivers: Receivers,
         sessions: Sessions,
+        searches: Searches,
         *,
         presettled: bool,
     ) -> None:
         terminus = SessionSource(peer, queue, queue, Filters())
         super().__init__(peer, transactions, link, terminus, receivers, presettled=presettled)
-        self._sessions = sessions
+        self._sessions, self._searches = sessions, searches
         self._asked_for = _session_of(theirs)
         wait_ms = (theirs.properties or {}).get(vendor.WAITS_MS)
         self._deadline = peer.context.now() + (wait_ms if isinstance(wait_ms, int) else WAIT_MS) / 1000
@@ -167,6 +173,7 @@ class SessionReceiver(EntityReceiver):
     def end(self, turn: Turn) -> None:
         super().end(turn)
         self._sessions.pop(self, None)
+        self._searches.pop(self.queue, None)
         if self._answer is not None and self.link.state is LinkState.DETACH_RCVD_UNANSWERED:
             self.loop.behind_all(turn, partial(self.peer.refuse, self.link, NO_SESSION))
         self._answer = None
@@ -185,11 +192,15 @@ class SessionReceiver(EntityReceiver):
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         if self._answer is None:
             return super().take(turn, messages, max_bytes, behind)
-        self._lock(turn)
-        if self.session_id is not None:
-            answer, self._answer = self._answer, None
-            self.loop.behind_all(turn, self._rest)
-            answer(turn)
+        arrivals = self.context.broker.arrivals.count
+        if self._searches.get(self.queue) != arrivals:
+            self._lock(turn)
+            if self.session_id is not None:
+                answer, self._answer = self._answer, None
+                self.loop.behind_all(turn, self._rest)
+                answer(turn)
+            elif queue_reads.active_holder(turn, self.queue) is None:
+                self._searches[self.queue] = arrivals
         return RowSet(), turn.end
 
     def _rest(self) -> None:
@@ -219,14 +230,24 @@ class SessionRequests:
 
     def _receiver(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> SessionReceiver:
         """Return the receiver of this connection that holds the session of a request. Raises Refusal, RequestFailed."""
+        return self.receiver(turn, body, request.properties.get(vendor.ASSOCIATED_LINK))
+
+    def receiver(self, turn: Turn, body: dict[str, Any], link_name: object = None) -> SessionReceiver:
+        """`link_name`: None for a link of any name."""
         queue, session_id = entities.queue_of(self._peer, self._entity, Right.RECEIVE), _checked(body.get("session-id"))
-        link_name = request.properties.get(vendor.ASSOCIATED_LINK)
         for link in self._sessions:
             is_named = link_name in (None, link.link.name)
             has_lock = queue_reads.group_lock(turn, queue, link.holder) is not None
             if (link.queue, link.session_id) == (queue, session_id) and is_named and has_lock:
                 return link
         raise lock_lost()
+
+    def check(self, turn: Turn, body: dict[str, Any], rows: RowSet) -> None:
+        """Raise RequestFailed unless this connection holds the session of a request, and the messages are of this session."""
+        link = self.receiver(turn, body)
+        if others := rows.minus(queue_reads.of_group(turn, link.queue, rows, link.session_id or "")):
+            text = f"message {others.first + 1} of {link.queue!r:.80} is not a message of the session {link.session_id!r:.80}"
+            raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, text)
 
     def _renew(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> NodeResponse:
         until = self._receiver(turn, request, body).renew_session(turn)
