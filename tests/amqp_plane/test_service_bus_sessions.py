@@ -169,7 +169,7 @@ def test_one_link_searches_for_all_that_wait(s: Stage) -> None:
         send(s, "a")
         assert executed.count(c.LockGroup) == 1
         send(s, "b", "c")
-        assert executed.count(c.LockGroup) == 4, "two find a session, one finds that there is none for the others"
+        assert executed.count(c.LockGroup) == 4, "two find a session, and one searches in vain for the others"
     answers = [each.script.expect(Attach) for each in waiting[:2]]
     assert [answer.source.filter for answer in answers] == [{FILTER: "b"}, {FILTER: "c"}]  # type: ignore[union-attr]
     for each in waiting[2:]:

@@ -15,6 +15,7 @@ The first argument is the folder of the SDK. Each receiver has a name.
 | peek | name, count | bodies |
 | list | from, since (seconds since 1970) | sessions |
 | leave | name (without: all) | |
+| work | from | steps: sessions, their messages and states, until no session has messages, or an error |
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 sys.path.insert(0, sys.argv[1] + "/lib")
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError
 
 
 class Conversation:
@@ -102,6 +104,34 @@ class Conversation:
     def list(self, from_: str, since: float | None = None) -> dict[str, Any]:
         after = None if since is None else datetime.fromtimestamp(since, timezone.utc)
         return {"sessions": [*self.client.list_queue_sessions(from_, state_updated_after=after)]}
+
+    def work(self, from_: str) -> dict[str, Any]:
+        """Process sessions until none has messages. The state of each is its last message.
+
+        *sets* and *completes* are noted before the step, the other kinds after it.
+        """
+        steps: list[tuple[str, str, str | None]] = []
+        try:
+            while True:
+                self._work_on_a_session(from_, steps)
+        except OperationTimeoutError:
+            pass  # no session has messages
+        except Exception as error:
+            steps.append(("error", type(error).__name__, str(error)))
+        return {"steps": steps}
+
+    def _work_on_a_session(self, from_: str, steps: list[tuple[str, str, str | None]]) -> None:
+        with self.client.get_queue_receiver(from_, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1) as receiver:
+            state, session = receiver.session.get_state(), receiver.session.session_id
+            steps.append(("state", session, None if state is None else state.decode()))
+            while messages := receiver.receive_messages(5, max_wait_time=0.2):
+                for message in messages:
+                    body = b"".join(message.body).decode()
+                    steps.append(("sets", session, body))
+                    receiver.session.set_state(body)
+                    steps += [("set", session, body), ("completes", session, body)]
+                    receiver.complete_message(message)
+                    steps.append(("completed", session, body))
 
     def leave(self, name: str | None = None) -> None:
         for left in [*self.receivers] if name is None else [name]:
