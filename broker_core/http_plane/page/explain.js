@@ -9,7 +9,7 @@ function described(consumer) {
   const title = connection
     ? h("a", {href: `#/connections/${encodeURIComponent(connection)}`, title: `link ${name}`}, `${peer} (${user})`)
     : kind === "lease" ? h("a", {href: "#/leases"}, `lease ${name}`) : `link ${name}`;
-  const isIdle = reasons.every(({reason}) => reason === "empty");
+  const isIdle = reasons.every(({reason}) => ["empty", "no-group"].includes(reason));
   return h("li", {},
     h("div", {class: "head"},
       title,
