@@ -193,5 +193,11 @@ BACKLOG = object_of(
     **properties(COUNT, "inFlight", "redelivered", "deadLettered", "bytes"),
 )
 BINDING = object_of(
-    ("arguments", "selector", "noLocal"), queue=TEXT, key=TEXT, arguments=map_of(ANY), selector=TEXT, noLocal=TEXT
+    ("arguments", "selector", "noLocal", "name"),
+    queue=TEXT,
+    key=TEXT,
+    arguments=map_of(ANY),
+    selector=TEXT,
+    noLocal=TEXT,
+    name=TEXT,
 )

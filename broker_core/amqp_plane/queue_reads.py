@@ -156,6 +156,12 @@ def exchange_kind(turn: Turn, exchange_name: str) -> str | None:
     return None if exchange is None else exchange.kind
 
 
+def rules(turn: Turn, exchange_name: str, queue_name: str) -> dict[int, Binding]:
+    """Return the bindings of one exchange that lead to a queue, by number."""
+    exchange = turn.state.exchanges.by_name.get(exchange_name)
+    return {} if exchange is None else exchange.bindings_of(queue_name)
+
+
 def bindings(turn: Turn, queue_name: str) -> list[tuple[str, Binding]]:
     """List the bindings that lead to a queue, each with its exchange."""
     exchanges = turn.state.exchanges

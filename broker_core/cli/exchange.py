@@ -43,6 +43,7 @@ def _described(binding: dict[str, Any]) -> str:
     parts += [_pairs(binding["arguments"])] if "arguments" in binding else []
     parts += [f"selector {binding['selector']}"] if "selector" in binding else []
     parts += [f"not from {binding['noLocal']}"] if "noLocal" in binding else []
+    parts += [f"named {binding['name']}"] if "name" in binding else []
     return ", ".join(parts)
 
 

@@ -12,6 +12,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet, as_array
+from penstock.broker_core.engine.model.exchange import Exchange
 from penstock.broker_core.engine.model.routes import Examined, plan
 
 from .conservation import conserved
@@ -354,6 +355,40 @@ def test_E1_a_message_is_refused_only_when_every_queue_refuses_it() -> None:
     with pytest.raises(errors.QueueFull):
         broker.send("x", "a", 1, whole=True)  # the open queue has room, but a blocking one is full
     assert len(broker.log) == before
+
+
+@pytest.mark.parametrize("overflow", ["block", "reject"])
+def test_E1_a_whole_block_is_refused_if_one_queue_refuses_a_message(overflow: str) -> None:
+    broker = engine("open")
+    broker.run(c.DeclareQueue("small", options={"maxMessages": 2, "overflow": overflow}), c.DeclareExchange("x", "fanout"))
+    broker.run(c.Bind("x", "open"), c.Bind("x", "small"))
+    before = len(broker.log)
+    with pytest.raises(errors.QueueFull, match="'small'"):
+        broker.send("x", "", 3, whole=True)
+    assert len(broker.log) == before
+    broker.send("x", "", 2, whole=True)
+    assert broker.counts() == {"open": 2, "small": 2}
+
+
+def test_E1_a_binding_may_have_a_name() -> None:
+    broker = engine("q", "r")
+    broker.run(c.DeclareExchange("x", "fanout"))
+    one = c.Bind("x", "q", selector="a = 1", name="one", definition="A=1")
+    broker.run(one, c.Bind("x", "q", selector="a = 1", name="two"), c.Bind("x", "r", name="one"), c.Bind("x", "q"))
+    with pytest.raises(errors.AlreadyExists, match="has a binding 'one' to 'q'"):
+        broker.run(one)
+    for name in ("", "a\nb", "x" * 300):
+        with pytest.raises(errors.InvalidRequest, match="a name has 1 to 255"):
+            broker.run(c.Bind("x", "q", name=name))
+    with pytest.raises(errors.InvalidRequest, match="at most 16384 are allowed"):
+        broker.run(c.Bind("x", "q", name="long", definition="x" * 16_385))
+    bindings = broker.state.exchanges.by_name["x"].bindings_of("q")
+    assert [(binding.name, binding.definition) for binding in bindings.values()] == [("one", "A=1"), ("two", None), (None, None)]
+    assert (
+        Exchange.from_json(broker.state.exchanges.by_name["x"].to_json()).bindings == broker.state.exchanges.by_name["x"].bindings
+    )
+    assert broker.run(c.Unbind("x", "q", number=next(iter(bindings)))) == 1
+    assert [binding.name for binding in broker.state.exchanges.by_name["x"].bindings_of("q").values()] == ["two", None]
 
 
 def test_E1_duplicates_are_known_in_each_queue() -> None:

@@ -153,6 +153,22 @@ def test_overlays_of_all_messages_of_a_queue_are_bounded(monkeypatch: pytest.Mon
     assert engine.state.queues["q"].overlay_bytes == engine.from_snapshot().state.queues["q"].overlay_bytes == 720
 
 
+@pytest.mark.parametrize("rejected", ["archive", "deadLetter", "return"])
+def test_a_rejection_may_add_annotations(rejected: str) -> None:
+    engine = engine_with(2)
+    engine.run(c.DeclareQueue("dead"), c.AlterQueue("q", {"deadLetterQueue": "dead", "rejected": rejected}))
+    took(engine, 1, 1)
+    engine.run(c.Settle("q", 1, RowSet.single(0), Outcome.REJECTED, "why", b"note"))
+    took(engine, 1, 2)
+    held = engine.state.queues["q"].held_by(1, RowSet.range(0, 2))
+    with pytest.raises(errors.ResourceLimit, match="nothing was changed"):
+        engine.run(c.Settle("q", 1, held, Outcome.REJECTED, "why", b"x" * (MAX_ANNOTATIONS + 1)))
+    for life in (engine, engine.recovered(), engine.from_snapshot()):
+        queue = life.state.queues["dead" if rejected == "deadLetter" else "q"]
+        assert queue.blocks[0].overlays.among(slice(0, 1)) == {0: [b"note"]}
+        assert queue.overlay_bytes == life.from_snapshot().state.queues[queue.name].overlay_bytes > 0
+
+
 def test_overlays_go_with_their_block_and_come_back_with_it() -> None:
     engine = engine_with(BLOCK_ROWS)
     took(engine, 1, BLOCK_ROWS)

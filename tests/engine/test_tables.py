@@ -58,6 +58,7 @@ def test_the_effects_of_several_events_in_one_are_those_of_its_parts_however_dee
 #: Each kind of event in the journal, and the names of its fields there. A field may be added; a name never changes.
 PERSISTED = """
 acquired           queue holder rows lease batch sign
+annotated          queue rows annotations
 batch.ended        lease batch ended_as time exclude done
 batch.planned      lease batch
 batch.read         lease batch query number name

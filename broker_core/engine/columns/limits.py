@@ -58,6 +58,7 @@ MAX_KEY = 255  # characters of a routing key or a pattern, as in AMQP 0-9-1
 MAX_PATTERN_WORDS = 64  # of one pattern: each word costs time for each message
 MAX_LINKS = 100_000  # to one queue or exchange whose lifetime depends on them
 MAX_ARGUMENTS = 64  # headers that one binding compares
+MAX_DEFINITION = 16_384  # characters that a named binding keeps of its client's notation: longer than any selector
 MAX_ROUTE_CACHE = 10_000  # routing keys of one exchange whose queues are cached, until a binding changes
 MAX_EXPIRED = 1 << 17  # expired messages that one tick dead-letters: half a second if they arrived one by one
 EXPLAINED_MESSAGES = 1 << 13  # of one queue that the explanation of one consumer examines: below 1 ms under the broker's lock

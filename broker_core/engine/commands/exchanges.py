@@ -40,6 +40,8 @@ class Bind(Command[bool]):
     arguments: dict[str, Any] = field(default_factory=dict)  # headers that a headers exchange compares
     selector: str | None = None  # canonical
     no_local: str | None = None  # AMQP container whose own messages are left out
+    name: str | None = None  # refused if another binding of the queue has it
+    definition: str | None = None  # of a named binding: see `Binding`
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Unbind(Command[int]):
     exchange: str
     queue: str
     key: str | None = None
+    number: int | None = None  # only the binding with this number
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Route(Command[Sent]):
     examined: Mapping[str, Examined] = field(default_factory=dict)
     attributes: Mapping[Asks, Attributes] = field(default_factory=dict)
     container: str | None = None  # AMQP container of the sender
-    whole: bool = False  # raise an error and store nothing if one message is unroutable or refused
+    whole: bool = False  # raise an error and store nothing if one message is unroutable, or refused by one queue
     # If set, the messages wait in this stage or transaction. All of them are stored, or an error is raised.
     stage: str | None = None
     transaction: int | None = None

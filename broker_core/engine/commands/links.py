@@ -97,6 +97,7 @@ class Settle(Command[None]):
     rows: RowSet
     outcome: Outcome = Outcome.ACCEPTED
     error: str | None = None  # of REJECTED
+    annotations: bytes | None = None  # as in `Release`
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,6 @@ class RenewLock(Command[None]):
 
 def command_of(disposition: DeliveryEnd, queue: str, holder: int, rows: RowSet) -> Settle | Release:
     if disposition.outcome is not None:
-        return Settle(queue, holder, rows, disposition.outcome, disposition.error)
+        return Settle(queue, holder, rows, disposition.outcome, disposition.error, disposition.annotations)
     assert disposition.cause is not None
     return Release(queue, holder, rows, disposition.cause, disposition.exclude, disposition.annotations, disposition.retry)

@@ -60,10 +60,11 @@ def end(
         returned = e.Returned(queue.name, holding.holder, rows, int(cause), holding.lease, annotations, *failed)
         return [returned, *after_return(basis, queue, rows, cause, holding.taker, disposition.retry, error)]
     assert outcome is not None
+    annotated = [e.Annotated(queue.name, rows, disposition.annotations)] if disposition.annotations else []
     if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
-        return dead_letter(basis, queue, rows, Reason.REJECTED, holding, disposition.error)
+        return [*annotated, *dead_letter(basis, queue, rows, Reason.REJECTED, holding, disposition.error)]
     time, error, lease, taker = basis.now.wall, disposition.error, holding.lease, holding.taker
-    return [e.Settled(queue.name, holding.holder, rows, int(outcome), time, error, lease, taker=taker)]
+    return [*annotated, e.Settled(queue.name, holding.holder, rows, int(outcome), time, error, lease, taker=taker)]
 
 
 def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, error: str | None) -> list[e.Event]:

@@ -10,13 +10,13 @@ from typing import Any
 from ... import errors, notations
 from .. import commands as c
 from .. import events as e
-from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
+from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_DEFINITION, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
 from ..columns.losses import EXCHANGE_DROPPED, EXCHANGE_REFUSED
 from ..model import header_bindings
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
 from ..model.exchange_options import OPTIONS, checked
-from ..model.names import check_node_name
+from ..model.names import check_name, check_node_name
 from ..model.state import BrokerState
 from ..model.topics import words_of
 from .decision import Decision, decides, need_queue
@@ -75,8 +75,11 @@ def delete_exchange(state: BrokerState, command: c.DeleteExchange, now: c.Now) -
 @decides(c.Bind)
 def bind(state: BrokerState, command: c.Bind, now: c.Now) -> Decision[bool]:
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
-    binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
+    conditions = command.key, command.arguments, command.selector, command.no_local
+    binding = Binding(queue.name, *conditions, command.name, command.definition)
     _check_binding(exchange, binding)
+    if binding.name is not None:
+        _check_binding_name(exchange, binding)
     if exchange.number_of(binding) is not None:
         return Decision([], False)
     if len(exchange.bindings) >= MAX_BINDINGS:
@@ -102,10 +105,26 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
     header_bindings.check(binding.arguments)
 
 
+def _check_binding_name(exchange: Exchange, binding: Binding) -> None:
+    check_name("binding", binding.name or "")
+    if any(known.name == binding.name for known in exchange.bindings_of(binding.queue).values()):
+        raise errors.AlreadyExists(
+            f"exchange {exchange.name!r:.80} has a binding {binding.name!r:.80} to {binding.queue!r:.80}: remove it first, or "
+            "choose another name"
+        )
+    if len(binding.definition or "") > MAX_DEFINITION:
+        raise errors.InvalidRequest(
+            f"binding {binding.name!r:.80}: its definition has {len(binding.definition or '')} characters; at most "
+            f"{MAX_DEFINITION} are allowed"
+        )
+
+
 @decides(c.Unbind)
 def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
+    if command.number is not None:
+        numbers = [number for number in numbers if number == command.number]
     if not numbers:
         key = "" if command.key is None else f" with the key {command.key!r:.80}"
         raise errors.NotFound(
@@ -121,7 +140,8 @@ def list_exchanges(state: BrokerState, command: c.ListExchanges, now: c.Now) -> 
 
 
 def _binding_json(binding: Binding) -> dict[str, Any]:
-    return {"noLocal" if name == "no_local" else name: value for name, value in binding.to_json().items()}
+    names = {"no_local": "noLocal"}
+    return {names.get(name, name): value for name, value in binding.to_json().items() if name != "definition"}
 
 
 def _described(exchange: Exchange) -> dict[str, Any]:

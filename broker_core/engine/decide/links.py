@@ -197,7 +197,7 @@ def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Brow
 
 @decides(c.Settle)
 def settle(state: BrokerState, command: c.Settle, now: c.Now) -> Decision[None]:
-    disposition = DeliveryEnd(command.outcome, error=command.error)
+    disposition = DeliveryEnd(command.outcome, error=command.error, annotations=command.annotations)
     return Decision(end_delivery(Basis(state, now), command.queue, command.holder, command.rows, disposition), None)
 
 

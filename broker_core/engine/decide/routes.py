@@ -2,7 +2,8 @@
 
 Each queue decides as if its messages had been sent to it alone: it may drop duplicates, drop older messages, or refuse some. A
 queue that would block takes all of its messages or refuses all, because a sender cannot wait for one of many queues. A message
-is refused if every queue that it reaches refuses it, and accepted otherwise.
+is refused if every queue that it reaches refuses it, and accepted otherwise. A *whole* block is refused if one queue refuses a
+message.
 """
 
 from __future__ import annotations
@@ -54,8 +55,6 @@ def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision
 
 
 def _check_whole(command: c.Route, sent: c.Sent) -> None:
-    if sent.error is not None and row_count(sent.refused):
-        raise sent.error
     if row_count(sent.unroutable):
         row = int(as_array(sent.unroutable)[0])
         raise Unroutable(
@@ -110,7 +109,7 @@ class _Distribution:
         try:
             decision = self._alone(queue, count, sizes, attributes)
         except PenstockError as error:
-            if not self._at_once or (self.command.whole and queue.rules.overflow == "block"):
+            if not self._at_once or self.command.whole:
                 raise
             self.error = error
             self._refused.append((queue.name, slice(0, count)))
@@ -141,8 +140,8 @@ class _Distribution:
             staged = c.StageMessages(self.command.stage, queue.name, count, sizes, None, attributes)
             return stage_messages(self.state, staged, self.now)
         # A sender cannot wait for one of many queues: a queue that would block takes all of its part, or refuses it.
-        blocks = queue.rules.overflow == "block"
-        alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, attributes, blocks)
+        whole = self.command.whole or queue.rules.overflow == "block"
+        alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, attributes, whole)
         return enqueue(self.state, alone, self.now)
 
     def refused(self, parts: list[RoutedPart]) -> Rows:

@@ -26,7 +26,7 @@ from .leases import (
     Renewed,
 )
 from .lifetimes import LinkGone, LinkOpened
-from .links import Acquired, Excluded, HoldersLost, Looked, Returned, Settled, Subscribed, Unsubscribed
+from .links import Acquired, Annotated, Excluded, HoldersLost, Looked, Returned, Settled, Subscribed, Unsubscribed
 from .losses import MessagesLost, SentToExchange
 from .moves import Copied, Moved, Redriven
 from .outcomes import MalformedFound, OutcomesStaged

@@ -13,7 +13,7 @@ from ..model.lease import Batch
 from ..model.state import NEXT_HOLDER, BrokerState
 from .event import Event
 from .lifetimes import UNTIL_UNUSED, EndsMessages, with_lifetime
-from .transitions import Ending, Failure, acquire, archive, give_back, let_go, take_out
+from .transitions import Ending, Failure, acquire, annotate, archive, give_back, let_go, take_out
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,18 @@ class Settled(EndsMessages, Event, kind="settled"):
 
 
 @dataclass(frozen=True)
+class Annotated(Event, kind="annotated"):
+    """Annotations that are added to messages."""
+
+    queue: str
+    rows: RowSet
+    annotations: bytes
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        annotate(state.queues[self.queue], self.rows, self.annotations)
+
+
+@dataclass(frozen=True)
 class Returned(EndsMessages, Event, kind="returned"):
     """Messages ACQUIRED → AVAILABLE, or DEFERRED, at their sequence numbers."""
 
@@ -80,8 +92,7 @@ class Returned(EndsMessages, Event, kind="returned"):
         failure = None if self.time is None else Failure(self.time, self.taker, self.error)
         give_back(state, queue, self.rows, self.cause, failure)
         if self.annotations:
-            for number, part in self.rows.items():
-                queue.overlay_bytes += queue.blocks[number].overlays.add(part, self.annotations)
+            annotate(queue, self.rows, self.annotations)
         late = self.cause == Cause.LOCK_TIMED_OUT
         queue.totals.unlocked += self.rows.count * late
         let_go(state, queue, self.holder, self.rows, lost=late)

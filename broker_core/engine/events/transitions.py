@@ -82,6 +82,11 @@ def archive(state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, ending: 
     queue.ended[ending.outcome] += rows.count
 
 
+def annotate(queue: Queue, rows: RowSet, annotations: bytes) -> None:
+    for number, part in rows.items():
+        queue.overlay_bytes += queue.blocks[number].overlays.add(part, annotations)
+
+
 def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failure: Failure | None = None) -> None:
     """Make ACQUIRED rows AVAILABLE, or DEFERRED, and count the attempt if the cause counts. Then archive values that have a newer
     one."""

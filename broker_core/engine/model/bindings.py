@@ -22,6 +22,8 @@ class Binding:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # headers that a headers exchange compares
     selector: str | None = None
     no_local: str | None = None  # AMQP container whose own messages are left out
+    name: str | None = None  # unique among the bindings of the queue to the exchange
+    definition: str | None = None  # the condition in the notation of the client that named the binding
 
     @property
     def looks_inside(self) -> bool:
@@ -31,7 +33,7 @@ class Binding:
     def identity(self) -> tuple[Any, ...]:
         """Equal for equal bindings. 1 and "1" are different here, although they match the same header."""
         arguments = tuple(sorted((name, type(value).__name__, value) for name, value in self.arguments.items()))
-        return self.queue, self.key, arguments, self.selector, self.no_local
+        return self.queue, self.key, arguments, self.selector, self.no_local, self.name
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value}

@@ -32,7 +32,7 @@ class Retry(NamedTuple):
 
 
 class DeliveryEnd(NamedTuple):
-    """End of a delivery: `outcome` or `cause` is set. `error` belongs to REJECTED, the other fields to a cause."""
+    """End of a delivery: `outcome` or `cause` is set. `error` belongs to REJECTED, `exclude` and `retry` to a cause."""
 
     outcome: Outcome | None = None
     cause: Cause | None = None

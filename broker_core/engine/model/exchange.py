@@ -79,6 +79,9 @@ class Exchange:
         bindings = self.bindings.items()
         return [number for number, binding in bindings if binding.queue == queue and (key is None or binding.key == key)]
 
+    def bindings_of(self, queue: str) -> dict[int, Binding]:
+        return {number: self.bindings[number] for number in self.numbers_of(queue, None)}
+
     def targets(self, key: str) -> Targets:
         if not self.by_key:
             key = ""

@@ -72,12 +72,13 @@ export function show(root, poll) {
 }
 
 // The key of a binding, and its other conditions.
-export function conditions({key, arguments: values = {}, selector, noLocal}) {
+export function conditions({key, arguments: values = {}, selector, noLocal, name}) {
   const terms = [
     key,
     ...Object.entries(values).map(([name, value]) => `${name}=${value}`),
     selector && `selector ${selector}`,
     noLocal && `not from ${noLocal}`,
+    name && `named ${name}`,
   ].filter(Boolean);
   return terms.length ? terms.flatMap((term, at) => [at ? ", " : "", h("code", {}, term)]) : "–";
 }
