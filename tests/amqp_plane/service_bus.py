@@ -49,14 +49,14 @@ class Cbs:
 
 
 def attached(script: Script, *frames: Any) -> Any:
-    """Attach at handle 2; return the error of the detach that follows a refused attach, else None."""
+    """Attach; return the error of the detach that follows a refused attach, else None."""
     script.send(*frames)
     script.expect(Attach)
     frame = script._frame()
     assert frame is not None
     if isinstance(frame[1], Detach):
         assert frame[1].error is not None
-        script.send(Detach(handle=2, closed=True))
+        script.send(Detach(handle=frames[0].handle, closed=True))
         return frame[1].error
     assert isinstance(frame[1], Flow)
     return None

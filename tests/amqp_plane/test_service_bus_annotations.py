@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.performatives import Header
-from penstock.broker_core.amqp.types import Symbol, Timestamp
-from penstock.broker_core.amqp_plane.service_bus.annotations import dressed, error_text
+from penstock.broker_core.amqp.types import Int, Symbol, Timestamp
+from penstock.broker_core.amqp_plane.service_bus.annotations import changes, dressed, error_text
+from penstock.broker_core.errors import InvalidRequest
 from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON
 
 ADDED = {"x-opt-sequence-number": 8, "x-opt-enqueued-time": Timestamp(1000), "x-opt-locked-until": Timestamp(2000)}
@@ -41,6 +44,26 @@ def test_a_header_always_names_its_delivery_count() -> None:
 def test_a_message_without_a_lock_has_no_end_of_one() -> None:
     notes = decode_message(dressed(Message(data=[b"x"]).encode(), 7, 1000, None)).message_annotations or {}
     assert set(notes) == {"x-opt-sequence-number", "x-opt-enqueued-time"}
+
+
+def test_changed_properties_become_properties() -> None:
+    notes = changes({Symbol("colour"): "red", "größe": Int(7), "gone": None, "x:y/z": b"1"})
+    octets = Message(message_annotations={**notes, Symbol("x-opt-a"): 1}, application_properties={"colour": "blue", "b": 2})
+    after = decode_message(dressed(octets.encode(), 7, 1000, 2000))
+    assert after.application_properties == {"colour": "red", "b": 2, "größe": 7, "gone": None, "x:y/z": b"1"}
+    assert after.message_annotations == {"x-opt-a": 1, **ADDED}
+    assert after.header == Header()
+
+
+def test_a_body_that_looks_like_a_changed_property_is_kept() -> None:
+    octets = Message(message_annotations={Symbol("x-opt-a"): 1}, data=[b"x-opt-changed-property:a"]).encode()
+    assert decode_message(dressed(octets, 7, 1000, 2000)).data == [b"x-opt-changed-property:a"]
+
+
+@pytest.mark.parametrize("properties", [{"a": {"b": 1}}, {"a": [1]}, {1: "a"}])
+def test_a_changed_property_has_a_simple_value(properties: dict[Any, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="is a name with a simple value"):
+        changes(properties)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from penstock.broker_core.amqp import Message, Source, Target, decode_message
-from penstock.broker_core.amqp.performatives import Disposition, Properties, Transfer
+from penstock.broker_core.amqp.performatives import Disposition, Flow, Properties, Transfer
 from penstock.broker_core.amqp.types import Array, UInt
 
 from ..service.helpers import Clock, enqueue
@@ -23,14 +23,15 @@ PART = 32 << 10  # octets of a request in one frame
 
 
 class Manager:
-    """A connection with both links to `QUEUE/$management`, at handles 2 and 3."""
+    """A connection with both links to the entity's `$management`, at handles 2 and 3."""
 
-    def __init__(self, stage: Stage, queue: str = "q", **fields: Any) -> None:
-        cbs = Cbs(stage, {"any": "key"}, **fields)
-        assert cbs.put(cbs.token("any", queue), f"sb://localhost/{queue}")[0] == 202
+    def __init__(self, stage: Stage, entity: str = "q", keys: dict[str, str] | None = None, **fields: Any) -> None:
+        keys = keys or {"any": "key"}
+        self.cbs = cbs = Cbs(stage, keys, **fields)
+        assert cbs.put(cbs.token(next(iter(keys)), entity), f"sb://localhost/{entity}")[0] == 202
         self.script = cbs.script
-        self.script.sender(f"{queue}/$Management", 2, source=Source(address="me"))
-        self.script.receiver(f"{queue}/$management", 3, 100, target=Target(address="me"))
+        self.script.sender(f"{entity}/$Management", 2, source=Source(address="me"))
+        self.script.receiver(f"{entity}/$management", 3, 100, target=Target(address="me"))
         self._count = 0
 
     def ask(self, operation: object, body: object, **more: object) -> tuple[int, Any, Any]:
@@ -46,15 +47,23 @@ class Manager:
         octets = message.encode()
         parts = [octets[start : start + PART] for start in range(0, len(octets), PART)]
         self.script.send(*((replace(transfer, more=part is not parts[-1]), part) for part in parts))
-        while (frame := self.script._frame()) is not None and isinstance(frame[1], Disposition):
+        status, answer = self.answer()
+        assert answer.properties is not None
+        assert answer.properties.correlation_id == f"m{self._count}"
+        return status, (answer.application_properties or {}).get("errorCondition"), answer.value
+
+    def answer(self) -> tuple[int, Message]:
+        """Return the status of the next response, and the response."""
+        while (frame := self.script._frame()) is not None and isinstance(frame[1], (Disposition, Flow)):
             pass  # of the request, and of messages that it settled
         assert frame is not None
         assert isinstance(frame[1], Transfer)
         answer = decode_message(frame[2] + (self.script.expect_message() if frame[1].more else b""))
-        assert answer.properties is not None
-        assert answer.properties.correlation_id == f"m{self._count}"
         properties = answer.application_properties or {}
-        return properties["statusCode"], properties.get("errorCondition"), answer.value
+        self.description = properties["statusDescription"]
+        assert isinstance(self.description, str)
+        assert self.description
+        return properties["statusCode"], answer
 
 
 @pytest.fixture
@@ -139,3 +148,24 @@ def test_an_expired_lock_is_neither_renewed_nor_settled(m: Manager) -> None:
     tokens = {"lock-tokens": Array("uuid", (UUID(bytes_le=tag),))}
     assert m.ask(RENEW, tokens)[:2] == (410, LOCK_LOST)
     assert m.script.stage.counts("q") == {"available": 1}
+
+
+def test_a_lock_of_the_broker_s_last_run_is_lost(tmp_path: Path) -> None:
+    """A new receiver has another token for the same message."""
+    tags: list[bytes] = []
+    for _ in range(2):
+        with stage(tmp_path, listeners=(LISTENER,)) as made:
+            if not tags:
+                made.declare("q", lockTimeout=60_000)
+                made.service.submit(enqueue("q", b"one"))
+            manager = Manager(made)
+            manager.script.receiver("q", 4, 1)
+            tag = manager.script.expect(Transfer).delivery_tag
+            assert tag is not None
+            for stale in tags:
+                tokens = {"lock-tokens": Array("uuid", (UUID(bytes_le=stale),))}
+                assert manager.ask(RENEW, tokens)[:2] == (410, LOCK_LOST)
+                assert manager.ask(SETTLE, {**tokens, "disposition-status": "completed"})[:2] == (410, LOCK_LOST)
+                assert made.counts("q") == {"acquired": 1}
+            tags.append(tag)
+    assert tags[0] != tags[1]

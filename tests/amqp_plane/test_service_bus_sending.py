@@ -92,6 +92,7 @@ def test_a_bad_batch_is_refused_whole(q: Batches, payload: bytes, reason: str) -
     assert isinstance(state, Rejected)
     assert state.error is not None
     assert reason in f"{state.error.condition} {state.error.description}"
+    assert state.error.info == {}, "the Python SDK reads all three fields"
     assert q.count == 0
     assert q.send(batch(GOOD)).state == Accepted(), "the link continues"
 

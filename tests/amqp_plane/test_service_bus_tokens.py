@@ -166,6 +166,7 @@ def test_a_connection_without_a_token_is_closed(cbs: Cbs) -> None:
     error = cbs.script.expect(Close).error
     assert error is not None
     assert (error.condition, "no valid token" in str(error.description)) == ("amqp:unauthorized-access", True)
+    assert error.info == {}, "the Python SDK reads all three fields"
     cbs.script.send(Close())
     cbs.script.expect_end()
 

@@ -89,6 +89,13 @@ class ConsumerLink(OutgoingLink, Resumable):
         """Return the state that answers a receiver's outcome."""
         return in_short(state) if isinstance(state, TERMINAL) else Released()
 
+    def answer_in(self, state: TransactionalState) -> Any:
+        """Return the state that answers an outcome in a transaction, when that is committed."""
+        return state.outcome
+
+    def retired(self, turn: Turn, deliveries: list[Delivery], error: errors.PenstockError | None) -> None:
+        """Note that outcomes are carried out in an open transaction, or why not. Their answer follows the discharge (4.4.2)."""
+
     # --- acquiring
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
@@ -300,7 +307,8 @@ class ConsumerLink(OutgoingLink, Resumable):
                 transaction.done += len(deliveries)
             else:
                 transaction.fail(error)
-            return  # the receiver is answered after the discharge
+            self.retired(turn, deliveries, error)
+            return
         _, error, end = turn.carry_out(c.command_of(disposition, self.queue, self.holder, rows))
         if isinstance(error, errors.ResourceLimit):
             self.loop.when_durable(end, partial(self.fail, error))

@@ -22,7 +22,7 @@ from ...service.broker import BrokerService
 from ...service.turn import Turn
 from . import exchanges
 from .parties import MessageSender, Parts, ReceiverLink
-from .requests import ExchangeRoute, Posting, Retirement, Route, Whole, node_of
+from .requests import ExchangeRoute, Posting, Retirement, Route, Whole, is_whole, node_of
 from .transport import JOURNAL, Transport
 
 Action = Callable[[Turn], None]
@@ -99,12 +99,12 @@ class CommitBatch:
                     size += _octets(record[-1][1])
                 read: Any = arrived([d.payload for _, deliveries in record for d in deliveries], self._broker.wall_ms())
                 route = destination.route if isinstance(destination, (Posting, Whole)) else destination
-                if isinstance(destination, Whole) and read.refused:
+                if is_whole(destination) and read.refused:
                     read = _refused_with(read)
                 if isinstance(route, ExchangeRoute) and read.rows:
                     if isinstance(destination, Posting):
                         route = route._replace(transaction=destination.transaction.number)
-                    read = exchanges.read(self._broker, route, read)
+                    read = exchanges.read(self._broker, route, read, whole=is_whole(destination))
                 taken.append((destination, record, read))
         return taken
 

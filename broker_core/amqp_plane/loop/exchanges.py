@@ -28,12 +28,15 @@ class Exchanged(NamedTuple):
     message: Prepared
 
 
-def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages) -> Exchanged:
-    """Read the parts of messages that the exchange's bindings need. Takes the lock briefly."""
+def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages, *, whole: bool) -> Exchanged:
+    """Read the parts of messages that the exchange's bindings need. Takes the lock briefly.
+
+    `whole`: every queue accepts all of its messages, or all messages are refused.
+    """
     payload = store(arrived.payload, arrived.mask)
     keys = subjects(payload.batch) if route.key is None else route.key
     sending = ExchangeMessages(
-        route.exchange, payload, arrived.sizes, keys, arrived.durable, route.container, transaction=route.transaction
+        route.exchange, payload, arrived.sizes, keys, arrived.durable, route.container, whole, transaction=route.transaction
     )
     return Exchanged(route.exchange, arrived, prepare(broker, sending))
 

@@ -57,6 +57,7 @@ class Posting(NamedTuple):
 
     route: str | ExchangeRoute
     transaction: TransactionWork
+    number: int | None = None  # as in `Whole`
 
 
 class Whole(NamedTuple):
@@ -67,6 +68,10 @@ class Whole(NamedTuple):
 
 
 Route = str | Immediate | ExchangeRoute | Posting | Whole
+
+
+def is_whole(route: Route) -> bool:
+    return isinstance(route, Whole) or (isinstance(route, Posting) and route.number is not None)
 
 
 def node_of(route: Route) -> str:

@@ -3,16 +3,13 @@
 Only listeners with `dialect = "service-bus"` make a `ServiceBusPeer`. No other room depends on it, so other
 listeners pay nothing. The engine learns only features that any queue can use.
 
-Parts that are not implemented, with their places:
-
-- Rules of subscriptions: `add-rule` and others in `management`, as bindings.
-- Batches in transactions: `sending`.
-
 | part of the conversation | here | used of the plane | owner of the state |
 |---|---|---|---|
 | tokens, `$cbs` | `claims`, `cbs` | `Peer.may`, `tick`, `Containers.rename` | the connection: its claims, until they expire |
 | requests and responses | `requests` | `IncomingLink`, `LinkEnd`, actions of a commit | the connection: its response links |
-| batches, scheduled messages | `sending` | `IncomingLink`, the route `Whole` | the message: its annotation |
+| batches, scheduled messages | `sending` | `IncomingLink`, the routes `Whole` and `Posting` | the message: its annotation |
+| outcomes in a transaction | `receiving` | `ConsumerLink.retired`, `answer_in` | the engine: the transaction |
+| rules of subscriptions | `rules`, `rule_filters` | `Bind`, `Unbind` | the engine: named bindings |
 | locks, annotations, outcomes | `receiving`, `annotations` | hooks of `ConsumerLink` | the engine, by holder |
 | sessions | `sessions` | `LinkEnd.open`, `Acquisitions`, `LockGroup` | the engine: locks by holder, states by group |
 | lock renewal, peek, schedule, cancel | `management` | `Turn`, `RenewLock`, `CancelDelayed`, `messages_of` | the engine |
@@ -27,7 +24,9 @@ subclasses of the plane's links.
 - `claims`, `cbs`: tokens of a connection, and the node that receives them.
 - `management`: requests about an entity.
 - `deferral`: deferred messages, and their locks.
+- `rules`, `rule_filters`: rules of subscriptions, and their filters as selectors.
 - `requests`: nodes with a request link and a response link.
+- `incoming`: refusals of messages and requests.
 - `sending`: links on which a client sends.
 - `receiving`, `annotations`: links on which a client receives; annotations of its messages.
 - `sessions`: links on which a client receives one session, and requests about sessions.

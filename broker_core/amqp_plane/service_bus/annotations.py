@@ -3,6 +3,9 @@
 Sequence numbers begin at 1, as the vendor's do: SDKs take 0 for "from the beginning".
 
 The engine keeps one text for a rejected message. It consists of the reason and the description, in two lines.
+
+A receiver may change application properties of a message that it abandons or dead-letters. The stored message stays as it is:
+each property becomes an annotation `x-opt-changed-property:NAME`, and a property again when the message leaves.
 """
 
 from __future__ import annotations
@@ -10,15 +13,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, unquote
+from uuid import UUID
 
 from ...amqp.encoder import encode
 from ...amqp.messages import DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, decode_message, scan
 from ...amqp.types import Int, Symbol
+from ...engine.columns.limits import MAX_ANNOTATIONS
+from ...errors import InvalidRequest
 from ...messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON
 from ...messages.encoding import annotation
 from . import vendor
 
 _DEATH = str(DEATH_REASON).encode()
+_CHANGED = "x-opt-changed-property:"
+_CHANGED_OCTETS = _CHANGED.encode()
 _REASONS = {
     "delivery_limit": (
         "MaxDeliveryCountExceeded",
@@ -28,6 +37,7 @@ _REASONS = {
     "refused": ("RefusedByAll", "Every consumer of the queue has refused the message."),
     "malformed": ("Malformed", "A reader could not decode the message."),
 }
+_SIMPLE = (str, bytes, bool, int, float, UUID)
 _LIST8, _LIST0 = 0xC0, 0x45
 _FIELDS = 5  # of a header, up to its delivery-count
 _HEAD = bytes((0x00, 0x53, HEADER, _LIST8))
@@ -55,8 +65,8 @@ def dressed(message: bytes, number: int, enqueued_ms: int, until_ms: int | None)
     end, header = _header(message)
     if header is not None and message[end : end + 2] == b"\x00\x53" and message[end + 2] > MESSAGE_ANNOTATIONS:
         return b"".join((header, _MAP, bytes((len(entries) + 1, count)), entries, message[end:]))
-    if _DEATH in message:
-        message = _as_dead_letter(message)
+    if _CHANGED_OCTETS in message or _DEATH in message:
+        message = _as_dead_letter(_with_changes(message)) if _DEATH in message else _with_changes(message)
         end, header = _header(message)
     if header is not None:
         message = header + message[end:]
@@ -87,6 +97,30 @@ def annotated(message: bytes, entries: bytes) -> bytes:
         elif part.code == MESSAGE_ANNOTATIONS:
             section, start, end = message[part.start : part.end], part.start, part.end
     return message[:start] + annotation.merged(section, [entries]) + message[end:]
+
+
+def changes(properties: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return changed application properties as annotations. Raises InvalidRequest."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not (value is None or isinstance(value, _SIMPLE)):
+            raise InvalidRequest(f"the changed property {name!r:.80} is a name with a simple value, not {value!r:.80}")
+    notes = {Symbol(_CHANGED + quote(name)): value for name, value in properties.items()}
+    if (size := len(encode(notes))) > MAX_ANNOTATIONS:
+        raise InvalidRequest(f"the changed properties have {size} bytes, at most {MAX_ANNOTATIONS} are kept: send a new message")
+    return notes
+
+
+def _with_changes(octets: bytes) -> bytes:
+    """Turn annotations of changed properties into application properties."""
+    message = decode_message(octets)
+    notes: Mapping[Any, Any] = message.message_annotations or {}
+    changed = {name: value for name, value in notes.items() if str(name).startswith(_CHANGED)}
+    if not changed:  # the text is somewhere else in the message
+        return octets
+    properties = {unquote(name[len(_CHANGED) :]): value for name, value in changed.items()}
+    message.application_properties = {**(message.application_properties or {}), **properties}
+    message.message_annotations = {name: value for name, value in notes.items() if name not in changed}
+    return message.encode()
 
 
 def error_text(reason: str, description: str) -> str:

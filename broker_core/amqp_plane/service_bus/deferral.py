@@ -5,6 +5,7 @@ The locks belong to the request link, and end with it. Then the messages are def
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
@@ -26,7 +27,7 @@ from ..links.dispositions import ACCEPTED, NUMBER, RETURNED, disposition_of, row
 from ..links.outgoing_link import messages_of
 from . import vendor
 from .annotations import dressed, with_state
-from .receiving import Receivers, as_vendor, lock_end, lock_lost, lock_suffix, renewed
+from .receiving import Receivers, as_changes, as_vendor, lock_end, lock_lost, lock_suffix, renewed
 from .requests import NOT_FOUND, OK, NodeResponse, RequestFailed
 
 MAX_RECEIVED, RECEIVED_BYTES = 1000, 1 << 20  # of one response; a single message may be larger
@@ -40,7 +41,7 @@ class DeferredLocks:
         self.holder = 0
         self._receivers = receivers
         self._tokens: dict[int, bytes] = {}  # by sequence number
-        self._acquisitions = 0
+        self._acquisitions = secrets.randbits(24)  # as in `EntityReceiver`
 
     def receive(self, turn: Turn, numbers: Sequence[int], *, delete: bool) -> Callable[[], NodeResponse]:
         """Lock messages, or take them without a lock. Raises RequestFailed, Refusal, PenstockError."""
@@ -129,7 +130,7 @@ class DeferredLocks:
 
     def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
         self.locked(tag)
-        end = as_vendor(disposition_of(state, None, self.peer.context.wall_ms()), state)
+        end = as_vendor(disposition_of(as_changes(state), None, self.peer.context.wall_ms()), state)
         assert end is not None
         try:
             turn.execute(c.command_of(end, self.queue, self.holder, rows_of_tags([tag])))

@@ -8,6 +8,8 @@
 | peek-message | browse or receive | messages that are not settled, also locked, deferred and scheduled ones |
 | schedule-message | send | all messages are scheduled, or the request fails |
 | cancel-scheduled-message | send | all messages are cancelled, or the request fails |
+| add-rule, remove-rule | receive, also on the topic | see `rules` |
+| enumerate-rules | receive | |
 
 The requests about sessions are in `sessions`.
 """
@@ -42,10 +44,12 @@ from .annotations import dressed, with_state
 from .deferral import MAX_RECEIVED, DeferredLocks
 from .entities import Entity
 from .receiving import LockHolder, Receivers, holder_of, lock_lost
-from .requests import NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed, RequestLink
+from .requests import BUSY, NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed, RequestLink
+from .rules import SubscriptionRules
 from .sending import MAX_BATCH, scheduled
 from .sessions import SessionRequests, Sessions
 
+MAX_NUMBER = (1 << 63) - 1
 MAX_PEEKED, PEEKED_BYTES = 1000, 1 << 20  # of one response
 
 Made = NodeResponse | Callable[[], NodeResponse]
@@ -58,6 +62,7 @@ class Management:
         self._peer, self._entity, self._receivers = peer, entity, receivers
         self._deferred: dict[str, DeferredLocks] = {}  # by queue
         self._of_sessions = SessionRequests(peer, entity, sessions)
+        self._rules = SubscriptionRules(peer, entity)
         self._operations: dict[str, Callable[[Turn, dict[str, Any]], Made]] = {
             vendor.RENEW_LOCK: self._renew,
             vendor.SETTLE: self._settle,
@@ -65,6 +70,9 @@ class Management:
             vendor.PEEK: self._peek,
             vendor.SCHEDULE: self._schedule,
             vendor.CANCEL: self._cancel,
+            vendor.ADD_RULE: self._add_rule,
+            vendor.REMOVE_RULE: self._remove_rule,
+            vendor.ENUMERATE_RULES: self._enumerate_rules,
         }
 
     def __call__(self, turn: Turn, request: NodeRequest) -> Made:
@@ -151,16 +159,23 @@ class Management:
         return NodeResponse(OK, "OK", {"messages": peeked})
 
     def _schedule(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        if self._peer.context.nodes.has_exchange("/".join(self._entity.path)):
+            text = "a topic has no numbers to cancel by, since each subscription has its own copy: send with the scheduled time"
+            raise Refusal(Condition.NOT_IMPLEMENTED, f"{text} as a property instead")
         queue = entities.queue_of(self._peer, self._entity, Right.SEND)
         payloads = [entry.get("message") for entry in _several(body, "messages", dict)]
         if len(payloads) > MAX_BATCH or not all(isinstance(payload, bytes) for payload in payloads):
             raise Refusal(Condition.INVALID_FIELD, f"'messages' is a list of up to {MAX_BATCH:,} maps with a binary 'message'")
-        read = arrived([scheduled(payload) for payload in payloads if isinstance(payload, bytes)], self._peer.context.wall_ms())
+        encoded = [scheduled(payload) for payload in payloads if isinstance(payload, bytes)]
+        read = arrived(encoded, self._peer.context.wall_ms())
         if read.refused:
             number, error = read.refused[0]
             raise errors.InvalidRequest(f"message {number} is invalid, so none was scheduled: {error}")
+        if not self._peer.context.broker.has_space(sum(map(len, encoded))):
+            raise RequestFailed(BUSY, vendor.SERVER_BUSY, "the journal waits for the disk, so nothing was scheduled: try again")
         placed, failure, _ = turn.enqueue(queue, read, whole=True)
         if failure is not None:
+            turn.execute(c.CountRefused(queue, failure, read.rows))
             raise failure
         stored = range(read.rows) if placed.stored is None else placed.stored
         numbers = dict(zip(stored, range(placed.next - len(stored) + 1, placed.next + 1), strict=True))
@@ -176,6 +191,17 @@ class Management:
         except errors.IllegalTransition as error:
             raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, str(error)) from None
         return NodeResponse(OK, "OK")
+
+    # --- rules of a subscription
+
+    def _add_rule(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        return self._rules.add(turn, _text(body, "rule-name"), body.get("rule-description"))
+
+    def _remove_rule(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        return self._rules.remove(turn, _text(body, "rule-name"))
+
+    def _enumerate_rules(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+        return self._rules.enumerate(turn, _number(body, "skip"), _number(body, "top"))
 
 
 class ManagementLink(RequestLink):
@@ -204,6 +230,8 @@ def _several(body: dict[str, Any], name: str, kind: type) -> Sequence[Any]:
     items = value.items if isinstance(value, Array) else value
     if not isinstance(items, (list, tuple)) or not items or not all(isinstance(item, kind) for item in items):
         raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a list of one value or more")
+    if kind is int and not all(-MAX_NUMBER <= item <= MAX_NUMBER for item in items):
+        raise Refusal(Condition.INVALID_FIELD, f"the numbers of {name!r} have 64 bits")
     return items
 
 
@@ -222,16 +250,27 @@ def _number(body: dict[str, Any], name: str) -> int:
     return value
 
 
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a text, not {value!r:.80}")
+    return value
+
+
 def _state(body: dict[str, Any]) -> DeliveryState:
     status = body.get("disposition-status")
     if status == "completed":
         return Accepted()
+    changed = body.get("properties-to-modify") or {}
+    if not isinstance(changed, dict):
+        raise Refusal(Condition.INVALID_FIELD, f"'properties-to-modify' is a map, not {changed!r:.80}")
     if status == "abandoned":
-        return Modified(delivery_failed=True)
+        return Modified(delivery_failed=True, message_annotations=changed or None)
     if status == "defered":
-        return Modified(delivery_failed=True, undeliverable_here=True)
+        return Modified(delivery_failed=True, undeliverable_here=True, message_annotations=changed or None)
     if status == "suspended":
         info = {
+            **changed,
             vendor.REASON: body.get("deadletter-reason"),
             vendor.DESCRIPTION: body.get("deadletter-description"),
         }

@@ -27,6 +27,7 @@ from ..transactions.registry import ConnectionTransactions
 from . import cbs, entities, vendor
 from .claims import EntityClaims
 from .entities import Entity
+from .incoming import with_info
 from .management import ManagementLink
 from .receiving import EntityReceiver, Receivers
 from .requests import RequestLink, ResponseLink
@@ -94,6 +95,9 @@ class ServiceBusPeer(Dispatcher):
             text = f"there is no queue or topic {name!r:.80}: declare it with `penstock queue declare` or `exchange declare`"
             raise Refusal(Condition.NOT_FOUND, text)
 
+    def close(self, error: Error | None, *, permanently: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
+        super().close(error if error is None else with_info(error), permanently=permanently, cause=cause)
+
     def check_rights(self) -> None:
         """Also drop claims whose key is gone."""
         super().check_rights()
@@ -139,9 +143,7 @@ class ServiceBusPeer(Dispatcher):
     def make_endpoint(self, _: Peer, transactions: ConnectionTransactions, link: Any, theirs: Attach) -> LinkEnd:
         """Return our end of a link. Raises Refusal, PenstockError."""
         sends = theirs.role == SENDER
-        if sends and isinstance(theirs.target, Coordinator):
-            if not self.claims:
-                raise Refusal(Condition.UNAUTHORIZED_ACCESS, "put a token to $cbs first")
+        if sends and isinstance(theirs.target, Coordinator):  # SDKs declare a transaction before their first token
             return attach.endpoint_of(self, transactions, link, theirs)
         terminus = theirs.target if sends else theirs.source
         if not isinstance(terminus, Target if sends else Source):
@@ -151,8 +153,11 @@ class ServiceBusPeer(Dispatcher):
             if sends:
                 return RequestLink(self, transactions, link, entity, partial(cbs.answer, self), dashed=True)
             return ResponseLink(self, link, entity)
-        if not self.claims.cover(entity.path):
-            raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"no valid token for {entity.name!r:.80}: put one to $cbs first")
+        self._check_claim(entity)
+        destination = (theirs.properties or {}).get(vendor.TRANSFER_DESTINATION) if sends else None
+        if destination is not None:  # a transaction spans any queues, so the message needs no way over the first entity
+            entity = entities.parse(destination)
+            self._check_claim(entity)
         if entity.node == vendor.MANAGEMENT:
             endpoint = self._management(transactions, link, entity, sends=sends)
         elif sends:
@@ -161,6 +166,10 @@ class ServiceBusPeer(Dispatcher):
             endpoint = self._receiver(transactions, link, theirs, entity)
         self.entities[endpoint] = entity
         return endpoint
+
+    def _check_claim(self, entity: Entity) -> None:
+        if not self.claims.cover(entity.path):
+            raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"no valid token for {entity.name!r:.80}: put one to $cbs first")
 
     def _management(self, transactions: ConnectionTransactions, link: Any, entity: Entity, *, sends: bool) -> LinkEnd:
         if not sends:

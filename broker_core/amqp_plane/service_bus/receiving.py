@@ -1,26 +1,34 @@
 """Links on which a client receives: lock tokens as tags, the vendor's annotations and outcomes.
 
-A lock token has 16 octets: the sequence number (8), the link's holder (5) and the number of its acquisition (3). So each
-delivery of a message has its own token, and a token names its link. Locks end with their link. `deferral` makes such tokens for
-deferred messages.
+A lock token has 16 octets: the sequence number (8), the link's holder (5) and the number of its acquisition (3), which begins
+at random. So each delivery of a message has its own token, and a token names its link. Locks end with their link. `deferral`
+makes such tokens for deferred messages.
 
 | the vendor's outcome | on the wire | becomes |
 |---|---|---|
 | complete | accepted | accepted |
 | abandon | modified, delivery-failed | a failed attempt |
 | dead-letter | rejected, with reason and description | rejected, with both as its error |
+| any of these with changed properties | annotations, or info of the error | annotations: see `annotations` |
 | release (prefetched messages at the end) | released | released, which does not count as an attempt |
 | defer | modified, undeliverable-here | deferred, which counts as an attempt |
+
+SDKs wait for the answer to an outcome in a transaction before they commit. So the answer is sent immediately, unsettled, and the
+commit settles it. After a rollback, the lock holds.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from ... import errors
-from ...amqp import Modified, Rejected, Sender
+from ...amqp import Modified, Rejected, Sender, TransactionalState
 from ...amqp.deliveries import Delivery
+from ...amqp.encoder import encode
 from ...amqp.performatives import TERMINAL, DeliveryState, Error
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
@@ -29,13 +37,14 @@ from ...engine.model.batch_outcomes import shortened
 from ...engine.model.dispositions import DeliveryEnd
 from ...service.turn import Turn
 from .. import queue_reads
+from ..conditions import as_error
 from ..connections.peer import Peer
 from ..links.consumer import ConsumerLink
 from ..links.dispositions import rows_of_tags
 from ..links.termini import SourceTerminus
 from ..transactions.registry import ConnectionTransactions
 from . import vendor
-from .annotations import dressed, error_text
+from .annotations import changes, dressed, error_text
 from .requests import GONE, RequestFailed
 
 NO_END = 253_402_214_400_000  # milliseconds since 1970, the end of the year 9999: of locks in a queue without lockTimeout
@@ -81,6 +90,7 @@ class EntityReceiver(ConsumerLink):
         self.receivers = receivers
         self._until: dict[int, int] = {}  # by acquisition: the end of its locks, milliseconds since 1970
         self._next_until = NO_END
+        self._salt = secrets.randbits(24)  # holders begin again with the broker: a token of its last run is not one of this run
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -106,7 +116,7 @@ class EntityReceiver(ConsumerLink):
 
     def _dressed(self, acquisition: int, time: int, tags: list[bytes], messages: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
         until = None if self._presettled else self._until[acquisition]
-        suffix = lock_suffix(self.holder, acquisition)
+        suffix = lock_suffix(self.holder, acquisition + self._salt)
         for tag, message in zip(tags, messages, strict=True):
             yield tag + suffix, dressed(message, int.from_bytes(tag, "big"), time // 1000, until)
 
@@ -117,10 +127,29 @@ class EntityReceiver(ConsumerLink):
     # --- outcomes
 
     def _end_of(self, state: DeliveryState | None, settled: bool) -> DeliveryEnd | None:
-        return as_vendor(super()._end_of(state, settled), state)
+        return as_vendor(super()._end_of(as_changes(state), settled), state)
 
     def _answer_to(self, state: DeliveryState | None) -> Any:
         return Rejected() if isinstance(state, Rejected) else super()._answer_to(state)
+
+    def answer_in(self, state: TransactionalState) -> Any:
+        return TransactionalState(txn_id=state.txn_id, outcome=self._answer_to(state.outcome))
+
+    def retired(self, turn: Turn, deliveries: list[Delivery], error: errors.PenstockError | None) -> None:
+        held, lost = (deliveries, list[Delivery]()) if error is None else self._divided(turn, deliveries)
+        self._end_lost(lost)
+        if error is not None:
+            self.loop.when_durable(0, partial(self._answer_unsettled, held, Rejected(error=as_error(error))))
+            return
+        for delivery in held:
+            if isinstance(state := delivery.state, TransactionalState):
+                self.loop.when_durable(0, partial(self._answer_unsettled, [delivery], self.answer_in(state)))
+
+    def _answer_unsettled(self, deliveries: list[Delivery], state: DeliveryState) -> None:
+        waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
+        if waiting and self.may_tell:
+            self.session.dispose(waiting, state, settled=False)
+            self.peer.send_soon()
 
     # --- requests that name a lock token
 
@@ -137,10 +166,28 @@ class EntityReceiver(ConsumerLink):
     def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
         delivery, end = self.locked(tag), self._end_of(state, settled=True)
         assert end is not None
-        delivery.state = self._answer_to(state)
-        self.settle(turn, end, [delivery])
-        if delivery.state is self._lost_state:
+        _, error, durable = turn.carry_out(c.command_of(end, self.queue, self.holder, rows_of_tags([tag])))
+        if isinstance(error, errors.ResourceLimit):
+            raise error
+        if error is not None:
+            self._end_lost([delivery])
             raise lock_lost()
+        delivery.state = self._answer_to(state)
+        self.loop.when_durable(durable, partial(self.settled, [delivery]))
+
+
+def as_changes(state: DeliveryState | None) -> DeliveryState | None:
+    """Return an outcome with the properties that it changes as annotations. Raises InvalidRequest."""
+    if not isinstance(state, Modified) or not state.message_annotations:
+        return state
+    return replace(state, message_annotations=changes(state.message_annotations))
+
+
+def _changes_of(state: Rejected) -> bytes | None:
+    """Return the encoded annotations of a dead letter's changed properties. Raises InvalidRequest."""
+    info = {} if state.error is None else state.error.info or {}
+    changed = {name: value for name, value in info.items() if name not in (vendor.REASON, vendor.DESCRIPTION)}
+    return encode(changes(changed)) if changed else None
 
 
 def lock_end(peer: Peer, turn: Turn, queue: str) -> int:
@@ -161,7 +208,7 @@ def renewed(peer: Peer, turn: Turn, queue: str, holder: int, tags: list[bytes]) 
 def as_vendor(end: DeliveryEnd | None, state: DeliveryState | None) -> DeliveryEnd | None:
     """Return the end of a delivery as the vendor reads the outcome. `end`: the plain one."""
     if isinstance(state, Rejected):
-        return DeliveryEnd(outcome=Outcome.REJECTED, error=shortened(_reason(state.error)))
+        return DeliveryEnd(outcome=Outcome.REJECTED, error=shortened(_reason(state.error)), annotations=_changes_of(state))
     if end is not None and isinstance(state, Modified) and state.undeliverable_here:
         return end._replace(cause=Cause.DEFERRED, exclude=False, retry=None)
     return end

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ... import errors
-from ...amqp import Condition, Message, RemoteProtocolError, Sender, Target, decode_message
+from ...amqp import Condition, Message, RemoteProtocolError, Sender, Target, TransactionalState, decode_message
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import SND_MIXED, DeliveryState, Properties
 from ...amqp.types import Int, Symbol, Value
@@ -21,21 +21,23 @@ from ...service.turn import Turn
 from ..conditions import Refusal, as_error
 from ..connections.peer import Peer
 from ..links.endpoint import LinkEnd
-from ..links.incoming_link import IncomingLink
 from ..links.termini import SourceTerminus, TargetTerminus
 from ..nodes.filters import Filters
 from ..transactions.registry import ConnectionTransactions
 from .entities import Entity
+from .incoming import DialectLink
 
 log = logging.getLogger("penstock.amqp")
 
 MAX_WAITING = 1000  # responses without credit, of one link
 OK, ACCEPTED, NO_CONTENT = 200, 202, 204
-BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, GONE, FAILED, NOT_IMPLEMENTED = 400, 401, 404, 410, 500, 501
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 400, 401, 403, 404, 409, 410
+FAILED, NOT_IMPLEMENTED, BUSY = 500, 501, 503
 
 _STATUS = {
     Condition.NOT_FOUND: NOT_FOUND,
     Condition.UNAUTHORIZED_ACCESS: UNAUTHORIZED,
+    Condition.RESOURCE_LIMIT_EXCEEDED: FORBIDDEN,
     Condition.NOT_IMPLEMENTED: NOT_IMPLEMENTED,
     Condition.INTERNAL_ERROR: FAILED,
 }
@@ -76,7 +78,7 @@ class NodeResponse(NamedTuple):
 Node = Callable[[Turn, NodeRequest], NodeResponse | Callable[[], NodeResponse]]
 
 
-class RequestLink(IncomingLink):
+class RequestLink(DialectLink):
     """Link on which a client sends requests."""
 
     def __init__(
@@ -111,6 +113,10 @@ class RequestLink(IncomingLink):
         request = NodeRequest(message, message.application_properties or {})
         response: NodeResponse | Callable[[], NodeResponse]
         try:
+            if isinstance(delivery.remote_state, TransactionalState):
+                refusal = Refusal(Condition.NOT_IMPLEMENTED, "a transaction contains messages and outcomes, no requests")
+                self._fail(delivery, refusal)
+                raise refusal
             response = self._node(turn, request)
         except errors.StorageError:
             raise

@@ -14,10 +14,10 @@ from ...amqp.types import Timestamp
 from ...messages.annotations import DELIVERY_TIME
 from ...messages.encoding.fields import user_id_of
 from ..conditions import Refusal
-from ..links.incoming_link import IncomingLink
-from ..loop.requests import ExchangeRoute, Whole
+from ..loop.requests import ExchangeRoute, Posting, Whole
 from . import vendor
 from .annotations import annotated
+from .incoming import DialectLink
 
 MAX_BATCH = 10_000  # messages; each costs the plane some microseconds before it serves another client
 
@@ -32,7 +32,7 @@ class BatchedMessage(NamedTuple):
     payload: bytes
 
 
-class EntitySender(IncomingLink):
+class EntitySender(DialectLink):
     """Link to a queue or topic."""
 
     def delivered(self, deliveries: list[Delivery]) -> None:
@@ -58,8 +58,8 @@ class EntitySender(IncomingLink):
             super().delivered(single)
 
     def _send_batch(self, delivery: Delivery) -> None:
-        if isinstance(delivery.remote_state, TransactionalState):
-            raise Refusal(Condition.NOT_IMPLEMENTED, "a transaction contains single messages, no batches")
+        state = delivery.remote_state
+        transaction = self.transactions.find(state.txn_id) if isinstance(state, TransactionalState) else None
         messages = unpacked(delivery.payload)
         if self.context.settings.amqp_check_user_id and self.context.access.enforced:
             user = self.peer.user.encode()
@@ -69,9 +69,13 @@ class EntitySender(IncomingLink):
         route = self.terminus.route()
         assert isinstance(route, (str, ExchangeRoute))  # an entity has no immediate messages
         several = [BatchedMessage(scheduled(message) if _SCHEDULED in message else message) for message in messages]
+        number = next(_numbers)
+        whole = Whole(route, number) if transaction is None else Posting(route, transaction, number)
+        if transaction is not None:
+            transaction.asked += len(several) - 1  # its one delivery is counted
         self._unconfirmed += 1  # the last step: the caller counts a refused batch
         delivery.payload = b""
-        self.loop.enqueue(Whole(route, next(_numbers)), SentBatch(self, delivery), several)  # type: ignore[arg-type]
+        self.loop.enqueue(whole, SentBatch(self, delivery), several)  # type: ignore[arg-type]
 
 
 class SentBatch:

@@ -15,6 +15,8 @@ PUT_TOKEN = "put-token"
 
 BATCH_FORMAT = 0x80013700  # of a message whose data sections are encoded messages
 
+TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")  # of a sender's attach: send via another entity
+
 # Annotations of messages.
 SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
 SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
@@ -40,6 +42,8 @@ MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
 SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
 SESSION_CANNOT_BE_LOCKED = "com.microsoft:session-cannot-be-locked"
 TIMEOUT = "com.microsoft:timeout"
+SERVER_BUSY = "com.microsoft:server-busy"
+ALREADY_EXISTS = "com.microsoft:entity-already-exists"
 
 # Requests to $management.
 RENEW_LOCK = "com.microsoft:renew-lock"
@@ -53,3 +57,9 @@ GET_SESSION_STATE = "com.microsoft:get-session-state"
 SET_SESSION_STATE = "com.microsoft:set-session-state"
 LIST_SESSIONS = "com.microsoft:get-message-sessions"
 ASSOCIATED_LINK = "associated-link-name"  # a property of a request: the link of its session
+ADD_RULE, REMOVE_RULE = "com.microsoft:add-rule", "com.microsoft:remove-rule"
+ENUMERATE_RULES = "com.microsoft:enumerate-rules"
+
+# Descriptors of rules, of their filters and actions, in responses.
+RULE, EMPTY_ACTION = 0x0000013700000004, 0x0000013700000005
+SQL_FILTER, TRUE_FILTER, FALSE_FILTER, CORRELATION_FILTER = (0x000001370000000 + code for code in (6, 7, 8, 9))

@@ -10,7 +10,6 @@ from ...amqp.deliveries import Delivery
 from ...amqp.performatives import TERMINAL, DeliveryState, Error, in_short
 from ...errors import InvalidRequest
 from ..conditions import Refusal, as_error
-from ..links.dispositions import RETURNED, disposition_of
 from ..links.outgoing_link import OutgoingLink
 from ..loop.requests import Retirement
 from .registry import ConnectionTransactions, OpenTransaction
@@ -25,7 +24,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     named = transactions.get(state)
     try:
-        disposition = disposition_of(state.outcome, (link.default or RETURNED) if settled else None, link.context.wall_ms())
+        disposition = link._end_of(state.outcome, settled)
     except InvalidRequest as error:
         if named is not None:
             named.fail(error)
@@ -91,9 +90,10 @@ def discharged(link: ConsumerLink, txn_id: bytes, deliveries: Iterable[Delivery]
         state = delivery.state
         if delivery.settled or delivery.remote_settled or not isinstance(state, TransactionalState) or state.txn_id != txn_id:
             continue  # it has ended otherwise, or is in another transaction
-        alike = next((several for outcome, several in by_outcome if outcome == state.outcome), None)
+        answer = link.answer_in(state)
+        alike = next((several for outcome, several in by_outcome if outcome == answer), None)
         if alike is None:
-            by_outcome.append((state.outcome, [delivery]))
+            by_outcome.append((answer, [delivery]))
         else:
             alike.append(delivery)
     if by_outcome and link.may_tell:
