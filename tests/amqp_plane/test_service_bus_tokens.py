@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.frames import protocol_header
 from penstock.broker_core.amqp.performatives import (
     RCV_FIRST,
     RCV_SECOND,
@@ -16,6 +17,7 @@ from penstock.broker_core.amqp.performatives import (
     Close,
     Detach,
     Disposition,
+    Open,
     Transfer,
 )
 from penstock.broker_core.security import keys_file
@@ -169,6 +171,36 @@ def test_a_connection_without_a_token_is_closed(cbs: Cbs) -> None:
     assert error.info == {}, "the Python SDK reads all three fields"
     cbs.script.send(Close())
     cbs.script.expect_end()
+
+
+def test_a_refused_token_does_not_extend_the_time(cbs: Cbs) -> None:
+    """Neither do attaches, whose refusals the client does not need to wait for."""
+    limit = cbs.stage.settings.amqp_login_timeout_s
+    for _ in range(2):
+        cbs.stage.pass_time(limit / 3)
+        assert cbs.put(cbs.token(seconds=-1))[0] == 401
+        assert attached(cbs.script, sends("orders", 2)).condition == "amqp:unauthorized-access"
+    cbs.stage.pass_time(limit / 3 + 1)
+    cbs.script.expect(Close)
+
+
+def test_a_connection_with_a_token_stays_open(cbs: Cbs) -> None:
+    cbs.stage.pass_time(cbs.stage.settings.amqp_login_timeout_s - 1)
+    assert cbs.put(cbs.token())[0] == 202
+    cbs.stage.pass_time(cbs.stage.settings.amqp_login_timeout_s + 1)
+    cbs.script.nothing()
+    assert attached(cbs.script, sends("orders", 2)) is None
+
+
+def test_a_connection_that_is_not_opened_is_closed(s: Stage) -> None:
+    script = s.script(open=False)
+    script.say("header AMQP", protocol_header(0))
+    script.hear_header()
+    s.pass_time(s.settings.amqp_login_timeout_s + 1)
+    script.expect(Open)
+    error = script.expect(Close).error
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"
 
 
 def test_a_connection_whose_last_token_ended_is_closed(cbs: Cbs) -> None:

@@ -10,6 +10,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, RejectConn
 
 from penstock.broker_core.amqp_plane.layers import LayerError
 from penstock.broker_core.amqp_plane.layers.websocket import MAX_REQUEST, WebSocketLayer
+from penstock.broker_core.settings.listeners import AMQP, SERVICE_BUS, Listener
 
 from .talk import Cut, WebSocketClient, every_cut, exchange, feed
 
@@ -81,6 +82,37 @@ def test_what_is_no_upgrade_to_amqp_is_refused_in_http(cut: Cut, data: bytes, st
     assert len(answer) + len(str(error)) < 1000  # the peer's text is neither repeated nor logged at length
     assert (b"sec-websocket-version: 13" in answer.lower()) == (status == 426)
     assert layer.receive(request()) == b""
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [("AMQPWSB10", "AMQPWSB10"), ("amqp", "amqp"), ("amqp, AMQPWSB10", "AMQPWSB10"), ("mqtt, amqp", "amqp")],
+)
+def test_a_dialect_has_its_own_subprotocol_also(offered: str, chosen: str) -> None:
+    layer = WebSocketLayer(Listener(dialect=SERVICE_BUS).subprotocols)
+    layer.receive(request(Sec_WebSocket_Protocol=offered))
+    assert layer.ready
+    assert f"sec-websocket-protocol: {chosen}\r\n".lower() in layer.data_to_send().decode().lower()
+
+
+@every_cut
+@pytest.mark.parametrize(
+    ("dialect", "offered", "reason"),
+    [
+        (SERVICE_BUS, "mqtt", "offers mqtt; this listener needs the subprotocol AMQPWSB10 or amqp"),
+        (SERVICE_BUS, "amqpwsb10", "offers amqpwsb10; this listener needs the subprotocol AMQPWSB10 or amqp"),
+        (SERVICE_BUS, None, "offers no subprotocol; this listener needs the subprotocol AMQPWSB10 or amqp"),
+        (SERVICE_BUS, "", "offers no subprotocol; this listener needs the subprotocol AMQPWSB10 or amqp"),
+        (AMQP, "AMQPWSB10", "offers AMQPWSB10; this listener needs the subprotocol amqp"),
+    ],
+)
+def test_a_subprotocol_of_another_dialect_is_refused(cut: Cut, dialect: str, offered: str | None, reason: str) -> None:
+    layer = WebSocketLayer(Listener(dialect=dialect).subprotocols)
+    name = "Sec-WebSocket-Protocol"
+    _, error = feed(layer, cut(request(without=name) if offered is None else request(Sec_WebSocket_Protocol=offered)))
+    assert reason in str(error)
+    assert layer.closed
+    assert layer.data_to_send().startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_request_for_ever_is_ended() -> None:
