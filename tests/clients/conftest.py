@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -18,6 +19,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .building import MissingTool, command_of
 from .driving import Program
 
@@ -44,6 +46,13 @@ def command_or_skip(name: str) -> list[str]:
     if os.environ.get("CI"):
         pytest.fail(f"{built} (CI is set, where every client must run)")
     pytest.skip(str(built))
+
+
+def urls_of(broker: Broker) -> list[str]:
+    """URLs of its AMQP listeners, in their order, from the line in its log that follows the one on stdout."""
+    ready = until(lambda: re.search(r"ready at (.*)", broker.log()), lambda: f"the broker is ready: {broker.log()}")
+    assert ready is not None
+    return re.findall(r"(?:amqp|ws)s?://[^,\s]+", ready[1])
 
 
 @pytest.fixture(scope="module")

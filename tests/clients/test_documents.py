@@ -64,8 +64,7 @@ def run_go(text: str, folder: Path) -> str:
 
 
 def run_java(text: str, folder: Path) -> str:
-    command_or_skip("qpid_jms")
-    classes = command_or_skip("qpid_jms")[-2]
+    classes = command_or_skip("vertx" if "io.vertx" in text else "qpid_jms")[-2]
     (name,) = re.findall(r"public class (\w+)", text)
     program = f"{name}.java"
     (folder / program).write_text(text)
@@ -80,11 +79,11 @@ def run_python(text: str, folder: Path) -> str:
 RUNNERS = {"js": run_js, "go": run_go, "java": run_java, "python": run_python}
 
 
-@pytest.mark.parametrize("language", ["JavaScript", "Go", "Java", "Python", "Python, Penstock's client"])
+@pytest.mark.parametrize("language", ["JavaScript", "Go", "Java", "Spring", "Vert.x", "Python", "Python, Penstock's client"])
 def test_the_program_of_each_language(language: str, page: str, broker: Broker, tmp_path: Path) -> None:
     broker.declare("orders")
     (name, text), *_ = blocks(page, language)
-    assert ADDRESS in text or language == "JavaScript"
+    assert ADDRESS in text or language in ("JavaScript", "Vert.x")
     port = broker.amqp_url.rpartition(":")[2]
     assert RUNNERS[name](text.replace("5672", port), tmp_path) == f"hello from {language}\n"
 
@@ -126,7 +125,16 @@ def test_tls_and_a_user(page: str, shell: dict[str, str], tmp_path: Path) -> Non
 
 def test_the_versions_named_are_those_tested(page: str, repository: Path) -> None:
     clients = repository / "tests" / "clients"
-    for name, file in (("rhea", "rhea/package.json"), ("go-amqp", "go_amqp/go.mod"), ("qpid-jms", "qpid_jms/pom.xml")):
+    files = {
+        "rhea": "rhea/package.json",
+        "go-amqp": "go_amqp/go.mod",
+        "qpid-jms": "qpid_jms/pom.xml",
+        "spring-jms": "qpid_jms/pom.xml",
+        "vertx-amqp-client": "vertx/pom.xml",
+        "fe2o3-amqp": "fe2o3_amqp/Cargo.toml",
+        "azure-servicebus": "servicebus/requirements.txt",
+    }
+    for name, file in files.items():
         version = re.search(rf"^{name} (\d+\.\d+\.\d+)", page, re.MULTILINE)
         assert version is not None
         assert re.search(rf"{name}.*?{re.escape(version[1])}", (clients / file).read_text(), re.DOTALL), name

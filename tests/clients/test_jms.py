@@ -1,12 +1,10 @@
-"""W4: qpid-jms, unmodified, with every feature of JMS 2.0 of the OASIS *AMQP binding and mapping for JMS*.
+"""W4: qpid-jms, unmodified, with every feature of JMS 2.0 of the OASIS *AMQP binding and mapping for JMS*, and Spring over it.
 
 One start of the Java program `Questions` (qpid_jms/) asks all questions. Each of its answers is a test here.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -14,10 +12,9 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from .asking import faults
 from .conftest import command_or_skip
 
-#: Limit for all questions, seconds; they take ten.
-LIMIT_S = 300
 #: Queues that are not plain, by question: type and options. Every question has a queue or a topic with its name.
 QUEUES: dict[str, tuple[str, dict[str, Any]]] = {
     "higher_priorities_first": ("priority", {"levels": 10}),
@@ -29,13 +26,21 @@ QUEUES: dict[str, tuple[str, dict[str, Any]]] = {
         "fifo",
         {"maxAttempts": 2, "deadLetterQueue": "after_the_last_attempt_it_is_a_dead_letter.dead"},
     ),
+    "spring_a_failed_listener_gets_it_again_until_it_is_a_dead_letter": (
+        "fifo",
+        {"maxAttempts": 2, "deadLetterQueue": "spring_a_failed_listener_gets_it_again_until_it_is_a_dead_letter.dead"},
+    ),
     "an_asynchronous_send_that_is_refused": ("fifo", {"maxMessages": 1, "overflow": "reject"}),
     "a_full_queue_refuses": ("fifo", {"maxMessages": 2, "overflow": "reject"}),
     "a_full_queue_lets_its_senders_wait": ("fifo", {"maxMessages": 2, "overflow": "block"}),
     "a_full_queue_lets_a_producer_of_no_destination_wait": ("fifo", {"maxMessages": 2, "overflow": "block"}),
     "the_oldest_of_a_ring_goes": ("fifo", {"maxMessages": 2, "overflow": "ring"}),
 }
-MORE_QUEUES = ("one_transaction_over_several_queues.to", "after_the_last_attempt_it_is_a_dead_letter.dead")
+MORE_QUEUES = (
+    "one_transaction_over_several_queues.to",
+    "after_the_last_attempt_it_is_a_dead_letter.dead",
+    "spring_a_failed_listener_gets_it_again_until_it_is_a_dead_letter.dead",
+)
 MORE_TOPICS = ("another_selector_or_topic_makes_it_anew.other",)
 
 #: Question → the ids it shows.
@@ -103,6 +108,19 @@ ON_QUEUES = {
     "a_transacted_context": "C11",
     "a_context_acknowledges": "C7",
     "a_context_refuses_what_is_not_there": "W4",
+    # SpringQuestions
+    "spring_a_template_keeps_the_order": "Q1 W4",
+    "spring_a_converter_knows_each_kind_of_body": "W4",
+    "spring_headers_and_the_quality_of_service": "W4",
+    "spring_a_selector_takes_what_matches": "Q8",
+    "spring_a_browser_leaves_the_messages": "Q6",
+    "spring_a_delayed_message_comes_when_it_is_due": "Q18",
+    "spring_an_unknown_queue_is_refused_and_the_connection_lives_on": "W4",
+    "spring_a_client_sends_and_receives": "W4",
+    "spring_a_transaction_is_committed_or_rolled_back": "C11",
+    "spring_the_consumers_of_a_container_divide_a_queue": "W4",
+    "spring_a_failed_listener_gets_it_again_until_it_is_a_dead_letter": "Q13",
+    "spring_a_reply_comes_to_a_temporary_queue": "E2",
 }
 ON_TOPICS = {
     # TopicQuestions
@@ -130,6 +148,8 @@ ON_TOPICS = {
     "a_transacted_subscriber": "C11 E1",
     "a_delayed_publication": "Q18 E1",
     "a_context_with_temporary_queue_topic_and_delay": "E2 Q18",
+    "spring_a_durable_subscription_outlives_its_container": "E1",
+    "spring_a_shared_subscription_is_divided": "E1",
 }
 QUESTIONS = {**ON_QUEUES, **ON_TOPICS}
 
@@ -143,19 +163,7 @@ def answers(broker: Broker, flight: Client) -> dict[str, str | None]:
         flight.call("queue.declare", queue=name, type=type_, options=options)
     for name in (*MORE_TOPICS, *ON_TOPICS):
         flight.call("exchange.declare", exchange=name, type="topic", options={"unroutable": "drop"})
-    done = subprocess.run(
-        [*command[:-1], "Questions", broker.amqp_url],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
-    errors = {}
-    for line in done.stdout.splitlines():
-        answer = json.loads(line)
-        errors[answer["question"]] = answer["error"]
-    return errors
+    return faults([*command[:-1], "Questions"], broker.amqp_url)
 
 
 @pytest.mark.parametrize("question", [pytest.param(name, id=f"{name} ({ids})") for name, ids in QUESTIONS.items()])

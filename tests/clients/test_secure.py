@@ -5,12 +5,12 @@ other.
 from __future__ import annotations
 
 import itertools
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import trustme
@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import serialization
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
-from ..waiting import until
-from .conftest import Start
+from .asking import faults
+from .conftest import Start, command_or_skip, urls_of
 from .driving import Refused
 from .test_each import NAMES, bodies, text
 
@@ -76,13 +76,6 @@ def write_pair(folder: Path, name: str, certificate: trustme.LeafCert) -> None:
     (folder / f"{name}.key").write_bytes(key.private_bytes(*form))
 
 
-def urls_of(broker: Broker) -> dict[str, str]:
-    """URLs of all its listeners, by scheme, from the line in its log that follows the one on stdout."""
-    ready = until(lambda: re.search(r"ready at (.*)", broker.log()), lambda: f"the broker is ready: {broker.log()}")
-    assert ready is not None
-    return {url.partition(":")[0]: url.replace("127.0.0.1", "localhost") for url in ready[1].split(", ")}
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
@@ -102,7 +95,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     for user in ("alice", "dora"):
         penstock("permit", user, "open-*", "send,receive", "--data", data)
     with Broker(data, config=folder / "broker.toml", fsync="never") as broker:
-        yield Site(folder, broker, urls_of(broker))
+        urls = {url.partition(":")[0]: url.replace("127.0.0.1", "localhost") for url in urls_of(broker)}
+        yield Site(folder, broker, urls)
 
 
 @pytest.fixture
@@ -123,6 +117,24 @@ def test_a_client_s_certificate(name: str, site: Site, start: Start, queue: str)
     client = start(name, site.urls["amqps"], ca=site.file("ca.pem"), **more)
     client.send(queue, text(name))
     assert bodies(client.receive(queue, 1)) == [name]
+
+
+def test_vertx_over_tls(site: Site, queue: str) -> None:
+    port = site.urls["amqps"].rpartition(":")[2]
+    url = f"amqps://alice:{quote(PASSWORD)}@localhost:{port}{site.file('ca.pem')}"
+    assert faults(command_or_skip("vertx"), url, "order_is_kept", queue) == {"order_is_kept": None}
+
+
+def test_fe2o3_amqp_with_a_password(site: Site, start: Start, queue: str) -> None:
+    """Without TLS, to compile it sooner."""
+    client = start("fe2o3_amqp", site.urls["amqp"], **site.login())
+    client.send(queue, text("a"))
+    assert bodies(client.receive(queue, 1)) == ["a"]
+    with pytest.raises(Refused) as refused:
+        client.send("closed", text("x"))
+    assert refused.value.condition == "amqp:unauthorized-access"
+    with pytest.raises(Refused):
+        start("fe2o3_amqp", site.urls["amqp"], **site.login(password="wrong"))
 
 
 def test_scram(site: Site, start: Start, queue: str) -> None:

@@ -71,6 +71,10 @@ final class Asked implements AutoCloseable {
         return context;
     }
 
+    synchronized void closes(AutoCloseable opened) {
+        open.add(opened);
+    }
+
     @Override
     public synchronized void close() {
         for (AutoCloseable one : open) {

@@ -14,14 +14,15 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * What JMS 2.0 promises, asked of a broker through qpid-jms as it is: each static method of the classes below that takes an Asked is a
- * question, and its name is the queue or topic that it may use. `java Questions URL [NAME …]` prints a line of JSON for each:
- * {"question": NAME, "error": null or what was wrong}.
+ * What JMS 2.0 promises, asked of a broker through qpid-jms as it is, also by Spring JMS: each static method of the classes below that
+ * takes an Asked is a question, and its name is the queue or topic that it may use. `java Questions URL [NAME …]` prints a line of JSON
+ * for each: {"question": NAME, "error": null or what was wrong}.
  */
 public final class Questions {
     private static final List<Class<?>> SUBJECTS = List.of(
         QueueQuestions.class, MessageQuestions.class, AcknowledgeQuestions.class, TransactionQuestions.class, TimeQuestions.class,
-        TemporaryQuestions.class, TopicQuestions.class, SubscriptionQuestions.class, FlowQuestions.class, ContextQuestions.class);
+        TemporaryQuestions.class, TopicQuestions.class, SubscriptionQuestions.class, FlowQuestions.class, ContextQuestions.class,
+        SpringQuestions.class);
     private static final int AT_ONCE = 4; // most of them wait most of the time
     private static final long LIMIT_S = 20; // for one question
 
