@@ -15,7 +15,7 @@ browses, browse_plans messages of a browse, and its parts for tasks
 archive_reads         messages in the archive's table
 message_rows          messages as JSON, for people
 traces, histories     the stays of one message in queues, and its history from them
-auditing              entries of the audit log
+auditing              entries of the audit log, and the action that reads them
 lease_advance         `lease.advance`
 malformed_messages    messages that no reader can decode
 """

@@ -52,10 +52,7 @@ class Actions:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
         request = parse(name, body, action.operation.request)
         request = namespaces.resolve(self._service.state, caller, action.operation, request)
+        authorize(self._service.state, caller, action.operation, request)
         call = ActionCall(caller, *self._parts, self.url)
-        if action.audited:
-            reply = auditing.carry_out(call, action, request)
-        else:
-            authorize(self._service.state, caller, action.operation, request)
-            reply = action.handler(call, request)
+        reply = auditing.carry_out(call, action, request) if action.audited else action.handler(call, request)
         return json.dumps(reply).encode()

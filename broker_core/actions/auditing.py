@@ -3,58 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 from .. import errors, moments
 from ..engine.model.state import BrokerState
-from ..security.audit import DONE, FAILED, OUTCOMES, REFUSED, AuditEntry, AuditFilter, time_text
+from ..security.audit import DONE, FAILED, OUTCOMES, AuditFilter, time_text
 from ..security.rights import Right
 from .callers import Caller
 from .declaration import ActionCall, Declaration, Reply, action
-from .edited_messages import Content
-from .fields import About, Request, specs_of
-from .permissions import Need, admin, authorize
+from .fields import About, Request
+from .permissions import Need, admin
 from .schemas import component, list_of, object_of
 
 MAX_ENTRIES = 1_000  # in one answer
 
-#: Fields of requests that name the changed object; the first one of a request.
-_OBJECTS = ("exchange", "queue", "lease", "id", "user")
-_SECRETS = {"password"}
 #: Fields of replies that count messages or bindings.
 _COUNTS = ("purged", "discarded", "moved", "copied", "redriven", "unbound", "messages")
 _TIME = "such as -2h or 2026-11-25, in UTC; null: any"
 
 
 def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> Reply:
-    """Authorize and carry out an action, and record its outcome."""
-    audit = call.service.audit
-    entry: dict[str, Any] = {"origin": call.caller.origin, "action": declaration.operation.name, **_object(request)}
+    """Carry out a permitted action, and record its outcome."""
+    record = partial(call.caller.record, declaration.operation.name, request)
     try:
-        authorize(call.service.state, call.caller, declaration.operation, request)
         reply = declaration.handler(call, request)
     except errors.PenstockError as error:
-        outcome = REFUSED if isinstance(error, (errors.NotAllowed, errors.Unauthenticated)) else FAILED
-        audit.add(AuditEntry(**entry, outcome=outcome, error=str(error)))
+        record(outcome=FAILED, error=str(error))
         raise
     except BaseException:
-        audit.add(AuditEntry(**entry, outcome=FAILED, error="internal error: the log of the broker has the details"))
+        record(outcome=FAILED, error="internal error: the log of the broker has the details")
         raise
-    count = next((reply[name] for name in _COUNTS if name in reply), None)
-    audit.add(AuditEntry(**entry, outcome=DONE, count=count))
+    record(outcome=DONE, count=next((reply[name] for name in _COUNTS if name in reply), None))
     return reply
-
-
-def _object(request: Request) -> dict[str, Any]:
-    fields = request.to_json()
-    name = next(name for name in _OBJECTS if fields.get(name) is not None)
-    hidden = {*_SECRETS, *(specs_of(Content) if isinstance(request, Content) else ())}  # messages may be confidential
-    details = {
-        field: value
-        for field, value in fields.items()
-        if field != name and field not in hidden and value not in (None, False, [], {})
-    }
-    return {"object": str(fields[name]), "details": details}
 
 
 @dataclass(frozen=True, kw_only=True)

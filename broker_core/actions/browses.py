@@ -17,7 +17,7 @@ from ..archive.read.files import Table
 from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array
-from ..engine.columns.states import AVAILABLE
+from ..engine.columns.states import ARCHIVED, AVAILABLE
 from ..engine.decide.decision import need_queue
 from ..engine.model.queue import PackedBlock
 from ..messages.columns import arrow_schema
@@ -110,6 +110,17 @@ class Browses:
         if table is not None and table.last_recording > after:
             yield from self._archive.rows(table, request, after, missing, presence)
 
+    def unsettled(self, queue: str, sequence: int, columns: list[str], *, stored: bool) -> Batches:
+        """Yield one message, if it has not ended, or is a dead letter that stayed."""
+        row = sequence % BLOCK_ROWS
+
+        def select(block: Block) -> Any:
+            is_there = row < block.filled and (block.state[row] != ARCHIVED or row in _stayed(block))
+            return np.flatnonzero([is_there]) + row
+
+        slices = self._service.browse(queue, select, sequence, sequence, lambda entry: False)
+        return self.batches(slices, columns, queue, b"", stored)
+
     def dead_letters(
         self, queue: str, selector: Selector, last: int, presence: Presence | None = None
     ) -> Iterator[npt.NDArray[np.int64]]:
@@ -171,7 +182,11 @@ def _dead(block: Block) -> Any:
     """Return the rows of a block that a redrive would send back."""
     rows = slice(0, block.filled)
     away = (block.state[rows] == AVAILABLE) & (np.asarray(block.origin.get(rows)) > 0)
-    return np.flatnonzero(away | (np.asarray(block.stayed.get(rows)) != 0))
+    return np.union1d(np.flatnonzero(away), _stayed(block))
+
+
+def _stayed(block: Block) -> Any:
+    return np.flatnonzero(np.asarray(block.stayed.get(slice(0, block.filled))) != 0)
 
 
 def of_these(select: Select, rows: Any, block: Block) -> Any:

@@ -9,20 +9,35 @@ from collections.abc import Callable
 
 from .. import errors
 from ..security import ANONYMOUS, Access
-from ..security.audit import Origin
+from ..security.audit import AuditEntry, Origin, refused_login
 from ..security.failed_logins import on_this_machine
 from ..security.rights import Right
+from .fields import Request, specs_of
 
 log = logging.getLogger("penstock.security")
 
+Audit = Callable[[AuditEntry], None]
+
+#: Fields of requests that name the object; the first one of a request.
+_OBJECTS = ("exchange", "queue", "lease", "id", "user", "stage", "write")
+_OMITTED = {"op", "columns"}  # of requests that begin a stream
 SEPARATOR = ":"  # between a user and a name that it has chosen: no user name contains one
 
 
 class Caller:
-    """The user of one call. `door`: the kind of program, as it names itself."""
+    """The user of one call. `door`: the kind of program, as it names itself. `audit` adds to the audit log."""
 
-    def __init__(self, access: Access, user: str, peer: str, is_gone: Callable[[], bool], door: str = "") -> None:
+    def __init__(
+        self,
+        access: Access,
+        user: str,
+        peer: str,
+        is_gone: Callable[[], bool],
+        door: str = "",
+        audit: Audit = lambda entry: None,
+    ) -> None:
         self.user, self.peer, self.is_gone, self.door = user, peer, is_gone, door
+        self._audit = audit
         self.enforced = access.enforced  # the broker has users: names and rights are by user
         self._access = access
         self._identity = access.identity(user)
@@ -30,6 +45,25 @@ class Caller:
     @property
     def origin(self) -> Origin:
         return Origin(self.user, self.peer, self.door)
+
+    def record(self, name: str, request: Request, outcome: str, error: str | None = None, count: int | None = None) -> None:
+        """Add a request to the audit log. `name`: of the action, ticket or put. The details are the fields that do not name the
+        object, without defaults and confidential values."""
+        fields, specs = request.to_json(), specs_of(type(request))
+        named = next((field for field in _OBJECTS if fields.get(field) is not None), None)
+        details = {
+            field: value
+            for field, value in fields.items()
+            if field != named
+            and field not in _OMITTED
+            and not specs[field].is_confidential
+            and value not in (None, False, [], {})
+        }
+        text = "" if named is None else str(fields[named])
+        entry = AuditEntry(
+            origin=self.origin, action=name, object=text, outcome=outcome, count=count, error=error, details=details
+        )
+        self._audit(entry)
 
     @property
     def known_user(self) -> str | None:
@@ -71,11 +105,21 @@ class Caller:
 
 
 class Callers:
-    """Authenticates calls. `encrypted`: the plane uses TLS. `turned_on_by`: the setting that turns TLS on."""
+    """Authenticates calls. `encrypted`: the plane uses TLS. `turned_on_by`: the setting that turns TLS on.
 
-    def __init__(self, access: Access, *, encrypted: bool, turned_on_by: str = "flight_tls") -> None:
+    `audit` adds refused logins to the audit log, and is replaced when the broker has one.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        encrypted: bool,
+        turned_on_by: str = "flight_tls",
+        audit: Audit = lambda entry: None,
+    ) -> None:
         self._access = access
-        self._encrypted, self._turned_on_by = encrypted, turned_on_by
+        self._encrypted, self._turned_on_by, self.audit = encrypted, turned_on_by, audit
 
     def of(self, header: str | None, peer: str, is_gone: Callable[[], bool] = lambda: False, *, door: str = "") -> Caller:
         """`header`: `authorization`. `is_gone`: the client no longer waits for the reply. `door`: see `Caller`.
@@ -85,33 +129,48 @@ class Callers:
         access = self._access
         access.refresh()
         if not access.enforced:
-            return Caller(access, ANONYMOUS, peer, is_gone, door)
-        caller = Caller(access, ANONYMOUS if header is None else self._user(header, peer), peer, is_gone, door)
-        if caller.user == ANONYMOUS and not access.may_any(ANONYMOUS):
-            raise caller.refuse("do anything here")
+            return Caller(access, ANONYMOUS, peer, is_gone, door, self.audit)
+        scheme, _, rest = (header or "").partition(" ")
+        if scheme.lower() == "bearer":  # a refused token is not recorded: programs let tokens expire, and log in again
+            return Caller(access, self._user_of_token(rest.strip(), peer), peer, is_gone, door, self.audit)
+        name = ANONYMOUS
+        try:
+            if header is not None:
+                name, password = _name_and_password(scheme, rest)
+                self._check_encrypted(peer)
+                access.login(name, password, peer)
+            caller = Caller(access, name, peer, is_gone, door, self.audit)
+            if caller.user == ANONYMOUS and not access.may_any(ANONYMOUS):
+                raise caller.refuse("do anything here")
+        except errors.Unauthenticated as error:
+            self.audit(refused_login(Origin(name, peer, door), str(error)))
+            raise
         return caller
 
-    def _user(self, header: str, peer: str) -> str:
-        scheme, _, rest = header.partition(" ")
-        if scheme.lower() == "bearer":
-            user = self._access.user_of_token(rest.strip())
-            if user is None:
-                text = "a token from %s refused: expired, or its user has changed, or this broker has been restarted"
-                log.warning(text, peer, extra={"peer": peer})
-                raise errors.Unauthenticated("the token is invalid or expired: log in again for a new one")
-            return user
-        if scheme.lower() != "basic":
-            raise errors.Unauthenticated("the authorization must be Basic or Bearer")
+    def _user_of_token(self, token: str, peer: str) -> str:
+        user = self._access.user_of_token(token)
+        if user is None:
+            text = "a token from %s refused: expired, or its user has changed, or this broker has been restarted"
+            log.warning(text, peer, extra={"peer": peer})
+            raise errors.Unauthenticated("the token is invalid or expired: log in again for a new one")
+        return user
+
+    def _check_encrypted(self, peer: str) -> None:
+        """Raises Unauthenticated for a password that came unencrypted over a network. Tokens are accepted: they expire."""
         if not (self._encrypted or on_this_machine(peer)):
-            # Before the password is checked. Tokens are accepted, because they expire.
             log.warning("a password from %s refused unchecked: it came unencrypted over a network", peer, extra={"peer": peer})
             raise errors.Unauthenticated(
                 f"a password is not accepted unencrypted over a network: set {self._turned_on_by}, or log in over AMQP"
             )
-        try:
-            name, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, ValueError):
-            colon = ""
-        if not colon:
-            raise errors.Unauthenticated("the authorization is not user:password in UTF-8 and base64")
-        return self._access.login(name, password, peer)
+
+
+def _name_and_password(scheme: str, encoded: str) -> tuple[str, str]:
+    if scheme.lower() != "basic":
+        raise errors.Unauthenticated("the authorization must be Basic or Bearer")
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        colon = ""
+    if not colon:
+        raise errors.Unauthenticated("the authorization is not user:password in UTF-8 and base64")
+    return name, password

@@ -22,28 +22,30 @@ from ..quantities import MAX_MILLISECONDS
 from ..service.broker import BrokerService
 from .browses import Browses
 from .fields import About, Request
-from .requests import BrowseTicket
 
 #: Columns of the stored message that its copy keeps.
 _KEPT = ["priority", "durable", "ttl", "deliveryTime", "annotations", "encodedAnnotations", "footer"]
 _TEXTS = ("message_id", "correlation_id", "subject", "reply_to", "content_type", "group_id")
 
-OptionalText = Annotated[str | None, About("null: none, or unchanged in a copy")]
+# Content of messages may be confidential.
+OptionalText = Annotated[str | None, About("null: none, or unchanged in a copy", is_confidential=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content(Request):
     """The content of a message. In an edited copy, null means unchanged."""
 
-    body: Annotated[str | None, About("body as text")] = None
-    body_base64: Annotated[str | None, About("body as bytes in base64, instead of `body`")] = None
+    body: Annotated[str | None, About("body as text", is_confidential=True)] = None
+    body_base64: Annotated[str | None, About("body as bytes in base64, instead of `body`", is_confidential=True)] = None
     message_id: OptionalText = None
     correlation_id: OptionalText = None
     subject: OptionalText = None
     reply_to: OptionalText = None
     content_type: OptionalText = None
     group_id: OptionalText = None
-    properties: Annotated[dict[str, Any] | None, About("application properties: texts, numbers and booleans")] = None
+    properties: Annotated[
+        dict[str, Any] | None, About("application properties: texts, numbers and booleans", is_confidential=True)
+    ] = None
     priority: Annotated[int | None, About("0 to 9", least=0)] = None
     ttl: Annotated[int | None, About("time to live in milliseconds", least=1)] = None
     delay: Annotated[int | None, About("milliseconds before the first delivery", least=0)] = None
@@ -66,9 +68,7 @@ def edited_copy(name: str, browses: Browses, queue: str, sequence: int, content:
 
 
 def _row(browses: Browses, queue: str, sequence: int, columns: list[str], *, stored: bool) -> dict[str, Any]:
-    states = ["available", "acquired", "delayed", "deferred"]
-    ticket = BrowseTicket(op="browse", queue=queue, states=states, first=sequence, last=sequence, columns=columns, stored=stored)
-    for batch in browses.browse(ticket):
+    for batch in browses.unsettled(queue, sequence, columns, stored=stored):
         for row in batch.to_pylist():
             return dict(row)
     raise errors.MessageNotFound(f"message {sequence} of queue {queue!r} has ended already: nothing was changed. Look again")

@@ -123,7 +123,7 @@ def _described(consumer: _Consumer, texts: _Texts) -> dict[str, Any]:
         "receives": explained.next is not None,
         "next": explained.next,
         "lookedAt": explained.looked,
-        "reasons": [texts.of(consumer, hindrance) for hindrance in explained.hindrances],
+        "reasons": texts.of_all(consumer),
     }
 
 
@@ -132,6 +132,14 @@ class _Texts:
 
     def __init__(self, service: BrokerService, name: str, queue: c.QueueState, by_holder: Mapping[int, _Consumer]) -> None:
         self._service, self._name, self._queue, self._by_holder = service, name, queue, by_holder
+
+    def of_all(self, consumer: _Consumer) -> list[dict[str, Any]]:
+        explained = consumer.explained
+        reasons = [self.of(consumer, hindrance) for hindrance in explained.hindrances]
+        behind = self._queue.available - explained.looked
+        if explained.looked and behind > 0 and not explained.passed_all:
+            reasons[-1]["text"] += f"; not examined: {counted(behind, 'message')} behind these, which may be free"
+        return reasons
 
     def of(self, consumer: _Consumer, hindrance: c.Hindrance) -> dict[str, Any]:
         composed = _TEXTS[hindrance.obstacle]

@@ -32,10 +32,11 @@ R = TypeVar("R", bound=Request)
 
 
 class About(NamedTuple):
-    """Description and lower bound of a field, in its annotation."""
+    """Description and lower bound of a field, in its annotation. `is_confidential`: the audit log omits its value."""
 
     about: str
     least: int | None = None
+    is_confidential: bool = False
 
 
 class FieldSpec(NamedTuple):
@@ -48,6 +49,7 @@ class FieldSpec(NamedTuple):
     default: Any
     about: str
     least: int | None
+    is_confidential: bool
 
     def check(self, request: str, name: str, value: Any) -> Any:
         if type(value) not in self.types or (isinstance(value, int) and not -(2**63) <= value < 2**63):
@@ -97,8 +99,7 @@ def _read_specs(kind: type[Request]) -> dict[str, FieldSpec]:
             items.pop() if items else None,
             default is MISSING,
             None if default is MISSING else default,
-            extra.about,
-            extra.least,
+            *extra,
         )
     return specs
 

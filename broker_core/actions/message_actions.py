@@ -59,7 +59,7 @@ def _sent(service: BrokerService, request: _Send) -> Reply:
 
 @action("message.replace", admin("replace messages of"), object_of(queue=TEXT, sequence=COUNT), needs=move_needs)
 def _replace(call: ActionCall, request: _Replace) -> Reply:
-    """Replaces a message without a holder by an edited copy."""
+    """Replaces a message without a holder, or a dead letter that stayed, by an edited copy."""
     service = call.service
     batch = edited_copy("message.replace", call.browses, request.queue, request.sequence, request, service.wall_ms())
     payload, size = stored(service, batch)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..engine.model import exchange_options, options
 from ..engine.model.stages import attempt_name
 from ..engine.model.state import BrokerState, StageParts
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, NotAllowed, Unauthenticated
+from ..security.audit import REFUSED
 from ..security.rights import Right
 from .callers import Caller
 from .fields import Request
@@ -120,7 +122,7 @@ def discard_needs(need: Need, request: Any, state: BrokerState, caller: Caller) 
 
 
 def authorize(state: BrokerState, caller: Caller, operation: Operation, request: Request) -> Check:
-    """Return the check itself, for a call that lasts. Raises NotAllowed or Unauthenticated.
+    """Return the check itself, for a call that lasts. Raises NotAllowed or Unauthenticated, and records it in the audit log.
 
     The answer is the same for a queue, lease or stage that does not exist and for one that the caller may not use.
     """
@@ -133,12 +135,19 @@ def authorize(state: BrokerState, caller: Caller, operation: Operation, request:
             if not _may(caller, need, queues):
                 raise caller.refuse(f"{need.verb} {label}", need.right)
 
+    def recorded(check: Check) -> None:
+        try:
+            check()
+        except (NotAllowed, Unauthenticated) as error:
+            caller.record(operation.name, request, REFUSED, error=str(error))
+            raise
+
     def check_again() -> None:
         caller.renewed()
         check()
 
-    check()
-    return check_again
+    recorded(check)
+    return partial(recorded, check_again)
 
 
 def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], str]:

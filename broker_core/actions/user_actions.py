@@ -26,7 +26,7 @@ class _OfUser(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class _AddUser(_OfUser):
-    password: Annotated[str, About("password; the audit log does not contain it")]
+    password: Annotated[str, About("password; the audit log does not contain it", is_confidential=True)]
     replace: Annotated[bool, About("whether to replace the password of an existing user")] = False
 
 

@@ -8,6 +8,7 @@
 - backup: `penstock backup`, `restore` and `check`.
 - calls, amqp_calls, login: connections to a broker and their credentials, and NAME=VALUE arguments.
 - broker_totals: sums over the brokers of `--url a,b`.
+- local_audit: entries of the audit log by commands without a broker.
 - show, stdout: tables and JSON; messages as lines.
 """
 

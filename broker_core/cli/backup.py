@@ -9,6 +9,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+from .. import errors
 from ..copy import checking, pictures, restoring, uploads
 from ..copy.chain import Chain
 from ..copy.contents import Contents
@@ -17,10 +18,11 @@ from ..copy.pictures import PictureGone
 from ..copy.readonly import ReadOnlyDirectory
 from ..journal.disk import Buffer
 from ..journal.segments import HEADER_BYTES
+from ..security.audit import FAILED
 from ..stores.objects import StoreError
 from ..stores.retry import RetryingStore
 from ..stores.urls import open_store
-from . import show
+from . import local_audit, show
 from .main import STORAGE
 
 PATIENCE_S = 60.0  # time for which a command repeats a failed request
@@ -54,7 +56,12 @@ class Progress:
 def backup(args: argparse.Namespace) -> int:
     store, began = _open(args, args.to, Path(args.data)), time.monotonic()
     with closing(ReadOnlyDirectory(args.data)) as disk, Progress("backup:") as progress:
-        picture, put = _backup(store, disk, progress)
+        try:
+            picture, put = _backup(store, disk, progress)
+        except errors.PenstockError as error:
+            local_audit.add(Path(args.data), "backup", store.url, FAILED, str(error))
+            raise
+    local_audit.add(Path(args.data), "backup", store.url, bytes=picture.bytes)
     took = time.monotonic() - began
     facts = {"url": store.url, "broker": picture.broker, "position": picture.position, "bytes": picture.bytes, "put": put}
     text = f"backed up {args.data} to {store.url}: {picture.bytes:,} bytes, {put:,} of them new, in {took:.1f} s"
@@ -107,6 +114,7 @@ def restore(args: argparse.Namespace) -> int:
     writer = secrets.token_hex(8) if args.take_over else None
     with Progress("restore:") as progress:
         report = restoring.restore(store, Path(args.data), writer=writer, progress=progress.say)
+    local_audit.add(Path(args.data), "restore", store.url, bytes=report.bytes, takeOver=report.taken_over)
     took = time.monotonic() - began
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.time_ms / 1000))
     text = [

@@ -6,17 +6,15 @@ import argparse
 import getpass
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from .. import errors
 from ..security import keys_file, users_file
 from ..security import users as u
-from ..security.audit import UNLIMITED, AuditEntry, AuditLog, Origin
 from ..security.rights import Right
 from ..security.users import User, Users
-from . import show
+from . import local_audit, show
 from .main import UsageError
 
 _LIST = show.columns("user", "password", "certificates", "permissions")
@@ -144,31 +142,9 @@ def _rights(text: str) -> list[Right]:
 
 
 def audit(args: argparse.Namespace, action: str, name: str, **details: Any) -> None:
-    """Write an entry into the audit log of the broker in `--data`, which may run. Its user is that of the operating system."""
-    if args.data is None:
-        return
-    audit = AuditLog(args.data, lambda: UNLIMITED, lambda: time.time_ns() // 1_000_000, _not_audited)
-    audit.add(
-        AuditEntry(
-            origin=Origin(_account(), "", "command line"),
-            action=action,
-            object=name,
-            details={field: value for field, value in details.items() if value},
-        )
-    )
-    audit.close()
-
-
-def _not_audited(problem: str | None) -> None:
-    if problem is not None:
-        print(f"penstock: {problem}", file=sys.stderr)
-
-
-def _account() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        return f"uid {os.getuid()}"
+    """Without `--data`, the data directory is not known. A running broker records that it has reloaded the users."""
+    if args.data is not None:
+        local_audit.add(args.data, action, name, **details)
 
 
 def file_of(args: argparse.Namespace, *, make: bool = False) -> Path:

@@ -126,7 +126,7 @@ class _Handlers:
 
     def __init__(self, service: BrokerService, access: Access, *, encrypted: bool) -> None:
         self._service = service
-        self._callers = Callers(access, encrypted=encrypted)
+        self._callers = Callers(access, encrypted=encrypted, audit=service.audit.add)
         archive = ArchiveReads(service)
         self.actions = Actions(service, archive, access)
         self._streams = Streams(service, archive)

@@ -67,6 +67,7 @@ class Answers:
         self._health.open(service, planes.beat)
         self._numbers = BrokerNumbers(service, self._settings, planes.connected)
         self._actions = actions
+        self._callers.audit = service.audit.add
 
     def of(self, frame: ChildFrame) -> Answer:
         """Return a header with a `status`, and with `open` if the broker has no users; and a body in JSON. Raises nothing."""

@@ -46,7 +46,7 @@ class BrokerNumbers:
             visible = [at for at, name in enumerate(names) if caller.sees(name)]
             names, table = [names[at] for at in visible], np.ascontiguousarray(table[:, visible])
         answer = {"time": self._service.wall_ms() * 1000, "columns": queue_counts.COLUMNS, "queues": names}
-        return answer, table.tobytes()
+        return {**answer, "reasons": queue_counts.LOSSES}, table.tobytes()
 
     def history(self, caller: Caller, wanted: list[str]) -> tuple[dict[str, Any], bytes]:
         """The samples are uint32, by queue, column and sample. Without a wanted queue they are sums over all queues, under

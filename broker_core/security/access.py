@@ -76,6 +76,8 @@ class Access:
         self._keys_path = keys_file.path_of(path)
         self._keys_mark = users_file.mark_of(self._keys_path)
         self._keys = keys_file.read(self._keys_path)
+        #: Gets the names of the users that another program has changed in the files, by kind of change.
+        self.on_reload: Callable[[dict[str, list[str]]], None] = lambda changes: None
 
     @classmethod
     def of(cls, settings: Settings) -> Access:
@@ -237,8 +239,11 @@ class Access:
             return False
         try:
             self._looked = self._monotonic()
-            changed = self._read_keys_again()
-            return self._read_again() or changed
+            changed, before = self._read_keys_again(), self._now.users
+            if self._read_again():
+                self.on_reload(_changes(before, self._now.users))
+                changed = True
+            return changed
         finally:
             self._lock.release()
 
@@ -247,6 +252,7 @@ class Access:
         if mark == self._keys_mark:
             return False
         before, self._keys_mark = self._keys_mark, mark
+        keys = self._keys
         try:
             self._keys = keys_file.read(self._keys_path)
         except errors.ResourceLimit as error:
@@ -258,6 +264,8 @@ class Access:
             return False
         self.generation += 1
         log.info("shared-access keys reloaded, from %s", self._keys_path)
+        changed = [name for name in {**keys, **self._keys} if keys.get(name) != self._keys.get(name)]
+        self.on_reload({"keys": sorted(changed)})
         return True
 
     def edit(self, change: Callable[[Users], Users]) -> None:
@@ -315,6 +323,18 @@ class _Loaded:
             if not rights <= result and matches(pattern, queue):
                 result |= rights
         return result
+
+
+def _changes(before: Users, after: Users) -> dict[str, list[str]]:
+    def record(users: Users, name: str) -> object:
+        return users.users.get(name), users.permissions.get(name)
+
+    both = (before.users.keys() & after.users.keys()) | {ANONYMOUS}
+    return {
+        "added": sorted(after.users.keys() - before.users.keys()),
+        "removed": sorted(before.users.keys() - after.users.keys()),
+        "changed": sorted(name for name in both if record(before, name) != record(after, name)),
+    }
 
 
 def name_of(certificate: Mapping[str, Any]) -> str | None:

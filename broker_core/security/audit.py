@@ -1,14 +1,16 @@
 """The audit log: changes of the broker, with their time, user, door and outcome.
 
-Each entry is a line of JSON in a file of the folder `audit` in the data directory. A file is named after the time of its first
-entry. The next one begins when it is full, or has its share of the limit of age. The oldest files are deleted when the files
-together reach the limit in bytes, or when their entries are older than the limit of age. Older entries are not read.
+Each entry is a line of JSON in a file of the folder `audit` in the data directory. Refusals have files of their own, so that they
+cannot displace changes: any client can cause them. A file is named after the time of its first entry. The next one begins when it
+is full, or has its share of the limit of age. Each kind of files has a part of the limit in bytes. The oldest files are deleted
+when their kind reaches its part, or when their entries are older than the limit of age. Older entries are not read.
 
 If a file cannot be written, the action is carried out, and the entry is only in the broker's log.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import logging
 import os
@@ -27,7 +29,9 @@ from .users_file import give_to
 log = logging.getLogger("penstock.audit")
 
 FOLDER = "audit"
-FILES = 8  # that share the limit in bytes
+FILES = 8  # of changes, and of refusals, that share their part of the limit in bytes
+REFUSED_PART = 4  # refusals have a quarter of the limit
+LOGIN = "login"
 MAX_TEXT = 300  # characters of a name or an error
 MAX_DETAILS = 2_000  # characters of an entry's details as JSON
 DONE, REFUSED, FAILED = "done", "refused", "failed"
@@ -81,6 +85,11 @@ class AuditEntry:
         }
 
 
+def refused_login(origin: Origin, error: str) -> AuditEntry:
+    """The user of `origin` is the claimed one."""
+    return AuditEntry(origin=origin, action=LOGIN, object="", outcome=REFUSED, error=error)
+
+
 def time_text(time_ms: int) -> str:
     """Return the text of a time in an entry. The order of the texts is that of the times."""
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -129,26 +138,30 @@ class AuditLog:
     ) -> None:
         self._folder, self._limits, self._wall_ms, self._report = data / FOLDER, limits, wall_ms, report
         self._lock = threading.Lock()
-        self._file = -1
-        self._size = self._began_ms = 0  # of the file
+        self._changes, self._refusals = _AuditFiles(self._folder, ""), _AuditFiles(self._folder, "refused-")
         self._failed = False
-        self._refusals = LogLimit()
+        self._login_limit, self._refusal_limit = LogLimit(), LogLimit()  # strangers do not displace users
 
     def add(self, entry: AuditEntry) -> None:
         """Write an entry, and a line of the broker's log. Refusals are limited in number, because any client can cause them."""
         extra = {"user": entry.origin.user, "peer": entry.origin.peer}
         line = log.makeRecord(log.name, logging.INFO, __file__, 0, _line(entry), (), None, extra=extra)
-        if entry.outcome == REFUSED:  # the log has a line already
-            if not self._refusals.filter(line):
+        is_refusal = entry.outcome == REFUSED
+        if is_refusal:  # the log has a line already
+            limit = self._login_limit if entry.action == LOGIN else self._refusal_limit
+            if not limit.filter(line):
                 return
         elif log.isEnabledFor(logging.INFO):
             log.handle(line)
         with self._lock:
-            time_ms = self._wall_ms()
+            time_ms, limits = self._wall_ms(), self._limits()
+            refused_bytes = limits.bytes // REFUSED_PART
+            files, most = (self._refusals, refused_bytes) if is_refusal else (self._changes, limits.bytes - refused_bytes)
+            data = json.dumps(entry.to_json(time_ms), default=str).encode() + b"\n"
             try:
-                self._write(json.dumps(entry.to_json(time_ms), default=str).encode() + b"\n", time_ms)
+                files.write(data, limits._replace(bytes=most), time_ms)
             except OSError as error:
-                self._close()
+                files.close()
                 self._failed = True
                 self._report(f"the audit log in {self._folder} cannot be written: {error.strerror or error}")
                 return
@@ -162,7 +175,8 @@ class AuditLog:
         age_s = self._limits().age_s
         oldest = "" if age_s is None else time_text(int(self._wall_ms() - age_s * 1000))
         since = max(oldest, wanted.since or "")
-        for entry in self._backwards(wanted):
+        kinds = [files.backwards(wanted) for files in (self._changes, self._refusals)]
+        for entry in heapq.merge(*kinds, key=lambda entry: str(entry.get("time", "")), reverse=True):
             if str(entry.get("time", "")) < since:
                 break
             if wanted.accepts(entry):
@@ -173,18 +187,28 @@ class AuditLog:
 
     def close(self) -> None:
         with self._lock:
-            self._close()
+            self._changes.close()
+            self._refusals.close()
 
-    def _close(self) -> None:
+
+class _AuditFiles:
+    """The files of changes, or of refusals. One of them is open. `prefix`: of their names. Any thread may read."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder, self._prefix = folder, prefix
+        self._file = -1
+        self._size = self._began_ms = 0  # of the file
+
+    def close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _write(self, line: bytes, time_ms: int) -> None:
-        limits = self._limits()
+    def write(self, line: bytes, limits: AuditLimits, time_ms: int) -> None:
+        """Raises OSError."""
         is_full = self._size + len(line) > limits.bytes // FILES
         if self._file >= 0 and (is_full or _is_over(self._began_ms, limits, time_ms)):
-            self._close()
+            self.close()
         if self._file < 0:
             self._open(limits, time_ms)
         written = os.write(self._file, line)
@@ -201,16 +225,16 @@ class AuditLog:
                 give_to(owner, folder)
             files = self._files()
             last = files[-1] if files else None
-            if last is None or last.stat().st_size >= limits.bytes // FILES or _is_over(_begin_ms(last), limits, time_ms):
-                last = self._folder / f"{time_ms:014d}.jsonl"
+            if last is None or last.stat().st_size >= limits.bytes // FILES or _is_over(self._begin_ms(last), limits, time_ms):
+                last = self._folder / f"{self._prefix}{time_ms:014d}.jsonl"
             self._open_file(folder, last.name, owner)
         finally:
             os.close(folder)
-        self._began_ms, self._size = _begin_ms(last), os.fstat(self._file).st_size
+        self._began_ms, self._size = self._begin_ms(last), os.fstat(self._file).st_size
         if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":  # a crash has cut the last line
             self._size += os.write(self._file, b"\n")
         earlier = [file for file in files if file.name != last.name]
-        ends_ms = [_begin_ms(following) for following in [*earlier[1:], last]] if earlier else []
+        ends_ms = [self._begin_ms(following) for following in [*earlier[1:], last]] if earlier else []
         for index, (file, end_ms) in enumerate(zip(earlier, ends_ms, strict=True)):
             is_old = limits.age_s is not None and end_ms < time_ms - limits.age_s * 1000
             if is_old or len(earlier) - index >= FILES:
@@ -238,9 +262,13 @@ class AuditLog:
                 raise OSError(None, f"{name} is a link or a special file") from None
 
     def _files(self) -> list[Path]:
-        return sorted(self._folder.glob("*.jsonl"))
+        return sorted(self._folder.glob(f"{self._prefix}[0-9]*.jsonl"))
 
-    def _backwards(self, wanted: AuditFilter) -> Iterator[dict[str, Any]]:
+    def _begin_ms(self, file: Path) -> int:
+        time = file.stem.removeprefix(self._prefix)
+        return int(time) if time.isdecimal() else 0
+
+    def backwards(self, wanted: AuditFilter) -> Iterator[dict[str, Any]]:
         for path in reversed(self._files()):
             try:
                 lines = path.read_bytes().splitlines()
@@ -255,10 +283,6 @@ class AuditLog:
                     yield entry
 
 
-def _begin_ms(file: Path) -> int:
-    return int(file.stem) if file.stem.isdecimal() else 0
-
-
 def _is_over(began_ms: int, limits: AuditLimits, time_ms: int) -> bool:
     """Return True if a file has its share of the limit of age, so that it can be deleted soon after its entries are too old."""
     return limits.age_s is not None and time_ms - began_ms > limits.age_s * 1000 / (FILES - 1)
@@ -268,5 +292,5 @@ def _line(entry: AuditEntry) -> str:
     count = "" if entry.count is None else f", {entry.count:,}"
     error = "" if entry.error is None else f": {one_line(entry.error, MAX_TEXT)}"
     name = one_line(entry.object, MAX_TEXT)
-    user, peer, door = entry.origin
+    user, peer, door = (one_line(text, MAX_TEXT) for text in entry.origin)
     return f"{user or 'a client'} at {peer or 'this machine'} ({door}): {entry.action} {name}{count}: {entry.outcome}{error}"

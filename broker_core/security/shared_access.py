@@ -58,3 +58,11 @@ def parse(token: str) -> SharedAccessSignature:
         raise errors.Unauthenticated("the token's sig is not base64") from None
     signed = f"{fields['sr']}\n{fields['se']}".encode("utf-8", "replace")
     return SharedAccessSignature(unquote_plus(fields["sr"]), signed, signature, int(fields["se"]), unquote_plus(fields["skn"]))
+
+
+def claimed_user(token: object) -> str:
+    """Return the user that a refused token names; "" without one."""
+    try:
+        return parse(token).user if isinstance(token, str) else ""
+    except errors.Unauthenticated:
+        return ""

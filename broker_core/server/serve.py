@@ -63,6 +63,7 @@ def serve(
         service = BrokerService(settings, clock=clock, on_failure=fail, archive=settings.archive != OFF)
         opened.callback(_close, service, failure)
         service.connections.few_files = room.warning
+        access.on_reload = partial(reloading.users_reloaded, service)
         _introduce(service, settings, access)
         reloads(partial(reloading.reload, service))
         service.declare(settings)

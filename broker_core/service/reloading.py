@@ -1,8 +1,9 @@
-"""Settings that can change while the broker runs: SIGHUP reloads them."""
+"""Settings that can change while the broker runs: SIGHUP reloads them. The broker reloads users after a change of their file."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
@@ -55,3 +56,14 @@ def reload(service: BrokerService, read: Settings) -> None:
     log.info("settings read again: %s", summary)
     if waiting:
         log.warning("a restart is needed for: %s", ", ".join(waiting))
+
+
+def users_reloaded(service: BrokerService, changes: Mapping[str, list[str]]) -> None:
+    """Record the users that another program has changed, such as `penstock user` with `--users-file`."""
+    entry = AuditEntry(
+        origin=Origin("", "", "file"),
+        action="users.reload",
+        object="users",
+        details={kind: names for kind, names in changes.items() if names},
+    )
+    service.audit.add(entry)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from penstock import RedriveResult, connect_async
 from penstock.broker_core import errors
 from penstock.broker_core.client.app import Connection
+from penstock.broker_core.client.app.administration import Administration
+from penstock.broker_core.client.credentials import NOBODY
 from penstock.broker_core.client.discovery import NoPenstock
 from penstock.broker_core.server.process import Broker
 from penstock.testing import InProcessBroker
 
+from ..waiting import until
 from .applications import LIMIT_S, connect, stat
 from .peer import Peer
 
@@ -46,7 +51,7 @@ def test_a_peek_leaves_the_messages_and_ends_at_the_last_one(broker: Broker, con
         connection.peek("no-such-queue")
 
 
-def test_dead_letters_are_redriven(connection: Connection) -> None:
+def test_dead_letters_are_redriven(broker: Broker, connection: Connection) -> None:
     connection.declare("dead")
     connection.declare("alive", deadLetterQueue="dead")
     queue = connection.queue("alive")
@@ -54,6 +59,7 @@ def test_dead_letters_are_redriven(connection: Connection) -> None:
         queue.send(colour, properties={"colour": colour})
     for message in queue.receive(limit=3, timeout=LIMIT_S):
         message.reject("not this time")
+    until(lambda: stat(broker, "dead")["available"] == 3, "the rejections have arrived")
     assert connection.redrive("dead", selector="colour = 'blue'") == RedriveResult(1, 0)
     assert connection.redrive("dead", limit=1) == RedriveResult(1, 0)
     assert [message.body for message in connection.peek("dead")] == ["red"]
@@ -81,6 +87,20 @@ def test_after_a_restart_the_requests_go_to_the_new_endpoint(tmp_path: Path) -> 
         with Broker(tmp_path, fsync="never", amqp_port=port):
             assert connection.declare("before") is False
             assert connection.declare("after") is True
+
+
+def test_the_client_of_the_server_before_a_failover_is_closed(tmp_path: Path) -> None:
+    def flight_connections(broker: Broker) -> int:
+        with urlopen(f"{broker.http_url}/api/v1/connection.list", timeout=LIMIT_S) as answer:
+            return sum(connection["protocol"] == "flight" for connection in json.load(answer)["connections"])
+
+    with Broker(tmp_path / "first", fsync="never") as first, Broker(tmp_path / "second", fsync="never") as second:
+        administration = Administration(NOBODY, LIMIT_S)
+        for broker in (first, second):
+            assert administration.declare(broker.amqp_url, "orders", "fifo", {})
+            assert flight_connections(broker) == 1
+        until(lambda: flight_connections(first) == 0, "the client of the first server is closed")
+        administration.close()
 
 
 def test_another_broker_refuses_them() -> None:

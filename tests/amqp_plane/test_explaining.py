@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from penstock.broker_core.actions.actions import ACTIONS
@@ -15,7 +16,11 @@ from penstock.broker_core.actions.requests import OfQueue
 from penstock.broker_core.amqp import Source, Target
 from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Properties, Transfer
 from penstock.broker_core.amqp.types import Described, Int, Symbol
+from penstock.broker_core.amqp_plane.links.outgoing_link import OutgoingLink
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.limits import EXPLAINED_MESSAGES
+from penstock.broker_core.engine.columns.obstacles import Obstacle
+from penstock.broker_core.messages.payloads import store, stored_sizes
 
 from ..service.helpers import enqueue
 from .frames import begin, detach, flow, message, receives, says, transfer
@@ -106,6 +111,71 @@ def test_without_its_reason_a_message_is_delivered(tmp_path: Path, name: str) ->
         remove()
         a.expect_messages(b"next")
         assert reasons(s)[-1] == "empty"
+
+
+def test_the_limit_of_a_session(tmp_path: Path) -> None:
+    with stage(tmp_path, fsync="never", amqp_max_unsettled=2, amqp_max_unsettled_per_session=2) as s:
+        s.declare("q")
+        a = s.script(container_id="a").usual()
+        a.receiver(credit=2)
+        s.service.submit(enqueue("q", b"0", b"1", b"next"))
+        a.expect_messages(b"0", b"1")
+        a.receiver(handle=1, name="other", credit=1)
+        assert reasons(s, "other") == ["unsettled-connection"]
+        a.send(says(Accepted(), 0))
+        a.expect_messages(b"next")
+
+
+def test_a_link_that_resumes(tmp_path: Path) -> None:
+    """Its client has sent a part of its unsettled map."""
+    with stage(tmp_path, fsync="never") as s:
+        s.declare("q")
+        a = s.script(container_id="a").usual()
+        a.receiver(credit=1, incomplete_unsettled=True)
+        s.service.submit(enqueue("q", b"next"))
+        assert reasons(s) == ["resuming"]
+        a.send(detach(0))
+        a.expect(Detach)
+        a.receiver(credit=1, name="whole")
+        a.expect_messages(b"next")
+        assert reasons(s, "whole") == ["credit", "empty"]
+
+
+def test_a_link_that_sends(tmp_path: Path) -> None:
+    """A step of the loop sends all messages that can leave, so only its own code sees the reason: others wait for the step."""
+    with stage(tmp_path, fsync="never") as s:
+        s.declare("q")
+        a = s.script(container_id="a").usual()
+        a.receiver(credit=2)
+        s.settle()
+        (socket,) = s.plane._accepted
+        assert socket.peer is not None
+        (link,) = socket.peer.links.values()
+        assert isinstance(link, OutgoingLink)
+        link._backlog.append((b"tag", b"message"))
+        assert link.obstacle is Obstacle.SENDING
+        link._backlog.clear()
+        assert reasons(s) == ["empty"]
+        s.service.submit(enqueue("q", b"next"))
+        a.expect_messages(b"next")
+
+
+def test_messages_that_were_not_examined_are_stated(tmp_path: Path) -> None:
+    with stage(tmp_path, fsync="never") as s:
+        s.declare("q", groups="held")
+        a = s.script(container_id="a").usual()
+        count = EXPLAINED_MESSAGES + 1
+        grouped = pa.record_batch({"body": pa.array([b"x"] * count, pa.binary()), "groupId": pa.array(["north"] * count)})
+        for batch in (grouped, grouped.slice(0, 1)):
+            stored = store(batch)
+            attributes = s.service.attributes("q", stored.payload)
+            s.service.submit(c.Enqueue("q", batch.num_rows, stored_sizes(batch), stored, attributes=attributes))
+        a.receiver(name="holder", credit=1)
+        a.expect(Transfer)
+        b = s.script("B", container_id="b").usual()
+        b.receiver()
+        reason = explained(s)["from q"]["reasons"][-1]
+        assert reason["text"].endswith("; not examined: 1 message behind these, which may be free")
 
 
 def test_a_selector_that_matches_none_names_their_number_and_the_field_that_may_be_meant(tmp_path: Path) -> None:

@@ -107,6 +107,17 @@ def test_guessing_is_counted_and_limited_whatever_the_mechanism(
     assert "a guess" not in caplog.text
 
 
+def test_a_refused_login_is_in_the_audit_log(s: Stage) -> None:
+    for name, mechanism in (("alice", "PLAIN"), ("bob", SCRAM), ("nobody", SCRAM)):
+        assert tries(s, name, "a guess", mechanism) == 1
+    assert tries(s, "alice", SECRET, "PLAIN") == 0
+    entries = s.service.audit.entries(AuditFilter(), 10)
+    assert [(entry["user"], entry["action"], entry["door"], entry["outcome"]) for entry in entries] == [
+        (name, "login", "amqp", "refused") for name in ("nobody", "bob", "alice")
+    ]
+    assert all("127.0.0.1:" in entry["peer"] and "wrong name or password" in entry["error"] for entry in entries)
+
+
 def before_the_proof(s: Stage, password: str) -> tuple[Script, SaslResponse]:
     """Return a script of alice with the first message of SCRAM, and the second message."""
     script = s.script("alice", open=False)

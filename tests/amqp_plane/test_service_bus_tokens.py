@@ -21,6 +21,7 @@ from penstock.broker_core.amqp.performatives import (
     Transfer,
 )
 from penstock.broker_core.security import keys_file
+from penstock.broker_core.security.audit import AuditFilter
 from penstock.broker_core.settings.listeners import Listener
 
 from ..service.helpers import Clock
@@ -105,6 +106,9 @@ def test_another_token_is_refused_with_its_reason(cbs: Cbs, case: str, reason: s
     assert status == 401
     assert reason in text
     assert attached(cbs.script, sends("orders", 2)).condition == "amqp:unauthorized-access"
+    (entry,) = cbs.stage.service.audit.entries(AuditFilter(action="login"), 10)
+    claimed = {"forged": "alice", "foreign": "carol", "expired": "alice", "another entity": "alice", "a longer name": "alice"}
+    assert (entry["user"], entry["outcome"], reason in entry["error"]) == (claimed.get(case, ""), "refused", True)
 
 
 def test_a_token_for_no_entity_or_an_entity_of_others_is_refused(cbs: Cbs) -> None:
@@ -112,6 +116,8 @@ def test_a_token_for_no_entity_or_an_entity_of_others_is_refused(cbs: Cbs) -> No
     for name in ("dead", "nowhere"):
         status, text = cbs.put(cbs.token("bob", name), f"sb://localhost/{name}")
         assert (status, text) == (401, f"user 'bob' has no right at {name!r}")
+    entries = cbs.stage.service.audit.entries(AuditFilter(user="bob"), 10)
+    assert [(entry["action"], entry["object"]) for entry in entries] == [("link.token", "nowhere"), ("link.token", "dead")]
     cbs.stage.delete("orders")
     assert cbs.put(cbs.token("bob"))[0] == 404
 

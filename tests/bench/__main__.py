@@ -45,6 +45,7 @@ ROWS = {
     "restore": "copy_rows.restore",
     "amqp-transfers": "amqp_rows.transfers",
     "amqp-of-spark": "amqp_rows.of_spark",
+    "audit": "audit_rows.audited",
     "async": "short_rows.asynchronous",
     "send-many": "short_rows.sent_many",
     "request": "short_rows.requests",

@@ -12,11 +12,12 @@ import pytest
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
-from penstock.broker_core.engine.columns.limits import EXPLAINED_MESSAGES, SECOND
+from penstock.broker_core.engine.columns.limits import EXPLAINED_MESSAGES, SECOND, UNREAD_PAUSE_MOST
 from penstock.broker_core.engine.columns.obstacles import Obstacle
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause
 from penstock.broker_core.engine.decide.explanations import ranked
+from penstock.broker_core.errors import InUse
 
 from .harness import Engine
 from .test_selecting_machine import Known
@@ -200,6 +201,13 @@ def retry_of_a_queue() -> Case:
     return engine, first, None, lambda: (engine.pass_time(5), engine.run(c.Tick()))
 
 
+def expired() -> Case:
+    """Until the broker's next tick ends it."""
+    engine, holder = made(attributes=Attributes(expiry=np.array([Engine().wall // 1000 + 5000])))
+    engine.pass_time(6)
+    return engine, holder, None, lambda: engine.run(c.Enqueue("q", 1, 1))
+
+
 CASES: dict[str, tuple[Callable[[], Case], Obstacle]] = {
     "paused": (paused, Obstacle.PAUSED),
     "empty": (empty, Obstacle.EMPTY),
@@ -214,6 +222,7 @@ CASES: dict[str, tuple[Callable[[], Case], Obstacle]] = {
     "other group": (other_group, Obstacle.OTHER_GROUP),
     "retry of a group": (retry_of_a_group, Obstacle.RETRY),
     "retry of a queue": (retry_of_a_queue, Obstacle.RETRY),
+    "expired": (expired, Obstacle.EXPIRED),
 }
 
 
@@ -292,6 +301,49 @@ def test_a_lease() -> None:
     engine.pass_time(3600)
     assert obstacles(answer()) == {Obstacle.SILENT}
     assert engine.advance("l", epoch=epoch, finished=batch)[1] == batch + 1
+
+
+def test_a_lease_behind_an_exclusive_link() -> None:
+    engine, link = made(2)
+    engine.run(c.Unsubscribe("q", link))
+    epoch, batch = engine.advance("l", epoch=None, finished=0, messages=1)
+    engine.read("l", epoch=epoch, batch=batch)
+    engine.run(c.FinishBatches("l", batch))
+    link = engine.run(c.Subscribe("q", exclusive=True))
+    answer = explained(engine, 0, lease="l")
+    assert (obstacles(answer), answer.next) == ({Obstacle.EXCLUSIVE}, None)
+    with pytest.raises(InUse):
+        engine.advance("l", epoch=epoch, finished=batch)
+    engine.run(c.Unsubscribe("q", link))
+    assert explained(engine, 0, lease="l").next == 1
+    assert engine.advance("l", epoch=epoch, finished=batch)[1] == batch + 1
+
+
+def test_a_lease_that_has_left_batches_unread_waits() -> None:
+    engine, link = made(100)
+    engine.run(c.Unsubscribe("q", link))
+    epoch, batch = engine.advance("l", epoch=None, finished=0, messages=1)
+    while not obstacles(answer := explained(engine, 0, lease="l")) & {Obstacle.UNREAD}:
+        taken, batch = batch, engine.advance("l", epoch=epoch, finished=batch, messages=1)[1]
+        if batch == taken:
+            answer = explained(engine, 0, lease="l")
+            break
+    assert (obstacles(answer), answer.next) == ({Obstacle.UNREAD}, None)
+    engine.pass_time(UNREAD_PAUSE_MOST / SECOND)
+    assert explained(engine, 0, lease="l").hindrances == ()
+    assert engine.advance("l", epoch=epoch, finished=batch, messages=1)[1] == batch + 1
+
+
+def test_a_free_message_behind_many_excluded_ones_is_not_seen_and_the_answer_says_how_many_were() -> None:
+    engine, first = made(0, groups="held")
+    engine.run(c.Enqueue("q", EXPLAINED_MESSAGES + 1, 1, attributes=of_one_group(EXPLAINED_MESSAGES + 1)))
+    engine.run(c.Acquire("q", first, 1))
+    engine.run(c.Enqueue("q", 1, 1))
+    holder = engine.run(c.Subscribe("q"))
+    answer = explained(engine, holder)
+    assert (answer.next, answer.looked, answer.passed_all) == (None, EXPLAINED_MESSAGES, False)
+    assert answer.hindrances == (c.Hindrance(Obstacle.GROUP, EXPLAINED_MESSAGES, first, "a"),)
+    assert upcoming(engine, holder) == EXPLAINED_MESSAGES + 1
 
 
 def test_a_queue_that_waits_is_described() -> None:

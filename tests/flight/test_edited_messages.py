@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock import Broker
@@ -17,6 +18,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.client.amqp import Connection, connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.states import AVAILABLE, Cause
 from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -126,13 +128,41 @@ def test_the_second_operator_changes_nothing(client: Client, amqp: Connection) -
     assert [row["sequenceNumber"] for row in shown(client, "twice")] == [2, 3]
 
 
-def test_a_crash_leaves_the_original_or_the_copy(tmp_path: Path) -> None:
+def test_a_dead_letter_that_stayed_is_edited_where_it_is(client: Client, amqp: Connection) -> None:
+    """Without a redrive, after which a consumer could receive the original."""
+    client.call("queue.declare", queue="stayed", options={"maxAttempts": 1})
+    send(client, "stayed", [b"bad", b"accepted"])
+    receiver = amqp.receiver("stayed", credit=2)
+    bad, good = receiver.receive(2, timeout_s=10)
+    receiver.modify([bad], failed=True)
+    receiver.accept([good])
+    until(lambda: client.call("queue.stat", queue="stayed")["stayed"] == 1, "the message has failed")
+    receiver.detach()
+    answer = client.call("message.replace", queue="stayed", sequence=0, target="stayed", body="good", subject="repaired")
+    assert answer == {"queue": "stayed", "sequence": 2}
+    (copy,) = shown(client, "stayed")
+    assert (copy["body"], copy["subject"], copy.get("deliveryCount", 0)) == ({"text": "good"}, "repaired", 0)
+    outcomes = {row["sequenceNumber"]: row["outcome"] for row in shown(client, "stayed", "archived")}
+    assert outcomes == {0: "replaced", 1: "accepted"}
+    assert client.call("queue.stat", queue="stayed")["stayed"] == 0
+    for sequence in (0, 1):
+        with pytest.raises(errors.MessageNotFound, match="has ended already"):
+            client.call("message.replace", queue="stayed", sequence=sequence, target="stayed", body="x")
+
+
+@pytest.mark.parametrize("has_stayed", [False, True])
+def test_a_crash_leaves_the_original_or_the_copy(tmp_path: Path, has_stayed: bool) -> None:
     """The journal is cut at places within and around the records of the replacement."""
     data = tmp_path / "data"
     service = BrokerService(Settings(data=data, fsync="never"))
     try:
-        service.submit(c.DeclareQueue("q"))
+        service.submit(c.DeclareQueue("q", options={"maxAttempts": 1}))
         service.submit(_enqueue(b"original"))
+        if has_stayed:
+            link = service.submit(c.Subscribe("q"))
+            rows = service.submit(c.Acquire("q", link, 1)).rows
+            service.submit(c.Release("q", link, rows, Cause.MODIFIED))
+            service.submit(c.Unsubscribe("q", link))
         (segment,) = data.rglob("*.seg")
         begin = segment.read_bytes().rstrip(b"\0")
         service.submit(c.Replace("q", 0, _enqueue(b"copy")))
@@ -158,7 +188,10 @@ def _bodies(saved: Path, folder: Path, size: int) -> tuple[str, ...]:
     service = BrokerService(Settings(data=folder, fsync="never"))
     try:
         queue = service.state.queues["q"]
-        return tuple(["original", "copy"][row] for row in (0, 1) if row < queue.next_sequence and queue.blocks[0].state[row] == 1)
+        block = queue.blocks[0]
+        rows = [row for row in (0, 1) if row < queue.next_sequence]
+        has_stayed = np.broadcast_to(block.stayed.get(slice(0, 2)), 2)
+        return tuple(["original", "copy"][row] for row in rows if block.state[row] == AVAILABLE or has_stayed[row])
     finally:
         service.close()
 

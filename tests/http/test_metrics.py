@@ -23,7 +23,7 @@ from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web import metrics
 from penstock.broker_core.http_plane.web.counts import CountColumns, CountsText
 from penstock.broker_core.security import Right
-from penstock.broker_core.service.queue_counts import COLUMNS
+from penstock.broker_core.service.queue_counts import COLUMNS, LOSSES
 
 from ..artemis import held_port
 from ..flight.helpers import Reader, numbered, send
@@ -129,8 +129,8 @@ def test_a_scrape_that_forms_what_has_changed_says_what_one_that_forms_all_says(
         for column in random.sample(COLUMNS, 4):
             numbers[column] = array("q", [value + random.randrange(2) for value in numbers[column]])
         for total_in_help in (False, True):
-            again = metrics.QueueText().form(time_us, names, numbers, total_in_help=total_in_help)
-            assert text.form(time_us, names, numbers, total_in_help=total_in_help) == again
+            again = metrics.QueueText().form(time_us, names, numbers, LOSSES, total_in_help=total_in_help)
+            assert text.form(time_us, names, numbers, LOSSES, total_in_help=total_in_help) == again
 
 
 def test_counts_that_are_formed_where_they_have_changed_are_those_there_are() -> None:

@@ -73,7 +73,7 @@ def test_who_may_only_look_is_offered_nothing_else_and_allowed_nothing_else(page
     assert not {"Pause", "Alter…", "Bind…", "Redrive…", "Purge…", "Delete…", "Declare…"} & labels
     assert page.call("queue.purge", {"queue": "orders"}) == 403
     page.open("users")
-    page.shows("may not see the users", "main")
+    page.shows("To see the users you need the right admin", "main")
 
 
 # --- nothing that others have written runs

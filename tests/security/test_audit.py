@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,11 @@ from penstock.broker_core.security.audit import (
     AuditLimits,
     AuditLog,
     Origin,
+    refused_login,
 )
 from penstock.broker_core.security.log_limit import LINES
+
+from ..filesystems import SmallDisk, mounted
 
 NOW_MS = 1_790_000_000_000
 EVERYTHING = AuditFilter()
@@ -196,3 +201,67 @@ def test_a_large_request_is_not_copied_into_the_log(rig: Rig) -> None:
     rig.add("q" * 10_000, details={"ranges": list(range(10_000))})
     (entry,) = rig.audit.entries(EVERYTHING, 1)
     assert len(json.dumps(entry)) < 1000
+
+
+def test_refusals_displace_no_changes(rig: Rig) -> None:
+    rig.limits = AuditLimits(64 << 10, None)
+    rig.add("change")
+    for number in range(1000):
+        rig.add(f"refused {number}", outcome=REFUSED)
+    rig.add("last")
+    names = rig.objects()
+    assert (names[0], names[1], names[-1]) == ("last", "refused 999", "change")
+    assert len(names) > 20
+    assert sum(file.stat().st_size for file in rig.folder.iterdir()) <= 64 << 10
+    rig.audit.close()
+    rig.open()
+    assert rig.objects() == names
+
+
+def test_logins_of_strangers_that_fill_the_log_do_not_suppress_refusals_of_users(rig: Rig) -> None:
+    for _ in range(LINES + 50):
+        rig.audit.add(refused_login(Origin("root", "10.0.0.9:1", "amqp"), "wrong name or password"))
+    rig.add("q", outcome=REFUSED)
+    assert rig.objects(count=1) == ["q"]
+    assert len(rig.objects()) == LINES + 1
+
+
+def test_a_reader_sees_each_entry_once_while_files_are_replaced(rig: Rig) -> None:
+    """The newest entries, without a hole, although the writer deletes files meanwhile."""
+    rig.limits = AuditLimits(16 << 10, None)
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(3000):
+            rig.add(str(number))
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    longest = 0
+    while not done.is_set():
+        numbers = [int(name) for name in rig.objects()]
+        assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1)) if numbers else True
+        longest = max(longest, len(numbers))
+    writer.join()
+    assert longest > 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    yield from mounted(tmp_path / "disk", "1m")
+
+
+def test_a_full_disk_is_reported_and_later_entries_are_complete(disk: SmallDisk) -> None:
+    rig = Rig(disk.path, AuditLimits(16 << 20, None))
+    rig.add("before")
+    disk.fill()
+    for number in range(100):  # until the last block of the file is full
+        rig.add(f"lost {number}" + "x" * 200)
+    assert "cannot be written" in str(rig.reports[0])
+    disk.give_back()
+    rig.add("after")
+    assert rig.reports[-1] is None
+    names = rig.objects()
+    assert (names[0], names[-1]) == ("after", "before")
+    assert all(name.startswith("lost") for name in names[1:-1])

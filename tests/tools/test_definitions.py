@@ -30,6 +30,7 @@ from penstock.broker_core.server.process import Broker
 
 from .conftest import Run
 
+_POLICY = '{"name": "p", "pattern": ""}'
 EXPORT = Path(__file__).with_name("definitions") / "rabbitmq.json"
 ARTEMIS = EXPORT.with_name("artemis.xml")
 
@@ -198,7 +199,7 @@ def test_long_chains_of_dead_letters_and_alternates_take_linear_time() -> None:
         ('{"vhosts": [], "policies": [{"name": "p", "pattern": "", "priority": "1"}]}', "priority must be a whole number"),
         ('{"vhosts": [], "permissions": [{"user": "u", "configure": null}]}', "permissions[0].configure must be a text"),
         ('{"vhosts": [], "queues": [{"name": "q", "name": "r"}]}', "an object has a duplicate name"),
-        (f'{{"vhosts": [], "policies": [{", ".join(["{}"] * 501)}]}}', "policies has 501 objects"),
+        (f'{{"vhosts": [], "policies": [{", ".join([_POLICY] * 501)}]}}', "policies has 501 objects"),
         (f'{{"vhosts": {"[" * 100_000}', "is not JSON"),
         ('{"version": 1, "queues": [], "exchanges": [], "users": {"u": {}}}', "user 'u' must be an object with exactly"),
         ('{"version": 1, "queues": [], "exchanges": [], "users": {"a:b": {}}}', "cannot carry a colon"),
@@ -215,9 +216,24 @@ def test_a_malformed_file_is_refused_before_the_first_request(tmp_path: Path, te
 
 def test_a_file_that_is_too_large_is_refused_without_reading_all_of_it(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
-        file.truncate(50 << 20)
-    with pytest.raises(UsageError, match=f"has more than {MAX_FILE_BYTES:,} bytes"):
+        file.truncate(MAX_FILE_BYTES + 1)
+    with pytest.raises(UsageError, match=r"has more than 256 MiB; nothing was imported\. Export each virtual host"):
         read(tmp_path / "file", None)
+
+
+def test_a_file_of_50_megabytes_is_read(tmp_path: Path) -> None:
+    """Its limit on objects is that of the chosen virtual host."""
+    hosts, count = ("a", "b", "c"), 60_000
+    bindings = [
+        {"source": "amq.topic", "vhost": host, "destination": "q", "destination_type": "queue", "routing_key": f"{n}.{'x' * 170}"}
+        for host in hosts
+        for n in range(count)
+    ]
+    document = {"vhosts": [{"name": host} for host in hosts], "queues": [], "exchanges": [], "bindings": bindings}
+    (tmp_path / "file").write_text(json.dumps(document))
+    assert (tmp_path / "file").stat().st_size > 50_000_000
+    steps = read(tmp_path / "file", "b")
+    assert sum(step.action == "exchange.bind" for step in steps) == count
 
 
 def test_a_virtual_host_is_chosen(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ class Dispatcher(Peer):
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
         address = self.transport.address
         log.warning("%s: login refused: %s", address, one_line(event.reason, LINE), extra={"peer": address})
+        self.record_refused_login(self._sasl.claimed or "", event.reason)
 
     def give_up(self) -> bool:
         """Refuse a peer that has not opened in time. Returns False if no refusal can be sent."""

@@ -20,7 +20,7 @@ from ...amqp.states import LinkState
 from ...engine.columns.states import Cause
 from ...engine.commands import Maker
 from ...logs import one_line
-from ...security.audit import REFUSED, AuditEntry, Origin
+from ...security.audit import REFUSED, AuditEntry, Origin, refused_login
 from ...security.rights import Right, granting
 from ...security.users import ANONYMOUS
 from ..conditions import MAX_DESCRIPTION, Refusal, as_error, deleted
@@ -95,13 +95,20 @@ class Peer:
 
     def forbidden(self, right: Right, address: str) -> Refusal:
         """Return a refusal that does not reveal whether the queue exists. The audit log records it."""
-        action = f"link.{right.value}"
         refused, command = f"user {self.user!r} may not {right.value} at {address!r:.80}", granting(self.user, address, right)
         text = f"{refused}; {command} gives the right"
         if len(text.encode("utf-8", "replace")) > MAX_DESCRIPTION:  # a part of the command could be another command
             text = f"{refused}; `penstock permit` gives the right"
-        self.context.audit.add(AuditEntry(origin=self.origin, action=action, object=address, outcome=REFUSED, error=text))
+        self.record_refusal(f"link.{right.value}", address, text)
         return Refusal(Condition.UNAUTHORIZED_ACCESS, text)
+
+    def record_refusal(self, action: str, name: str, error: str) -> None:
+        """Add to the audit log. `name`: of the queue or exchange."""
+        self.context.audit.add(AuditEntry(origin=self.origin, action=action, object=name, outcome=REFUSED, error=error))
+
+    def record_refused_login(self, name: str, error: str) -> None:
+        """Add to the audit log. `name`: the claimed user."""
+        self.context.audit.add(refused_login(self.origin._replace(user=name), error))
 
     def may_use(self, endpoint: LinkEnd) -> bool:
         """Return False if a link has lost its permission. Messages to the anonymous terminus are checked one by one instead."""

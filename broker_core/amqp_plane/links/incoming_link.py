@@ -86,7 +86,7 @@ class IncomingLink(Resumable):
         return [d for d in deliveries if d not in others] if others else deliveries
 
     def _refuse(self, deliveries: list[Delivery], refusal: Refusal) -> None:
-        self.context.broker.refused(self.terminus.named or "", refusal, len(deliveries))
+        self.loop.count_refused(self.terminus.named or "", refusal, len(deliveries))
         self.refused(deliveries, refusal)
 
     def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
@@ -293,7 +293,7 @@ class AnonymousTerminus(IncomingLink):
                     if self.context.sender_credit.is_full(route):
                         staged = also_staged(self.context.nodes, route)
                         error = QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
-                        self.context.broker.refused(route, error)
+                        self.loop.count_refused(route, error)
                         raise error
                     route = Immediate(route) if immediate else route
                 routed.setdefault(route, []).append(delivery)

@@ -121,7 +121,7 @@ class WaitingList:
     def _refuse(self, delivery: Delivery, why: str) -> None:
         staged = also_staged(self._context.nodes, self.queue)
         error = QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
-        self._context.broker.refused(self.queue, error)
+        self._loop.count_refused(self.queue, error)
         self.link.keep_out(delivery, error)
 
 

@@ -74,6 +74,7 @@ class CommitLoop:
         self.join, self.leave = self.acquisitions.join, self.acquisitions.leave
         self.when_durable = self._effects.when_durable
         self._immediate: list[ImmediateMessages] = []
+        self._refused: dict[tuple[str, type[Exception]], tuple[Exception, int]] = {}  # by links: not counted yet
         self._to_send: dict[Transport, None] = {}
         # Other threads also write these attributes.
         self._news: dict[str, None] = {}  # queues in which messages became available, in order
@@ -108,6 +109,19 @@ class CommitLoop:
         """Carry out `action` under the lock in the next commit, after the outcomes and before acquisitions."""
         self._batch.actions.append(action)
         self.want()
+
+    def count_refused(self, node: str, error: Exception, messages: int = 1) -> None:
+        """Count messages for a queue or an exchange that a link itself refuses. The next commit counts them together."""
+        if not self._refused:
+            self.in_commit(self._count_by_links)
+        kind = node, type(error)
+        first, count = self._refused.get(kind, (error, 0))
+        self._refused[kind] = first, count + messages
+
+    def _count_by_links(self, turn: Turn) -> None:
+        refused, self._refused = self._refused, {}
+        for (node, _), (error, messages) in refused.items():
+            turn.execute(c.CountRefused(node, error, messages))
 
     def behind_all(self, turn: Turn, effect: Effect) -> None:
         """Run `effect` after all effects so far, when all that `turn` has executed is durable."""

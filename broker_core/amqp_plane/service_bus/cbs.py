@@ -28,12 +28,28 @@ class TokenLogin(Protocol):
     def check_entity(self, path: tuple[str, ...]) -> None:
         """Refuse an entity that the user may not use, or that does not exist. Raises Refusal."""
 
+    def record_refused_login(self, name: str, error: str) -> None:
+        """Add to the audit log. `name`: the claimed user."""
+
 
 def answer(peer: TokenLogin, turn: Turn, request: NodeRequest) -> NodeResponse:
     """Accept a token. Raises Refusal, Unauthenticated."""
     operation = request.text("operation")
     if operation != vendor.PUT_TOKEN:
         raise Refusal(Condition.NOT_IMPLEMENTED, f"$cbs has the operation {vendor.PUT_TOKEN}, not {operation!r:.80}")
+    try:
+        path, token = _checked(peer, request)
+    except errors.Unauthenticated as error:
+        peer.record_refused_login(shared_access.claimed_user(request.message.value), str(error))
+        raise
+    peer.check_entity(path)  # here, since the Python SDK reports no refusal of a sender's attach
+    if not peer.claims.add(EntityClaim(path, token)):
+        raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{MAX_CLAIMS} tokens a connection are allowed")
+    return NodeResponse(ACCEPTED, "Accepted")
+
+
+def _checked(peer: TokenLogin, request: NodeRequest) -> tuple[tuple[str, ...], SharedAccessSignature]:
+    """Return the path of the claimed entity and the token, after the login of its user. Raises Refusal, Unauthenticated."""
     text = request.message.value
     if not isinstance(text, str) or not text.startswith(shared_access.SCHEME):  # the Python SDK calls every token a JWT
         raise errors.Unauthenticated(
@@ -47,7 +63,4 @@ def answer(peer: TokenLogin, turn: Turn, request: NodeRequest) -> NodeResponse:
     if token.expiry * 1000 <= peer.context.wall_ms():
         raise errors.Unauthenticated("the token has expired: compare the clocks of client and broker")
     peer.log_in_by(token)
-    peer.check_entity(path)  # here, since the Python SDK reports no refusal of a sender's attach
-    if not peer.claims.add(EntityClaim(path, token)):
-        raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{MAX_CLAIMS} tokens a connection are allowed")
-    return NodeResponse(ACCEPTED, "Accepted")
+    return path, token

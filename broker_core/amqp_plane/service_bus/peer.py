@@ -89,7 +89,9 @@ class ServiceBusPeer(Dispatcher):
             return  # of the whole namespace
         (name, _), context = entities.node_of(path), self.context
         if not context.access.may_any(self.user, name):
-            raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {self.user!r} has no right at {name!r:.80}")
+            text = f"user {self.user!r} has no right at {name!r:.80}"
+            self.record_refusal("link.token", name, text)
+            raise Refusal(Condition.UNAUTHORIZED_ACCESS, text)
         context.create_on_use(name, self.origin)
         if not (context.nodes.has_queue(name) or context.nodes.has_exchange(name)):
             text = f"there is no queue or topic {name!r:.80}: declare it with `penstock queue declare` or `exchange declare`"

@@ -20,8 +20,9 @@ from ..main import REFUSED, UsageError
 from . import artemis, own, rabbitmq, steps
 from .steps import ImportStep, Result
 
-#: Bytes of a file. The definitions of 10,000 queues, the most of a broker, have about 3 MB.
-MAX_FILE_BYTES = 16 << 20
+#: Bytes of a file. The definitions of 10,000 queues, the most of a broker, have about 3 MB. Other brokers have longer ones.
+#: Objects in memory take about six times the bytes of their JSON.
+MAX_FILE_BYTES = 256 << 20
 _NO_FILE = "name the broker's users file with --data or --users-file"
 
 
@@ -136,7 +137,10 @@ def read(path: Path, virtual_host: str | None) -> list[ImportStep]:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"{path} has more than {MAX_FILE_BYTES:,} bytes, so it has no definitions; nothing was imported")
+        raise UsageError(
+            f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; nothing was imported. Export each virtual host into a file of its "
+            "own, or divide the file"
+        )
     try:
         return artemis.steps(data) if artemis.is_xml(data) else _steps(strict_json.loads(data), virtual_host)
     except (ValueError, RecursionError) as error:

@@ -34,7 +34,7 @@ _BUILT_IN = {
     "amq.match": "headers",
 }
 _GLOBAL = ("users",)  # sections without virtual hosts
-#: Objects of one section. Each policy is compared with each name.
+#: Objects of one section, of one virtual host. Each policy is compared with each name.
 MAX_OBJECTS, MAX_POLICIES = 100_000, 500
 
 
@@ -67,9 +67,6 @@ def _section(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
     tables = document.get(name, [])
     if not isinstance(tables, list):
         raise errors.InvalidRequest(f"{name} must be a list")
-    most = MAX_POLICIES if name == "policies" else MAX_OBJECTS
-    if len(tables) > most:
-        raise errors.InvalidRequest(f"{name} has {len(tables):,} objects; an import reads at most {most:,}")
     for number, table in enumerate(tables):
         where = f"{name}[{number}]"
         if not isinstance(table, dict):
@@ -95,10 +92,15 @@ def _of_host(sections: dict[str, list[dict[str, Any]]], chosen: str | None) -> d
     if chosen is not None and hosts and chosen not in hosts:
         raise errors.InvalidRequest(f"the file has no objects of virtual host {chosen!r:.80}; it has {listed}")
     host = chosen or (hosts[0] if hosts else None)
-    return {
+    of_host = {
         name: [table for table in tables if name in _GLOBAL or table.get("vhost", host) == host]
         for name, tables in sections.items()
     }
+    for name, tables in of_host.items():
+        most = MAX_POLICIES if name == "policies" else MAX_OBJECTS
+        if len(tables) > most:
+            raise errors.InvalidRequest(f"{name} has {len(tables):,} objects; an import reads at most {most:,}")
+    return of_host
 
 
 def _exchanges(tables: list[dict[str, Any]], applied: list[RabbitPolicy], kinds: dict[str, str]) -> Iterator[ImportStep]:

@@ -74,27 +74,32 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
 def replace(state: BrokerState, command: c.Replace, now: c.Now) -> Decision[int]:
     """The journal writes the records of a command together, so a crash leaves the original or its copy."""
     queue, sequence = need_queue(state, command.queue), command.sequence
-    _check_waiting(state, queue, sequence)
+    has_stayed = _check_waiting(state, queue, sequence)
     arrival = enqueue(state, command.copy, now)
     copy = arrival.reply.next - 1
     target = "" if command.copy.queue == queue.name else f" in {command.copy.queue}"
     why, taker = f"replaced by message {copy}{target}", taker_name(None, command.user)
     rows = RowSet.range(sequence, sequence + 1)
     ended = e.Purged(queue.name, rows, now.wall, why, taker, int(Outcome.REPLACED))
-    return Decision([(ended, None), *arrival.events], copy)
+    revived: list[tuple[e.Event, Any]] = [(e.Redriven(queue.name, rows, now.wall, taker), None)] if has_stayed else []
+    return Decision([*revived, (ended, None), *arrival.events], copy)
 
 
-def _check_waiting(state: BrokerState, queue: Queue, sequence: int) -> None:
-    """Another operator or a consumer may have been first. Raises MessageNotFound or InUse."""
+def _check_waiting(state: BrokerState, queue: Queue, sequence: int) -> bool:
+    """Return True for a dead letter that has stayed. Another operator or a consumer may have been first. Raises
+    MessageNotFound or InUse."""
     if not 0 <= sequence < queue.next_sequence:
         raise errors.MessageNotFound(f"queue {queue.name!r} has messages 0 to {queue.next_sequence - 1}, not {sequence}")
     block, row = queue.blocks.get(sequence >> BLOCK_BITS), sequence % BLOCK_ROWS
     subject = f"message {sequence} of queue {queue.name!r}"
+    if block is not None and queue.rules.key is None and row in stayed(block, state.dropped):
+        return True
     if block is None or block.state[row] == ARCHIVED:
         raise errors.MessageNotFound(f"{subject} has ended already{_end_of(queue, block, row)}: nothing was changed. Look again")
     if block.state[row] == ACQUIRED:
         holder = state.name_of(queue, int(np.broadcast_to(block.holder.get(slice(row, row + 1)), 1)[0]))
         raise errors.InUse(f"{subject} is held by {holder}: nothing was changed. Try again when it is returned")
+    return False
 
 
 def _end_of(queue: Queue, block: Block | None, row: int) -> str:

@@ -109,15 +109,16 @@ export function messages(queue, poll, {redrive, waiting, changed}) {
       h("p", {class: "actions"},
         message.messageId !== undefined && h("a", {href: address(message.messageId)}, "Trace this message"),
         reason !== undefined && admin && h("button", {class: "small", onclick: () => redrive({sequences: [message.sequenceNumber]})}, "Redrive this message…"),
-        actionsOn(message)),
+        actionsOn(message, reason)),
     ].filter(Boolean);
   }
 
-  function actionsOn(message) {
+  function actionsOn(message, reason) {
     const waits = ["available", "delayed", "deferred"].includes(message.state);
+    const hasStayed = message.state === "archived" && reason !== undefined; // a dead letter in its own queue
     const shift = (verb, label) => h("button", {class: "small", onclick: () => shiftMessages(queue, verb, message.sequenceNumber, 1, again)}, label);
     return [
-      waits && shifts && h("button", {class: "small", onclick: () => editMessage(queue, message, again)}, "Edit and resend…"),
+      (waits || hasStayed) && shifts && h("button", {class: "small", onclick: () => editMessage(queue, message, again)}, "Edit and resend…"),
       ...(waits && shifts ? [shift("move", "Move…"), shift("copy", "Copy…")] : []),
       admin && message.state !== "archived" && h("button", {class: "small danger", onclick: () => discardMessage(queue, message, again)}, "Discard…"),
     ];

@@ -75,20 +75,17 @@ export function show(root, poll) {
     return (rights.length ? rights : [["–", []]]).map(([queue, granted], at) => [
       at ? "" : h("b", {}, user.user), at ? "" : ways, h("code", {}, queue),
       h("span", {}, granted.flatMap((right) => [badge(right, right === "admin" ? "warn" : ""), " "]),
-        granted.length && may("admin") ? h("button", {class: "plain small", "aria-label": `Change the rights of ${user.user} on ${queue}`, onclick: () => permit(user.user, queue, granted)}, "Change…") : ""),
-      at || !may("admin") ? "" : own,
+        granted.length ? h("button", {class: "plain small", "aria-label": `Change the rights of ${user.user} on ${queue}`, onclick: () => permit(user.user, queue, granted)}, "Change…") : ""),
+      at ? "" : own,
     ]);
   }
 
+  if (!may("admin")) {
+    replace(list, h("p", {class: "empty"}, "To see the users you need the right admin on everything."));
+    return {title: "Users", refresh: () => {}};
+  }
   const refresh = poll.every(POLL_S, async (signal) => {
-    let listing;
-    try {
-      listing = await call("user.list", {}, signal);
-    } catch (error) {
-      if (error.status !== 403) throw error;
-      replace(list, h("p", {class: "empty"}, error.message));
-      return;
-    }
+    const listing = await call("user.list", {}, signal);
     add.hidden = !listing.enforced;
     replace(list, table([["User"], ["Logs in with"], ["Queues"], ["Rights"], ["", "number"]], listing.users.flatMap(rows),
       listing.enforced ? "No users." : "There are no users: every client may do everything. Add the first one on the broker's machine: penstock user add NAME"));

@@ -165,7 +165,7 @@ class _Application:
         authorization, user = await self._admitted(request)
         body = await bodies.read(request, is_user=user is not None) if request.method == "POST" else b""
         asked: dict[str, Any] = {"name": request.path_params["action"], "query": request.query_params.multi_items()}
-        asked |= {"method": request.method, "authorization": authorization, "door": _door(request)}
+        asked |= {"method": request.method, "authorization": authorization}
         return self._reply(await self._ask(request, "action", body or b"{}", user=user, **asked))
 
     # --- numbers
@@ -244,7 +244,7 @@ class _Application:
         connection: HttpConnection = request.state.connection
         try:
             is_gone = connection.transport.is_closing
-            answer = await self._channel.ask(op, body, user, is_gone, peer=connection.peer, **header)
+            answer = await self._channel.ask(op, body, user, is_gone, peer=connection.peer, door=_door(request), **header)
         except BrokerGone:
             raise ClientDisconnect from None
         except Busy:

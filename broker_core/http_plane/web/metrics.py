@@ -41,14 +41,10 @@ LIMITS = (
     _Of("penstock_queue_limit_bytes", "maxBytes", "Limit of the queue's bytes, if it has one."),
 )
 FILL = "penstock_queue_fill_ratio"
-REFUSED = (
-    *(("refusedFull", "full"), ("refusedDiskFull", "disk-full"), ("refusedNoConsumer", "no-consumer")),
-    ("refusedOther", "other"),
-)
-DROPPED = (("droppedRing", "ring"), ("droppedDuplicate", "duplicate"))
+#: Of the columns whose names begin alike; the broker names their reasons.
 BY_REASON = (
-    ("penstock_queue_refused", "Messages that a sender could not add to the queue, by reason.", REFUSED),
-    ("penstock_queue_dropped", "Messages that the queue dropped, by reason.", DROPPED),
+    _Of("penstock_queue_refused", "refused", "Messages that a sender could not add to the queue, by reason."),
+    _Of("penstock_queue_dropped", "dropped", "Messages that the queue dropped, by reason."),
 )
 COUNTERS = (
     _Of("penstock_queue_enqueued", "enqueued", "Messages that arrived."),
@@ -73,8 +69,11 @@ class QueueText:
         self._labels: list[str] = []
         self._formed: dict[tuple[str, str], _Formed] = {}  # by metric and its other labels
 
-    def form(self, time: int, names: list[str], columns: dict[str, array[int]], *, total_in_help: bool) -> list[bytes]:
-        """`total_in_help`: the help of a counter has the name of its samples, as the older format requires."""
+    def form(
+        self, time: int, names: list[str], columns: dict[str, array[int]], reasons: dict[str, str], *, total_in_help: bool
+    ) -> list[bytes]:
+        """`reasons`: of the columns of lost messages. `total_in_help`: the help of a counter has the name of its samples, as the
+        older format requires."""
         with self._lock:
             if names != self._names:
                 self._names, self._labels = names, [f'{{queue="{_escaped(name)}"' for name in names]
@@ -94,9 +93,13 @@ class QueueText:
             parts.append(self._samples(FILL, shares))
             for counter in COUNTERS:
                 parts += self._counter(counter.name, counter.text, [(columns[counter.column], "")], total_in_help)
-            for name, text, reasons in BY_REASON:
-                labelled = [(columns[column], f',reason="{reason}"') for column, reason in reasons]
-                parts += self._counter(name, text, labelled, total_in_help)
+            for counter in BY_REASON:
+                labelled = [
+                    (columns[column], f',reason="{reason}"')
+                    for column, reason in reasons.items()
+                    if column.startswith(counter.column)
+                ]
+                parts += self._counter(counter.name, counter.text, labelled, total_in_help)
             return parts
 
     def _counter(self, name: str, text: str, samples: Sequence[tuple[Sequence[float], str]], total_in_help: bool) -> list[bytes]:
@@ -137,7 +140,7 @@ def text_of(
     encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
     columns = CountColumns(header, table)
     names, by_column, rest = columns.limited(most)
-    queues = queue_text.form(columns.time, names, by_column, total_in_help=not openmetrics)
+    queues = queue_text.form(columns.time, names, by_column, header["reasons"], total_in_help=not openmetrics)
     return [*queues, encoder(_Broker(header["broker"], len(columns.names), rest, process))], kind
 
 
