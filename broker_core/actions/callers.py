@@ -10,7 +10,7 @@ from collections.abc import Callable
 from .. import errors
 from ..security import ANONYMOUS, Access
 from ..security.audit import AuditEntry, Origin, refused_login
-from ..security.failed_logins import on_this_machine
+from ..security.failed_logins import address_text, on_this_machine
 from ..security.rights import Right
 from .fields import Request, specs_of
 
@@ -44,7 +44,7 @@ class Caller:
 
     @property
     def origin(self) -> Origin:
-        return Origin(self.user, self.peer, self.door)
+        return Origin(self.user, address_text(self.peer), self.door)
 
     def record(self, name: str, request: Request, outcome: str, error: str | None = None, count: int | None = None) -> None:
         """Add a request to the audit log. `name`: of the action, ticket or put. The details are the fields that do not name the
@@ -143,7 +143,7 @@ class Callers:
             if caller.user == ANONYMOUS and not access.may_any(ANONYMOUS):
                 raise caller.refuse("do anything here")
         except errors.Unauthenticated as error:
-            self.audit(refused_login(Origin(name, peer, door), str(error)))
+            self.audit(refused_login(Origin(name, address_text(peer), door), str(error)))
             raise
         return caller
 

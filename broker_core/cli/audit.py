@@ -8,7 +8,8 @@ from typing import Any
 
 from . import calls, show
 
-_LIST = show.columns("time", "user", "door", "action", "object", "count", "outcome", "error", "peer", "details")
+# A narrow terminal omits the last ones.
+_LIST = {"time": "time (UTC)", **show.columns("user", "action", "object", "outcome", "error", "count", "door", "peer", "details")}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,4 +22,4 @@ def run(args: argparse.Namespace) -> int:
 def _row(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the row of a table: the newest entry is the last one, next to the prompt."""
     details = ", ".join(f"{name} {json.dumps(value)}" for name, value in entry["details"].items())
-    return {**entry, "details": details}
+    return {**entry, "time": entry["time"].replace("T", " ")[:19], "details": details}

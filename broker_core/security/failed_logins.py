@@ -63,13 +63,18 @@ def host_of(peer: str) -> str:
     return text[:MAX_NAME] if address is None else str(address)
 
 
+def address_text(peer: str) -> str:
+    """Return `host:port` or `[v6]:port`, without gRPC's prefix and escapes."""
+    return peer.replace("%5B", "[").replace("%5D", "]").removeprefix("ipv4:").removeprefix("ipv6:")
+
+
 def on_this_machine(peer: str) -> bool:
     text, address = _address(peer)
     return text == "unix" if address is None else address.is_loopback
 
 
 def _address(peer: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address | None]:
-    text = peer.replace("%5B", "[").replace("%5D", "]").removeprefix("ipv4:").removeprefix("ipv6:")
+    text = address_text(peer)
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

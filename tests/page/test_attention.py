@@ -54,6 +54,7 @@ def test_an_alarm_links_to_its_object_and_quotes_no_command(page: Page) -> None:
     page.ready()
     slow = "a consumer has settled nothing. `penstock connection list --slow` lists them"
     old = "lease 'x' has held batch 1: `penstock lease release x --settle` or `--return` ends the batch"
+    old += ". Raise its limits: `penstock queue alter 'q 1' --option NAME=VALUE`"
     alarms = [
         {"name": "slow-consumer", "queue": f"q {number}", "since": 1, "text": text}
         for number, text in enumerate((slow, old, "third"))
@@ -69,6 +70,6 @@ def test_an_alarm_links_to_its_object_and_quotes_no_command(page: Page) -> None:
         });
     """
     links, text = page.browser.run_async(script, alarms)
-    assert links == ["#/queues/q%200", "#/connections", "#/queues/q%201", "#/leases"]
+    assert links == ["#/queues/q%200", "#/connections", "#/queues/q%201", "#/leases", "#/queues/q%201"]
     assert "`" not in text
     assert "1 more alarm" in text

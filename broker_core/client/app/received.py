@@ -68,7 +68,10 @@ class ReceivedMessage(Public):
         self.commit_outcome: Outcome = ACCEPTED
 
     def __repr__(self) -> str:
-        return f"ReceivedMessage({self.number} from {self.source!r}, {len(self.delivery.payload)} octets)"
+        properties = self.message.properties
+        # The number is another one at each delivery.
+        name = self.number if properties is None or properties.message_id is None else f"{properties.message_id!r:.80}"
+        return f"ReceivedMessage({name} from {self.source!r}, {len(self.delivery.payload)} octets)"
 
     @property
     def body(self) -> Any:

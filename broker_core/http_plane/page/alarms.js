@@ -16,11 +16,11 @@ export const alarmOf = (queue) => byQueue.get(queue);
 export const queueAddress = (queue) => `#/queues/${encodeURIComponent(queue)}`;
 
 // A text in which a command that lists or changes something is a link to the view that does so.
-function linked(text) {
+function linked({text, queue}) {
   const match = COMMAND.exec(text);
-  const view = match && VIEW_OF[match[1]];
+  const view = match && (match[1] === "queue" && queue ? [`queues/${encodeURIComponent(queue)}`, "the queue's page"] : VIEW_OF[match[1]]);
   if (!view) return [text];
-  return [text.slice(0, match.index), h("a", {href: `#/${view[0]}`}, view[1]), ...linked(text.slice(match.index + match[0].length))];
+  return [text.slice(0, match.index), h("a", {href: `#/${view[0]}`}, view[1]), ...linked({text: text.slice(match.index + match[0].length), queue})];
 }
 
 function line(alarm) {
@@ -29,7 +29,7 @@ function line(alarm) {
   return h("li", {},
     view && !alarm.queue ? h("a", {class: "alarm", href: view}, alarm.name) : h("b", {}, alarm.name),
     alarm.queue && h("a", {href: view}, alarm.queue),
-    h("span", {}, linked(alarm.text), " ", age));
+    h("span", {}, linked(alarm), " ", age));
 }
 
 export function showAlarms(element, alarms) {

@@ -9,7 +9,7 @@ const MOST = 200; // entries that the view shows
 const LATEST = 10; // entries at a queue
 const BADGES = {done: "good", refused: "bad", failed: "warn"};
 
-const COLUMNS = [["Time (UTC)", "time moment"], ["User"], ["Action"], ["Object"], ["Messages", "number"], ["Outcome"], ["Door", "narrow-1"], ["Peer", "mono narrow-2"], ["Details", "event narrow-1"]];
+const COLUMNS = [["Time (UTC)", "time moment"], ["User", "wraps"], ["Action", "wraps"], ["Object", "wraps"], ["Messages", "number narrow-2"], ["Outcome"], ["Door", "narrow-1"], ["Peer", "mono narrow-2"], ["Details", "event narrow-1"]];
 
 function row(entry) {
   const details = Object.entries(entry.details).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`);
@@ -49,7 +49,7 @@ export function show(root, poll) {
     replace(root, panel("Audit", h("p", {class: "empty"}, "To read the audit log you need the right admin on everything. A queue's page shows its latest actions to its administrators.")));
     return {title: "Audit", refresh: () => {}};
   }
-  const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); refresh(); }}, Object.values(inputs), outcome, h("button", {class: "primary"}, "Show"));
+  const form = h("form", {class: "head search", onsubmit: (event) => { event.preventDefault(); refresh(); }}, Object.values(inputs), outcome, h("button", {class: "primary"}, "Show"));
   replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Audit"), h("span", {class: "spring"}), form), error, list));
   const refresh = poll.every(POLL_S, async (signal) => {
     try {
