@@ -82,6 +82,28 @@ def test_a_message_is_edited_and_the_second_operator_reads_why_not(page: Page, c
     assert _bodies(client, "drafts") == ["of the other operator"]
 
 
+def test_a_dead_letter_that_stayed_is_edited_without_a_redrive(page: Page, client: Client, amqp: Connection) -> None:
+    declare(client, "kept", maxAttempts=1)
+    send(amqp, "kept", b"bad", b"good")
+    receiver = amqp.receiver("kept", credit=2)
+    bad, good = receiver.receive(2, timeout_s=10)
+    receiver.modify([bad], failed=True)
+    receiver.accept([good])
+    receiver.close()
+    page.until(lambda: client.call("queue.stat", queue="kept")["stayed"] == 1)
+    page.open("queues/kept")
+    page.shows("delivery_limit", "main")
+    _choose(page, "archived")
+    page.until(lambda: page.count(".messages tbody tr:not(.detail)") == 2)
+    page.js("document.querySelectorAll('.messages tbody tr:not(.detail) button').forEach((open) => open.click())")
+    assert page.text(".messages").count("Edit and resend…") == 1  # of the dead letter
+    page.click("Edit and resend…", ".messages")
+    page.type("dialog textarea[name=body]", "repaired")
+    page.click("Resend it", "dialog")
+    page.shows("Message 0 is replaced by message 2 of kept", "#notes")
+    assert _bodies(client, "kept") == ["repaired"]
+
+
 def test_a_message_is_copied_moved_and_discarded(page: Page, client: Client, amqp: Connection) -> None:
     declare(client, "from here", "to there")
     send(amqp, "from here", b"a", b"b", b"c")

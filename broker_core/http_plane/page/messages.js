@@ -115,7 +115,7 @@ export function messages(queue, poll, {redrive, waiting, changed}) {
 
   function actionsOn(message, reason) {
     const waits = ["available", "delayed", "deferred"].includes(message.state);
-    const hasStayed = message.state === "archived" && reason !== undefined; // a dead letter in its own queue
+    const hasStayed = message.outcome === "dead-lettered" && reason !== undefined; // in its own queue
     const shift = (verb, label) => h("button", {class: "small", onclick: () => shiftMessages(queue, verb, message.sequenceNumber, 1, again)}, label);
     return [
       (waits || hasStayed) && shifts && h("button", {class: "small", onclick: () => editMessage(queue, message, again)}, "Edit and resend…"),
