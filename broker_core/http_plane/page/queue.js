@@ -81,6 +81,7 @@ export function show(root, poll, name) {
     text(stats.Held, short(of("acquired")));
     text(stats.Delayed, short(of("delayed")));
     text(stats.Deferred, short(of("deferred")));
+    stats.Deferred.parentElement.hidden = !of("deferred"); // most queues never have any
     text(stats["Dead letters"], short(of("deadLetters")));
     stats["Dead letters"].classList.toggle("bad", of("deadLetters") > 0);
     text(stats.Oldest, of("oldest") ? span((counts.time - of("oldest")) / 1e6) : "–");
