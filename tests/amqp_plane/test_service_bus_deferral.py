@@ -146,7 +146,7 @@ def test_messages_that_are_received_and_deleted_have_no_token(m: Manager) -> Non
 def test_a_response_is_limited_but_one_message_always_fits(m: Manager) -> None:
     deferred(m.script.stage, b"a" * (1 << 20), b"b" * 100)
     status, condition, _ = ask(m, 1, 2)
-    assert (status, condition) == (400, "amqp:resource-limit-exceeded")
+    assert (status, condition) == (403, "amqp:resource-limit-exceeded")
     assert m.script.stage.counts("q") == {"deferred": 2}
     assert ask(m, 2)[0] == 200
 
@@ -157,7 +157,7 @@ def test_locks_of_a_link_are_limited(tmp_path: Path) -> None:
         m = Manager(made)
         deferred(made, b"one", b"two", b"three")
         _, _, messages = ask(m, 1, 2)
-        assert ask(m, 3)[:2] == (400, "amqp:resource-limit-exceeded")
+        assert ask(m, 3)[:2] == (403, "amqp:resource-limit-exceeded")
         assert settle(m, messages[:1], "completed") == (200, None)
         assert ask(m, 3)[0] == 200
         made.pass_time(61)

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.broker_core.amqp import Message, Rejected
 from penstock.broker_core.amqp.performatives import Disposition, Properties, Transfer
-from penstock.broker_core.amqp.types import Array, Described, Float, Int, Pairs, Symbol, Timestamp, ULong
+from penstock.broker_core.amqp.types import Array, Described, Float, Int, Pairs, Symbol, Timestamp, UInt, ULong
 
 from ..service.helpers import Clock, enqueue
 from .frames import flow
@@ -36,6 +36,11 @@ VALID: dict[str, dict[str, Any]] = {  # requests with a right form
     ADD: {"rule-name": "r", "rule-description": {"sql-filter": {"expression": "1=1"}}},
     REMOVE: {"rule-name": "r"},
     ENUMERATE: {"skip": Int(0), "top": Int(10)},
+    "com.microsoft:receive-by-sequence-number": {"sequence-numbers": SEVERAL, "receiver-settle-mode": UInt(1)},
+    "com.microsoft:renew-session-lock": {"session-id": "s"},
+    "com.microsoft:get-session-state": {"session-id": "s"},
+    "com.microsoft:set-session-state": {"session-id": "s", "session-state": b"x"},
+    "com.microsoft:get-message-sessions": {"last-updated-time": Timestamp(0), "skip": Int(0), "top": Int(10)},
 }
 ODD: list[Any] = [
     None, True, -1, 0, 7, ULong((1 << 64) - 1), -(1 << 63), 1 << 62, 1.5, Float(0.1), float("nan"), "", "text", "x" * 70_000,

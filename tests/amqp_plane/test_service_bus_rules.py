@@ -183,6 +183,15 @@ def test_names_of_rules_are_listed_for_operators(rules: Rules) -> None:
     assert "definition" not in listed
 
 
+def test_changes_of_rules_are_in_the_audit_log(rules: Rules, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "penstock.audit")
+    rules.add_sql("goals", "a = 1")
+    rules.add_sql("bad", "a = ")
+    rules.remove("goals")
+    lines = [record.getMessage().partition("): ")[2] for record in caplog.records if record.name == "penstock.audit"]
+    assert lines == ["exchange.bind news: done", "exchange.unbind news: done"]
+
+
 @pytest.mark.parametrize(
     ("description", "status", "reason"),
     [

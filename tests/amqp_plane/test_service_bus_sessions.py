@@ -318,7 +318,7 @@ def test_a_state_has_a_limit(s: Stage) -> None:
     assert m.ask(SET_STATE, {"session-id": "a", "session-state": bytes(MAX_GROUP_STATE)})[0] == 200
     for size in (MAX_GROUP_STATE + 1, 1 << 20):
         state = {"session-id": "a", "session-state": bytes(size)}
-        assert m.ask(SET_STATE, state)[:2] == (400, "amqp:resource-limit-exceeded")
+        assert m.ask(SET_STATE, state)[:2] == (403, "amqp:resource-limit-exceeded")
     assert m.ask(GET_STATE, {"session-id": "a"})[2] == {"session-state": bytes(MAX_GROUP_STATE)}
 
 

@@ -18,6 +18,7 @@ from ...amqp.encoder import encode
 from ...amqp.types import Described, ULong
 from ...engine import commands as c
 from ...engine.model.bindings import Binding
+from ...security.audit import AuditEntry
 from ...security.rights import Right
 from ...service.turn import Turn
 from .. import queue_reads
@@ -54,6 +55,7 @@ class SubscriptionRules:
         key = EVERYTHING if kind == "topic" else ""
         definition = base64.b64encode(encode(shown)).decode()
         turn.execute(c.Bind(topic, queue, key, selector=selector, name=name, definition=definition))
+        self._audit("exchange.bind", topic, queue=queue, name=name, selector=selector)
         return NodeResponse(OK, "OK")
 
     def remove(self, turn: Turn, name: str) -> NodeResponse:
@@ -63,6 +65,7 @@ class SubscriptionRules:
         if name not in numbers:
             raise RequestFailed(NOT_FOUND, Condition.NOT_FOUND, f"the subscription has no rule {name!r:.80}")
         turn.execute(c.Unbind(topic, queue, number=numbers[name]))
+        self._audit("exchange.unbind", topic, queue=queue, name=name)
         return NodeResponse(OK, "OK")
 
     def enumerate(self, turn: Turn, skip: int, top: int) -> NodeResponse:
@@ -84,6 +87,10 @@ class SubscriptionRules:
         if change:  # a new rule brings other messages of the topic into the queue
             return addresses.find(self._peer, path[0], Right.RECEIVE, ("topic",)).name, queue
         return path[0], queue
+
+    def _audit(self, action: str, topic: str, **details: str | None) -> None:
+        """Record a change as the command line's action of the same effect."""
+        self._peer.context.audit.add(AuditEntry(origin=self._peer.origin, action=action, object=topic, details=details))
 
     @staticmethod
     def _named(turn: Turn, topic: str, queue: str) -> dict[str, int]:
