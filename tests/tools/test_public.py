@@ -82,7 +82,7 @@ def test_a_name_says_what_to_install(name: str, package: str, extra: str) -> Non
 
 
 def test_the_extras_are_those_of_the_project(repository: Path) -> None:
-    imported = {"prometheus-client": "prometheus_client", "python-qpid-proton": "proton"}
+    imported = {"prometheus-client": "prometheus_client", "python-qpid-proton": "proton", "zlib-ng": "zlib_ng"}
     declared = {}
     for line in requires(DISTRIBUTION) or ():
         if match := re.fullmatch(r"([\w-]+).*; .*extra == ['\"](broker|spark|amqp)['\"]", line):
