@@ -105,8 +105,8 @@ def test_a_header_in_pieces_is_read_like_a_whole_one(tail: bytes, begin: bytes) 
         try:
             for piece in pieces:
                 rest += layer.receive(piece)
-        except LayerError as error:
-            return ("refused", str(error))
+        except LayerError:  # its text depends on the octets so far: a first P may be that of version 1
+            return ("refused",)
         return layer.ready, layer.source, rest
 
     octets = begin + tail
