@@ -187,7 +187,12 @@ def _checked(cls: type[Composite], field: Field, value: Value) -> Value:
     return value
 
 
-_NAMES = {"fields": "map with symbols as keys", "unsettled": "map with binaries as keys", "symbols": "symbol or array of symbols"}
+_NAMES = {
+    "fields": "map with symbols as keys",
+    "notes": "map with symbols as keys",
+    "unsettled": "map with binaries as keys",
+    "symbols": "symbol or array of symbols",
+}
 
 
 def _exactly(*classes: type) -> Callable[[Value], Value]:
@@ -236,6 +241,13 @@ def _fields(value: Value) -> Mapping[Symbol, Value]:
     if type(value) is not dict or any(type(key) is not Symbol for key in value):
         raise TypeError
     return value
+
+
+def _notes(value: Value) -> Mapping[Symbol, Value]:
+    """Accept strings as keys: the SDKs of Azure Service Bus for Java and JavaScript write them in outcomes."""
+    if type(value) is not dict or not all(type(key) in (Symbol, str) and key.isascii() for key in value):
+        raise TypeError
+    return {Symbol(key): item for key, item in value.items()}
 
 
 def _unsettled(value: Value) -> Mapping[bytes, Value]:
@@ -322,6 +334,7 @@ _KINDS: dict[str, tuple[Callable[[Value], Value], Callable[[bytearray, Any], Non
     "address": (_exactly(str), encoder.put_string),
     "map": (_exactly(dict, Pairs), encode_into),
     "fields": (_fields, _put_fields),
+    "notes": (_notes, _put_fields),
     "unsettled": (_unsettled, _put_unsettled),
     "any": (lambda value: value, encode_into),
     "error": (_role("error", is_extensible=False), encode_into),

@@ -31,7 +31,7 @@ class Error(Composite):
 
     condition: str = wire("symbol", mandatory=True)
     description: str | None = wire("string", default=None)
-    info: Fields | None = wire("fields", default=None)
+    info: Fields | None = wire("notes", default=None)
 
 
 # --- termini
@@ -128,7 +128,7 @@ class Modified(Composite):
 
     delivery_failed: bool | None = wire("boolean", default=None)
     undeliverable_here: bool | None = wire("boolean", default=None)
-    message_annotations: Fields | None = wire("fields", default=None)
+    message_annotations: Fields | None = wire("notes", default=None)
 
 
 @composite(0x33, "amqp:declared:list", "delivery-state", "outcome")

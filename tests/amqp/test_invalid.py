@@ -16,8 +16,8 @@ from penstock.broker_core.amqp.types import Described, Symbol, Timestamp, UInt, 
 
 from .wire import Wire
 
-STRING_KEYS = Described(ULong(0x27), [None, None, {"x-opt-a": 1}])  # modified
-IN_TRANSACTION = Described(ULong(0x34), [b"txn", STRING_KEYS])
+NUMBER_KEYS = Described(ULong(0x27), [None, None, {UInt(7): 1}])  # modified
+IN_TRANSACTION = Described(ULong(0x34), [b"txn", NUMBER_KEYS])
 MODE_9 = Described(ULong(0x28), ["q", UInt(9)])  # source
 ZERO = UInt(0)
 WINDOWS: list[Any] = [UInt(0), UInt(100), UInt(0), UInt(100)]
@@ -37,23 +37,23 @@ def transfer(*fields: Any) -> bytes:
 
 #: The peer's handle 0 sends to us, handle 1 receives. It has deliveries 0 and 1.
 CASES: dict[str, tuple[bytes, str | None]] = {
-    "modified with texts as keys": (disposition(STRING_KEYS), "out"),
-    "of two deliveries": (disposition(STRING_KEYS, last=UInt(1)), "out"),
+    "modified with numbers as keys": (disposition(NUMBER_KEYS), "out"),
+    "of two deliveries": (disposition(NUMBER_KEYS, last=UInt(1)), "out"),
     "in a transaction": (disposition(IN_TRANSACTION), "out"),
     "a rejected whose error is a text": (disposition(Described(ULong(0x25), ["no"])), "out"),
     "an accepted with a field": (disposition(Described(ULong(0x24), [True])), "out"),
     # A disposition.
     "a state that is a text": (disposition("accepted"), "out"),
     "a settled that is a number": (frame(0x15, True, UInt(0), None, UInt(1)), "out"),
-    "of deliveries that are not there": (disposition(STRING_KEYS, UInt(70), UInt(90)), ""),
+    "of deliveries that are not there": (disposition(NUMBER_KEYS, UInt(70), UInt(90)), ""),
     # The range.
-    "a range that goes back": (disposition(STRING_KEYS, UInt(1), UInt(0)), None),
+    "a range that goes back": (disposition(NUMBER_KEYS, UInt(1), UInt(0)), None),
     "a first that is a text": (disposition(Described(ULong(0x24), []), "0"), None),
     "a disposition with seven fields": (frame(0x15, True, UInt(0), None, True, None, False, 7), None),
     # A transfer.
     "a delivery-tag that is a text": (transfer(UInt(0), UInt(0), "tag", UInt(0)), "in"),
     "a message-format that is a text": (transfer(UInt(0), UInt(0), b"tag", "0"), "in"),
-    "the state of a message": (transfer(UInt(0), UInt(0), b"tag", UInt(0), False, False, None, STRING_KEYS), "in"),
+    "the state of a message": (transfer(UInt(0), UInt(0), b"tag", UInt(0), False, False, None, NUMBER_KEYS), "in"),
     "a transfer for no handle": (transfer(UInt(7), UInt(0), "tag"), None),
     "a handle that is a text": (transfer("0", UInt(0), b"tag"), None),
     # A flow.
@@ -126,7 +126,7 @@ def test_the_session_goes_on_with_its_numbers(wire: Wire) -> None:
     assert (session.next_incoming_id, session.incoming_window) == (1, 2047)
     answered(wire, frame(0x13, UInt(2), UInt(7), UInt(1), UInt(100), UInt(1), UInt(0), "10"))
     assert session.remote_incoming_window == 7
-    answered(wire, disposition(STRING_KEYS))  # the link has ended
+    answered(wire, disposition(NUMBER_KEYS))  # the link has ended
     assert wire.us.state.value == "opened"
     assert session.state.value == "mapped"
 
@@ -138,14 +138,14 @@ def test_its_transaction_cannot_be_committed_in_part(wire: Wire) -> None:
         wire, disposition(IN_TRANSACTION) + transfer(UInt(0), UInt(0), b"t", UInt(0), False, False, None, IN_TRANSACTION)
     )
     assert [event for event in new_events if isinstance(event, events.Named)] == [events.Named(b"txn", 1)] * 2
-    symbolic = Described(Symbol("amqp:transactional-state:list"), [b"txn", STRING_KEYS])
+    symbolic = Described(Symbol("amqp:transactional-state:list"), [b"txn", NUMBER_KEYS])
     assert answered(wire, disposition(symbolic, UInt(70))) == [events.Named(b"txn", 1)]
     assert answered(wire, disposition(Described(ULong(0x34), [Timestamp(1), None]), UInt(70))) == []
 
 
 def test_repeated_it_costs_nothing(wire: Wire) -> None:
     """The deliveries of a link in error are forgotten, so a repeated disposition changes nothing."""
-    octets = disposition(STRING_KEYS, UInt(0), UInt(0x7FFFFFFF))
+    octets = disposition(NUMBER_KEYS, UInt(0), UInt(0x7FFFFFFF))
     assert len(answered(wire, octets * 50)) == 1
     assert not wire.us.sessions[1].outgoing
 

@@ -207,9 +207,9 @@ def invalid_fields_end_what_they_name(s: Stage) -> None:
     a.sender("r")
     a.receiver(handle=1, credit=1)
     a.expect_messages(b"m0")
-    s.note("modified, with a string as the key of an annotation: the link ends, and the message is back")
-    texts = Described(ULong(Modified.CODE), [True, None, {"x-opt-a": 1}])
-    a.say("disposition(first=0, state=modified(annotations={'x-opt-a': 1}))", _raw(Disposition, True, ZERO, None, True, texts))
+    s.note("modified, with a number as the key of an annotation: the link ends, and the message is back")
+    texts = Described(ULong(Modified.CODE), [True, None, {UInt(7): 1}])
+    a.say("disposition(first=0, state=modified(annotations={7: 1}))", _raw(Disposition, True, ZERO, None, True, texts))
     assert _condition(a.expect(Detach, handle=1)) == "amqp:invalid-field"
     a.send(detach(1))
     s.show("q")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.broker_core.amqp import Message, decode_message
-from penstock.broker_core.amqp.performatives import Header
-from penstock.broker_core.amqp.types import Int, Symbol, Timestamp
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import Int, Symbol, Timestamp, ULong
 from penstock.broker_core.amqp_plane.service_bus.annotations import changes, dressed, error_text
 from penstock.broker_core.errors import InvalidRequest
 from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON
@@ -64,6 +65,21 @@ def test_a_body_that_looks_like_a_changed_property_is_kept() -> None:
 def test_a_changed_property_has_a_simple_value(properties: dict[Any, Any]) -> None:
     with pytest.raises(InvalidRequest, match="is a name with a simple value"):
         changes(properties)
+
+
+@pytest.mark.parametrize("notes", [None, {Symbol("x-opt-a"): "b"}])
+@pytest.mark.parametrize("properties", [None, Properties(), Properties(subject="s"), Properties(subject="s" * 300)])
+def test_a_message_without_an_id_gets_one(properties: Properties | None, notes: dict[Symbol, object] | None) -> None:
+    message = Message(message_annotations=notes, properties=properties, application_properties={"a": 1}, data=[b"x"])
+    after = decode_message(dressed(message.encode(), 7, 1000, 2000))
+    assert after.properties == replace(properties or Properties(), message_id="8-1000")
+    assert (after.data, after.application_properties) == ([b"x"], {"a": 1})
+
+
+@pytest.mark.parametrize("message_id", ["mine", "", ULong(0), b"\x00"])
+def test_a_message_keeps_its_id(message_id: str | ULong | bytes) -> None:
+    octets = Message(properties=Properties(message_id=message_id, to="t" * 300), data=[b"x"]).encode()
+    assert octets[3:] in dressed(octets, 7, 1000, 2000)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,12 @@ CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path]
     "fe2o3_amqp": ({"cargo": "install Rust 1.85 or newer"}, _make_by_cargo, lambda folder: [str(folder / "client")]),
     # Not a command: the jars that Spark needs for s3a://.
     "hadoop_aws": ({"mvn": "install Maven 3"}, _make_jars, lambda folder: sorted(map(str, folder.glob("lib/*.jar")))),
+    "servicebus_java": (JAVA, _make_java, _start_java("Client")),
+    "servicebus_js": (
+        dict.fromkeys(("node", "npm"), "install Node 20 or newer"),
+        _make_by_npm,
+        lambda folder: ["node", str(folder / "client.js")],
+    ),
     "servicebus": ({}, _make_by_pip, lambda folder: [sys.executable, str(folder / "client.py")]),
     "proton": ({}, _make_proton, lambda folder: [sys.executable, str(folder / "client.py")]),
 }

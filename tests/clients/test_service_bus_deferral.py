@@ -14,7 +14,8 @@ from penstock.broker_core.client.flight import Client
 
 from .conftest import command_or_skip
 from .driving import Program, Refused
-from .test_service_bus import connection_string, send, unsettled
+from .service_bus import connection_string, unsettled
+from .test_service_bus import send
 
 SETTINGS: dict[str, Any] = {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
 

@@ -15,7 +15,7 @@ from penstock.broker_core.client.flight import Client
 
 from ..waiting import until
 from .driving import Program, Refused
-from .test_service_bus import connection_string, unsettled
+from .service_bus import connection_string, unsettled
 from .test_service_bus_sessions import program
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261129"))  # another one with each `./dev torture`

@@ -13,7 +13,7 @@ from penstock.broker_core.client.flight import Client
 
 from .conftest import command_or_skip
 from .driving import Program, Refused
-from .test_service_bus import connection_string, unsettled
+from .service_bus import connection_string, unsettled
 
 
 @pytest.fixture(scope="module")

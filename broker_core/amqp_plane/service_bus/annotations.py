@@ -2,6 +2,8 @@
 
 Sequence numbers begin at 1, as the vendor's do: SDKs take 0 for "from the beginning".
 
+A message without an id gets one, since JavaScript's SDK settles no other message. It consists of sequence number and time.
+
 The engine keeps one text for a rejected message. It consists of the reason and the description, in two lines.
 
 A receiver may change application properties of a message that it abandons or dead-letters. The stored message stays as it is:
@@ -17,7 +19,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from ...amqp.encoder import encode
-from ...amqp.messages import DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, decode_message, scan
+from ...amqp.messages import DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, decode_message, scan
 from ...amqp.types import Int, Symbol
 from ...engine.columns.limits import MAX_ANNOTATIONS
 from ...errors import InvalidRequest
@@ -38,9 +40,10 @@ _REASONS = {
     "malformed": ("Malformed", "A reader could not decode the message."),
 }
 _SIMPLE = (str, bytes, bool, int, float, UUID)
-_LIST8, _LIST0 = 0xC0, 0x45
+_LIST8, _LIST32, _LIST0, _NULL = 0xC0, 0xD0, 0x45, 0x40
 _FIELDS = 5  # of a header, up to its delivery-count
 _HEAD = bytes((0x00, 0x53, HEADER, _LIST8))
+_PROPERTIES = bytes((0x00, 0x53, PROPERTIES))
 _FIRST_DELIVERY = _HEAD + b"\x06\x05\x40\x40\x40\x40\x43"
 
 
@@ -64,13 +67,35 @@ def dressed(message: bytes, number: int, enqueued_ms: int, until_ms: int | None)
         entries, count = _LOCKED.pack(_KEYS[0], number + 1, _KEYS[1], enqueued_ms, _KEYS[2], until_ms), 6
     end, header = _header(message)
     if header is not None and message[end : end + 2] == b"\x00\x53" and message[end + 2] > MESSAGE_ANNOTATIONS:
-        return b"".join((header, _MAP, bytes((len(entries) + 1, count)), entries, message[end:]))
+        rest = _with_id(message[end:], number, enqueued_ms)
+        return b"".join((header, _MAP, bytes((len(entries) + 1, count)), entries, rest))
     if _CHANGED_OCTETS in message or _DEATH in message:
         message = _as_dead_letter(_with_changes(message)) if _DEATH in message else _with_changes(message)
         end, header = _header(message)
     if header is not None:
         message = header + message[end:]
-    return annotated(message, bytes((0xC1, len(entries) + 1, count)) + entries)
+    message = annotated(message, bytes((0xC1, len(entries) + 1, count)) + entries)
+    end = next((part.start for part in scan(message) if part.code > MESSAGE_ANNOTATIONS), len(message))
+    return message[:end] + _with_id(message[end:], number, enqueued_ms)
+
+
+def _with_id(rest: bytes, number: int, enqueued_ms: int) -> bytes:
+    """Add a message id to the sections behind the annotations. Sections in an unusual encoding stay as they are."""
+    if rest[:2] != b"\x00\x53":
+        return rest
+    kind = rest[3] if rest[2] == PROPERTIES else None
+    if kind == _LIST8:
+        count, first, end = rest[5], 6, 5 + rest[4]
+    elif kind == _LIST32:
+        count, first, end = int.from_bytes(rest[8:12], "big"), 12, 8 + int.from_bytes(rest[4:8], "big")
+    else:
+        count, first, end = 0, 0, 4 * (kind == _LIST0)
+    if count and rest[first] != _NULL:
+        return rest
+    text = f"{number + 1}-{enqueued_ms}".encode()
+    fields = b"".join((b"\xa1", bytes((len(text),)), text, rest[first + 1 : end] if count else b""))
+    sizes = (len(fields) + 4).to_bytes(4, "big") + max(1, count).to_bytes(4, "big")
+    return b"".join((_PROPERTIES, bytes((_LIST32,)), sizes, fields, rest[end:]))
 
 
 def _header(message: bytes) -> tuple[int, bytes | None]:

@@ -27,6 +27,11 @@ class Entity(NamedTuple):
     node: str | None = None
 
     @property
+    def claimed(self) -> tuple[str, ...]:
+        """The path for which a client needs a token: JavaScript's SDK has one for the node alone."""
+        return self.path if self.node is None else (*self.path, self.node)
+
+    @property
     def name(self) -> str:
         """The entity as a client writes it, for errors."""
         return "/".join(self.path)
@@ -38,7 +43,7 @@ def path_of(address: object) -> tuple[str, ...]:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of an entity, not {address!r:.80}")
     scheme, is_uri, rest = address.partition("://")
     path = rest.partition("/")[2] if is_uri and scheme.isalpha() else address
-    return tuple(unquote(part) for part in path.split("/") if part)
+    return tuple(part.lower() if part[0] == "$" else part for part in map(unquote, path.split("/")) if part)
 
 
 def parse(address: object) -> Entity:
@@ -46,10 +51,9 @@ def parse(address: object) -> Entity:
     path = path_of(address)
     if not path:
         raise Refusal(Condition.INVALID_FIELD, f"the address {address!r:.80} names no entity")
-    last = path[-1].lower()
-    if last == vendor.MANAGEMENT and len(path) > 1:
+    if path[-1] == vendor.MANAGEMENT and len(path) > 1:
         return Entity(path[:-1], vendor.MANAGEMENT)
-    return Entity(path, vendor.CBS if (last,) == (vendor.CBS,) and len(path) == 1 else None)
+    return Entity(path, vendor.CBS if path == (vendor.CBS,) else None)
 
 
 def node_of(path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -65,11 +69,15 @@ def queue_of(peer: Peer, entity: Entity, right: Right) -> str:
     queue = addresses.find(peer, name, right, ("queue",)).name
     if not rest:
         return queue
-    if len(rest) == 1 and rest[0].lower() == vendor.DEAD_LETTERS:
+    if rest == (vendor.DEAD_LETTERS,):
         dead_letters = peer.context.broker.rules(queue).dead_letter_queue
         if dead_letters is None:
-            text = f"queue {name!r:.80} has no dead-letter queue: `penstock queue alter` sets its option deadLetterQueue"
-            raise Refusal(Condition.NOT_FOUND, text)
+            raise missing(entity.name, f"queue {name!r:.80} needs the option deadLetterQueue (`penstock queue alter`)")
         return addresses.find(peer, dead_letters, right, ("queue",)).name
     forms = "QUEUE, TOPIC or TOPIC/Subscriptions/NAME, and /$DeadLetterQueue or /$management"
-    raise Refusal(Condition.NOT_FOUND, f"{entity.name!r:.80} is not {forms}")
+    raise missing(entity.name, f"it is not {forms}")
+
+
+def missing(name: str, advice: str) -> Refusal:
+    """Return the refusal of an entity that does not exist. SDKs recognize its first words, and connect again otherwise."""
+    return Refusal(Condition.NOT_FOUND, f"The messaging entity {name!r:.80} could not be found: {advice}")

@@ -94,8 +94,7 @@ class ServiceBusPeer(Dispatcher):
             raise Refusal(Condition.UNAUTHORIZED_ACCESS, text)
         context.create_on_use(name, self.origin)
         if not (context.nodes.has_queue(name) or context.nodes.has_exchange(name)):
-            text = f"there is no queue or topic {name!r:.80}: declare it with `penstock queue declare` or `exchange declare`"
-            raise Refusal(Condition.NOT_FOUND, text)
+            raise entities.missing(name, "declare it with `penstock queue declare` or `penstock exchange declare`")
 
     def close(self, error: Error | None, *, permanently: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
         super().close(error if error is None else with_info(error), permanently=permanently, cause=cause)
@@ -132,7 +131,7 @@ class ServiceBusPeer(Dispatcher):
 
     def _detach_unclaimed(self, why: str) -> None:
         for endpoint, entity in list(self.entities.items()):
-            if not self.claims.cover(entity.path):
+            if not self.claims.cover(entity.claimed):
                 error = Error(condition=Condition.UNAUTHORIZED_ACCESS, description=f"{entity.name!r:.80}: {why}")
                 self.detach(endpoint, error, Cause.LINK_CLOSED)
 
@@ -170,7 +169,7 @@ class ServiceBusPeer(Dispatcher):
         return endpoint
 
     def _check_claim(self, entity: Entity) -> None:
-        if not self.claims.cover(entity.path):
+        if not self.claims.cover(entity.claimed):
             raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"no valid token for {entity.name!r:.80}: put one to $cbs first")
 
     def _management(self, transactions: ConnectionTransactions, link: Any, entity: Entity, *, sends: bool) -> LinkEnd:

@@ -7,7 +7,7 @@ makes such tokens for deferred messages.
 | the vendor's outcome | on the wire | becomes |
 |---|---|---|
 | complete | accepted | accepted |
-| abandon | modified, delivery-failed | a failed attempt |
+| abandon | modified, with or without delivery-failed | a failed attempt |
 | dead-letter | rejected, with reason and description | rejected, with both as its error |
 | any of these with changed properties | annotations, or info of the error | annotations: see `annotations` |
 | release (prefetched messages at the end) | released | released, which does not count as an attempt |
@@ -47,7 +47,7 @@ from . import vendor
 from .annotations import changes, dressed, error_text
 from .requests import GONE, RequestFailed
 
-NO_END = 253_402_214_400_000  # milliseconds since 1970, the end of the year 9999: of locks in a queue without lockTimeout
+NO_END = 4_102_444_800_000  # milliseconds since 1970, the year 2100: of locks in a queue without lockTimeout; Java counts to 2262
 LOST = Error(condition=vendor.MESSAGE_LOCK_LOST, description="the lock of the message has expired, or was released")
 
 
@@ -211,6 +211,8 @@ def as_vendor(end: DeliveryEnd | None, state: DeliveryState | None) -> DeliveryE
         return DeliveryEnd(outcome=Outcome.REJECTED, error=shortened(_reason(state.error)), annotations=_changes_of(state))
     if end is not None and isinstance(state, Modified) and state.undeliverable_here:
         return end._replace(cause=Cause.DEFERRED, exclude=False, retry=None)
+    if end is not None and isinstance(state, Modified):  # Java and JavaScript abandon with an outcome that has no fields
+        return end._replace(cause=Cause.MODIFIED)
     return end
 
 
