@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker_core.amqp import Message, Modified, Rejected, decode_message
 from penstock.broker_core.amqp.performatives import Detach, Disposition, Error, Transfer
-from penstock.broker_core.amqp.types import Array, Symbol
+from penstock.broker_core.amqp.types import Array, Symbol, UInt
 from penstock.broker_core.amqp_plane.service_bus.vendor import DESCRIPTION, REASON
 
 from ..service.helpers import Clock
@@ -92,6 +92,21 @@ def test_a_dead_letter_has_changed_properties(consumer: Consumer, by_token: bool
         consumer.settle(delivery, Rejected(error=Error(condition="com.microsoft:dead-letter", info=info)))
     reasons = {REASON: "", DESCRIPTION: ""} if by_token else {REASON: "Odd", DESCRIPTION: "It is."}
     assert consumer.dead_letter().application_properties == {"colour": "red", "size": 1, **reasons}
+
+
+def test_a_deferred_message_has_changed_properties(consumer: Consumer) -> None:
+    consumer.send(Message(application_properties={"colour": "blue", "size": 1}, data=[b"x"]))
+    delivery, _ = consumer.receive()
+    consumer.settle(delivery, Modified(undeliverable_here=True, message_annotations={Symbol("colour"): "red"}))
+    for properties in ({"size": 2}, {}):
+        body = {"sequence-numbers": Array("long", (1,)), "receiver-settle-mode": UInt(1)}
+        status, _, answer = consumer.ask("com.microsoft:receive-by-sequence-number", body)
+        assert status == 200
+        (entry,) = answer["messages"]
+        seen = decode_message(entry["message"]).application_properties
+        assert seen == {"colour": "red", "size": 1 if properties else 2}
+        request = {"lock-tokens": Array("uuid", (entry["lock-token"],)), "disposition-status": "defered"}
+        assert consumer.ask(SETTLE, {**request, "properties-to-modify": properties})[0] == 200
 
 
 def test_changed_properties_outlive_the_broker(tmp_path: Path) -> None:

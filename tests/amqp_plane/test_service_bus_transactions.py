@@ -170,6 +170,20 @@ def test_abandon_and_dead_letter_in_a_transaction(w: Work) -> None:
         assert turn.state.queues["dead"].blocks[0].errors == {0: "Odd\nIt is."}
 
 
+def test_defer_in_a_transaction(w: Work) -> None:
+    assert w.send(TO_Q, message(b"later")) == Accepted()
+    later = w.receive()
+    txn = w.begin()
+    deferred = Modified(undeliverable_here=True)
+    assert w.settle(later, deferred, txn).state == within(txn, deferred)
+    assert w.stage.counts("q") == {"acquired": 1}
+    commit(w.script, number := w.next(), txn)
+    w.script.expect(Disposition, role=False, settled=True, state=within(txn, deferred))
+    discharged(w.script, number)
+    (stat,) = w.stage.service.submit(c.Stat("q"))
+    assert stat["deferred"] == 1
+
+
 def test_a_lock_that_is_lost_in_a_transaction_is_reported_and_fails_it(w: Work) -> None:
     w.stage.service.submit(enqueue("r", b"work"))
     w.script.receiver("r", 6, 1, rcv_settle_mode=RCV_SECOND)
