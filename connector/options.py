@@ -27,7 +27,7 @@ STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeSt
 REPLAY = "spark.readStream with mode=replay"
 ANYWHERE = (STREAM, REPLAY, READ, WRITE)
 
-STATES = ("available", "acquired", "archived")
+STATES = ("available", "acquired", "delayed", "deferred", "archived")
 # As `broker_core.engine.columns.states.Outcome`.
 OUTCOMES = ("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered", "moved", "dropped")
 

@@ -124,6 +124,7 @@ def _assembled(payload: assembly.Payload, group: list[_Item], request: BatchRequ
             "delivery": delivery_column(delivery, _sequences(parts)) if "delivery" in names and delivery else None,
             "error": _errors(parts, group[0][1].error) if "error" in names else None,
             "holder": _holders(parts) if "holder" in names else None,
+            "lockedUntil": _locked(parts) if "lockedUntil" in names else None,
         },
         stored=stored,
         malformed=malformed,
@@ -246,6 +247,17 @@ def _holders(parts: list[_Part]) -> str | pa.Array | None:
             return texts.take(pa.array(np.searchsorted(distinct_codes, codes)))
         codes = int(distinct_codes[0]) if len(distinct_codes) else 0
     return names[codes - 1] if codes else None
+
+
+def _locked(parts: list[_Part]) -> pa.Array | None:
+    if all(block_slice.locked is None for block_slice, _ in parts):
+        return None
+    ends = [
+        np.zeros(indexes.stop - indexes.start, np.int64) if block_slice.locked is None else block_slice.locked[indexes]
+        for block_slice, indexes in parts
+    ]
+    times = np.concatenate(ends)
+    return pa.array(times * 1000, mask=times == 0)
 
 
 def _sequences(parts: list[_Part]) -> npt.NDArray[np.int64]:

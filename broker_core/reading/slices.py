@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.columns.blocks import Block
+from ..engine.columns.limits import NEVER
 from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
-from ..engine.columns.states import ARCHIVED
+from ..engine.columns.states import ACQUIRED, ARCHIVED
 from ..engine.model.queue import Queue
 from ..errors import DamagedJournal, DamagedMessages, DataLoss
 from ..journal import Hold
@@ -58,6 +59,7 @@ class BlockSlice(NamedTuple):
     errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
     taker: Ints | int  # number in `takers`, from 1 on, of the last holder; 0: a holder without a name
     takers: Sequence[str]  # names of links, leases and commands
+    locked: npt.NDArray[np.int64] | None = None  # milliseconds since 1970: end of the lock; 0: without end
     hold: Hold | None = None  # while the slice exists, the journal finds its `locations`
 
     def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:
@@ -101,6 +103,20 @@ def _takers(block: Block, rows: Rows) -> Ints | int:
     return takers if isinstance(takers, int) else np.where(block.state[: block.filled][rows] == ARCHIVED, takers, 0)
 
 
+def lock_ends(queue: Queue, block: Block, rows: Rows, started_ms: int) -> npt.NDArray[np.int64] | None:
+    """Return `BlockSlice.locked`. Called under the broker's lock. `started_ms`: start of the broker, milliseconds since 1970."""
+    locks = block.lock.get(rows)
+    groups = [] if queue.groups is None else [lock for lock in queue.groups.locks.values() if lock.until != NEVER]
+    if isinstance(locks, int) and not groups:
+        return None
+    acquired = block.state[: block.filled][rows] == ACQUIRED
+    ends = np.where(acquired & (np.asarray(locks) > 0), np.asarray(locks, np.int64) - 1 + started_ms, 0)
+    holders = block.holder.get(rows)
+    for lock in groups:
+        ends[acquired & (holders == lock.holder)] = lock.until + started_ms
+    return ends
+
+
 def slice_of(
     block: Block,
     rows: Rows,
@@ -109,6 +125,7 @@ def slice_of(
     *,
     outcomes: bool = True,
     hold: Hold | None = None,
+    locked: npt.NDArray[np.int64] | None = None,
 ) -> BlockSlice:
     """Copy the columns of `rows`. Called under the broker's lock.
 
@@ -138,5 +155,6 @@ def slice_of(
         errors_of(block, rows) if outcomes else {},
         _takers(block, rows) if outcomes else 0,
         names.takers,
+        locked,
         hold,
     )

@@ -14,13 +14,14 @@ from ..engine import BrokerState
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array, row_count
 from ..engine.columns.series import Ints, Rows
+from ..engine.commands import Now
 from ..engine.decide.decision import need_queue
 from ..engine.model.groups import not_held
 from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.recordings import NO_TABLE
 from ..engine.model.retention import with_payloads
 from ..journal import Hold, Journal
-from ..reading.slices import RETENTION, BlockSlice, data_loss, names_of, slice_of
+from ..reading.slices import RETENTION, BlockSlice, data_loss, lock_ends, names_of, slice_of
 from ..reading.stored import open_block
 from .missing_rows import MissingRows
 from .stays import StayFacts, facts_of
@@ -33,6 +34,7 @@ class BlockReads:
     journal: Journal
     archive: str | None
     _lock: threading.Lock
+    _clock: Callable[[], Now]
 
     @property
     def broker_id(self) -> str:
@@ -107,7 +109,8 @@ class BlockReads:
             existing = with_payloads(block, picked, dropped)
             lost = slice(0, 0) if existing is picked else np.setdiff1d(as_array(picked), as_array(existing), assume_unique=True)
             rows, lost = (existing, lost) if select is None else (select(queue, block, existing), select(queue, block, lost))
-            return slice_of(block, rows, names_of(queue), outcomes=outcomes, hold=hold), lost
+            locked = lock_ends(queue, block, rows, self._started_ms()) if outcomes else None
+            return slice_of(block, rows, names_of(queue), outcomes=outcomes, hold=hold, locked=locked), lost
 
         hold: Hold | None = None
         for number, pick in picks:
@@ -126,6 +129,11 @@ class BlockReads:
                     part, lost = copied(queue, open_block(self.journal, entry), pick)
             hold = None  # the slice has it
             yield number, part, lost
+
+    def _started_ms(self) -> int:
+        """Return the start of the broker by the present wall clock, milliseconds since 1970."""
+        now = self._clock()
+        return now.wall // 1000 - self.state.uptime(now.up)
 
     def facts(self, queue_name: str, number: int, rows: Ints) -> dict[int, StayFacts]:
         """Return facts about rows of a block, ascending and at least one, by sequence number."""
