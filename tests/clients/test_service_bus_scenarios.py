@@ -342,7 +342,7 @@ def test_a_failure_in_a_loop_abandons_the_message(sdk: Sdk, flight: Client, queu
 
 
 def test_a_loop_completes_messages_of_other_clients(sdk: Sdk, flight: Client, queue: str) -> None:
-    """They have no message id, which the renewal of locks needs."""
+    """Renewal needs a message id, which such messages lack."""
     flight.call("message.send", queue=queue, body="plain")
     (message,) = sdk.do("process", from_=queue, count=1, auto_renew=300)["messages"]
     assert message["body"] == "plain"

@@ -44,4 +44,4 @@ def test_no_octets_make_it_fail_or_say_what_the_plain_way_does_not(octets: bytes
         plain = decode_message(bytes(payload)).properties
     except RemoteProtocolError:
         return
-    assert user_id == (None if plain is None else plain.user_id)
+    assert user_id == (None if plain is None else plain.user_id or None)
