@@ -46,6 +46,7 @@ ROWS = {
     "amqp-transfers": "amqp_rows.transfers",
     "amqp-of-spark": "amqp_rows.of_spark",
     "audit": "audit_rows.audited",
+    "service-bus": "service_bus_rows.batches",
     "async": "short_rows.asynchronous",
     "send-many": "short_rows.sent_many",
     "request": "short_rows.requests",
