@@ -41,8 +41,6 @@ def batches(bench: Bench) -> Iterator[Line]:
         for _ in range(WARM_UPS):
             vendor(0), plain(0)
         figures = bench.pairs("µs/message", vendor, plain)
-    title = (
-        f"the broker's CPU time a message: azure-servicebus sends batches of {BATCH}, completes {count:,} of 1 KiB"
-    )
+    title = f"the broker's CPU time a message: azure-servicebus sends batches of {BATCH}, completes {count:,} of 1 KiB"
     against = "plain AMQP in the same steps"
     yield Line("service-bus", title, against, 1.5, None, False, "µs/message", *figures)
