@@ -24,7 +24,8 @@ from ..foreign.hidden import Hidden
 from ..waiting import until
 from .conftest import command_or_skip
 from .driving import Program
-from .test_service_bus import connection_string, port_of, send, unsettled
+from .service_bus import connection_string, port_of, unsettled
+from .test_service_bus import send
 from .test_service_bus_sessions import program
 
 LOCK_S = 60
