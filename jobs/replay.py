@@ -163,7 +163,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url", required=True, help="the broker, such as amqp://HOST:5672")
     parser.add_argument("--queue", required=True, help="the queue whose archive is read")
     parser.add_argument(
-        "--states", default="archived", metavar="LIST", help="of available, acquired, archived; default: archived"
+        "--states",
+        default="archived",
+        metavar="LIST",
+        help="of available, acquired, delayed, deferred, archived; default: archived",
     )
     moments.add_flags(parser, "time of arrival")
     parser.add_argument("--from-sequence", type=int, metavar="N", help="first sequence number")

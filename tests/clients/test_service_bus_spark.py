@@ -97,8 +97,10 @@ def test_a_lease_and_receivers_share_a_queue(sdk: Program, flight: Client, queue
     bodies = [f"{number}" for number in range(90)]
     send(sdk, queue, *bodies)
     lease, by_lease, by_sdk = Reader(flight, queue), list[str](), list[str]()
+    wait = 20.0  # at first also for the link
     while True:
-        sdk.start("receive", from_=queue, count=7, wait=0.5)
+        sdk.start("receive", from_=queue, count=7, wait=wait)
+        wait = 0.5
         batch = lease.advance(messages=11)
         if batch != lease.finished:
             by_lease += [row["body"].decode() for row in lease.read(batch)]

@@ -100,7 +100,7 @@ def test_filters_are_pushed_only_where_spark_does_it(archive: Rig) -> None:
     [
         ({"mode": "acquire"}, "use mode=browse"),
         ({"lease": "me"}, "has no meaning for spark.read"),
-        ({"states": "gone"}, "available, acquired, archived"),
+        ({"states": "gone"}, "available, acquired, delayed, deferred, archived"),
         ({"startingSequence": "9", "endingSequence": "3"}, "nothing could be read"),
     ],
 )
