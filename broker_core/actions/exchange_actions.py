@@ -30,6 +30,7 @@ class _Bind(OfExchange):
     arguments: Annotated[dict[str, Any], About("headers that a headers exchange compares")] = field(default_factory=dict)
     selector: Selector = None
     no_local: Annotated[str | None, About("container id whose messages are left out; null: all messages")] = None
+    name: Annotated[str | None, About("name of the binding, unique among those of the queue to the exchange; null: none")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ def _bind(call: ActionCall, request: _Bind) -> Reply:
     """Binds a queue to an exchange."""
     selector = parse_optional(request.selector)
     text = None if selector is None else selector.text
-    command = c.Bind(request.exchange, request.queue, request.key, request.arguments, text, request.no_local)
+    command = c.Bind(request.exchange, request.queue, request.key, request.arguments, text, request.no_local, request.name)
     return with_hints({"created": call.service.submit(command)}, hints_of(selector))
 
 

@@ -22,6 +22,7 @@ from penstock.broker_core.cli.definitions.regular_expressions import patterns_of
 from penstock.broker_core.cli.definitions.steps import ImportStep
 from penstock.broker_core.cli.main import UsageError
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import AlreadyExists
 from penstock.broker_core.patterns import matches
 from penstock.broker_core.security import users_file
 from penstock.broker_core.security.rights import Right
@@ -392,3 +393,21 @@ def test_patterns_match_the_same_names_as_their_expression(expression: str, name
         return
     for name in filter(None, names):
         assert any(matches(pattern, name) for pattern in patterns) == bool(re.search(expression, name)), (patterns, name)
+
+
+def test_the_name_of_a_binding_is_exported_and_imported_again(
+    penstock: Run, broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    client.call("queue.declare", queue="named.q")
+    client.call("exchange.declare", exchange="named", type="topic")
+    rule = {"exchange": "named", "queue": "named.q", "key": "#", "selector": "a = 1", "name": "rule"}
+    assert client.call("exchange.bind", **rule)["created"]
+    file = tmp_path / "all.json"
+    assert penstock("definitions", "export", str(file), url=broker.url).returncode == 0
+    assert penstock("definitions", "import", str(file), url=broker.url).returncode == 0  # it exists
+    client.call("exchange.unbind", exchange="named", queue="named.q")
+    assert penstock("definitions", "import", str(file), url=broker.url).returncode == 0
+    (named,) = (exchange for exchange in client.call("exchange.list")["exchanges"] if exchange["exchange"] == "named")
+    assert [(binding["name"], binding["selector"]) for binding in named["bindings"]] == [("rule", "a = 1")]
+    with pytest.raises(AlreadyExists, match="has a binding 'rule'"):
+        client.call("exchange.bind", **{**rule, "selector": "a = 2"})

@@ -5,6 +5,7 @@ An exchange and a queue never have the same name, so an address is unambiguous. 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ... import errors, notations
@@ -78,9 +79,7 @@ def bind(state: BrokerState, command: c.Bind, now: c.Now) -> Decision[bool]:
     conditions = command.key, command.arguments, command.selector, command.no_local
     binding = Binding(queue.name, *conditions, command.name, command.definition)
     _check_binding(exchange, binding)
-    if binding.name is not None:
-        _check_binding_name(exchange, binding)
-    if exchange.number_of(binding) is not None:
+    if (binding.name is not None and _is_bound(exchange, binding)) or exchange.number_of(binding) is not None:
         return Decision([], False)
     if len(exchange.bindings) >= MAX_BINDINGS:
         raise errors.ResourceLimit(
@@ -105,9 +104,16 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
     header_bindings.check(binding.arguments)
 
 
-def _check_binding_name(exchange: Exchange, binding: Binding) -> None:
+def _is_bound(exchange: Exchange, binding: Binding) -> bool:
+    """Return True if a binding of this name has these conditions. Raises AlreadyExists, InvalidRequest.
+
+    A binding with a definition is always a new one.
+    """
     check_name("binding", binding.name or "")
-    if any(known.name == binding.name for known in exchange.bindings_of(binding.queue).values()):
+    known = next((known for known in exchange.bindings_of(binding.queue).values() if known.name == binding.name), None)
+    if known is not None:
+        if binding.definition is None and replace(known, definition=None) == binding:
+            return True
         raise errors.AlreadyExists(
             f"exchange {exchange.name!r:.80} has a binding {binding.name!r:.80} to {binding.queue!r:.80}: remove it first, or "
             "choose another name"
@@ -117,6 +123,7 @@ def _check_binding_name(exchange: Exchange, binding: Binding) -> None:
             f"binding {binding.name!r:.80}: its definition has {len(binding.definition or '')} characters; at most "
             f"{MAX_DEFINITION} are allowed"
         )
+    return False
 
 
 @decides(c.Unbind)
