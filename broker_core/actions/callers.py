@@ -131,11 +131,12 @@ class Callers:
         if not access.enforced:
             return Caller(access, ANONYMOUS, peer, is_gone, door, self.audit)
         scheme, _, rest = (header or "").partition(" ")
-        if scheme.lower() == "bearer":  # a refused token is not recorded: programs let tokens expire, and log in again
-            return Caller(access, self._user_of_token(rest.strip(), peer), peer, is_gone, door, self.audit)
         name = ANONYMOUS
+        is_token = scheme.lower() == "bearer"
+        if is_token:  # a refused token is not recorded: programs let tokens expire, and log in again
+            name = self._user_of_token(rest.strip(), peer)
         try:
-            if header is not None:
+            if header is not None and not is_token:
                 name, password = _name_and_password(scheme, rest)
                 self._check_encrypted(peer)
                 access.login(name, password, peer)

@@ -92,7 +92,7 @@ def test_a_row_says_whose_it_is_and_on_which_day_it_came() -> None:
 
 def test_every_column_of_a_read_is_in_the_table_or_follows_from_it() -> None:
     """Another column of a read belongs into the table as well, or its value for archived messages into `rows_of_read`."""
-    assert {*table.STORED, "state", "delivery"} == set(message.COLUMNS)
+    assert {*table.STORED, "state", "delivery", "lockedUntil"} == set(message.COLUMNS)
     assert {*table.STORED, table.ENVELOPE, *table.OWN} == set(table.COMMENTS)
     assert table.FILE_SCHEMA.names == [name for name in table.SCHEMA.names if name != table.DAY]
 
