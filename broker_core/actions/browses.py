@@ -17,7 +17,7 @@ from ..archive.read.files import Table
 from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array
-from ..engine.columns.states import ARCHIVED, AVAILABLE
+from ..engine.columns.states import ARCHIVED, AVAILABLE, DEFERRED
 from ..engine.decide.decision import need_queue
 from ..engine.model.queue import PackedBlock
 from ..messages.columns import arrow_schema
@@ -181,7 +181,7 @@ def _portion(first: BlockSlice, slices: Iterator[BlockSlice], until: float) -> I
 def _dead(block: Block) -> Any:
     """Return the rows of a block that a redrive would send back."""
     rows = slice(0, block.filled)
-    away = (block.state[rows] == AVAILABLE) & (np.asarray(block.origin.get(rows)) > 0)
+    away = np.isin(block.state[rows], (AVAILABLE, DEFERRED)) & (np.asarray(block.origin.get(rows)) > 0)
     return np.union1d(np.flatnonzero(away), _stayed(block))
 
 

@@ -22,6 +22,7 @@ from penstock.broker_core.client.flight import Client
 from ..waiting import until
 from .building import MissingTool, command_of
 from .driving import Program
+from .service_bus import connection_string
 
 _numbers = itertools.count()
 
@@ -73,6 +74,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -
 def flight(broker: Broker) -> Iterator[Client]:
     with Client(broker.url) as connected:
         yield connected
+
+
+@pytest.fixture(scope="module")
+def sdk(broker: Broker) -> Iterator[Program]:
+    """The Python SDK of Azure Service Bus, connected; `settings` are `service_bus.SETTINGS`."""
+    with Program(command_or_skip("servicebus")) as program:
+        program.do("open", connection=connection_string(broker))
+        yield program
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ SDKS = {
     "java": ("servicebus_java", ()),
 }
 
+#: Of a broker whose last listener is one for Service Bus.
+SETTINGS: dict[str, Any] = {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
+
 Message = dict[str, Any]
 
 

@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,14 @@ from penstock.broker_core.client.flight import Client
 
 from .conftest import command_or_skip
 from .driving import Program, Refused
-from .service_bus import SDKS, connection_string, port_of
+from .service_bus import SDKS, SETTINGS, connection_string, port_of
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    return {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
+    return SETTINGS
 
 
 @pytest.fixture
@@ -35,13 +34,6 @@ def queue(flight: Client) -> str:
     options = {"deadLetterQueue": f"{name}-dead", "lockTimeout": 60_000, "maxAttempts": 3}
     flight.call("queue.declare", queue=name, options=options)
     return name
-
-
-@pytest.fixture(scope="module")
-def sdk(broker: Broker) -> Iterator[Program]:
-    with Program(command_or_skip("servicebus")) as program:
-        program.do("open", connection=connection_string(broker))
-        yield program
 
 
 # ---- receiving

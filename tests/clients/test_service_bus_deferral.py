@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ from penstock.broker_core.client.flight import Client
 
 from .conftest import command_or_skip
 from .driving import Program, Refused
-from .service_bus import connection_string, unsettled
+from .service_bus import SETTINGS, connection_string, unsettled
 from .test_service_bus import send
-
-SETTINGS: dict[str, Any] = {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
 
 _numbers = itertools.count()
 
@@ -34,13 +31,6 @@ def queue(flight: Client) -> str:
     options = {"deadLetterQueue": f"{name}-dead", "lockTimeout": 60_000, "maxAttempts": 4}
     flight.call("queue.declare", queue=name, options=options)
     return name
-
-
-@pytest.fixture(scope="module")
-def sdk(broker: Broker) -> Iterator[Program]:
-    with Program(command_or_skip("servicebus")) as program:
-        program.do("open", connection=connection_string(broker))
-        yield program
 
 
 def defer(sdk: Program, queue: str, *bodies: str) -> list[int]:
@@ -210,3 +200,13 @@ def test_deferred_messages_survive_kill_9(tmp_path: Path) -> None:
             for message in messages:
                 second.do("settle", token=message["token"])
             assert unsettled(flight, "q") == {}
+
+
+def test_a_deferred_dead_letter_is_redriven_by_a_selector(sdk: Program, flight: Client, queue: str) -> None:
+    send(sdk, queue, "bad")
+    (message,) = sdk.receive(queue)
+    sdk.do("settle", token=message["token"], how="dead_letter", reason="bad")
+    (dead,) = sdk.receive(f"{queue}/dead")
+    sdk.do("settle", token=dead["token"], how="defer")
+    assert flight.call("queue.redrive", queue=f"{queue}-dead", selector="JMSPriority = 4")["redriven"] == 1
+    assert [message["body"] for message in sdk.receive(queue)] == ["bad"]

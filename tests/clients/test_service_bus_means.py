@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
-from .conftest import command_or_skip
 from .driving import Program, Refused
-from .service_bus import connection_string, unsettled
+from .service_bus import SETTINGS, unsettled
 
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    return {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
-
-
-@pytest.fixture(scope="module")
-def sdk(broker: Broker) -> Iterator[Program]:
-    with Program(command_or_skip("servicebus")) as program:
-        program.do("open", connection=connection_string(broker))
-        yield program
+    return SETTINGS
 
 
 def bodies(sdk: Program, entity: str, count: int = 10) -> list[str]:

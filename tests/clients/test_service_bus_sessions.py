@@ -19,7 +19,7 @@ from penstock.broker_core.client.flight import Client
 from ..waiting import until
 from .conftest import command_or_skip
 from .driving import Program, Refused
-from .service_bus import connection_string, port_of, unsettled
+from .service_bus import SETTINGS, connection_string, port_of, unsettled
 
 _numbers = itertools.count()
 LOCK_S = 60
@@ -32,7 +32,7 @@ def program() -> Program:
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    return {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
+    return SETTINGS
 
 
 @pytest.fixture

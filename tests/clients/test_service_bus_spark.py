@@ -22,9 +22,8 @@ from ..flight.helpers import Reader
 from ..foreign.helpers import INITIAL, drained, next_batch, rows
 from ..foreign.hidden import Hidden
 from ..waiting import until
-from .conftest import command_or_skip
 from .driving import Program
-from .service_bus import connection_string, port_of, unsettled
+from .service_bus import SETTINGS, connection_string, port_of, unsettled
 from .test_service_bus import send
 from .test_service_bus_sessions import program
 
@@ -34,7 +33,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    return {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
+    return SETTINGS
 
 
 @pytest.fixture
@@ -42,13 +41,6 @@ def queue(flight: Client) -> str:
     name = f"queue-{next(_numbers)}"
     flight.call("queue.declare", queue=name, options={"groups": "held", "lockTimeout": LOCK_S * 1000})
     return name
-
-
-@pytest.fixture(scope="module")
-def sdk(broker: Broker) -> Iterator[Program]:
-    with Program(command_or_skip("servicebus")) as started:
-        started.do("open", connection=connection_string(broker))
-        yield started
 
 
 def read(broker: Broker, queue: str, states: str) -> list[dict[str, Any]]:
