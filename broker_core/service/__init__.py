@@ -1,6 +1,6 @@
 """A running broker: one engine state, one journal, one lock, one clock.
 
-broker, turn        `BrokerService`, the calls of all planes; `Turn`, commands in one hold of the lock
+broker, turn        `BrokerService`, the calls of all planes, and regular work; `Turn`, commands in one hold of the lock
 startup, reloading  the state from the journal, the declarations of the settings; settings that were read again
 status              the status of the broker
 nodes               queues and exchanges, read without the lock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -13,27 +12,16 @@ from pyspark.sql.types import StructType
 from ...broker_core.archive.read.files import Table, tasks
 from ...broker_core.client.flight import Client
 from ..identity import connected
-from ..options import OUTCOMES, READ, Options
+from ..options import READ, Options
 from ..reporting import reports_errors
 from ..schema import check_source
-from ..spark_versions import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from ..spark_versions import DataSourceReader, Filter, InputPartition
 from ..suggestions import SelectorHints
 from ..task.archive import bounds_of, read_recorded, version_of
 from ..task.declared import DeclaredRows
 from ..task.partition import BrowsePartition, RecordedPartition
 from ..task.reading import read_browsed
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_TIMES = {"enqueuedTime": ("since", "until"), "settledTime": ("settled_since", "settled_until")}  # the ends are excluded
+from .filters import narrowed
 
 
 @reports_errors
@@ -101,26 +89,5 @@ class PushdownBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for filter_ in filters:
-            self._narrow(filter_)
+            self._bounds = narrowed(self._bounds, filter_)
         return filters
-
-    def _narrow(self, filter_: Filter) -> None:
-        column, value = ".".join(getattr(filter_, "attribute", ())), getattr(filter_, "value", None)
-        if column == "sequenceNumber" and isinstance(value, int):
-            self._narrow_between("first", "last", filter_, value)
-        elif column in _TIMES and isinstance(value, datetime):
-            # Naive times are in the session's zone, which is unknown here: only Spark applies them.
-            if value.tzinfo is not None:
-                self._narrow_between(*_TIMES[column], filter_, (value - _EPOCH) // timedelta(microseconds=1), excluded=1)
-        elif column == "outcome" and isinstance(filter_, EqualTo) and value in OUTCOMES:
-            self._bounds = self._bounds._replace(outcome=self._bounds.outcome or value)
-
-    def _narrow_between(self, lower: str, upper: str, filter_: Filter, value: int, excluded: int = 0) -> None:
-        bounds: dict[str, Any] = self._bounds._asdict()
-        if isinstance(filter_, (GreaterThan, GreaterThanOrEqual, EqualTo)):
-            least = value + isinstance(filter_, GreaterThan)
-            bounds[lower] = least if bounds[lower] is None else max(bounds[lower], least)
-        if isinstance(filter_, (LessThan, LessThanOrEqual, EqualTo)):
-            most = value - isinstance(filter_, LessThan) + excluded
-            bounds[upper] = most if bounds[upper] is None else min(bounds[upper], most)
-        self._bounds = self._bounds._replace(**bounds)
