@@ -15,7 +15,7 @@ messages.
 - `service_bus/`: the dialect of Azure Service Bus, for listeners that have it.
 - `context`: settings, clock and commit loop, which all connections and links share.
 - `loop/`: the commit loop.
-- `layers/`: TLS and WebSocket between a socket and AMQP.
+- `layers/`: TLS, WebSocket and the PROXY protocol between a socket and AMQP.
 - `queue_reads`: reads of queues within a turn.
 - `conditions`: our errors as AMQP's.
 """
