@@ -13,6 +13,7 @@ import pytest
 from penstock.broker_core.actions.actions import ACTIONS
 from penstock.broker_core.actions.requests import PUTS, TICKETS
 from penstock.broker_core.engine.columns import limits
+from penstock.broker_core.engine.columns.obstacles import Obstacle
 from penstock.broker_core.quantities import GIB
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.server.open_files import OTHERS
@@ -161,6 +162,12 @@ def test_what_the_log_says_is_what_the_code_says(of_operators: str, repository: 
     code = re.sub(r"%[.\d]*[sdfgr]|\{[^{}]*\}", "…", code)
     for line in lines:
         assert re.sub(r"\b(N|USER)\b", "…", line).strip("… ;:") in code, line
+
+
+def test_each_reason_why_messages_wait_is_listed(of_operators: str) -> None:
+    table = of_operators.partition("\n| reason | the consumer waits for |\n")[2].partition("\n\n")[0]
+    reasons = [reason for cell in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for reason in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(reasons) == sorted(obstacle.value for obstacle in Obstacle)
 
 
 @pytest.mark.parametrize(
