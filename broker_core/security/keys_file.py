@@ -3,8 +3,8 @@
     {"version": 1, "keys": {USER: [KEY, …]}}, the newest key first
 
 The broker computes each signature again, so it must be able to read the keys. Therefore a key is never a password: it is made
-here, at random, and proves its user to listeners for Service Bus only. A client with this file can act as its users. To change the format, raise `VERSION` and keep
-reading older versions.
+here, at random, and proves its user to listeners for Service Bus only. A client with this file can act as its users. To change
+the format, raise `VERSION` and keep reading older versions.
 """
 
 from __future__ import annotations
