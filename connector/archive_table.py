@@ -130,7 +130,7 @@ def _path(url: str) -> str:
 def _is_within(condition: ColumnRange | RecordingSpans) -> Column:
     """Return a condition on rows of the table as Spark evaluates it."""
     if isinstance(condition, RecordingSpans):
-        spans = [_is_within(lineage) & _is_within(recordings) for lineage, recordings in condition.spans]
+        spans = [reduce(operator.and_, map(_is_within, span)) for span in condition.spans]
         return reduce(operator.or_, spans, lit(False))
     if condition.least == condition.most:
         return col(condition.column) == lit(condition.least)

@@ -176,15 +176,14 @@ class ArchiveReads:
         self,
         table: Table,
         listed: File,
-        request: BrowseTicket,
+        columns: Sequence[str],
         bounds: Bounds,
+        selector: str | None,
         presence: Presence | None = None,
     ) -> Batches:
-        """Return the rows of one file that are within the bounds and match the selector of the request."""
+        """Return the rows of one file that are within the bounds and match the selector, as the table has them."""
         file = scan.opened(table.url, listed.path)
-        columns = request.columns
-        batches = self._in_turn(scan.batches(file, listed.share(), columns, bounds, request.selector, presence))
-        return self._converted(batches, columns, request.queue, request.stored)
+        return self._in_turn(scan.batches(file, listed.share(), columns, bounds, selector, presence))
 
     # Rows of the table
     def _scan(

@@ -14,7 +14,7 @@ Stay = Mapping[str, Any]
 Event = dict[str, Any]
 
 #: Two brokers, or two rows of the archive, may have one message with these values.
-_KEY = ("broker", "queue", "sequenceNumber", "settledTime")
+_KEY = ("broker", "queue", "queueId", "sequenceNumber", "settledTime")
 _ENDS = {
     "accepted": "accepted",
     "rejected": "rejected",
@@ -62,7 +62,8 @@ def _message_of(stay: Stay) -> tuple[str, ...]:
         return ("payload", stay.get("broker", ""), stay["payload"])
     death = stay.get("death")
     queue, sequence = (death["queue"], death["sequence"]) if death else (stay["queue"], stay["sequenceNumber"])
-    return ("place", stay.get("broker", ""), queue, str(sequence))
+    former = str(stay.get("queueId", "")) if queue == stay["queue"] else ""
+    return ("place", stay.get("broker", ""), queue, former, str(sequence))
 
 
 def _history(stays: Sequence[Stay]) -> dict[str, Any]:
@@ -73,14 +74,14 @@ def _history(stays: Sequence[Stay]) -> dict[str, Any]:
     ends: dict[tuple[Any, ...], str] = {}  # by place, the last one
     for stay in stays:
         moment = stay["enqueuedTime"]
-        place = (stay.get("broker"), stay["queue"], stay["sequenceNumber"])
+        place = (stay.get("broker"), stay["queue"], stay.get("queueId"), stay["sequenceNumber"])
         if place not in ends and id(stay) not in followers:
             timed.append((moment, _event(stay, moment, "arrived", _arrival(stay))))
         redrive = _redrive(stay)
         if redrive is not None or place in ends:  # a dead letter that stayed in its queue
             time, by = (None, "") if redrive is None else (redrive["time"], _by(redrive.get("by")))
             moment = max(moment, time or ends[place])
-            timed.append((moment, _event(stay, time, "redriven", f"redriven in {stay['queue']}{by}")))
+            timed.append((moment, _event(stay, time, "redriven", f"redriven in {_queue(stay)}{by}")))
         for event in _between(stay):
             moment = max(moment, event["time"] or moment)
             timed.append((moment, event))
@@ -90,7 +91,7 @@ def _history(stays: Sequence[Stay]) -> dict[str, Any]:
             timed.append((moment, _end(stay, following[id(stay)])))
             ends[place] = end
         if stay["recorded"]:
-            timed.append((moment, _event(stay, None, "recorded", f"recorded in the archive of {stay['queue']}")))
+            timed.append((moment, _event(stay, None, "recorded", f"recorded in the archive of {_queue(stay)}")))
     timed.sort(key=lambda entry: entry[0])
     live = [event for stay in stays if stay["state"] != "archived" for event in [_now(stay)]]
     events = [event for _, event in timed] + live
@@ -105,15 +106,9 @@ def _last_end(timed: Sequence[tuple[str, Event]]) -> str:
 
 
 def _event(stay: Stay, time: str | None, event: str, text: str) -> Event:
-    broker = {"broker": stay["broker"]} if "broker" in stay else {}
-    return {
-        "time": time,
-        "event": event,
-        "queue": stay["queue"],
-        "sequenceNumber": stay["sequenceNumber"],
-        "text": text,
-        **broker,
-    }
+    optional = {name: stay[name] for name in ("broker", "deleted") if name in stay}
+    place = {"queue": stay["queue"], "sequenceNumber": stay["sequenceNumber"]}
+    return {"time": time, "event": event, **place, "text": text, **optional}
 
 
 def _arrival(stay: Stay) -> str:
@@ -124,8 +119,12 @@ def _arrival(stay: Stay) -> str:
     return f"{text}, sent by {stay['userId']}" if "userId" in stay else text
 
 
+def _queue(stay: Stay) -> str:
+    return f"{stay['queue']} (deleted)" if stay.get("deleted") else str(stay["queue"])
+
+
 def _place(stay: Stay) -> str:
-    return f"{stay['queue']} (sequence number {stay['sequenceNumber']:,})"
+    return f"{stay['queue']} ({'deleted, ' if stay.get('deleted') else ''}sequence number {stay['sequenceNumber']:,})"
 
 
 def _reason(death: Mapping[str, Any]) -> str:
@@ -147,7 +146,7 @@ def _between(stay: Stay) -> list[Event]:
 def _failed(stay: Stay, failure: Mapping[str, Any] | None) -> str:
     """`failure` is the last one, which is known while the message is not settled."""
     count = stay["deliveryCount"]
-    text = f"delivered from {stay['queue']} {'once' if count == 1 else f'{count:,} times'} without success"
+    text = f"delivered from {_queue(stay)} {'once' if count == 1 else f'{count:,} times'} without success"
     if failure is None:
         return text
     taker = f" to {failure['by']}" if "by" in failure else ""
@@ -189,16 +188,16 @@ def _end(stay: Stay, following: Stay | None) -> Event:
     kind = "settled"
     if outcome == "dead-lettered":
         kind = outcome
-        target = f"to {_place(following)}" if following else f"in {stay['queue']}"
+        target = f"to {_place(following)}" if following else f"in {_queue(stay)}"
         death = (following or stay).get("death")
         text = f"dead-lettered {target}: {_reason(death)}" if death else f"dead-lettered {target}{error}"
         text += f"; last delivered to {stay['holder']}" if holder else ""
     elif outcome == "moved":
         is_back = following is not None and following["queue"] == (stay.get("death") or {}).get("queue")
         kind = "redriven" if is_back else outcome
-        text = f"{kind} from {stay['queue']}" + (f" to {_place(following)}" if following else "") + holder
+        text = f"{kind} from {_queue(stay)}" + (f" to {_place(following)}" if following else "") + holder
     else:
-        text = f"settled in {stay['queue']} as {_ENDS.get(outcome, outcome)}{holder}{error}"
+        text = f"settled in {_queue(stay)} as {_ENDS.get(outcome, outcome)}{holder}{error}"
     return _event(stay, stay["settledTime"], kind, text)
 
 

@@ -105,7 +105,7 @@ _MESSAGE_OPTIONAL = {
 }
 
 _EVENT = object_of(
-    ("broker",),
+    ("broker", "deleted"),
     time=nullable(TEXT),
     event=one_of(
         *("arrived", "read", "failed", "settled", "dead-lettered", "moved", "redriven", "recorded"),
@@ -115,6 +115,7 @@ _EVENT = object_of(
     sequenceNumber=COUNT,
     text=TEXT,
     broker=TEXT,
+    deleted=BOOL,
 )
 _LEASED = object_of(lease=TEXT, batch=COUNT, state=TEXT, reads=list_of(object_of(query=TEXT, batch=COUNT)))
 _STAY_OPTIONAL = {
@@ -123,6 +124,8 @@ _STAY_OPTIONAL = {
     "deliveryCount": COUNT,
     "death": object_of(("error",), reason=TEXT, queue=TEXT, sequence=COUNT, error=TEXT),
     "batches": list_of(_LEASED),
+    "deleted": BOOL,
+    "queueId": COUNT,
 }
 _STAY = object_of(
     tuple(_STAY_OPTIONAL),

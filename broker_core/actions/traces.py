@@ -6,12 +6,16 @@ little more than the matching rows. All of this happens in the thread of the cal
 
 The state of a queue comes before its table, and the table is looked up last. So a message that is recorded meanwhile is found
 once or twice, but never missed.
+
+The table of a deleted queue remains, and belongs to a later queue of its name as well. Only `queueId` distinguishes their rows.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -23,13 +27,16 @@ import pyarrow as pa
 
 from .. import errors
 from ..archive.read import files, ids
+from ..archive.read.bounds import Bounds
 from ..archive.read.files import Table
 from ..archive.table.layout import FILTERED, rows_of_read
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
 from ..engine.columns.series import Rows
 from ..engine.columns.states import ARCHIVED
+from ..engine.decide.decision import need_queue
 from ..engine.model.queue import PackedBlock
+from ..engine.model.recordings import NO_TABLE
 from ..messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE
 from ..reading.slices import BlockSlice
 from ..security.rights import Right
@@ -41,9 +48,9 @@ from .browse_plans import Select
 from .browses import of_these
 from .declaration import ActionCall, Reply, compared_hints, with_hints
 from .fields import About, Request, parse_fields
+from .former_queues import former_queues
 from .histories import histories
 from .message_rows import Row, shown
-from .requests import BrowseTicket
 from .requests import Selector as SelectorText
 
 MAX_STAYS = 1_000  # in one answer
@@ -55,6 +62,7 @@ COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount"),
     *("messageId", "correlationId", "subject", "userId", "annotations"),
 ]
+_QUEUE_ID = "queueId"  # in a table
 _DEATH = {"reason": DEATH_REASON, "queue": DEATH_QUEUE, "sequence": DEATH_SEQUENCE, "error": DEATH_ERROR}
 
 #: Returns the rows of a slice that are searched.
@@ -122,7 +130,7 @@ def trace(call: ActionCall, request: Trace) -> Reply:
     except _Interrupted as limit:
         following = limit.place.to_json()
     reply = {"messages": histories(stays), "searched": search.scanned, "next": following}
-    return with_hints(reply, [*compared_hints(presence), *search.hidden])
+    return with_hints(reply, [*compared_hints(presence), *search.hints])
 
 
 def _check(request: Trace) -> None:
@@ -145,13 +153,17 @@ def _of_ids(text: str, columns: tuple[str, ...]) -> _Wanted:
 
 
 def _origin(call: ActionCall, queue: str, sequence: int) -> tuple[list[Row], _Wanted | None]:
-    """Find a message by its place. Return its stay there, and the search for its other stays.
+    """Find a message by its place. Return its stay there, and the search for its other stays. A message of a former queue is
+    found if the queue with its name has no message with the number.
 
     A message without an id is searched by its payload in the journal. If only the archive has it, nothing identifies its other
     stays, except the first queue of a dead letter.
     """
     search = _BrokerSearch(call, _Wanted(), MAX_STAYS, None)
+    search.check(queue)
     stays = list(search.at(queue, sequence))
+    latest = max((stay.get(_QUEUE_ID, math.inf) for stay in stays), default=None)
+    stays = [stay for stay in stays if stay.get(_QUEUE_ID, math.inf) == latest]
     if not stays:
         raise errors.MessageNotFound(
             f"queue {queue!r} has no message {sequence:,} any more, or never had it: settled messages leave the journal by its"
@@ -163,7 +175,7 @@ def _origin(call: ActionCall, queue: str, sequence: int) -> tuple[list[Row], _Wa
         return stays, _Wanted(payload=search.payload)
     death = stays[0].get("death")
     if death and death["queue"] in call.service.state.queues and call.caller.may(Right.BROWSE, death["queue"]):
-        stays += search.at(death["queue"], death["sequence"])
+        stays += [stay for stay in search.at(death["queue"], death["sequence"]) if "deleted" not in stay]
     return stays, None
 
 
@@ -177,32 +189,49 @@ class _BrokerSearch:
         self.scanned = 0
         self.payload: tuple[int, int] | None = None  # log position and row of the message that `at` has found
         self._hidden: list[str] = []  # queues whose settled messages the caller may not see
+        self._unrecorded: list[str] = []  # deleted queues with messages that are not recorded yet
+        self._unreachable: list[str] = []  # errors of the archive about deleted queues
 
     @property
-    def hidden(self) -> list[str]:
-        names = self._hidden
-        if not names:
-            return []
-        some = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
-        return [f"settled messages of {some} were not searched: that needs the right {Right.REPLAY.value}"]
+    def hints(self) -> list[str]:
+        reasons = ((self._hidden, f"that needs the right {Right.REPLAY.value}"), (self._unrecorded, _NOT_YET))
+        texts = [f"settled messages of {_some(names)} were not searched: {reason}" for names, reason in reasons if names]
+        if self._unreachable:
+            texts.append(f"deleted queues were not searched: {_some(self._unreachable)}")
+        return texts
+
+    def check(self, queue: str) -> None:
+        """Raises QueueNotFound unless the queue exists, or has a table from before its deletion."""
+        if queue not in self._service.state.queues and queue not in self._former():
+            need_queue(self._service.state, queue)
+
+    def _former(self) -> set[str]:
+        if self._service.archive is None:
+            return set()
+        try:
+            return former_queues(self._service.archive, self._service.broker_id, list(self._service.state.queues))
+        except errors.ArchiveUnreachable as error:
+            self._unreachable.append(str(error))
+            return set()
 
     def stays(self, only: str | None, resume: _Place | None) -> Iterator[Row]:
-        """Search the queues by name. Raises _Interrupted."""
-        names = sorted(self._service.state.queues) if only is None else [only]
-        for name in names:
+        """Search the queues by name, also deleted ones. Raises _Interrupted."""
+        if only is not None:
+            self.check(only)
+        for name in [only] if only is not None else sorted({*self._service.state.queues, *self._former()}):
             if resume is not None and name < resume.queue:
                 continue
             place = resume if resume is not None and name == resume.queue else _Place(queue=name)
-            if not self._call.caller.may(Right.BROWSE, name):
-                continue
-            try:
+            if self._call.caller.may(Right.BROWSE, name):
                 yield from self._of_queue(place)
-            except errors.QueueNotFound:
-                if only is not None:  # otherwise it was deleted just now
-                    raise
 
     def at(self, queue: str, sequence: int) -> Iterator[Row]:
-        """Find one message by its place, in any state."""
+        """Find one message by its place, in any state, and those of former queues with this name."""
+        with contextlib.suppress(errors.QueueNotFound):
+            yield from self._state_at(queue, sequence)
+        yield from self._recorded(_Place(queue=queue, archive=True), sequence)
+
+    def _state_at(self, queue: str, sequence: int) -> Iterator[Row]:
         select, packed = self._selection(queue)
         for part in self._service.browse(queue, select, sequence, sequence, packed):
             rows = np.array([sequence - part.base])
@@ -210,11 +239,11 @@ class _BrokerSearch:
                 if row_count(part.rows):
                     self.payload = int(part.locations.positions()[0]), int(part.locations.payload_rows()[0])
                 yield from self._rows(queue, part)
-        yield from self._recorded(_Place(queue=queue, archive=True), sequence)
 
     def _of_queue(self, place: _Place) -> Iterator[Row]:
         if not place.archive:
-            yield from self._state(place)
+            with contextlib.suppress(errors.QueueNotFound):  # it was deleted
+                yield from self._state(place)
         if self._wanted.payload is None:
             yield from self._recorded(place if place.archive else _Place(queue=place.queue, archive=True))
 
@@ -284,16 +313,33 @@ class _BrokerSearch:
     # The table
     def _recorded(self, place: _Place, sequence: int | None = None) -> Iterator[Row]:
         queue = place.queue
-        table = self._service.table(queue) if self._may_see_settled(queue) else None
+        table = self._service.table_with_former(queue) if self._may_see_settled(queue) else None
         if table is None:
             return
         if sequence is None and self._is_over():
             raise _Interrupted(place)
-        bounds = table.bounds if sequence is None else table.bounds._replace(first=sequence, last=sequence)
+        if any(gone.name == queue for gone in list(self._service.state.departed.values())):
+            self._unrecorded.append(queue)
+        try:
+            yield from self._rows_of_table(table, place, sequence)
+        except (errors.ArchiveUnreachable, errors.ArchiveUnsupported) as error:
+            if table.version != NO_TABLE:
+                raise
+            if not isinstance(error, files.NoTable):
+                self._unreachable.append(str(error))
+
+    def _rows_of_table(self, table: Table, place: _Place, sequence: int | None) -> Iterator[Row]:
+        queue = place.queue
+        bounds = table.bounds._replace(former=True)
+        if sequence is not None:
+            bounds = bounds._replace(first=sequence, last=sequence)
         version = files.version(table, bounds, place.version)
+        self._has_begun = True
+        if version.queue != queue and table.version == NO_TABLE:  # the copy of another table
+            return
         remaining = version.files[place.file :]
         number, row = place.file, 0
-        for batch in self._batches(queue, table, remaining, bounds):
+        for batch in self._batches(table, remaining, bounds):
             if batch is None:
                 number, row, self._has_begun = number + 1, 0, True
                 if sequence is None and self._is_over() and number < len(version.files):
@@ -301,30 +347,39 @@ class _BrokerSearch:
                 continue
             known = min(batch.num_rows, max(0, place.row - row)) if number == place.file else 0
             row += known
-            for values in batch.slice(known, self._left + 1).to_pylist():
+            batch = batch.slice(known, self._left + 1)
+            queue_ids = batch.column(_QUEUE_ID).to_pylist()
+            for queue_id, values in zip(queue_ids, rows_of_read(COLUMNS, batch, queue).select(COLUMNS).to_pylist(), strict=True):
                 row += 1
                 if self._left <= 0:
                     raise _Interrupted(_Place(queue=queue, archive=True, version=version.number, file=number, row=row - 1))
                 self._left -= 1
-                yield _stay(queue, values, is_recorded=True)
+                is_former = queue_id != table.queue_id
+                stay = _stay(queue, values, is_recorded=True)
+                yield {**stay, "deleted": True, _QUEUE_ID: queue_id} if is_former else stay
 
-    def _batches(self, queue: str, table: Table, listed: list[files.File], bounds: Any) -> Iterator[pa.RecordBatch | None]:
+    def _batches(self, table: Table, listed: list[files.File], bounds: Bounds) -> Iterator[pa.RecordBatch | None]:
         """Yield the matching rows of each file, and None after each file."""
-        wanted = self._wanted
+        wanted, columns = self._wanted, [*COLUMNS, _QUEUE_ID]
         if wanted.ids:
-            for _, rows in ids.batches(table, listed, wanted.ids, COLUMNS, bounds, wanted.columns):
-                yield None if rows is None else rows_of_read(COLUMNS, rows, queue).select(COLUMNS)
+            yield from (rows for _, rows in ids.batches(table, listed, wanted.ids, columns, bounds, wanted.columns))
             return
         text = None if wanted.selector is None else wanted.selector.text
-        request = BrowseTicket(op="browse", queue=queue, states=["archived"], selector=text, columns=COLUMNS)
         for file in listed:
-            yield from self._call.archive.of_file(table, file, request, bounds, self._presence)
+            yield from self._call.archive.of_file(table, file, columns, bounds, text, self._presence)
             yield None
 
     def _is_over(self) -> bool:
         """Return True if the limits are reached. Each call searches one block or file at least, so the next one gets further."""
         is_late = self.scanned >= MAX_SCANNED or time.monotonic() > self._until or self._call.caller.is_gone()
         return self._has_begun and (is_late or self._left <= 0)
+
+
+_NOT_YET = "their queue was deleted, and they are not recorded yet; search again in a few seconds"
+
+
+def _some(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3:,} more" if len(texts) > 3 else "")
 
 
 def _all(block: Block) -> Rows:

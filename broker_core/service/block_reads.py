@@ -144,14 +144,23 @@ class BlockReads:
 
     def table(self, queue_name: str) -> Table | None:
         """Describe the queue's table in the archive, with the finished recordings and their lineages; None without a table."""
+        need_queue(self.state, queue_name)
+        table = self.table_with_former(queue_name)
+        return None if table is None or table.version == NO_TABLE else table
+
+    def table_with_former(self, queue_name: str) -> Table | None:
+        """As `table`, for a search that includes former queues of this name: their tables are the same. Its version is NO_TABLE
+        if only former queues can have written it. Without a queue, it has the id of a later one."""
         with self._lock:
-            queue, end = need_queue(self.state, queue_name), self.journal.end
-            number, version = queue.recordings.finished, queue.recordings.version
+            queue, end = self.state.queues.get(queue_name), self.journal.end
+            queue_id, number, version = self.state.next_queue_id, 0, NO_TABLE
+            if queue is not None:
+                queue_id, number, version = queue.id, queue.recordings.finished, queue.recordings.version
         self.journal.wait(end)
-        if self.archive is None or version == NO_TABLE:
+        if self.archive is None:
             return None
-        lineages = self.journal.lineage.until(str(queue.id), number)
-        return Table(table_url(self.archive, queue.name), self.broker_id, queue.id, lineages, version)
+        lineages = self.journal.lineage.until(str(queue_id), number)
+        return Table(table_url(self.archive, queue_name), self.broker_id, queue_id, lineages, version)
 
     def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
         """Return the blocks with sequence numbers `first` to `last`, the last existing number, and the log's end."""

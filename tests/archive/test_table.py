@@ -168,6 +168,17 @@ def test_folders_are_short_and_plain_and_different(queue: str, different: str) -
     assert (name == table.folder_name(different)) == (queue == different)
 
 
+@given(NAMES)
+def test_a_folder_leads_back_to_its_queue_unless_the_name_is_too_long(queue: str) -> None:
+    folder = table.folder_name(queue)
+    assert table.queue_in(folder) == (None if "-xx" in folder else queue)
+
+
+@pytest.mark.parametrize("folder", ["-xFF", "a b", "_delta_log", "ü", "-x41", "a-xx0123"])
+def test_a_folder_that_is_not_named_after_a_queue(folder: str) -> None:
+    assert table.queue_in(folder) is None
+
+
 def test_long_names_that_begin_alike_have_folders_of_their_own() -> None:
     names = {table.folder_name(name) for name in ("ü" * 255, "ü" * 254 + "u", "x" * 201, "x" * 202)}
     assert len(names) == 4

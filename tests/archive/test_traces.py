@@ -29,11 +29,11 @@ def batch(*ids: str, order: str | None = None) -> pa.RecordBatch:
     return pa.record_batch({name: column for name, column in columns.items() if column.null_count < len(ids)})
 
 
-def ask(rig: Rig, **fields: Any) -> dict[str, Any]:
+def ask(rig: Rig, user: str = ANONYMOUS, **fields: Any) -> dict[str, Any]:
     service = rig.service
     service.archive = rig.recorder.url
     access = Access(rig.data / "users.json")
-    caller = Caller(access, ANONYMOUS, "here", lambda: False)
+    caller = Caller(access, user, "here", lambda: False)
     actions = Actions(service, ArchiveReads(service), access)
     answer: dict[str, Any] = json.loads(actions.carry_out(caller, "message.trace", json.dumps(fields).encode()))
     return answer

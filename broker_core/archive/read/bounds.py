@@ -10,6 +10,7 @@ and only the `lineage` distinguishes them. So numbers of recordings always come 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ class Bounds(NamedTuple):
     settled_since: int | None = None
     settled_until: int | None = None  # excluded
     outcome: str | None = None
+    former: bool = False  # also the rows of former queues with this name, which have lower ids
 
     def to_fields(self) -> dict[str, Any]:
         fields = {field: getattr(self, name) for name, field in FIELDS.items()}
@@ -77,8 +79,9 @@ class Bounds(NamedTuple):
         return bounds._replace(after=bounds.after or 0, lineages=lineages_of(bounds.lineages))
 
     def conditions(self) -> list[ColumnRange | RecordingSpans]:
+        own = ColumnRange("queueId", self.queue_id, self.queue_id)
         ranges = [
-            ColumnRange("queueId", self.queue_id, self.queue_id),
+            *([] if self.former else [own]),
             ColumnRange("sequenceNumber", self.first or None, self.last),
             ColumnRange("enqueuedTime", self.since, _before(self.until)),
             ColumnRange("settledTime", self.settled_since, _before(self.settled_until)),
@@ -86,10 +89,12 @@ class Bounds(NamedTuple):
         ]
         ends = [("", 0), *self.lineages]
         spans = [
-            (ColumnRange("lineage", name, name), ColumnRange("pass", max(before, self.after) + 1, last))
+            [ColumnRange("lineage", name, name), ColumnRange("pass", max(before, self.after) + 1, last)]
             for (_, before), (name, last) in pairwise(ends)
             if max(before, self.after) < last
         ]
+        if self.former:
+            spans = [*([own, *span] for span in spans), [ColumnRange("queueId", None, self.queue_id - 1)]]
         return [
             *(column_range for column_range in ranges if column_range.least is not None or column_range.most is not None),
             RecordingSpans(spans),
@@ -151,13 +156,13 @@ class ColumnRange(NamedTuple):
 
 
 class RecordingSpans(NamedTuple):
-    """A condition on lineage and recording: a row must belong to one of these spans."""
+    """A row must belong to one of these spans: it fulfils all conditions of the span."""
 
-    spans: Sequence[tuple[ColumnRange, ColumnRange]]  # a lineage, and its recordings
+    spans: Sequence[Sequence[ColumnRange]]  # a lineage, and its recordings
 
     @property
     def columns(self) -> Sequence[str]:
-        return ("lineage", "pass")
+        return list(dict.fromkeys(column_range.column for span in self.spans for column_range in span))
 
     def may_hold(self, ranges: Ranges) -> bool:
         return any(all(column_range.may_hold(ranges) for column_range in span) for span in self.spans)
@@ -169,8 +174,8 @@ class RecordingSpans(NamedTuple):
         import pyarrow.compute as pc
 
         mask = pa.repeat(False, rows.num_rows)
-        for lineage, recordings in self.spans:
-            mask = pc.or_(mask, pc.and_(lineage.mask(rows), recordings.mask(rows)))
+        for span in self.spans:
+            mask = pc.or_(mask, reduce(pc.and_, (column_range.mask(rows) for column_range in span)))
         return mask
 
 

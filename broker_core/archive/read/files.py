@@ -20,6 +20,7 @@ from .bounds import Bounds, Lineages, Range, Ranges, lineages_of, to_list
 from .scan import Deletions, FileShare
 
 OWNER = "penstock.broker"  # key in a table's configuration: the id of its broker
+QUEUE = "penstock.queue"  # the same for the name of its queue
 BROKER = "penstock"  # key in each commit of the broker: the purpose
 #: Operations of other writers that keep all rows unchanged. The names are those of Delta's log.
 _OPERATIONS = frozenset(
@@ -96,19 +97,24 @@ class Version(NamedTuple):
     files: list[File]
     is_outdated: bool = False  # later versions lack rows, deleted or changed by other programs
     is_whole: bool = False  # all rows of the version are wanted
+    queue: str | None = None  # name of the table's queue
+
+
+class NoTable(ArchiveUnreachable):
+    """No table of the broker is at the URL."""
 
 
 def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
     """Look up a version of a table, by default the newest; compaction and retention also make versions.
 
-    Raises ArchiveUnreachable, also for another table or an older copy; ArchiveUnsupported for unsupported features of Delta;
-    ImportError without deltalake.
+    Raises ArchiveUnreachable, also for an older copy; NoTable, also for the table of another broker; ArchiveUnsupported for
+    unsupported features of Delta; ImportError without deltalake.
     """
     import deltalake
 
     try:
         delta_table = deltalake.DeltaTable(table.url, version=number, storage_options=delta_options(table.url))
-        owner = delta_table.metadata().configuration.get(OWNER)
+        configuration = delta_table.metadata().configuration
         features.check_readable(delta_table, table.url)
         actions = pa.table(delta_table.get_add_actions(flatten=True))
         deletions = deletions_of(delta_table)
@@ -116,9 +122,11 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
     except (deltalake.exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
         if refusal := features.refusal_of(error, table.url):
             raise refusal from error
-        raise ArchiveUnreachable(f"the archive's table {table.url} cannot be read here: {error}") from error
+        kind = NoTable if isinstance(error, deltalake.exceptions.TableNotFoundError) else ArchiveUnreachable
+        raise kind(f"the archive's table {table.url} cannot be read here: {error}") from error
+    owner = configuration.get(OWNER)
     if owner != table.broker:
-        raise ArchiveUnreachable(
+        raise NoTable(
             f"the table {table.url} as it is seen here belongs to {owner or 'another program'}, and not to the broker"
             f" {table.broker}: mount the broker's folder, or call this one by another name"
         )
@@ -130,7 +138,8 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
     is_whole = all(condition.holds(ranges) for _, ranges in listed for condition in conditions)
     files = [file for file, ranges in listed if is_whole or all(condition.may_hold(ranges) for condition in conditions)]
     files = [file._replace(deletions=deletions.get(file.path)) for file in files]
-    return Version(newest, sorted(files, key=lambda file: (file.first, file.path)), is_whole=is_whole)
+    files.sort(key=lambda file: (file.first, file.path))
+    return Version(newest, files, is_whole=is_whole, queue=configuration.get(QUEUE))
 
 
 def is_outdated(table: Table, number: int) -> bool:

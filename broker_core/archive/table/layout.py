@@ -183,6 +183,7 @@ _HASH_DIGITS = 16
 #: Bytes that have a meaning in paths or URLs, would hide the folder (a leading dot or underscore), are a trailing dot, or look
 #: like an escape.
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^[._]|\.$|-(?=x(?:[0-9A-F]{2}|x))")
+_ESCAPE = re.compile(rb"-x([0-9A-F]{2})")
 _PARTIAL_ESCAPE = re.compile(rb"-(x[0-9A-F]?)?$")
 
 
@@ -199,6 +200,15 @@ def folder_name(queue: str) -> str:
         ending = b"-xx" + hashlib.sha256(octets).hexdigest()[:_HASH_DIGITS].encode()  # no other name contains `-xx`
         name = _PARTIAL_ESCAPE.sub(b"", name[: FOLDER_BYTES - len(ending)]) + ending
     return name.decode()
+
+
+def queue_in(folder: str) -> str | None:
+    """Return the queue of a folder; None if the folder has only the beginning of its name, or is not named after a queue."""
+    try:
+        name = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), folder.encode()).decode()
+    except UnicodeDecodeError:
+        return None
+    return name if folder_name(name) == folder else None
 
 
 def table_url(archive: str, queue: str) -> str:

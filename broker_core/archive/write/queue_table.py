@@ -25,7 +25,7 @@ from ...errors import ArchiveUnreachable, ArchiveUnsupported
 from ...logs import counted
 from ..read import files as files_of
 from ..read import scan
-from ..read.files import BROKER, OWNER
+from ..read.files import BROKER, OWNER, QUEUE
 from ..table import features
 from ..table import layout as table
 from . import compaction
@@ -36,7 +36,6 @@ from .table_files import LOG, TableStore, short
 
 log = logging.getLogger("penstock.archiver")
 
-QUEUE = "penstock.queue"  # key of a table's configuration
 PASS = "penstock.pass"  # key of a commit: the number of its recording
 HISTORY = 1000  # newest commits that are searched for a recording
 RETRIES = 100  # of a commit, if other programs commit meanwhile

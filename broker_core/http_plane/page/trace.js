@@ -71,7 +71,7 @@ function history(message) {
   const rows = message.events.map((event) => [
     event.time === null ? "–" : event.time.replace("T", " ").slice(0, 23),
     event.text,
-    h("a", {href: `#/queues/${encodeURIComponent(event.queue)}`}, event.queue),
+    event.deleted ? `${event.queue} (deleted)` : h("a", {href: `#/queues/${encodeURIComponent(event.queue)}`}, event.queue),
   ]);
   return panel(
     message.messageId === undefined ? "Message without an id" : h("code", {}, message.messageId),
