@@ -23,6 +23,7 @@ _ENDS = {
     "replaced": "replaced by a newer message with its key",
     "dropped": "dropped by the full ring",
 }
+_REDRIVEN = "redriven"  # a cause
 #: Names of `Cause` that need words.
 _FAILURES = {
     "modified by default": "modified when its link ended",
@@ -79,7 +80,7 @@ def _history(stays: Sequence[Stay]) -> dict[str, Any]:
             timed.append((moment, _event(stay, moment, "arrived", _arrival(stay))))
         redrive = _redrive(stay)
         if redrive is not None or place in ends:  # a dead letter that stayed in its queue
-            time, by = (None, "") if redrive is None else (redrive["time"], _by(redrive.get("by")))
+            time, by = (None, "") if redrive is None else (redrive["time"], _by(redrive.get("holder")))
             moment = max(moment, time or ends[place])
             timed.append((moment, _event(stay, time, "redriven", f"redriven in {_queue(stay)}{by}")))
         for event in _between(stay):
@@ -137,28 +138,29 @@ def _between(stay: Stay) -> list[Event]:
         reads = " and ".join(f"batch {read['batch']:,} of query {read['query']}" for read in batch["reads"])
         text = f"in batch {batch['batch']:,} of lease {batch['lease']}, {batch['state']}"
         events.append(_event(stay, None, "read", f"{text}: read in {reads}" if reads else text))
-    if stay.get("deliveryCount"):
-        failure = None if _redrive(stay) is not None else stay.get("failure")
-        events.append(_event(stay, None if failure is None else failure["time"], "failed", _failed(stay, failure)))
-    return events
+    failures = [failure for failure in stay.get("failures", ()) if failure["cause"] != _REDRIVEN]
+    others = stay.get("deliveryCount", 0) - len(failures)
+    if others > 0:
+        events.append(_event(stay, None, "failed", _others(stay, others, are_all=not failures)))
+    return [*events, *(_event(stay, failure["time"], "failed", _failed(stay, failure)) for failure in failures)]
 
 
-def _failed(stay: Stay, failure: Mapping[str, Any] | None) -> str:
-    """`failure` is the last one, which is known while the message is not settled."""
-    count = stay["deliveryCount"]
-    text = f"delivered from {_queue(stay)} {'once' if count == 1 else f'{count:,} times'} without success"
-    if failure is None:
-        return text
-    taker = f" to {failure['by']}" if "by" in failure else ""
-    last = f", the last time{taker}" if count > 1 else taker and f",{taker}"
-    error = f": {stay['error']}" if failure["cause"] == "rejected" and "error" in stay else ""
-    return f"{text}{last}: {_FAILURES.get(failure['cause'], failure['cause'])}{error}"
+def _others(stay: Stay, count: int, *, are_all: bool) -> str:
+    """Describe the failed deliveries of which only the number is known."""
+    if are_all:
+        return f"delivered from {_queue(stay)} {'once' if count == 1 else f'{count:,} times'} without success"
+    return f"{count:,} other {'delivery' if count == 1 else 'deliveries'} from {_queue(stay)} without success"
+
+
+def _failed(stay: Stay, failure: Mapping[str, Any]) -> str:
+    taker = f" to {failure['holder']}" if "holder" in failure else ""
+    error = f": {failure['error']}" if "error" in failure else ""
+    return f"delivered from {_queue(stay)}{taker} without success: {_FAILURES.get(failure['cause'], failure['cause'])}{error}"
 
 
 def _redrive(stay: Stay) -> Mapping[str, Any] | None:
-    """Return the time and the user of a redrive in the same queue, unless a delivery has failed since."""
-    failure = stay.get("failure")
-    return failure if failure is not None and failure["cause"] == "redriven" else None
+    """Return the last redrive in the same queue, unless several deliveries have failed since."""
+    return next((failure for failure in stay.get("failures", ()) if failure["cause"] == _REDRIVEN), None)
 
 
 def _by(name: str | None) -> str:

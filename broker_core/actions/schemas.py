@@ -124,6 +124,7 @@ _STAY_OPTIONAL = {
     "deliveryCount": COUNT,
     "death": object_of(("error",), reason=TEXT, queue=TEXT, sequence=COUNT, error=TEXT),
     "batches": list_of(_LEASED),
+    "failures": list_of(object_of(("holder", "error"), **properties(TEXT, "time", "cause", "holder", "error"))),
     "deleted": BOOL,
     "queueId": COUNT,
 }

@@ -13,6 +13,7 @@ The table of a deleted queue remains, and belongs to a later queue of its name a
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +60,7 @@ SEARCH_S = 5.0  # the longest search of one call; a page waits no longer
 MAX_ID_BYTES = 4_096  # of an id that is searched: a selector and a filter contain it
 
 COLUMNS = [
-    *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount"),
+    *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "failures"),
     *("messageId", "correlationId", "subject", "userId", "annotations"),
 ]
 _QUEUE_ID = "queueId"  # in a table
@@ -397,7 +398,9 @@ def _live(block: Block) -> Rows:
 def _stay(queue: str, row: Row, *, is_recorded: bool) -> Row:
     annotations = dict(row["annotations"] or ())
     death = {name: annotations[key] for name, key in _DEATH.items() if annotations.get(key) is not None}
-    stay = {**shown({**row, "annotations": None}, []), "queue": queue, "recorded": is_recorded}
+    stay = {**shown({**row, "annotations": None, "failures": None}, []), "queue": queue, "recorded": is_recorded}
+    if row["failures"] is not None:
+        stay["failures"] = json.loads(row["failures"])
     stay |= {name: _exact(row[name]) for name in ("enqueuedTime", "settledTime") if row[name] is not None}
     if "reason" in death and "sequence" in death:
         stay["death"] = {**death, "sequence": int(death["sequence"])}
@@ -414,10 +417,6 @@ def _with_facts(stay: Row, facts: StayFacts) -> Row:
         stay["holder"] = facts.holder
     if facts.due is not None:
         stay["due"] = _exact(datetime.fromtimestamp(facts.due / 1000, timezone.utc))
-    if facts.failure is not None:
-        cause, time, taker = facts.failure
-        by = {} if taker is None else {"by": taker}
-        stay["failure"] = {"cause": cause, "time": _exact(datetime.fromtimestamp(time / 1000, timezone.utc)), **by}
     if facts.batches:
         stay["batches"] = [
             {

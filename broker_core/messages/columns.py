@@ -93,6 +93,7 @@ COLUMNS: dict[str, Column] = {
     "settledTime": _ended(TIMESTAMP),
     "error": _ended(pa.string()),
     "holder": _ended(pa.string()),  # the query, the client with its user, or the operator, that ended the message
+    "failures": _ended(pa.string()),  # the last failed deliveries in the queue, as JSON
     "lockedUntil": _ended(TIMESTAMP),  # end of the lock of an acquired message; null: it has none that ends
     "ttl": _sent(pa.int64(), 18, HEADER, "uint"),  # milliseconds
     "deliveryTime": _sent(TIMESTAMP, 19, ANNOTATIONS, "timestamp"),

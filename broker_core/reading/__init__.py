@@ -8,4 +8,5 @@ mapping       locations of payloads, for a reader on this host
 gathering     rows of several records as one batch
 recent        batches that have just been stored
 dead_letters  the annotations of a dead letter
+failures      the last failed deliveries of a message
 """

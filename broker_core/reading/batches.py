@@ -18,6 +18,7 @@ from ..engine.columns.states import ARCHIVED, OUTCOME_CODES, Outcome, State
 from ..messages import assembly
 from ..messages.delivery_key import column as delivery_column
 from ..messages.encoding.annotation import overlaid
+from .failures import failures_of
 from .gathering import gathered
 from .records import SMALL_ROWS, RecordRows, read_extents, record_reader
 from .slices import BlockSlice
@@ -124,6 +125,7 @@ def _assembled(payload: assembly.Payload, group: list[_Item], request: BatchRequ
             "delivery": delivery_column(delivery, _sequences(parts)) if "delivery" in names and delivery else None,
             "error": _errors(parts, group[0][1].error) if "error" in names else None,
             "holder": _holders(parts) if "holder" in names else None,
+            "failures": _failures(parts) if "failures" in names else None,
             "lockedUntil": _locked(parts) if "lockedUntil" in names else None,
         },
         stored=stored,
@@ -223,10 +225,25 @@ def _settled(parts: list[_Part]) -> pa.Array:
     return pa.concat_arrays(columns)
 
 
+def _failures(parts: list[_Part]) -> pa.Array | None:
+    texts: dict[str | None, int] = {None: 0}
+    places = np.zeros(_rows_of(parts), np.int32)
+    first = 0
+    for block_slice, indexes in parts:
+        for index, text in failures_of(block_slice, indexes):
+            places[first + index] = texts.setdefault(text, len(texts))
+        first += indexes.stop - indexes.start
+    return None if len(texts) == 1 else pa.array(list(texts), pa.string()).take(pa.array(places))
+
+
+def _rows_of(parts: list[_Part]) -> int:
+    return sum(indexes.stop - indexes.start for _, indexes in parts)
+
+
 def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array | None:
     """Return the error texts: those of rejected messages, `otherwise` in all other rows."""
     texts = [otherwise]
-    places = np.zeros(sum(indexes.stop - indexes.start for _, indexes in parts), np.int32)
+    places = np.zeros(_rows_of(parts), np.int32)
     first = 0
     for block_slice, indexes in parts:
         for index, text in block_slice.errors.items():

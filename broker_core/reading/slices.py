@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.columns.blocks import Block
+from ..engine.columns.failures import FailedRows
 from ..engine.columns.limits import NEVER
 from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
-from ..engine.columns.states import ACQUIRED, ARCHIVED
+from ..engine.columns.states import ACQUIRED
 from ..engine.model.queue import Queue
 from ..errors import DamagedJournal, DamagedMessages, DataLoss
 from ..journal import Hold
@@ -59,6 +60,7 @@ class BlockSlice(NamedTuple):
     errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
     taker: Ints | int  # number in `takers`, from 1 on, of the last holder; 0: a holder without a name
     takers: Sequence[str]  # names of links, leases and commands
+    failures: FailedRows | None = None  # None: no row has failed
     locked: npt.NDArray[np.int64] | None = None  # milliseconds since 1970: end of the lock; 0: without end
     hold: Hold | None = None  # while the slice exists, the journal finds its `locations`
 
@@ -97,12 +99,6 @@ class BlockSlice(NamedTuple):
         return bool(self.overlays) or self.dead_letters is not None
 
 
-def _takers(block: Block, rows: Rows) -> Ints | int:
-    """Return the takers of archived rows. Another row has the one of its last failed delivery."""
-    takers = block.taker.get(rows)
-    return takers if isinstance(takers, int) else np.where(block.state[: block.filled][rows] == ARCHIVED, takers, 0)
-
-
 def lock_ends(queue: Queue, block: Block, rows: Rows, started_ms: int) -> npt.NDArray[np.int64] | None:
     """Return `BlockSlice.locked`. Called under the broker's lock. `started_ms`: start of the broker, milliseconds since 1970."""
     locks = block.lock.get(rows)
@@ -129,8 +125,8 @@ def slice_of(
 ) -> BlockSlice:
     """Copy the columns of `rows`. Called under the broker's lock.
 
-    Without `outcomes` the columns state, outcome, settled, errors and taker are left out. `hold` is the journal's, taken under
-    the same lock. Without it the payloads may be dropped before they are read.
+    Without `outcomes` the columns state, outcome, settled, errors, taker and failures are left out. `hold` is the journal's,
+    taken under the same lock. Without it the payloads may be dropped before they are read.
     """
 
     def copied(values: Ints | int) -> Ints | int:
@@ -153,8 +149,9 @@ def slice_of(
         dead_letters_of(block, rows, names),
         recent.among(locations.position) if recent else {},
         errors_of(block, rows) if outcomes else {},
-        _takers(block, rows) if outcomes else 0,
+        copied(block.taker.get(rows)) if outcomes else 0,
         names.takers,
+        block.failures.of(rows) if outcomes else None,
         locked,
         hold,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Columns of `peek` and of Spark that a selector cannot compare.
 NOT_COMPARED = (
     *("queue", "sequenceNumber", "enqueuedTime", "deliveryCount", "state", "outcome", "settledTime", "error", "holder"),
-    "lockedUntil",
+    *("failures", "lockedUntil"),
     *("body", "bodyType", "properties", "annotations", "deliveryTime"),
 )
 MAX_NAME = 40  # characters of a lookalike; the longest field has 25

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..engine.columns.blocks import REDRIVEN
 from ..engine.columns.rowset import BLOCK_BITS, as_array
 from ..engine.columns.series import Ints
-from ..engine.columns.states import ACQUIRED, DELAYED, Cause
+from ..engine.columns.states import ACQUIRED, DELAYED
 from ..engine.model.lease import Lease
 from ..engine.model.queue import Queue
 from ..engine.model.reads import SparkBatch
@@ -27,14 +26,6 @@ class HoldingBatch(NamedTuple):
     reads: tuple[SparkBatch, ...]
 
 
-class LastFailure(NamedTuple):
-    """The last failed delivery of an unsettled message, or its redrive in this queue."""
-
-    cause: str  # such as `link lost`, or `redriven`
-    time: int  # milliseconds since 1970
-    taker: str | None  # name of the consumer, or the user of the redrive
-
-
 @dataclass
 class StayFacts:
     """Facts about one message."""
@@ -42,7 +33,6 @@ class StayFacts:
     holder: str | None = None  # name of the link or lease that has acquired the message
     due: int | None = None  # milliseconds since 1970 until which a delayed message waits
     batches: list[HoldingBatch] = field(default_factory=list)
-    failure: LastFailure | None = None
 
 
 def facts_of(state: BrokerState, queue: Queue, number: int, rows: Ints) -> dict[int, StayFacts]:
@@ -56,8 +46,6 @@ def facts_of(state: BrokerState, queue: Queue, number: int, rows: Ints) -> dict[
         return facts
     due = block.times(block.due, rows)
     codes = np.broadcast_to(block.holder.get(rows), len(rows))
-    failed, failures = block.times(block.failed, rows), block.failure.get(rows)
-    takers = np.broadcast_to(block.taker.get(rows), len(rows))
     names = {holder: state.name_of(queue, holder) for holder in np.unique(codes[block.state[rows] == ACQUIRED]).tolist()}
     for index, row in enumerate(rows.tolist()):
         fact = facts[base + row]
@@ -65,14 +53,7 @@ def facts_of(state: BrokerState, queue: Queue, number: int, rows: Ints) -> dict[
             fact.holder = names[int(codes[index])]
         elif block.state[row] == DELAYED and due is not None and due[index]:
             fact.due = int(due[index])
-        if failed is not None and not isinstance(failures, int) and failures[index]:
-            taker = queue.takers.names[takers[index] - 1] if takers[index] else None
-            fact.failure = LastFailure(_cause_name(int(failures[index])), int(failed[index]), taker)
     return facts
-
-
-def _cause_name(code: int) -> str:
-    return "redriven" if code == REDRIVEN else Cause(code - 1).name.lower().replace("_", " ")
 
 
 def _add_batches(facts: dict[int, StayFacts], leases: Iterable[Lease], number: int, rows: Ints) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from penstock.broker_core.actions.archive_reads import ArchiveReads
 from penstock.broker_core.actions.callers import Caller
 from penstock.broker_core.actions.histories import histories
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.security import ANONYMOUS, Access
 
@@ -152,43 +151,6 @@ def texts(rig: Rig, id_: str) -> list[tuple[bool, str]]:
     return [(event["time"] is not None, event["text"]) for event in message["events"]]
 
 
-def test_the_last_failed_delivery_has_its_time_its_consumer_and_its_reason(rig: Rig) -> None:
-    """While the message is not settled. Also after a restart."""
-    rig.service.submit(c.DeclareQueue("retried", options={"rejected": "return", "maxAttempts": 3, "deadLetterQueue": "q"}))
-    rig.send("retried", batch("m"))
-
-    def fail(user: str, command: Callable[[int, RowSet], c.Command]) -> None:
-        link = rig.service.submit(c.Subscribe("retried", user=user))
-        rig.service.submit(command(link, rig.service.submit(c.Acquire("retried", link, 1)).rows), c.Unsubscribe("retried", link))
-
-    fail("ann", lambda link, rows: c.Settle("retried", link, rows, Outcome.REJECTED, "no such product"))
-    arrived, failed = "arrived in retried (sequence number 0)", "delivered from retried"
-    waits = "waits in retried (sequence number 0)"
-    for reopen in (lambda: None, rig.reopen):
-        reopen()
-        reason = "once without success, to ann: rejected: no such product"
-        assert texts(rig, "m") == [(True, arrived), (True, f"{failed} {reason}"), (False, waits)]
-    fail("bob", lambda link, rows: c.Release("retried", link, rows, Cause.LINK_LOST))
-    reason = "2 times without success, the last time to bob: the connection was lost"
-    assert texts(rig, "m")[1] == (True, f"{failed} {reason}")
-    fail("eve", lambda link, rows: c.Settle("retried", link, rows, Outcome.REJECTED, "still none"))
-    dead = "dead-lettered to q (sequence number 0): delivery_limit: still none; last delivered to eve"
-    events = [(True, arrived), (True, dead), (False, "waits in q (sequence number 0)")]
-    assert [event for event in texts(rig, "m") if not event[1].startswith(failed)] == events
-
-
-def test_the_error_of_a_failed_delivery_is_forgotten_when_the_message_is_accepted(rig: Rig) -> None:
-    rig.service.submit(c.DeclareQueue("retried", options={"rejected": "return"}))
-    rig.send("retried", batch("m"))
-    rig.settle("retried", 1, Outcome.REJECTED, "not now", user="ann")
-    (message,) = ask(rig, id="m")["messages"]
-    assert "holder" not in message["stays"][0]  # only of settled messages
-    rig.settle("retried", 1, user="bob")
-    rig.record()
-    (row,) = rig.table("retried").to_pylist()
-    assert (row["outcome"], row["error"], row["holder"], row["deliveryCount"]) == ("accepted", None, "bob", 1)
-
-
 def test_a_redrive_names_its_user(rig: Rig) -> None:
     """A dead letter moves back, and another one had stayed in its queue."""
     for name, options in (("moving", {"deadLetterQueue": "q", "maxAttempts": 1}), ("staying", {"maxAttempts": 1})):
@@ -211,7 +173,7 @@ def test_a_redrive_names_its_user(rig: Rig) -> None:
     ("rest", "expected"),
     [
         ({"outcome": "accepted", "settledTime": "2026-01-01T00:00:00.001"}, ["arrived", "settled", "recorded"]),
-        ({"failure": {"cause": "redriven", "time": "2026-01-01T00:00:00.001"}}, ["arrived", "redriven", "recorded"]),
+        ({"failures": [{"cause": "redriven", "time": "2026-01-01T00:00:00.001"}]}, ["arrived", "redriven", "recorded"]),
     ],
 )
 def test_events_within_a_millisecond_are_in_their_order(rest: dict[str, Any], expected: list[str]) -> None:

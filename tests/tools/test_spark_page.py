@@ -102,7 +102,7 @@ def test_every_column_with_its_type_and_where_it_is(page: str) -> None:
         assert type_ == TYPES[name].simpleString(), name
         assert read.startswith("always") == (name in DEFAULT_COLUMNS), name
         assert (read == "no") == (name in ("ttl", "deliveryTime")), name
-        ends = ("state", "outcome", "settledTime", "error", "holder", "lockedUntil")
+        ends = ("state", "outcome", "settledTime", "error", "holder", "failures", "lockedUntil")
         assert read.endswith("batch only") == (name in ends), name
         assert (written in ("ignored", "with `operation=settle`")) == (name in READ_ONLY), name
 

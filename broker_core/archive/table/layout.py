@@ -40,6 +40,7 @@ COMMENTS: dict[str, str] = {
     "error": "Why it was rejected, or why its content cannot be read",
     "holder": "Query, client or operator that ended the message",
     "deliveryCount": "Failed deliveries before the last one",
+    "failures": "The last of these failed deliveries, as JSON: time, cause, holder, error",
     "contentType": "Content type, such as application/json",
     "contentEncoding": "Content encoding, such as gzip",
     "to": "Address that the sender wrote",
@@ -74,7 +75,7 @@ STORED: tuple[str, ...] = tuple(name for name in COMMENTS if name in MESSAGE)
 #: The columns that the table and a read have in common. (A read makes `message` out of several columns.)
 READABLE: tuple[str, ...] = tuple(name for name in STORED if name not in EXACT and MESSAGE[name].read != NOBODY)
 #: Columns that tables of earlier versions may lack.
-ADDED: frozenset[str] = frozenset()
+ADDED: frozenset[str] = frozenset({"failures"})
 
 #: The day of `enqueuedTime` in UTC. A file has its value in the path, not in a column.
 DAY = "day"

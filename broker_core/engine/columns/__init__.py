@@ -8,6 +8,7 @@ rowset                    sets of messages
 series, packing, values   compact columns; their persisted form; JSON values
 attributes, dictionary    the values that a queue needs from messages; names that rows store as codes
 overlays, group_states    annotations that were added after a message arrived; bytes that are kept with a message group
+failures                  the last failed deliveries of a message
 waiting                   where AVAILABLE messages wait; how far back a return moves a consumer
 totals, losses            counts since the start of the broker; messages that were refused or dropped
 timetable                 when something is due

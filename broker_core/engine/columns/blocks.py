@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .attributes import NO_ATTRIBUTES, Attributes
+from .failures import Failures
 from .limits import NEVER
 from .overlays import Overlays
 from .rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
@@ -18,7 +19,6 @@ from .states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, State
 from .waiting import RetriesOfBlock
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
-REDRIVEN = 255  # in the column `failure`
 _SCAN_ROWS = 1024  # rows that `_raise_low` examines in one step
 
 
@@ -43,9 +43,7 @@ class Columns:
     defaulted: RowColumn  # the part of `attempts` that a default outcome ended, with the link
     recorded: RowColumn  # number of the recording that stored the row in the archive, plus one; see `model.recordings`
     leased: RowColumn  # the part of `attempts` in batches of leases
-    taker: RowColumn  # name of the holder that ended the row, or failed last: code in the queue's takers; 0: no name
-    failed: RowColumn  # of an unsettled row, time of its last failed delivery, or redrive; in the unit of `settled`
-    failure: RowColumn  # of an unsettled row, `Cause` of that failure, plus one; REDRIVEN; 0: neither has happened
+    taker: RowColumn  # name of the holder that ended the row: code in the queue's takers; 0: no name
     deferred: RowColumn  # 1: the row has been DEFERRED, so it returns to this state
 
     __slots__ = tuple(__annotations__)
@@ -63,6 +61,7 @@ class Block(Columns):
     state: npt.NDArray[np.uint8]
     errors: dict[int, str]  # row → error of the consumer that rejected it
     overlays: Overlays  # row → added annotations
+    failures: Failures
     sizes: Sizes
     runs: Runs
     # derived
@@ -90,7 +89,7 @@ class Block(Columns):
         for name in COLUMNS:
             setattr(self, name, RowColumn())
         self.errors, self.texts = {}, {}
-        self.overlays = Overlays()
+        self.overlays, self.failures = Overlays(), Failures()
         self.sizes = Sizes()
         self.runs = Runs.empty()
         self.counts = [0] * len(State)
@@ -129,6 +128,7 @@ class Block(Columns):
             for name in COLUMNS:
                 getattr(self, name).grow(len(grown))
             self.lock.grow(len(grown))
+            self.failures.grow(len(grown))
         self.sizes.fill(start, sizes, stop, len(self.state))
         row = start
         for run in runs:
@@ -244,28 +244,11 @@ class Block(Columns):
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
         self.taker.set(rows, taker, capacity)
-        self.failed.set(rows, 0, capacity)
-        self.failure.set(rows, 0, capacity)
 
-    def note_failure(self, rows: Rows, code: int, time: int, taker: int) -> None:
-        """Note the last failed delivery, or the redrive, of rows that are available again."""
-        capacity = len(self.state)
-        self.failed.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
-        self.failure.set(rows, code, capacity)
-        self.taker.set(rows, taker, capacity)
-
-    def without_reason(self, rows: Rows) -> list[int]:
-        """Leave out dead letters. The error of a dead letter is that of its death."""
-        reasons = self.reason.get(rows)
-        numbers = as_array(rows)
-        others: list[int] = (numbers if isinstance(reasons, int) else numbers[reasons == 0]).tolist()
-        return others
-
-    def forget_errors(self, rows: Rows) -> None:
-        """Forget the errors of failed deliveries among these rows, which may be many more than there are errors."""
-        numbers = np.fromiter(self.errors, np.int64, len(self.errors))
-        for row in self.without_reason(numbers[np.isin(numbers, as_array(rows))]):
-            del self.errors[row]
+    def note_failure(self, rows: Rows, cause: int, time: int, taker: int, error: str | None = None) -> None:
+        """Note a failed delivery, or a redrive, of rows that are available again. `cause` and the other values: see
+        `FailedDelivery`; `time` in microseconds since 1970."""
+        self.failures.note(rows, cause, max(0, time - self.runs.time[0]) // 1000 + 1, taker, error, len(self.state))
 
     def note_errors(self, errors: Mapping[int, str]) -> None:
         once = self.texts.setdefault
@@ -390,6 +373,7 @@ class Block(Columns):
             columns["texts"] = list(texts)
         if self.overlays:
             columns["overlays"] = self.overlays.persisted()
+        columns |= self.failures.persisted(self.filled)
         columns["size"] = self.sizes.persisted(self.filled)
         for name in ("row", "position", "skip", "time"):
             base, deltas = getattr(self.runs, name).persisted()
@@ -407,6 +391,7 @@ class Block(Columns):
         block.note_errors({int(row): columns["texts"][text] for row, text in columns.get("errors", {}).items()})
         if "overlays" in columns:
             block.overlays = Overlays.restored(columns["overlays"])
+        block.failures = Failures.restored(columns)
         size = columns["size"]
         block.sizes = Sizes(size) if isinstance(size, int) else Sizes(None, size.copy())
         block.runs = Runs(

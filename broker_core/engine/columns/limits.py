@@ -27,6 +27,7 @@ MAX_ANNOTATIONS = 4096  # bytes that one *modified* adds to the annotations of a
 MAX_OVERLAYS = 32  # different such additions to one message
 MAX_OVERLAY_BYTES = 256 << 20  # of all messages of one queue that are in memory
 MAX_ERROR_TEXT = 1024  # characters stored of the error of a rejected message
+MAX_FAILURE_TEXT = 256  # characters stored of the error of a failed delivery; a message has several
 MAX_MALFORMED_TEXTS = 100  # different reasons for malformed messages of one batch; further ones are replaced by a general reason
 MAX_OUTCOMES = 10_000  # different ones of one batch or write (10 MiB of error texts): further texts are not kept
 MAX_PARTS = 100_000  # of one plan, each a task: the driver of Spark cannot handle many more

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..columns.blocks import REDRIVEN
+from ..columns.failures import REDRIVEN
 from ..columns.limits import MAX_ERROR_TEXT
 from ..columns.rowset import RowSet, as_array
 from ..columns.states import Outcome, Reason, Verb

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
-from ..columns.limits import MAX_ERROR_TEXT
+from ..columns.limits import MAX_ERROR_TEXT, MAX_FAILURE_TEXT
 from ..columns.losses import DUPLICATE, RING
 from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.runs import Run
@@ -45,7 +45,7 @@ class Ending(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A failed delivery, as a trace shows it while the message is not settled."""
+    """A failed delivery, as the archive records it."""
 
     time: int  # microseconds since 1970
     taker: str | None = None  # as in `Ending`
@@ -76,8 +76,6 @@ def archive(state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, ending: 
         queue.recordings.settled(block, part, ending.time, wanted=queue.rules.archive)
         if ending.error:
             block.note_errors(dict.fromkeys(as_array(part).tolist(), ending.error[:MAX_ERROR_TEXT]))
-        elif block.errors:
-            block.forget_errors(part)  # of failed deliveries
         state.note_finished(queue, block)
     queue.ended[ending.outcome] += rows.count
 
@@ -107,9 +105,8 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failur
         if counts_attempt(queue, Cause(cause)):
             block.attempts.increment(part, len(block.state))
             if failure is not None:
-                block.note_failure(part, cause + 1, failure.time, taker)
-                if failure.error:
-                    block.note_errors(dict.fromkeys(block.without_reason(part), failure.error[:MAX_ERROR_TEXT]))
+                error = None if failure.error is None else failure.error[:MAX_FAILURE_TEXT]
+                block.note_failure(part, cause + 1, failure.time, taker, error)
             if cause in LIMITED_BY_RULE:
                 block.defaulted.increment(part, len(block.state))
             if cause in UNLIMITED:

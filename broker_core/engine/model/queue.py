@@ -424,6 +424,7 @@ class Queue:
         ended = (block.stayed, block.outcome, block.settled, block.taker)
         for column in (*ended, block.attempts, block.defaulted, block.leased, block.returned, block.deferred):
             column.set(rows, 0, len(block.state))
+        block.failures.clear(rows, len(block.state))
         numbers = as_array(rows)
         sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]
         block.reason.set(sent_here, 0, len(block.state))
