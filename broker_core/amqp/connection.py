@@ -60,6 +60,7 @@ class Connection:
         self.credit_overrun = 0  # deliveries beyond credit that each link takes from a peer that miscounts
         #: Called with that number when it changes. Returns False if the number exceeds a limit over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
+        self.names_per_session = False  # a link's name is unique in its session, not in its container (2.6.1)
         self._out: list[bytes] = []
         self._received = Reassembly()
         self._dead = False
@@ -256,8 +257,8 @@ class Connection:
         if self.sessions.get(session.local_channel) is session:
             del self.sessions[session.local_channel]
 
-    def steal(self, name: str, role: bool) -> list[events.Event]:
-        for session in self.sessions.values():
+    def steal(self, name: str, role: bool, by: Session) -> list[events.Event]:
+        for session in [by] if self.names_per_session else self.sessions.values():
             for link in session.handles.named.get((role, name), ()):
                 if link.state is LinkState.ATTACHED and session.may_send:
                     link.detach(closed=True, error=Error(condition=Condition.STOLEN, description="attached again"))

@@ -398,7 +398,7 @@ class Session:
         if link is None:
             if attach.unsettled is None and any(x.state in _IN_ERROR for x in same):
                 raise RemoteProtocolError(Condition.ERRANT_LINK, "an attach for a link in error", Scope.SESSION)
-            reported = self.connection.steal(attach.name, ours) if is_valid else []
+            reported = self.connection.steal(attach.name, ours, self) if is_valid else []
             link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
         self.handles.attached(attach.handle, link)
         link.on_attach(attach)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.columns.group_states import GroupStates
-from ..engine.columns.rowset import RowSet, as_array, clip
+from ..engine.columns.rowset import RowSet, as_array
 from ..engine.columns.series import Rows
 from ..engine.columns.states import ARCHIVED, AVAILABLE, DELAYED
 from ..engine.decide.decision import need_queue
@@ -75,12 +75,14 @@ def unsettled_from(
     return RowSet.of(rows), RowSet.of(delayed), RowSet.of(deferred)
 
 
-def of_group(turn: Turn, queue_name: str, rows: RowSet, group: str) -> RowSet:
-    """Return the rows of a message group."""
+def deferred_of_group(turn: Turn, queue_name: str, rows: RowSet, group: str | None) -> RowSet:
+    """Return the rows that are deferred and have this message group; None: any group. A queue without groups has none."""
     queue = need_queue(turn.state, queue_name)
-    in_group = OfGroup(queue.group_names.get(group))
-    known = [(queue.blocks[number], part) for number, part in rows.items() if number in queue.blocks]
-    return RowSet.of((block.number, in_group.keep(block, clip(part, 0, block.filled))) for block, part in known)
+    if queue.groups is None:
+        return RowSet()
+    in_group = OfGroup(None if group is None else queue.group_names.get(group))
+    deferred = queue.deferred_rows(rows)
+    return RowSet.of((number, in_group.keep(queue.blocks[number], part)) for number, part in deferred.items())
 
 
 def group_states(turn: Turn, queue_name: str) -> GroupStates:

@@ -15,7 +15,6 @@ from penstock.broker_core.amqp.performatives import (
     Attach,
     Detach,
     Disposition,
-    Modified,
     Properties,
     Rejected,
     Transfer,
@@ -37,7 +36,6 @@ from .test_service_bus_requests import PEEK, RENEW, SETTLE, Manager
 FILTER, UNTIL = Symbol("com.microsoft:session-filter"), "com.microsoft:locked-until-utc"
 CANNOT_BE_LOCKED, LOCK_LOST = "com.microsoft:session-cannot-be-locked", "com.microsoft:session-lock-lost"
 RENEW_SESSION, LIST = "com.microsoft:renew-session-lock", "com.microsoft:get-message-sessions"
-DEFERRED = "com.microsoft:receive-by-sequence-number"
 GET_STATE, SET_STATE = "com.microsoft:get-session-state", "com.microsoft:set-session-state"
 LINK = 4  # the first handle that a Manager leaves free
 
@@ -88,7 +86,7 @@ def refused(m: Manager, *frames: Any, handle: int = LINK) -> tuple[str, str]:
 
 def refusal(script: Script, handle: int = LINK) -> tuple[str, str]:
     answer = script.expect(Attach)
-    assert answer.source is not None, "SDKs do not read the reason after an attach without a source"
+    assert answer.source is None, "otherwise Java's SDK does not read the reason"
     error = script.expect(Detach, closed=True).error
     assert error is not None
     script.send(detach(handle))
@@ -210,6 +208,25 @@ def test_a_session_has_one_receiver(s: Stage, m: Manager) -> None:
     s.until(lambda: len(s.service.state.queues["q"].groups.locks) == 2, "the lock ended with its connection")  # type: ignore[union-attr]
     assert bodies(other, 1) == ["a"]
     assert refused(other, asks("a", LINK + 4), handle=LINK + 4)[0] == CANNOT_BE_LOCKED, "a plain receiver holds its message"
+
+
+def test_links_of_several_amqp_sessions_may_have_one_name(s: Stage, m: Manager) -> None:
+    """Java's SDK names a link as the session that it asks for, also on several queues."""
+    m.script.send(asks("a"))
+    m.script.expect(Attach, 0)
+    m.script.begin(1)
+    m.script.send(asks("b"), channel=1)
+    m.script.expect(Attach, 1)
+    other = Manager(s)
+    other.script.send(asks("c"))
+    other.script.expect(Attach)
+    for client in (m, other):
+        client.script.nothing()
+    assert [m.ask(GET_STATE, {"session-id": session})[0] for session in "ab"] == [200, 200]
+    m.script.send(detach(LINK), asks("d", LINK))
+    m.script.expect(Detach, 0)
+    m.script.expect(Attach, 0)
+    assert [m.ask(GET_STATE, {"session-id": session})[0] for session in "abd"] == [410, 200, 200]
 
 
 @pytest.mark.parametrize("session", [7, "", "x" * (MAX_ID + 1), b"octets"])
@@ -346,29 +363,6 @@ def test_a_peek_of_one_session(s: Stage, m: Manager) -> None:
         messages = [decode_message(entry["message"]) for entry in body["messages"]] if numbers else []
         assert [message.message_annotations["x-opt-sequence-number"] for message in messages] == (numbers or [])  # type: ignore[index]
     assert m.ask(PEEK, {**peek, "session-id": 7})[0] == 400
-
-
-def test_a_deferred_message_comes_to_the_receiver_of_its_session(s: Stage, m: Manager) -> None:
-    send(s, "a", "b", "a")
-    accept(m, "a", credit=1)
-    number = m.script.expect(Transfer).delivery_id
-    assert number is not None
-    m.script.send(says(Modified(delivery_failed=True, undeliverable_here=True), number, settled=True))
-    s.until(lambda: s.counts("q") == {"available": 2, "deferred": 1}, "the message is deferred")
-    m.script.send(flow(LINK, 1, 1))
-    assert bodies(m, 1) == ["a"], "the session continues behind it"
-    wanted = {"sequence-numbers": Array("long", (1,)), "receiver-settle-mode": UInt(1), "session-id": "a"}
-    other = Manager(s, container_id="other")
-    assert other.ask(DEFERRED, wanted)[:2] == (410, LOCK_LOST)
-    assert accept(other, "b") == "b"
-    assert other.ask(DEFERRED, {**wanted, "session-id": "b"})[:2] == (404, "com.microsoft:message-not-found")
-    for missing in (7, 1 << 40, -5):
-        assert m.ask(DEFERRED, {**wanted, "sequence-numbers": Array("long", (1, missing))})[0] == 404
-    ((answer,),) = m.ask(DEFERRED, wanted)[2].values()
-    assert decode_message(answer["message"]).data == [b"a"]
-    tokens = {"lock-tokens": Array("uuid", (answer["lock-token"],)), "session-id": "a", "disposition-status": "completed"}
-    assert m.ask(SETTLE, tokens)[0] == 200
-    assert s.counts("q") == {"acquired": 1, "available": 1, "archived": 1}
 
 
 @pytest.mark.parametrize(

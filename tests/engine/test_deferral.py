@@ -226,6 +226,27 @@ def test_a_restart_frees_the_groups_of_others() -> None:
         assert restarted.run(c.Acquire("q", restarted.run(c.Subscribe("q")), 9)).rows == RowSet.range(1, 3)
 
 
+@pytest.mark.parametrize("end", ["time", "link"])
+def test_a_link_that_has_locked_its_group_holds_it_as_long_as_the_group(end: str) -> None:
+    group = Attributes(group=Coded(["g"], np.array([1, 1, 1])))
+    engine = deferring(groups="held", lockTimeout=1000, attributes=group)
+    link = engine.run(c.Subscribe("q", one_group=True))
+    engine.run(c.LockGroup("q", link, "g"))
+    assert not engine.run(c.AcquireDeferred("q", link, FIRST))
+    engine.pass_time(0.8)
+    engine.run(c.RenewGroupLock("q", link))
+    engine.pass_time(0.8)
+    engine.run(c.Tick())
+    assert fate(engine) == "acquired", "it has no lock of its own"
+    if end == "time":
+        engine.pass_time(0.8)
+        engine.run(c.Tick())
+    else:
+        engine.run(c.Unsubscribe("q", link))
+    assert (fate(survives(engine)), cell(engine, 0, "attempts")) == ("deferred", 2)
+    assert engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 9)).rows == RowSet.range(1, 3), "the group is free"
+
+
 def test_a_newer_value_of_its_key_replaces_it() -> None:
     key = Attributes(key=Coded(["k"], np.array([1])))
     engine = Engine()

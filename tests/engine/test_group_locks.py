@@ -19,7 +19,7 @@ from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 
 from .harness import SECOND, Engine
 from .laws import column
-from .test_everything import NAMES, History, states
+from .test_everything import NAMES, History, rows_in, states
 
 # ---- histories
 
@@ -39,7 +39,7 @@ class LockHistory(History):
         return [
             *super().commands(),
             *[*9 * [self.lock_a_group], *4 * [self.a_link_for_one_group_comes], *4 * [self.time_passes]],
-            *[*2 * [self.renew], *3 * [self.set_state]],
+            *[*2 * [self.renew], *3 * [self.set_state], *4 * [self.ask_through_a_lock]],
         ]
 
     def promises(self) -> None:
@@ -126,6 +126,17 @@ class LockHistory(History):
                 return
             self.engine.run(c.RenewGroupLock("q", link))
             self.locks[link] = self.locks[link][0], self.end_of_lock()
+
+    def ask_through_a_lock(self) -> None:
+        """Get the deferred messages of a group with the link that has locked it. They have no locks of their own."""
+        block = self.queue.blocks.get(0)
+        if block is None:
+            return
+        for link, (group, _) in self.locks.items():
+            rows = np.array([row for row in rows_in(block, State.DEFERRED).tolist() if self.name_of(row) == group], np.int64)
+            expired = rows[block.expired(rows, self.now)].tolist()
+            assert self.engine.run(c.AcquireDeferred("q", link, RowSet.of_sequences(rows))).sequences().tolist() == expired
+            assert expired or not column(block, "lock")[rows].any()
 
     def set_state(self) -> None:
         if seekers := self.seekers():

@@ -71,6 +71,10 @@ class Peer:
     def send_soon(self) -> None:
         self.loop.send_soon(self.transport)
 
+    def scope_of(self, session: Session) -> str:
+        """Return the scope in which the names of a session's links are unique: the container."""
+        return self.container
+
     @property
     def maker(self) -> Maker:
         return Maker(self.user, self.context.settings.amqp_max_nodes_per_user)

@@ -25,7 +25,7 @@ DETACHED, SESSION_ENDED, CONNECTION_ENDED = range(3)
 _BEGINS_AT = {"link-detach": DETACHED, "session-end": SESSION_ENDED, "connection-close": CONNECTION_ENDED}
 NEVER = "never"
 
-Key = tuple[str, str, bool, str]  # user, container, direction, name of a link
+Key = tuple[str, str, bool, str]  # user, container (see `Peer.scope_of`), direction, name of a link
 Unsettled = Mapping[bytes, DeliveryState | None]
 
 
@@ -138,7 +138,7 @@ class LinkEnd:
     @property
     def key(self) -> Key:
         """The link's unique name. It contains the user, so that other users cannot steal the link by its container id."""
-        return self.peer.user, self.peer.container, self.link.role, self.link.name
+        return self.peer.user, self.peer.scope_of(self.session), self.link.role, self.link.name
 
     @property
     def _alive(self) -> bool:

@@ -1,6 +1,7 @@
 """Deferred messages: a client receives them by sequence number at `$management`, and settles them there by lock token.
 
-The locks belong to the request link, and end with it. Then the messages are deferred again.
+The locks belong to the request link, and end with it. Then the messages are deferred again. A message of a session is received
+with the lock of the session: see `sessions`.
 """
 
 from __future__ import annotations
@@ -33,21 +34,27 @@ from .requests import NOT_FOUND, OK, NodeResponse, RequestFailed
 MAX_RECEIVED, RECEIVED_BYTES = 1000, 1 << 20  # of one response; a single message may be larger
 
 
-class DeferredLocks:
-    """The locks of one request link on deferred messages of one queue."""
+class DeferredMessages:
+    """Deferred messages of one queue that a holder has received."""
 
-    def __init__(self, peer: Peer, queue: str, receivers: Receivers) -> None:
-        self.peer, self.queue = peer, queue
-        self.holder = 0
-        self._receivers = receivers
+    def __init__(self, peer: Peer, queue: str, holder: int, lock_end: Callable[[Turn], int]) -> None:
+        """`lock_end`: returns the end of the locks of messages that are received now, milliseconds since 1970."""
+        self.peer, self.queue, self.holder = peer, queue, holder
+        self._lock_end = lock_end
         self._tokens: dict[int, bytes] = {}  # by sequence number
         self._acquisitions = secrets.randbits(24)  # as in `EntityReceiver`
+
+    def __contains__(self, tag: bytes) -> bool:
+        return self._tokens.get(int.from_bytes(tag[:NUMBER], "big")) == tag
+
+    def rows(self) -> RowSet:
+        """Return the messages, also some that have ended."""
+        return rows_of_numbers(list(self._tokens))
 
     def receive(self, turn: Turn, numbers: Sequence[int], *, delete: bool) -> Callable[[], NodeResponse]:
         """Lock messages, or take them without a lock. Raises RequestFailed, Refusal, PenstockError."""
         wanted = list(dict.fromkeys(number - 1 for number in numbers))
         rows = rows_of_numbers(wanted)
-        self._begin(turn)
         self._check_limit(turn, rows)
         missing, _ = turn.execute(c.AcquireDeferred(self.queue, self.holder, rows, RECEIVED_BYTES))
         if missing:
@@ -55,25 +62,16 @@ class DeferredLocks:
             raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, text)
         until = None
         if not delete:
-            until = lock_end(self.peer, turn, self.queue)
+            until = self._lock_end(turn)
             self._acquisitions += 1
             suffix = lock_suffix(self.holder, self._acquisitions)
             self._tokens |= {number: number.to_bytes(NUMBER, "big") + suffix for number in rows.sequences().tolist()}
         return partial(self._received, turn.slices(self.queue, rows), rows, wanted, until)
 
-    def _begin(self, turn: Turn) -> None:
-        if queue_reads.is_open(turn, self.queue, self.holder):
-            return
-        self._tokens.clear()  # of a deleted queue of this name
-        user = None if self.peer.user == ANONYMOUS else self.peer.user
-        self._receivers.pop(self.holder, None)
-        self.holder, _ = turn.execute(c.Subscribe(self.queue, user=user, container=self.peer.container, by_number=True))
-        self._receivers[self.holder] = self
-
     def _check_limit(self, turn: Turn, rows: RowSet) -> None:
         most = self.peer.context.settings.amqp_max_unsettled
         if len(self._tokens) + rows.count > most:
-            held = queue_reads.held(turn, self.queue, self.holder, rows_of_numbers(list(self._tokens)))
+            held = queue_reads.held(turn, self.queue, self.holder, self.rows())
             self._tokens = {number: self._tokens[number] for number in held.sequences().tolist()}
         if len(self._tokens) + rows.count > most:
             text = f"{most:,} locked messages of a link are the limit (amqp_max_unsettled): settle some first"
@@ -122,11 +120,8 @@ class DeferredLocks:
     # --- requests that name a lock token
 
     def locked(self, tag: bytes) -> None:
-        if self._tokens.get(int.from_bytes(tag[:NUMBER], "big")) != tag:
+        if tag not in self:
             raise lock_lost()
-
-    def renew(self, turn: Turn, tags: list[bytes]) -> int:
-        return renewed(self.peer, turn, self.queue, self.holder, tags)
 
     def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
         self.locked(tag)
@@ -137,6 +132,32 @@ class DeferredLocks:
         except (errors.IllegalTransition, errors.NotFound):
             raise lock_lost() from None
         del self._tokens[int.from_bytes(tag[:NUMBER], "big")]
+
+
+class DeferredLocks(DeferredMessages):
+    """The locks of one request link on deferred messages of one queue."""
+
+    session_id = None
+
+    def __init__(self, peer: Peer, queue: str, receivers: Receivers) -> None:
+        super().__init__(peer, queue, 0, lambda turn: lock_end(peer, turn, queue))
+        self._receivers = receivers
+
+    def receive(self, turn: Turn, numbers: Sequence[int], *, delete: bool) -> Callable[[], NodeResponse]:
+        self._begin(turn)
+        return super().receive(turn, numbers, delete=delete)
+
+    def _begin(self, turn: Turn) -> None:
+        if queue_reads.is_open(turn, self.queue, self.holder):
+            return
+        self._tokens.clear()  # of a deleted queue of this name
+        user = None if self.peer.user == ANONYMOUS else self.peer.user
+        self._receivers.pop(self.holder, None)
+        self.holder, _ = turn.execute(c.Subscribe(self.queue, user=user, container=self.peer.container, by_number=True))
+        self._receivers[self.holder] = self
+
+    def renew(self, turn: Turn, tags: list[bytes]) -> int:
+        return renewed(self.peer, turn, self.queue, self.holder, tags)
 
     def end(self, turn: Turn, cause: Cause) -> None:
         self._tokens.clear()

@@ -4,7 +4,7 @@
 |---|---|---|
 | renew-lock | receive | all locks are renewed, or the request fails |
 | update-disposition | receive | complete, abandon, defer and dead-letter by lock token |
-| receive-by-sequence-number | receive | all deferred messages are received, or the request fails |
+| receive-by-sequence-number | receive | all deferred messages are received, or the request fails; see `deferral` |
 | peek-message | browse or receive | messages that are not settled, also locked, deferred and scheduled ones |
 | schedule-message | send | all messages are scheduled, or the request fails |
 | cancel-scheduled-message | send | all messages are cancelled, or the request fails |
@@ -48,6 +48,7 @@ from .requests import BUSY, NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse
 from .rules import SubscriptionRules
 from .sending import MAX_BATCH, scheduled
 from .sessions import SessionRequests, Sessions
+from .sessions import lock_lost as session_lock_lost
 
 MAX_NUMBER = (1 << 63) - 1
 MAX_PEEKED, PEEKED_BYTES = 1000, 1 << 20  # of one response
@@ -63,10 +64,13 @@ class Management:
         self._deferred: dict[str, DeferredLocks] = {}  # by queue
         self._of_sessions = SessionRequests(peer, entity, sessions)
         self._rules = SubscriptionRules(peer, entity)
+        self._of_links: dict[str, Callable[[Turn, NodeRequest, dict[str, Any]], Made]] = {  # a request may name a link
+            **self._of_sessions.operations,
+            vendor.RECEIVE_BY_NUMBER: self._receive_deferred,
+        }
         self._operations: dict[str, Callable[[Turn, dict[str, Any]], Made]] = {
             vendor.RENEW_LOCK: self._renew,
             vendor.SETTLE: self._settle,
-            vendor.RECEIVE_BY_NUMBER: self._receive_deferred,
             vendor.PEEK: self._peek,
             vendor.SCHEDULE: self._schedule,
             vendor.CANCEL: self._cancel,
@@ -78,12 +82,15 @@ class Management:
     def __call__(self, turn: Turn, request: NodeRequest) -> Made:
         """Answer a request. Raises Refusal, RequestFailed, PenstockError."""
         name, body = request.text("operation"), request.message.value
-        operation, of_sessions = self._operations.get(name), self._of_sessions.operations
-        if operation is None and name not in of_sessions:
+        operation, of_link = self._operations.get(name), self._of_links.get(name)
+        if operation is None and of_link is None:
             raise Refusal(Condition.NOT_IMPLEMENTED, f"the operation {name!r:.80} is not implemented: see docs/service-bus.md")
         if not isinstance(body, dict):
             raise Refusal(Condition.INVALID_FIELD, "the body of a request is a map")
-        return of_sessions[name](turn, request, body) if operation is None else operation(turn, body)
+        if of_link is not None:
+            return of_link(turn, request, body)
+        assert operation is not None
+        return operation(turn, body)
 
     def end(self, turn: Turn, cause: Cause) -> None:
         for locks in self._deferred.values():
@@ -91,44 +98,49 @@ class Management:
 
     # --- locks
 
-    def _locked(self, body: dict[str, Any]) -> dict[LockHolder, list[bytes]]:
-        """Return the lock tokens of a request by their links."""
+    def _locked(self, turn: Turn, body: dict[str, Any]) -> dict[LockHolder, list[bytes]]:
+        """Return the lock tokens of a request by their links.
+
+        JavaScript's SDK also names the session of a message in a queue without sessions.
+        """
         queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
+        session = body.get("session-id") if queue_reads.is_grouped(turn, queue) else None
         links: dict[LockHolder, list[bytes]] = {}
         for token in _several(body, "lock-tokens", UUID):
             link = self._receivers.get(holder_of(token.bytes_le))
-            if link is None or link.queue != queue or link.peer.user != self._peer.user:
-                raise lock_lost()
+            is_known = link is not None and link.queue == queue and link.peer.user == self._peer.user
+            if link is None or not is_known or session not in (None, link.session_id):
+                raise lock_lost() if session is None else session_lock_lost()
             link.locked(token.bytes_le)
             links.setdefault(link, []).append(token.bytes_le)
         return links
 
     def _renew(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
         until: dict[bytes, int] = {}
-        for link, tags in self._locked(body).items():
+        for link, tags in self._locked(turn, body).items():
             until |= dict.fromkeys(tags, link.renew(turn, tags))
         times = tuple(Timestamp(until[token.bytes_le]) for token in _several(body, "lock-tokens", UUID))
         return NodeResponse(OK, "OK", {"expirations": Array("timestamp", times)})
 
     def _settle(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
         state = _state(body)
-        for link, tags in self._locked(body).items():
+        for link, tags in self._locked(turn, body).items():
             for tag in tags:
                 link.settle_by_token(turn, tag, state)
         return NodeResponse(OK, "OK")
 
     # --- messages
 
-    def _receive_deferred(self, turn: Turn, body: dict[str, Any]) -> Made:
+    def _receive_deferred(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> Made:
         queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
         numbers, mode = _sequence_numbers(body), _number(body, "receiver-settle-mode")
         if len(numbers) > MAX_RECEIVED or mode > 1:
             text = f"'sequence-numbers' are at most {MAX_RECEIVED:,}, and 'receiver-settle-mode' is 0 (delete) or 1 (lock)"
             raise Refusal(Condition.INVALID_FIELD, text)
-        if body.get("session-id") is not None:
-            self._of_sessions.check(turn, body, rows_of_numbers([number - 1 for number in numbers]))
+        rows = rows_of_numbers([number - 1 for number in numbers])
         locks = self._deferred.setdefault(queue, DeferredLocks(self._peer, queue, self._receivers))
-        return locks.receive(turn, numbers, delete=mode == 0)
+        holder = self._of_sessions.deferred(turn, request, body, rows) or locks
+        return holder.receive(turn, numbers, delete=mode == 0)
 
     def _peek(self, turn: Turn, body: dict[str, Any]) -> Made:
         name, _ = entities.node_of(self._entity.path)

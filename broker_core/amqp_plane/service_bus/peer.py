@@ -9,6 +9,7 @@ from ... import errors
 from ...amqp import Condition, Coordinator, SaslServer, Source, Target
 from ...amqp.links import Link
 from ...amqp.performatives import SENDER, SND_SETTLED, Attach, Error
+from ...amqp.sessions import Session
 from ...amqp.states import LINK
 from ...engine.columns.states import Cause
 from ...security.rights import Right
@@ -58,6 +59,11 @@ class ServiceBusPeer(Dispatcher):
         self._unclaimed_since: float | None = plane.now()
         self._users = plane.access.generation
         super().__init__(plane, socket, listener, sasl)
+        self.connection.names_per_session = True
+
+    def scope_of(self, session: Session) -> str:
+        """Java's SDK names the links to messaging sessions of one name alike, also if they are of several queues."""
+        return f"{self.identifier} {id(session)}"
 
     # --- tokens
 
@@ -195,13 +201,17 @@ class ServiceBusPeer(Dispatcher):
         return EntityReceiver(self, transactions, link, terminus, self.receivers, presettled=presettled)
 
     def refuse(self, link: Link, error: Error) -> None:
-        """Answer an attach as it is, and detach with the reason. SDKs do not read the reason after an attach without terminus."""
+        """Answer an attach as it is, and detach with the reason. SDKs do not read the reason after an attach without terminus.
+
+        But the answer to an attach for a session has no source: otherwise Java's SDK and JavaScript's assume that they have the
+        session, and do not read the reason.
+        """
         theirs = link.remote_attach
         if theirs is not None and self.awaits_attach(link):
             self.say(link, partial(_refuse, link, theirs, error))
 
 
 def _refuse(link: Link, theirs: Attach, error: Error) -> None:
-    link.attach(source=theirs.source, target=theirs.target)
+    link.attach(source=None if asks_for_session(theirs) else theirs.source, target=theirs.target)
     if "s:error" in LINK[link.state]:  # otherwise the answer to an error followed the attach
         link.detach(closed=True, error=error)

@@ -57,6 +57,10 @@ class LockHolder(Protocol):
     peer: Peer
     queue: str
 
+    @property
+    def session_id(self) -> str | None:
+        """The session whose lock the messages have, None if they have their own locks."""
+
     def locked(self, tag: bytes) -> object:
         """Raises RequestFailed if the lock has ended."""
 
@@ -99,6 +103,10 @@ class EntityReceiver(ConsumerLink):
     def end(self, turn: Turn) -> None:
         super().end(turn)
         self.receivers.pop(self.holder, None)
+
+    @property
+    def session_id(self) -> str | None:
+        return None
 
     # --- acquiring
 
@@ -153,8 +161,10 @@ class EntityReceiver(ConsumerLink):
 
     # --- requests that name a lock token
 
-    def locked(self, tag: bytes) -> Delivery:
-        """Return the delivery of a lock token. Raises RequestFailed."""
+    def locked(self, tag: bytes) -> None:
+        self._locked_delivery(tag)
+
+    def _locked_delivery(self, tag: bytes) -> Delivery:
         delivery = self.link.unsettled.get(tag)
         if delivery is None or isinstance(delivery.state, TERMINAL):
             raise lock_lost()
@@ -164,7 +174,7 @@ class EntityReceiver(ConsumerLink):
         return renewed(self.peer, turn, self.queue, self.holder, tags)
 
     def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
-        delivery, end = self.locked(tag), self._end_of(state, settled=True)
+        delivery, end = self._locked_delivery(tag), self._end_of(state, settled=True)
         assert end is not None
         _, error, durable = turn.carry_out(c.command_of(end, self.queue, self.holder, rows_of_tags([tag])))
         if isinstance(error, errors.ResourceLimit):

@@ -3,6 +3,9 @@
 A session is a message group of a queue that has the option `groups`. Its receiver locks the group in the engine. An attach that
 asks for the next session is answered when a session is free; until then the link looks for one as others look for messages.
 
+Deferred messages of a session are received at `$management` by the connection that holds the session. They have the lock of the
+session, as its other messages.
+
 | operation | right | |
 |---|---|---|
 | renew-session-lock | receive | of the receiver that holds the session |
@@ -19,7 +22,7 @@ from typing import Any
 
 from ... import errors
 from ...amqp import Condition, Rejected, Sender, Source
-from ...amqp.performatives import Attach, Error
+from ...amqp.performatives import Attach, DeliveryState, Error
 from ...amqp.states import LinkState
 from ...amqp.types import Array, Described, Int, Timestamp, Value
 from ...engine import commands as c
@@ -36,6 +39,7 @@ from ..links.termini import SourceTerminus
 from ..nodes.filters import Filters
 from ..transactions.registry import ConnectionTransactions
 from . import entities, vendor
+from .deferral import DeferredMessages
 from .entities import Entity
 from .receiving import EntityReceiver, Receivers
 from .requests import GONE, NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed
@@ -95,6 +99,7 @@ class SessionReceiver(EntityReceiver):
     """Link from one session. `sessions` contains it while it is open or waits for a session."""
 
     terminus: SessionSource
+    deferred: DeferredMessages  # of the session, as its client has received them
     _lost_state = Rejected(error=LOST)
 
     def __init__(
@@ -126,6 +131,7 @@ class SessionReceiver(EntityReceiver):
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
+        self.deferred = DeferredMessages(self.peer, self.queue, self.holder, self.locked_until)
         self._sessions[self] = None
         try:
             self._lock(turn)
@@ -159,6 +165,16 @@ class SessionReceiver(EntityReceiver):
     def renew(self, turn: Turn, tags: list[bytes]) -> int:
         return self.renew_session(turn)
 
+    def locked(self, tag: bytes) -> None:
+        if tag not in self.deferred:
+            super().locked(tag)
+
+    def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
+        if tag in self.deferred:
+            self.deferred.settle_by_token(turn, tag, state)
+        else:
+            super().settle_by_token(turn, tag, state)
+
     def look(self, now: float) -> None:
         """Give up waiting for a session, or detach the link whose lock has ended. `now`: the plane's clock, seconds."""
         if self._answer is not None and now >= self._deadline:
@@ -169,6 +185,9 @@ class SessionReceiver(EntityReceiver):
     def _look_at_lock(self, turn: Turn) -> None:
         if not self.ended and queue_reads.group_lock(turn, self.queue, self.holder) is None:
             self.loop.when_durable(turn.end, partial(self.peer.detach, self, LOST, Cause.LINK_CLOSED))
+
+    def begun(self) -> RowSet:
+        return super().begun().plus(self.deferred.rows())
 
     def end(self, turn: Turn) -> None:
         super().end(turn)
@@ -230,11 +249,8 @@ class SessionRequests:
 
     def _receiver(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> SessionReceiver:
         """Return the receiver of this connection that holds the session of a request. Raises Refusal, RequestFailed."""
-        return self.receiver(turn, body, request.properties.get(vendor.ASSOCIATED_LINK))
-
-    def receiver(self, turn: Turn, body: dict[str, Any], link_name: object = None) -> SessionReceiver:
-        """`link_name`: None for a link of any name."""
         queue, session_id = entities.queue_of(self._peer, self._entity, Right.RECEIVE), _checked(body.get("session-id"))
+        link_name = request.properties.get(vendor.ASSOCIATED_LINK)
         for link in self._sessions:
             is_named = link_name in (None, link.link.name)
             has_lock = queue_reads.group_lock(turn, queue, link.holder) is not None
@@ -242,12 +258,22 @@ class SessionRequests:
                 return link
         raise lock_lost()
 
-    def check(self, turn: Turn, body: dict[str, Any], rows: RowSet) -> None:
-        """Raise RequestFailed unless this connection holds the session of a request, and the messages are of this session."""
-        link = self.receiver(turn, body)
-        if others := rows.minus(queue_reads.of_group(turn, link.queue, rows, link.session_id or "")):
-            text = f"message {others.first + 1} of {link.queue!r:.80} is not a message of the session {link.session_id!r:.80}"
+    def deferred(self, turn: Turn, request: NodeRequest, body: dict[str, Any], rows: RowSet) -> DeferredMessages | None:
+        """Return the holder of deferred messages that a request asks for: the receiver of their session.
+
+        None if they belong to no session. Raises Refusal, RequestFailed.
+        """
+        if body.get("session-id") is None:
+            queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
+            if others := queue_reads.deferred_of_group(turn, queue, rows, None):
+                text = f"message {others.first + 1} of {queue!r:.80} is of a session: accept the session, and receive it there"
+                raise RequestFailed(GONE, vendor.SESSION_LOCK_LOST, text)
+            return None
+        link = self._receiver(turn, request, body)
+        if others := rows.minus(queue_reads.deferred_of_group(turn, link.queue, rows, link.session_id or "")):
+            text = f"message {others.first + 1} of {link.queue!r:.80} is not a deferred one of session {link.session_id!r:.80}"
             raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, text)
+        return link.deferred
 
     def _renew(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> NodeResponse:
         until = self._receiver(turn, request, body).renew_session(turn)

@@ -6,7 +6,6 @@ queue of the same name does not know their holders.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from ..columns.limits import (
     MAX_SUBSCRIPTIONS,
 )
 from ..columns.overlays import ROW_BYTES
-from ..columns.rowset import RowSet, as_array, clip
-from ..columns.states import ACQUIRED, AVAILABLE, DEFERRED, Cause, Outcome, Verb
+from ..columns.rowset import RowSet, as_array
+from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
 from ..model.capacity import bytes_of
 from ..model.consumers import Subscription
 from ..model.dispositions import DeliveryEnd
@@ -157,7 +156,7 @@ def acquire_deferred(state: BrokerState, command: c.AcquireDeferred, now: c.Now)
     need_subscription(queue, command.holder)
     if queue.paused:
         raise errors.InUse(f"queue {queue.name!r} is paused: nothing was changed. Try again when it is resumed")
-    deferred = list(_deferred(queue, command.rows))
+    deferred = [(queue.blocks[number], as_array(part)) for number, part in queue.deferred_rows(command.rows).items()]
     expired = RowSet.of((block.number, part[block.expired(part, now.wall // 1000)]) for block, part in deferred)
     rows = RowSet.of((block.number, part) for block, part in deferred).minus(expired)
     decision = Decision([], command.rows.minus(rows))
@@ -172,17 +171,8 @@ def acquire_deferred(state: BrokerState, command: c.AcquireDeferred, now: c.Now)
             "nothing was changed. Ask for fewer messages"
         )
     decision.add(e.Acquired(queue.name, command.holder, rows))
-    if queue.rules.lock_timeout:
-        decision.add(e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout))
+    decision.extend(locked(state, queue, command.holder, rows, now))
     return decision
-
-
-def _deferred(queue: Queue, rows: RowSet) -> Iterator[tuple[Block, Any]]:
-    for number, part in rows.items():
-        block = queue.blocks.get(number)
-        if block is not None:
-            numbers = as_array(clip(part, 0, block.filled))
-            yield block, numbers[block.state[numbers] == DEFERRED]
 
 
 @decides(c.Browse)

@@ -353,6 +353,12 @@ class Queue:
                 parts.append((number, numbers[(block.state[numbers] == ACQUIRED) & mine]))
         return RowSet.of(parts)
 
+    def deferred_rows(self, rows: RowSet) -> RowSet:
+        """Select the rows that are DEFERRED now. Sequence numbers without a message may be among `rows`."""
+        known = [(self.blocks[number], part) for number, part in rows.items() if number in self.blocks]
+        existing = [(block, as_array(clip(part, 0, block.filled))) for block, part in known]
+        return RowSet.of((block.number, part[block.state[part] == DEFERRED]) for block, part in existing)
+
     def deferred_among(self, rows: RowSet) -> RowSet:
         """Select the rows that return to DEFERRED."""
         if all(self.blocks[number].deferred.values is None for number in rows.blocks):
