@@ -11,10 +11,13 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
@@ -22,7 +25,7 @@ from penstock.broker_core.client.flight import Client
 from ..waiting import until
 from .building import MissingTool, command_of
 from .driving import Program
-from .service_bus import connection_string
+from .service_bus import SDKS, Sdk, connection_string
 
 _numbers = itertools.count()
 
@@ -82,6 +85,38 @@ def sdk(broker: Broker) -> Iterator[Program]:
     with Program(command_or_skip("servicebus")) as program:
         program.do("open", connection=connection_string(broker))
         yield program
+
+
+@pytest.fixture(scope="package")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority and a certificate of localhost."""
+    folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(folder / "broker.pem"))
+    return folder
+
+
+@pytest.fixture(scope="package")
+def sdks(certificates: Path) -> Iterator[Callable[[str], Program]]:
+    """Programs with the vendor's SDKs for Azure Service Bus. Each starts once."""
+    trust = f"NODE_EXTRA_CA_CERTS={certificates / 'ca.pem'}"  # read when node starts
+    with ExitStack() as running:
+
+        @cache
+        def started(sdk: str) -> Program:
+            name, arguments = SDKS[sdk]
+            return running.enter_context(Program(["env", trust, *command_or_skip(name), *arguments]))
+
+        yield started
+
+
+@pytest.fixture(scope="module", params=SDKS)
+def connected(request: pytest.FixtureRequest, broker: Broker, sdks: Callable[[str], Program]) -> Iterator[Sdk]:
+    """The SDKs in turn, connected to the broker of the module; `settings` are `service_bus.SETTINGS`."""
+    program = sdks(request.param)
+    program.do("open", connection=connection_string(broker))
+    yield Sdk(request.param, program)
+    program.do("close")
 
 
 @pytest.fixture

@@ -66,6 +66,16 @@ class Sdk:
         messages: list[Message] = self.do("peek", from_=from_, count=count, **first)["messages"]
         return messages
 
+    def deferred(self, from_: str, *numbers: int, **mode: bool) -> list[Message]:
+        """Receive deferred messages by their sequence numbers."""
+        messages: list[Message] = self.do("receive_deferred", from_=from_, numbers=numbers, **mode)["messages"]
+        return messages
+
+    def accept(self, from_: str, **how: Any) -> str:
+        """Accept a session; return its id."""
+        session: str = self.do("accept", from_=from_, **how)["session"]
+        return session
+
     def settle(self, *messages: Message, how: str = "complete", **details: str) -> None:
         for message in messages:
             self.do("settle", token=message["token"], how=how, **details)
@@ -76,6 +86,14 @@ class Sdk:
         with pytest.raises(Refused) as refused:
             yield
         assert re.sub("[^a-z]|error$", "", refused.value.level.lower()) in reasons, refused.value
+
+
+def declared(flight: Client, name: str, **options: Any) -> str:
+    """Declare a queue with a dead-letter queue, locks of a minute and three attempts, or with these options."""
+    flight.call("queue.declare", queue=f"{name}-dead")
+    options = {"deadLetterQueue": f"{name}-dead", "lockTimeout": 60_000, "maxAttempts": 3} | options
+    flight.call("queue.declare", queue=name, options=options)
+    return name
 
 
 def bodies(messages: list[Message]) -> list[Any]:

@@ -8,7 +8,6 @@ The first argument is the folder of the SDK. Each receiver has a name.
 | send | to, messages, batch, at (seconds since 1970: scheduled) | |
 | accept | name, from, session (null: the next one), wait (s), delete | session, until (seconds since 1970) |
 | receive | name, count, wait | messages |
-| deferred | name, numbers | messages, by their sequence numbers |
 | settle | name, number (its sequence number), how | |
 | renew, state | name | until; state |
 | set | name, state, size (instead of a text) | |
@@ -77,11 +76,6 @@ class Conversation:
             if not more:
                 break
             messages += more
-        self.held |= {(name, message.sequence_number): message for message in messages}
-        return {"messages": [_seen(message) for message in messages]}
-
-    def deferred(self, name: str, numbers: list[int]) -> dict[str, Any]:
-        messages = self.receivers[name].receive_deferred_messages(numbers)
         self.held |= {(name, message.sequence_number): message for message in messages}
         return {"messages": [_seen(message) for message in messages]}
 

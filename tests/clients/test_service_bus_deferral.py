@@ -1,4 +1,4 @@
-"""Q24: deferred messages with the vendor's Python SDK: deferred, received by sequence number, settled by lock token."""
+"""Q24: deferred messages with the Python SDK alone: locks, operators, kill -9. All SDKs: test_service_bus_features.py."""
 
 from __future__ import annotations
 
@@ -51,71 +51,6 @@ def asked(sdk: Program, queue: str, *numbers: int, **mode: Any) -> list[dict[str
     return messages
 
 
-def test_a_deferred_message_is_received_by_its_number_alone(sdk: Program, flight: Client, queue: str) -> None:
-    (number,) = defer(sdk, queue, "later")
-    send(sdk, queue, "next")
-    assert [message["body"] for message in sdk.receive(queue)] == ["next"]
-    assert sdk.receive(queue, wait=1) == []
-    (message,) = asked(sdk, queue, number)
-    assert (message["body"], message["sequence_number"], message["delivery_count"]) == ("later", number, 1)
-    assert message["state"] == "DEFERRED"
-    assert 59 < message["locked_until_utc"] - message["enqueued_time_utc"] < 75
-    sdk.do("settle", token=message["token"])
-    assert unsettled(flight, queue) == {"acquired": 1}
-    with pytest.raises(Refused) as refused:
-        asked(sdk, queue, number)
-    assert refused.value.level == "MessageNotFoundError"
-
-
-def test_abandoned_and_deferred_again_it_stays_deferred_and_each_counts(sdk: Program, flight: Client, queue: str) -> None:
-    (number,) = defer(sdk, queue, "later")
-    for count, how in enumerate(("abandon", "defer", "abandon"), 1):
-        (message,) = asked(sdk, queue, number)
-        assert message["delivery_count"] == count
-        sdk.do("settle", token=message["token"], how=how)
-    assert sdk.receive(f"{queue}/dead")[0]["dead_letter_reason"] == "MaxDeliveryCountExceeded"
-    assert unsettled(flight, queue) == {}
-
-
-def test_a_deferred_message_becomes_a_dead_letter(sdk: Program, flight: Client, queue: str) -> None:
-    (number,) = defer(sdk, queue, "bad")
-    (message,) = asked(sdk, queue, number)
-    sdk.do("settle", token=message["token"], how="dead_letter", reason="Odd", description="It is odd.")
-    (letter,) = sdk.receive(f"{queue}/dead")
-    assert (letter["dead_letter_reason"], letter["dead_letter_error_description"]) == ("Odd", "It is odd.")
-    assert letter["delivery_count"] == 0, "attempts count in each queue"
-    sdk.do("settle", token=letter["token"], how="defer")
-    (again,) = asked(sdk, f"{queue}/dead", letter["sequence_number"])
-    assert again["dead_letter_reason"] == "Odd"
-    sdk.do("settle", token=again["token"])
-    assert unsettled(flight, f"{queue}-dead") == {}
-
-
-def test_several_are_received_in_the_order_of_the_request_or_none(sdk: Program, flight: Client, queue: str) -> None:
-    one, two, three = defer(sdk, queue, "one", "two", "three")
-    for numbers in ([one, 99], [one, two, 0]):
-        with pytest.raises(Refused) as refused:
-            asked(sdk, queue, *numbers)
-        assert refused.value.level == "MessageNotFoundError"
-    assert unsettled(flight, queue) == {"deferred": 3}
-    assert [message["body"] for message in asked(sdk, queue, three, one)] == ["three", "one"]
-    with pytest.raises(Refused, match=r"message 1 .* is not deferred"):
-        asked(sdk, queue, one)
-    assert unsettled(flight, queue) == {"acquired": 2, "deferred": 1}
-
-
-def test_receive_and_delete(sdk: Program, flight: Client, queue: str) -> None:
-    numbers = defer(sdk, queue, "one", "two")
-    sdk.do("close", from_=queue)
-    messages = asked(sdk, queue, *numbers, delete=True)
-    assert [(message["body"], message["token"], message["state"]) for message in messages] == [
-        ("one", None, "DEFERRED"),
-        ("two", None, "DEFERRED"),
-    ]
-    sdk.do("close", from_=queue)
-    assert unsettled(flight, queue) == {}
-
-
 def test_its_lock_is_renewed_and_ends_with_its_outcome(sdk: Program, flight: Client, queue: str) -> None:
     (number,) = defer(sdk, queue, "later")
     (message,) = asked(sdk, queue, number)
@@ -139,18 +74,6 @@ def test_its_lock_ends_with_its_connection(sdk: Program, flight: Client, queue: 
     sdk.do("settle", token=message["token"])
 
 
-def test_peek_shows_deferred_messages(sdk: Program, queue: str) -> None:
-    numbers = defer(sdk, queue, "deferred", "locked")
-    send(sdk, queue, "waiting")
-    asked(sdk, queue, numbers[1])
-    peeked = sdk.do("peek", from_=queue, count=9, number=1)["messages"]
-    assert [(message["body"], message["state"], message["delivery_count"]) for message in peeked] == [
-        ("deferred", "DEFERRED", 1),
-        ("locked", "DEFERRED", 1),
-        ("waiting", "ACTIVE", 0),
-    ]
-
-
 def test_operators_see_and_end_deferred_messages(sdk: Program, flight: Client, queue: str) -> None:
     defer(sdk, queue, "one", "two")
     explained = flight.call("queue.explain", queue=queue)
@@ -165,17 +88,6 @@ def test_operators_see_and_end_deferred_messages(sdk: Program, flight: Client, q
     with pytest.raises(Refused) as refused:
         asked(sdk, queue, 1)
     assert refused.value.level == "MessageNotFoundError"
-
-
-def test_deferred_messages_of_a_subscription(sdk: Program, flight: Client) -> None:
-    flight.call("exchange.declare", exchange="reports", type="fanout")
-    flight.call("queue.declare", queue="reports.audit")
-    flight.call("exchange.bind", exchange="reports", queue="reports.audit")
-    send(sdk, "reports", "later")
-    (number,) = defer_next(sdk, "reports/audit", 1)
-    (message,) = asked(sdk, "reports/audit", number)
-    sdk.do("settle", token=message["token"])
-    assert unsettled(flight, "reports.audit") == {}
 
 
 def test_deferred_messages_survive_kill_9(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One list of scenarios for the vendor's SDKs: Python with and without asyncio, JavaScript, Java.
 
-An SDK's program starts once. Its connection stays open for all scenarios of this module, and each scenario has its own queue.
+An SDK's program starts once. Its connection stays open for all scenarios of a module, and each scenario has its own queue. The
+list continues in test_service_bus_features.py.
 """
 
 from __future__ import annotations
@@ -15,41 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 import penstock
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from ..waiting import until
-from .conftest import command_or_skip
-from .driving import Program, Refused
-from .service_bus import SDKS, Sdk, bodies, connection_string, port_of, unsettled
+from .driving import Refused
+from .service_bus import SETTINGS, Sdk, bodies, connection_string, declared, port_of, unsettled
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    return {"listeners": [{"port": 0}, {"port": 0, "dialect": "service-bus"}]}
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority and a certificate of localhost."""
-    folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(folder / "broker.pem"))
-    return folder
-
-
-@pytest.fixture(scope="module", params=SDKS)
-def connected(request: pytest.FixtureRequest, broker: Broker, certificates: Path) -> Iterator[Sdk]:
-    name, arguments = SDKS[request.param]
-    trust = f"NODE_EXTRA_CA_CERTS={certificates / 'ca.pem'}"  # read when node starts
-    with Program(["env", trust, *command_or_skip(name), *arguments]) as program:
-        program.do("open", connection=connection_string(broker))
-        yield Sdk(request.param, program)
+    return SETTINGS
 
 
 @pytest.fixture
@@ -62,13 +43,6 @@ def sdk(connected: Sdk) -> Iterator[Sdk]:
 def queue(flight: Client) -> str:
     """A queue with a dead-letter queue, locks of a minute and three attempts."""
     return declared(flight, f"queue-{next(_numbers)}")
-
-
-def declared(flight: Client, name: str, **options: Any) -> str:
-    flight.call("queue.declare", queue=f"{name}-dead")
-    options = {"deadLetterQueue": f"{name}-dead", "lockTimeout": 60_000, "maxAttempts": 3} | options
-    flight.call("queue.declare", queue=name, options=options)
-    return name
 
 
 # ---- sending

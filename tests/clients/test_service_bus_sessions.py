@@ -1,4 +1,4 @@
-"""Sessions of the vendor's Python SDK for Azure Service Bus, unmodified. A session is a message group of a queue."""
+"""Sessions of Azure Service Bus with the Python SDK alone: states, lists. All SDKs: test_service_bus_features.py."""
 
 from __future__ import annotations
 
@@ -70,23 +70,7 @@ def bodies(sdk: Program, name: str, count: int, **more: Any) -> list[str]:
     return [message["body"] for message in sdk.do("receive", name=name, count=count, **more)["messages"]]
 
 
-def level(refused: pytest.ExceptionInfo[Refused]) -> str:
-    return refused.value.level
-
-
 # ---- accepting
-
-
-def test_the_next_session_and_a_given_one(sdk: Program, queue: str) -> None:
-    sdk.do("send", to=queue, messages=THREE)
-    before = time.time()
-    accepted = sdk.do("accept", name="a", from_=queue)
-    assert accepted["session"] == "red"
-    assert before + LOCK_S - 1 < accepted["until"] < time.time() + LOCK_S + 1
-    assert sdk.do("accept", name="b", from_=queue, session="blue")["session"] == "blue"
-    red = sdk.do("receive", name="a", count=2)["messages"]
-    assert [(message["body"], message["session"], message["number"]) for message in red] == [("r1", "red", 1), ("r2", "red", 3)]
-    assert bodies(sdk, "b", 1) == ["b1"]
 
 
 def test_a_batch_has_messages_of_several_sessions(sdk: Program, flight: Client, queue: str) -> None:
@@ -105,70 +89,13 @@ def test_a_scheduled_message_comes_to_its_session(sdk: Program, queue: str) -> N
     assert sdk.do("accept", name="b", from_=queue)["session"] == "blue"
 
 
-def test_a_receiver_waits_for_a_session(sdk: Program, queue: str, broker: Broker) -> None:
-    sdk.start("accept", name="a", from_=queue)
-    with program() as other:
-        other.do("open", connection=connection_string(broker))
-        other.do("send", to=queue, messages=THREE[:1])
-        assert sdk.finish()["session"] == "red"
-        with pytest.raises(Refused) as refused:
-            other.do("accept", name="b", from_=queue, wait=1)
-        assert level(refused) == "OperationTimeoutError"
-        with pytest.raises(Refused) as refused:
-            other.do("accept", name="b", from_=queue, session="red")
-        assert level(refused) == "SessionCannotBeLockedError"
-        sdk.do("leave", name="a")
-        assert other.do("accept", name="b", from_=queue, session="red")["session"] == "red"
-
-
 def test_a_queue_without_groups_says_how_to_declare_one(sdk: Program, flight: Client) -> None:
     flight.call("queue.declare", queue="plain")
     with pytest.raises(Refused, match="declare it again with `--option groups=held`"):
         sdk.do("accept", name="a", from_="plain", wait=1)
 
 
-def test_a_session_of_a_subscription(sdk: Program, flight: Client) -> None:
-    flight.call("exchange.declare", exchange="news", type="fanout")
-    flight.call("queue.declare", queue="news.all", options={"groups": "held", "lockTimeout": 60_000})
-    flight.call("exchange.bind", exchange="news", queue="news.all")
-    sdk.do("send", to="news", messages=THREE)
-    assert sdk.do("accept", name="a", from_="news/all")["session"] == "red"
-    assert bodies(sdk, "a", 2) == ["r1", "r2"]
-
-
 # ---- settling
-
-
-def test_outcomes_keep_the_order_of_a_session(sdk: Program, flight: Client, queue: str) -> None:
-    sdk.do("send", to=queue, messages=messages(*(("red", f"{number}") for number in range(4))))
-    sdk.do("accept", name="a", from_=queue)
-    assert bodies(sdk, "a", 2) == ["0", "1"]
-    sdk.do("settle", name="a", number=1, how="abandon")
-    sdk.do("settle", name="a", number=2, how="dead_letter")
-    (again,) = sdk.do("receive", name="a")["messages"]
-    assert (again["body"], again["attempts"]) == ("0", 1)
-    sdk.do("settle", name="a", number=1)
-    assert bodies(sdk, "a", 2) == ["2", "3"]
-    assert unsettled(flight, queue) == {"acquired": 2}
-    assert unsettled(flight, f"{queue}-dead") == {"available": 1}
-    sdk.do("leave", name="a")
-    until(lambda: unsettled(flight, queue) == {"available": 2}, "the rest is available again")
-
-
-def test_a_deferred_message_comes_back_to_its_session(sdk: Program, flight: Client, queue: str) -> None:
-    sdk.do("send", to=queue, messages=THREE)
-    sdk.do("accept", name="a", from_=queue)
-    assert bodies(sdk, "a", 1) == ["r1"]
-    sdk.do("settle", name="a", number=1, how="defer")
-    assert bodies(sdk, "a", 1) == ["r2"]
-    sdk.do("accept", name="b", from_=queue, session="blue")
-    with pytest.raises(Refused) as refused:
-        sdk.do("deferred", name="b", numbers=[1])
-    assert level(refused) == "MessageNotFoundError"
-    assert [message["body"] for message in sdk.do("deferred", name="a", numbers=[1])["messages"]] == ["r1"]
-    sdk.do("settle", name="a", number=1)
-    sdk.do("settle", name="a", number=3)
-    assert unsettled(flight, queue) == {"available": 1}
 
 
 def test_receive_and_delete(sdk: Program, flight: Client, queue: str) -> None:
@@ -176,32 +103,6 @@ def test_receive_and_delete(sdk: Program, flight: Client, queue: str) -> None:
     sdk.do("accept", name="a", from_=queue, delete=True)
     assert bodies(sdk, "a", 2) == ["r1", "r2"]
     until(lambda: unsettled(flight, queue) == {"available": 1}, "the messages of the session are settled")
-
-
-# ---- locks
-
-
-def test_a_lock_ends_unless_it_is_renewed(sdk: Program, flight: Client, queue: str) -> None:
-    flight.call("queue.alter", queue=queue, options={"lockTimeout": 1500})
-    sdk.do("send", to=queue, messages=THREE)
-    first = sdk.do("accept", name="a", from_=queue)["until"]
-    assert bodies(sdk, "a", 1) == ["r1"]
-
-    def is_past_the_first_lock() -> bool:
-        renewed = sdk.do("renew", name="a")["until"]
-        return bool(renewed > first and time.time() > first + 0.5)
-
-    until(is_past_the_first_lock, "the first lock would have ended")
-    sdk.do("settle", name="a", number=1)
-    assert bodies(sdk, "a", 1) == ["r2"]
-    until(lambda: unsettled(flight, queue) == {"available": 2}, "the lock has ended")
-    for command in ({"do": "settle", "number": 3}, {"do": "receive"}, {"do": "renew"}, {"do": "state"}):
-        with pytest.raises(Refused) as refused:
-            sdk.do(name="a", **command)  # type: ignore[arg-type]
-        assert level(refused) == "SessionLockLostError"
-    sdk.do("accept", name="b", from_=queue, session="red")
-    (again,) = sdk.do("receive", name="b")["messages"]
-    assert (again["body"], again["attempts"]) == ("r2", 1)
 
 
 # ---- states

@@ -11,15 +11,21 @@ asyncio client.
 | cancel | to, numbers | |
 | receive | from, count, wait (s), delete, prefetch, auto_renew (s) | messages, which stay locked |
 | receive_deferred | from, numbers, delete | messages, which stay locked |
+| accept | from, session (without: the next one), wait (s), delete | session; until (not Java) |
+| renew_session, state | from (that has accepted a session) | until; state |
+| set_state | from, state (null: remove it) | |
 | process | from, count, fail (bodies that fail at first), busy (s for each), auto_renew (s) | messages, in the SDK's own loop |
 | peek | from, count, number | messages |
 | settle | token, how (complete, abandon, defer, dead_letter), reason, description | |
 | renew | token | until (seconds since 1970) |
+| transact (Java) | to, messages, tokens (of messages to complete), commit | |
+| rules, create_rule, delete_rule (JavaScript, Java) | from, name, sql or correlation (fields) | names |
 | leave | | the links are closed, the connection stays |
-| close | from | |
+| close | from | soon afterwards, the link is closed |
 
-`from` is QUEUE or TOPIC/SUBSCRIPTION, each also with `/dead`. A suffix such as `#2` is another receiver. A message is a map with
-`body` (or `value`, `sequence`) and names of `ServiceBusMessage`.
+`from` is QUEUE or TOPIC/SUBSCRIPTION, each also with `/dead`. A suffix such as `#2` is another receiver. The other commands use
+the receiver of a session that has accepted one. A message is a map with `body` (or `value`, `sequence`) and names of
+`ServiceBusMessage`. Without a language, a command is in all programs.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "lib"))
 
-from azure.servicebus import AutoLockRenewer, ServiceBusClient, ServiceBusMessage, TransportType, aio
+from azure.servicebus import NEXT_AVAILABLE_SESSION, AutoLockRenewer, ServiceBusClient, ServiceBusMessage, TransportType, aio
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
 SEEN = (
@@ -58,17 +64,20 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._part, name)
         if not callable(value):
-            return value
+            return _blocking(value)
 
         async def call(*arguments: Any, **options: Any) -> Any:
             result = value(*(other._part if isinstance(other, Blocking) else other for other in arguments), **options)
             return await result if inspect.isawaitable(result) else result
 
         def wait(*arguments: Any, **options: Any) -> Any:
-            result = asyncio.run_coroutine_threadsafe(call(*arguments, **options), self.loop).result()
-            return Blocking(result) if type(result).__module__.startswith("azure.servicebus.aio") else result
+            return _blocking(asyncio.run_coroutine_threadsafe(call(*arguments, **options), self.loop).result())
 
         return wait
+
+
+def _blocking(value: Any) -> Any:
+    return Blocking(value) if type(value).__module__.startswith("azure.servicebus.aio") else value
 
 
 class Conversation:
@@ -94,9 +103,10 @@ class Conversation:
             self.senders[to] = self.client.get_queue_sender(to)
         return self.senders[to]
 
-    def _receiver(self, from_: str, delete: bool = False, prefetch: int = 0, auto_renew: float = 0) -> Any:
+    def _receiver(self, from_: str, delete: bool = False, prefetch: int = 0, auto_renew: float = 0, **session: Any) -> Any:
         if from_ not in self.receivers:
-            mode: dict[str, Any] = {"receive_mode": "receiveanddelete" if delete else "peeklock", "prefetch_count": prefetch}
+            mode: dict[str, Any] = {"receive_mode": "receiveanddelete" if delete else "peeklock", **session}
+            mode["prefetch_count"] = prefetch
             if auto_renew:
                 made = aio.AutoLockRenewer if self.is_aio else AutoLockRenewer
                 mode["auto_lock_renewer"] = made(max_lock_renewal_duration=auto_renew)
@@ -147,6 +157,24 @@ class Conversation:
         self.locked |= {str(message.lock_token): (receiver, message) for message in messages}
         return {"messages": [_seen(message) for message in messages]}
 
+    def accept(self, from_: str, session: str | None = None, wait: float = 5, delete: bool = False) -> dict[str, Any]:
+        options = {"session_id": NEXT_AVAILABLE_SESSION if session is None else session, "max_wait_time": wait}
+        receiver = self._receiver(from_, delete, **options)
+        getattr(receiver, "__aenter__" if self.is_aio else "__enter__")()
+        if receiver.session.locked_until_utc is None:  # it was refused, which the SDK notes with its next call
+            receiver.receive_messages(1)
+        return {"session": receiver.session.session_id, "until": receiver.session.locked_until_utc.timestamp()}
+
+    def renew_session(self, from_: str) -> dict[str, Any]:
+        return {"until": self.receivers[from_].session.renew_lock().timestamp()}
+
+    def state(self, from_: str) -> dict[str, Any]:
+        state = self.receivers[from_].session.get_state()
+        return {"state": None if state is None else state.decode()}
+
+    def set_state(self, from_: str, state: str | None) -> None:
+        self.receivers[from_].session.set_state(state)
+
     def process(
         self, from_: str, count: int, fail: tuple[str, ...] = (), busy: float = 0, auto_renew: float = 0
     ) -> dict[str, Any]:
@@ -179,14 +207,18 @@ class Conversation:
         return {"until": receiver.renew_message_lock(message).timestamp()}
 
     def leave(self) -> None:
-        for end in (*self.receivers.values(), *self.senders.values()):  # a link has its own connection, and takes a second to end
-            threading.Thread(target=end.close, daemon=True).start()
+        for end in (*self.receivers.values(), *self.senders.values()):
+            self._end(end)
         for ends in (self.receivers, self.senders, self.locked):
             ends.clear()
 
+    def _end(self, link: Any) -> None:
+        """A link has its own connection, and takes a second to end."""
+        threading.Thread(target=link.close, daemon=True).start()
+
     def close(self, from_: str | None = None) -> None:
         if from_ is not None:
-            self.receivers.pop(from_).close()
+            self._end(self.receivers.pop(from_))
         else:
             self.leave()
             self.client.close()

@@ -1,5 +1,6 @@
 import com.azure.core.amqp.AmqpRetryOptions;
 import com.azure.core.amqp.AmqpTransportType;
+import com.azure.core.amqp.exception.AmqpException;
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
 import com.azure.messaging.servicebus.ServiceBusException;
 import com.azure.messaging.servicebus.ServiceBusMessage;
@@ -9,6 +10,9 @@ import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessageContext;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
+import com.azure.messaging.servicebus.ServiceBusSessionReceiverClient;
+import com.azure.messaging.servicebus.ServiceBusTransactionContext;
+import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
 import com.azure.messaging.servicebus.models.SubQueue;
@@ -35,6 +39,7 @@ import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 
@@ -42,10 +47,12 @@ import javax.net.ssl.TrustManagerFactory;
 public final class Client {
     private record Locked(ServiceBusReceiverClient receiver, ServiceBusReceivedMessage message) {}
 
+    private String connection;
     private ServiceBusClientBuilder builder;
     private ServiceBusSenderClient anchor; // an unused client: the SDK closes the connection with its last client
     private final Map<String, ServiceBusSenderClient> senders = new HashMap<>();
     private final Map<String, ServiceBusReceiverClient> receivers = new HashMap<>();
+    private final List<ServiceBusSessionReceiverClient> acceptors = new ArrayList<>();
     private final List<ServiceBusProcessorClient> loops = new ArrayList<>();
     private final Map<String, Locked> locked = new HashMap<>();
 
@@ -56,14 +63,19 @@ public final class Client {
         if (command.has("ca")) {
             SSLContext.setDefault(trusting(Path.of(command.get("ca").getAsString())));
         }
-        AmqpRetryOptions retry = new AmqpRetryOptions().setMaxRetries(number(command, "retries", 0))
-            .setDelay(Duration.ofMillis(200)).setTryTimeout(Duration.ofSeconds(15));
-        builder = new ServiceBusClientBuilder().connectionString(command.get("connection").getAsString()).retryOptions(retry);
+        connection = command.get("connection").getAsString();
+        builder = builder(number(command, "retries", 0), 15);
         if (flag(command, "websocket")) {
             builder.transportType(AmqpTransportType.AMQP_WEB_SOCKETS);
         }
         anchor = builder.sender().queueName("anchor").buildClient();
         return new JsonObject();
+    }
+
+    private ServiceBusClientBuilder builder(int retries, int limit) {
+        AmqpRetryOptions retry = new AmqpRetryOptions().setMaxRetries(retries)
+            .setDelay(Duration.ofMillis(200)).setTryTimeout(Duration.ofSeconds(limit));
+        return new ServiceBusClientBuilder().connectionString(connection).retryOptions(retry);
     }
 
     private static SSLContext trusting(Path authority) throws Exception {
@@ -128,9 +140,7 @@ public final class Client {
     }
 
     private JsonObject cancel(JsonObject command) {
-        List<Long> numbers = new ArrayList<>();
-        command.getAsJsonArray("numbers").forEach(number -> numbers.add(number.getAsLong()));
-        sender(command).cancelScheduledMessages(numbers);
+        sender(command).cancelScheduledMessages(numbers(command));
         return new JsonObject();
     }
 
@@ -150,6 +160,76 @@ public final class Client {
             }
         }
         return answer(seen);
+    }
+
+    private JsonObject receiveDeferred(JsonObject command) {
+        ServiceBusReceiverClient receiver = receiver(command);
+        JsonArray seen = new JsonArray();
+        for (ServiceBusReceivedMessage message : receiver.receiveDeferredMessageBatch(numbers(command))) {
+            seen.add(seen(message));
+            locked.put(message.getLockToken(), new Locked(receiver, message));
+        }
+        return answer(seen);
+    }
+
+    /** The SDK waits for the next session as long as for any answer. It shows no end of the session's lock. */
+    private JsonObject accept(JsonObject command) {
+        ServiceBusClientBuilder by = command.has("wait") ? builder(0, number(command, "wait", 0)) : builder;
+        var made = by.sessionReceiver().maxAutoLockRenewDuration(Duration.ZERO);
+        if (flag(command, "delete")) {
+            made.receiveMode(ServiceBusReceiveMode.RECEIVE_AND_DELETE);
+        }
+        String from = command.get("from").getAsString();
+        String[] parts = from.split("#")[0].split("/");
+        made = parts.length == 1 ? made.queueName(parts[0]) : made.topicName(parts[0]).subscriptionName(parts[1]);
+        ServiceBusSessionReceiverClient acceptor = made.buildClient();
+        acceptors.add(acceptor);
+        ServiceBusReceiverClient receiver = command.has("session")
+            ? acceptor.acceptSession(command.get("session").getAsString()) : acceptor.acceptNextSession();
+        receivers.put(from, receiver);
+        return answer("session", receiver.getSessionId());
+    }
+
+    private JsonObject state(JsonObject command) {
+        byte[] state = receiver(command).getSessionState();
+        return answer("state", state == null ? null : new String(state, StandardCharsets.UTF_8));
+    }
+
+    private JsonObject setState(JsonObject command) {
+        JsonElement state = command.get("state");
+        receiver(command).setSessionState(state.isJsonNull() ? null : state.getAsString().getBytes(StandardCharsets.UTF_8));
+        return new JsonObject();
+    }
+
+    private JsonObject transact(JsonObject command) {
+        ServiceBusSenderClient sender = sender(command);
+        ServiceBusTransactionContext transaction = sender.createTransaction();
+        messages(command).forEach(message -> sender.sendMessage(message, transaction));
+        command.getAsJsonArray("tokens").forEach(token -> {
+            Locked lock = locked.get(token.getAsString());
+            lock.receiver.complete(lock.message, new CompleteOptions().setTransactionContext(transaction));
+        });
+        if (flag(command, "commit")) {
+            sender.commitTransaction(transaction);
+        } else {
+            sender.rollbackTransaction(transaction);
+        }
+        return new JsonObject();
+    }
+
+    private JsonObject rules(JsonObject command) {
+        String[] parts = command.get("from").getAsString().split("/");
+        JsonArray names = new JsonArray();
+        try (var manager = builder.ruleManager().topicName(parts[0]).subscriptionName(parts[1]).buildClient()) {
+            switch (command.get("do").getAsString()) {
+                case "rules" -> manager.listRules().forEach(rule -> names.add(rule.getName()));
+                case "create_rule" -> manager.createRule(command.get("name").getAsString(), Messages.rule(command));
+                default -> manager.deleteRule(command.get("name").getAsString());
+            }
+        }
+        JsonObject answer = new JsonObject();
+        answer.add("names", names);
+        return answer;
     }
 
     /** The SDK's own loop. It completes handled messages, abandons failed ones, and runs until {@code leave}. */
@@ -232,8 +312,12 @@ public final class Client {
 
     private JsonObject renew(JsonObject command) {
         Locked lock = locked.get(command.get("token").getAsString());
+        return until(lock.receiver.renewMessageLock(lock.message));
+    }
+
+    private static JsonObject until(OffsetDateTime time) {
         JsonObject answer = new JsonObject();
-        answer.addProperty("until", seconds(lock.receiver.renewMessageLock(lock.message)));
+        answer.addProperty("until", seconds(time));
         return answer;
     }
 
@@ -241,6 +325,8 @@ public final class Client {
         loops.forEach(ServiceBusProcessorClient::close);
         loops.clear();
         receivers.values().forEach(ServiceBusReceiverClient::close);
+        acceptors.forEach(ServiceBusSessionReceiverClient::close);
+        acceptors.clear();
         senders.values().forEach(ServiceBusSenderClient::close);
         receivers.clear();
         senders.clear();
@@ -274,6 +360,18 @@ public final class Client {
         return answer;
     }
 
+    private static JsonObject answer(String name, String value) {
+        JsonObject answer = new JsonObject();
+        answer.addProperty(name, value);
+        return answer;
+    }
+
+    private static List<Long> numbers(JsonObject command) {
+        List<Long> numbers = new ArrayList<>();
+        command.getAsJsonArray("numbers").forEach(number -> numbers.add(number.getAsLong()));
+        return numbers;
+    }
+
     private static boolean flag(JsonObject command, String name) {
         return command.has(name) && command.get(name).getAsBoolean();
     }
@@ -301,16 +399,33 @@ public final class Client {
             case "peek" -> peek(command);
             case "settle" -> settle(command);
             case "renew" -> renew(command);
+            case "receive_deferred" -> receiveDeferred(command);
+            case "accept" -> accept(command);
+            case "renew_session" -> until(receiver(command).renewSessionLock());
+            case "state" -> state(command);
+            case "set_state" -> setState(command);
+            case "transact" -> transact(command);
+            case "rules", "create_rule", "delete_rule" -> rules(command);
             case "leave" -> leave();
             case "close" -> close(command);
             default -> throw new IllegalArgumentException("unknown command " + command);
         };
     }
 
+    private static String nameOf(Throwable error) {
+        if (error instanceof ServiceBusException) {
+            return ((ServiceBusException) error).getReason().toString();
+        }
+        if (error instanceof AmqpException && ((AmqpException) error).getErrorCondition() != null) {
+            return ((AmqpException) error).getErrorCondition().name();
+        }
+        boolean isTimeout = error.getCause() instanceof TimeoutException;
+        return (isTimeout ? error.getCause() : error).getClass().getSimpleName();
+    }
+
     private static JsonObject failure(Throwable error) {
         JsonObject failure = new JsonObject();
-        boolean known = error instanceof ServiceBusException;
-        failure.addProperty("level", known ? ((ServiceBusException) error).getReason().toString() : error.getClass().getSimpleName());
+        failure.addProperty("level", nameOf(error));
         failure.add("condition", null);
         failure.addProperty("description", String.valueOf(error.getMessage()));
         JsonObject answer = new JsonObject();

@@ -2,6 +2,9 @@ import com.azure.core.amqp.models.AmqpMessageBody;
 import com.azure.core.amqp.models.AmqpMessageBodyType;
 import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
+import com.azure.messaging.servicebus.administration.models.CorrelationRuleFilter;
+import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
+import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
@@ -41,6 +44,22 @@ final class Messages {
             }
         }
         return message;
+    }
+
+    static CreateRuleOptions rule(JsonObject command) {
+        if (command.has("sql")) {
+            return new CreateRuleOptions(new SqlRuleFilter(command.get("sql").getAsString()));
+        }
+        JsonObject fields = command.getAsJsonObject("correlation");
+        CorrelationRuleFilter filter = new CorrelationRuleFilter();
+        if (fields.has("subject")) {
+            filter.setLabel(fields.get("subject").getAsString());
+        }
+        if (fields.has("properties")) {
+            fields.getAsJsonObject("properties").entrySet().forEach(
+                property -> filter.getProperties().put(property.getKey(), scalar(property.getValue())));
+        }
+        return new CreateRuleOptions(filter);
     }
 
     private static AmqpMessageBody body(JsonObject fields) {

@@ -19,6 +19,8 @@ const TIMES = {
 };
 
 let client;
+let options; // of the client
+const others = []; // clients with another time limit
 const senders = new Map();
 const receivers = new Map();
 const loops = [];
@@ -26,12 +28,13 @@ const locked = new Map(); // receiver and message, by lock token
 
 async function open({ connection, websocket, ca, retries = 0 }) {
     if (client) await close({});
-    const options = { retryOptions: { maxRetries: retries, retryDelayInMs: 200, timeoutInMs: 15000 } };
+    options = { retryOptions: { maxRetries: retries, retryDelayInMs: 200, timeoutInMs: 15000 } };
     if (websocket) {
         const trust = ca ? { ca: fs.readFileSync(ca) } : {};
         options.webSocketOptions = { webSocket: WebSocket, webSocketConstructorOptions: trust };
     }
     client = new ServiceBusClient(connection, options);
+    client.connection = connection;
 }
 
 function senderOf(to) {
@@ -39,20 +42,48 @@ function senderOf(to) {
     return senders.get(to);
 }
 
-function receiverOf(from, { delete: isDeleting = false, auto_renew: renewal = 0 } = {}) {
+const entityOf = (from) => from.split('#')[0].split('/'); // QUEUE or TOPIC, SUBSCRIPTION
+
+const modeOf = ({ delete: isDeleting = false, auto_renew: renewal = 0 }) => ({
+    receiveMode: isDeleting ? 'receiveAndDelete' : 'peekLock', maxAutoLockRenewalDurationInMs: renewal * 1000,
+    skipParsingBodyAsJson: true,
+});
+
+function receiverOf(from, how = {}) {
     if (receivers.has(from)) return receivers.get(from);
-    const entity = from.split('#')[0].split('/'); // QUEUE or TOPIC, SUBSCRIPTION
-    const options = {
-        receiveMode: isDeleting ? 'receiveAndDelete' : 'peekLock', maxAutoLockRenewalDurationInMs: renewal * 1000,
-        skipParsingBodyAsJson: true,
-    };
+    const entity = entityOf(from);
+    const mode = modeOf(how);
     if (entity[entity.length - 1] === 'dead') {
-        options.subQueueType = 'deadLetter';
+        mode.subQueueType = 'deadLetter';
         entity.pop();
     }
-    const made = client.createReceiver(...entity, options);
+    const made = client.createReceiver(...entity, mode);
     receivers.set(from, made);
     return made;
+}
+
+// The SDK waits for the next session as long as for any answer.
+async function accept({ from, session, wait, ...how }) {
+    let by = client;
+    if (wait !== undefined) {
+        by = new ServiceBusClient(client.connection, { retryOptions: { ...options.retryOptions, timeoutInMs: wait * 1000 } });
+        others.push(by);
+    }
+    const made = session === undefined ? await by.acceptNextSession(...entityOf(from), modeOf(how))
+        : await by.acceptSession(...entityOf(from), session, modeOf(how));
+    receivers.set(from, made);
+    return { session: made.sessionId, until: made.sessionLockedUntilUtc.getTime() / 1000 };
+}
+
+const renewSession = async ({ from }) => ({ until: (await receivers.get(from).renewSessionLock()).getTime() / 1000 });
+
+async function state({ from }) {
+    const octets = await receivers.get(from).getSessionState();
+    return { state: octets === null || octets === undefined ? null : octets.toString() };
+}
+
+async function setState({ from, state: text }) {
+    await receivers.get(from).setSessionState(text === null ? null : Buffer.from(text));
 }
 
 async function send({ to, messages, batch = false, together = false }) {
@@ -83,6 +114,13 @@ async function receive({ from, count = 1, wait = 5, ...mode }) {
         if (!more.length) break;
         messages.push(...more);
     }
+    messages.forEach((message) => locked.set(message.lockToken, [receiver, message]));
+    return { messages: messages.map(seen) };
+}
+
+async function receiveDeferred({ from, numbers, ...mode }) {
+    const receiver = receiverOf(from, mode);
+    const messages = await receiver.receiveDeferredMessages(numbers.map((number) => Long.fromNumber(number)));
     messages.forEach((message) => locked.set(message.lockToken, [receiver, message]));
     return { messages: messages.map(seen) };
 }
@@ -128,6 +166,19 @@ async function renew({ token }) {
     return { until: (await receiver.renewMessageLock(message)).getTime() / 1000 };
 }
 
+async function rules({ from }) {
+    const names = [];
+    for await (const rule of client.createRuleManager(...entityOf(from)).listRules()) names.push(rule.name);
+    return { names };
+}
+
+async function createRule({ from, name, sql, correlation: { properties, ...fields } = {} }) {
+    const filter = sql ? { sqlExpression: sql } : { applicationProperties: properties, ...fields };
+    await client.createRuleManager(...entityOf(from)).createRule(name, filter);
+}
+
+const deleteRule = ({ from, name }) => client.createRuleManager(...entityOf(from)).deleteRule(name);
+
 async function close({ from }) {
     if (from !== undefined) {
         await receivers.get(from).close();
@@ -142,7 +193,7 @@ async function close({ from }) {
 // Forget all links, but keep the connection.
 async function leave() {
     for (const loop of loops.splice(0)) await loop.close();
-    for (const end of [...receivers.values(), ...senders.values()]) await end.close();
+    for (const end of [...receivers.values(), ...senders.values(), ...others.splice(0)]) await end.close();
     [receivers, senders, locked].forEach((some) => some.clear());
 }
 
@@ -170,7 +221,11 @@ function seen(message) {
     return answer;
 }
 
-const commands = { open, send, schedule, cancel, receive, process: process_, peek, settle, renew, close, leave };
+const commands = {
+    open, send, schedule, cancel, receive, process: process_, peek, settle, renew, close, leave, accept, state, rules,
+    receive_deferred: receiveDeferred, renew_session: renewSession, set_state: setState, create_rule: createRule,
+    delete_rule: deleteRule,
+};
 
 async function main() {
     for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
