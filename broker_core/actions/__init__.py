@@ -6,13 +6,14 @@ permissions, callers  the right that each request needs, and the rights of the u
 namespaces            each user's names of leases, stages and writes
 schemas               JSON schemas of replies
 actions               `Actions`: a request in JSON in, a reply in JSON out
-queue_actions, move_actions, message_actions, trace_actions, exchange_actions, stage_actions, lease_actions,
-archive_actions, broker_actions, user_actions
+queue_actions, move_actions, message_actions, exchange_actions, stage_actions, lease_actions, archive_actions,
+broker_actions, user_actions
                       the declarations, by subject
 edited_messages       messages that people write, and edited copies
 explain_actions       the declaration of `queue.explain`, and its texts
 browses, browse_plans messages of a browse, and its parts for tasks
 archive_reads         messages in the archive's table
+former_queues         names of deleted queues that have a table
 message_rows          messages as JSON, for people
 traces, histories     the stays of one message in queues, and its history from them
 auditing              entries of the audit log, and the action that reads them

@@ -19,7 +19,6 @@ from . import (
     namespaces,
     queue_actions,
     stage_actions,
-    trace_actions,
     user_actions,
 )
 from .archive_reads import ArchiveReads
@@ -30,7 +29,7 @@ from .fields import parse
 from .permissions import authorize
 
 _MODULES = (
-    *(broker_actions, queue_actions, explain_actions, move_actions, message_actions, trace_actions, exchange_actions),
+    *(broker_actions, queue_actions, explain_actions, move_actions, message_actions, exchange_actions),
     *(archive_actions, stage_actions, lease_actions, user_actions, auditing),
 )
 ACTIONS = {

@@ -15,14 +15,7 @@ Event = dict[str, Any]
 
 #: Two brokers, or two rows of the archive, may have one message with these values.
 _KEY = ("broker", "queue", "queueId", "sequenceNumber", "settledTime")
-_ENDS = {
-    "accepted": "accepted",
-    "rejected": "rejected",
-    "purged": "purged",
-    "expired": "expired",
-    "replaced": "replaced by a newer message with its key",
-    "dropped": "dropped by the full ring",
-}
+_ENDS = {"replaced": "replaced by a newer message with its key", "dropped": "dropped by the full ring"}
 _REDRIVEN = "redriven"  # a cause
 #: Names of `Cause` that need words.
 _FAILURES = {
@@ -199,7 +192,8 @@ def _end(stay: Stay, following: Stay | None) -> Event:
         kind = "redriven" if is_back else outcome
         text = f"{kind} from {_queue(stay)}" + (f" to {_place(following)}" if following else "") + holder
     else:
-        text = f"settled in {_queue(stay)} as {_ENDS.get(outcome, outcome)}{holder}{error}"
+        end = outcome if error else _ENDS.get(outcome, outcome)  # an edited message has an error text that names the copy
+        text = f"settled in {_queue(stay)} as {end}{holder}{error}"
     return _event(stay, stay["settledTime"], kind, text)
 
 

@@ -1,4 +1,4 @@
-"""Actions that send a message, and replace one by an edited copy."""
+"""Actions that send a message, replace one by an edited copy, and trace one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from .. import errors
 from ..engine import commands as c
 from ..service import routing
 from ..service.broker import BrokerService
+from . import traces
 from .declaration import ActionCall, Reply, action
 from .edited_messages import Content, edited_copy, new_message, stored
 from .fields import About
-from .permissions import SEND, admin, move_needs
+from .permissions import BROWSE, SEND, admin, move_needs
 from .requests import OfQueue
-from .schemas import COUNT, TEXT, nullable, object_of
+from .schemas import BOOL, COUNT, TEXT, component, list_of, nullable, object_of
+from .traces import Trace
+
+_PLACE = object_of(queue=TEXT, sequence=COUNT, archive=BOOL, version=nullable(COUNT), file=COUNT, row=COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,3 +71,20 @@ def _replace(call: ActionCall, request: _Replace) -> Reply:
     copy = c.Enqueue(request.target, 1, size, payload, True, attributes, whole=True)
     sequence = service.submit(c.Replace(request.queue, request.sequence, copy, call.caller.known_user))
     return {"queue": request.target, "sequence": sequence}
+
+
+@action(
+    "message.trace",
+    BROWSE,
+    object_of(
+        ("hints",),
+        messages=list_of(component("History")),
+        searched=COUNT,
+        next=nullable(_PLACE),
+        hints=list_of(TEXT),
+    ),
+    reads=True,
+)
+def _trace(call: ActionCall, request: Trace) -> Reply:
+    """Finds messages by id, in queues and the archive, with their events."""
+    return traces.trace(call, request)

@@ -102,6 +102,8 @@ def test_an_edited_copy_replaces_the_message(client: Client, amqp: Connection) -
     assert len(client.call("queue.messages", queue="orders", selector="n = 7 AND on = TRUE")["messages"]) == 1
     (ended,) = shown(client, "orders", "archived")
     assert (ended["outcome"], ended["error"]) == ("replaced", "replaced by message 2")
+    (traced,) = client.call("message.trace", queue="orders", sequence=0)["messages"]
+    assert "settled in orders as replaced: replaced by message 2" in [event["text"] for event in traced["events"]]
     client.call("queue.declare", queue="repaired")
     answer = client.call("message.replace", queue="orders", sequence=1, target="repaired", subject="by columns")
     assert answer == {"queue": "repaired", "sequence": 0}
