@@ -310,7 +310,7 @@ def test_a_rule_manager(sdk: Sdk, flight: Client) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction(sdk: Sdk, flight: Client, queue: str, commit: bool) -> None:
-    """It sends two messages, and completes one of another queue."""
+    """The transaction sends two messages, and completes one of another queue."""
     if sdk.name != "java":
         pytest.skip(f"the SDK of {sdk.name} has no transactions")
     other = declared(flight, f"{queue}-other")
