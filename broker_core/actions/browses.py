@@ -17,9 +17,11 @@ from ..archive.read.files import Table
 from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array
-from ..engine.columns.states import ARCHIVED, AVAILABLE, DEFERRED
+from ..engine.columns.states import ARCHIVED
 from ..engine.decide.decision import need_queue
+from ..engine.decide.moves import redrivable
 from ..engine.model.queue import PackedBlock
+from ..engine.model.retention import stayed
 from ..messages.columns import arrow_schema
 from ..reading.batches import BatchRequest, record_batches
 from ..reading.slices import BlockSlice
@@ -115,7 +117,8 @@ class Browses:
         row = sequence % BLOCK_ROWS
 
         def select(block: Block) -> Any:
-            is_there = row < block.filled and (block.state[row] != ARCHIVED or row in _stayed(block))
+            has_stayed = row in stayed(block, self._service.state.dropped)
+            is_there = row < block.filled and (block.state[row] != ARCHIVED or has_stayed)
             return np.flatnonzero([is_there]) + row
 
         slices = self._service.browse(queue, select, sequence, sequence, lambda entry: False)
@@ -125,7 +128,11 @@ class Browses:
         self, queue: str, selector: Selector, last: int, presence: Presence | None = None
     ) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the sequence numbers of matching dead letters by block: also of dead letters that stayed in their own queue."""
-        for part in self._service.browse(queue, _dead, 0, last, lambda entry: False):
+
+        def dead(block: Block) -> Any:
+            return redrivable(block, self._service.state.dropped)
+
+        for part in self._service.browse(queue, dead, 0, last, lambda entry: False):
             sequences = self.matches(queue, part, selector, presence) + part.base
             yield sequences[sequences <= last]
 
@@ -176,17 +183,6 @@ def _portion(first: BlockSlice, slices: Iterator[BlockSlice], until: float) -> I
         if block_slice is None:
             return
         yield block_slice
-
-
-def _dead(block: Block) -> Any:
-    """Return the rows of a block that a redrive would send back."""
-    rows = slice(0, block.filled)
-    away = np.isin(block.state[rows], (AVAILABLE, DEFERRED)) & (np.asarray(block.origin.get(rows)) > 0)
-    return np.union1d(np.flatnonzero(away), _stayed(block))
-
-
-def _stayed(block: Block) -> Any:
-    return np.flatnonzero(np.asarray(block.stayed.get(slice(0, block.filled))) != 0)
 
 
 def of_these(select: Select, rows: Any, block: Block) -> Any:

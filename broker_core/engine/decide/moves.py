@@ -12,6 +12,7 @@ from ... import errors
 from .. import commands as c
 from .. import events as e
 from ..columns.blocks import Block
+from ..columns.intervals import Intervals
 from ..columns.limits import MAX_MOVED, MAX_PURGED
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array
 from ..columns.series import Ints
@@ -166,7 +167,7 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
     named = None if command.ranges is None else _sorted(command.ranges)
 
     def dead(block: Block) -> Ints:
-        rows = np.sort(np.concatenate([_away_from_home(block), stayed(block, state.dropped)]))
+        rows = redrivable(block, state.dropped)
         rows = rows if command.group is None else rows[_in_group(block, rows, command.group)]
         return rows if named is None else rows[_within(rows + block.base, *named)]
 
@@ -212,11 +213,14 @@ def _among(rows: Any, others: Ints) -> Ints:
     return np.intersect1d(numbers, others, assume_unique=True)
 
 
-def _away_from_home(block: Block) -> Ints:
+def redrivable(block: Block, dropped: Intervals) -> Ints:
+    """Return the rows of a block that a redrive sends back: dead letters of other queues, and dead letters that stayed here."""
+    here = stayed(block, dropped)
     if block.origin.values is None:
-        return np.zeros(0, np.int64)
+        return here
     states = block.state[: block.filled]
-    return np.flatnonzero(((states == AVAILABLE) | (states == DEFERRED)) & (block.origin.values[: block.filled] > 0))
+    away = ((states == AVAILABLE) | (states == DEFERRED)) & (block.origin.values[: block.filled] > 0)
+    return np.sort(np.concatenate([np.flatnonzero(away), here]))
 
 
 def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:
