@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ from ..amqp.messages import MAX_SECTIONS_READ, Message, decode_message
 from ..amqp.performatives import Properties
 from ..amqp.types import Long
 from ..messages import batch_checks, delivery_times, payloads
-from ..messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
+from ..messages.annotations import CHANGED_PROPERTY, DELIVERY_DELAY, DELIVERY_TIME
 from ..messages.columns import INTERNAL_COLUMNS, MESSAGE_COLUMNS
 from ..messages.encoding import reference, validity
 from ..quantities import MAX_MILLISECONDS
@@ -86,7 +88,10 @@ def _edited(name: str, message: Message, columns: dict[str, Any], content: Conte
         for key, value in texts.items():
             setattr(message.properties, key, value)
     if content.properties is not None:
-        message.application_properties = _properties(name, content.properties, message)
+        before = dict(message.application_properties or {})
+        message.application_properties = after = _properties(name, content.properties, message)
+        edited = {CHANGED_PROPERTY + quote(key) for key in {*before, *after} if (key, before.get(key)) not in after.items()}
+        _remove_annotations(columns, edited)  # a consumer's changes would hide the new values
     if content.priority is not None:
         columns["priority"] = content.priority
     if content.ttl is not None:
@@ -95,11 +100,7 @@ def _edited(name: str, message: Message, columns: dict[str, Any], content: Conte
         if content.delay >= MAX_MILLISECONDS:
             raise errors.InvalidRequest(f"{name}: field 'delay' must be below {MAX_MILLISECONDS:,} ms (ten years)")
         columns["deliveryTime"] = (now + content.delay) * 1000
-        if delivery_times.PREFIX in columns.get("encodedAnnotations", b""):
-            notes = delivery_times.read(columns.pop("encodedAnnotations"))
-            others = {key: value for key, value in notes.items() if key not in (DELIVERY_TIME, DELIVERY_DELAY)}
-            if others:
-                columns["encodedAnnotations"] = Message(message_annotations=others).encode()
+        _remove_annotations(columns, {DELIVERY_TIME, DELIVERY_DELAY})
     try:
         columns["message"] = message.encode()
         arrays = {key: pa.array([value], MESSAGE_COLUMNS[key]) for key, value in columns.items()}
@@ -111,6 +112,17 @@ def _edited(name: str, message: Message, columns: dict[str, Any], content: Conte
     for key in arrays.keys() & INTERNAL_COLUMNS:
         checked = checked.append_column(key, arrays[key])
     return checked
+
+
+def _remove_annotations(columns: dict[str, Any], names: Collection[str]) -> None:
+    if "annotations" in columns:
+        columns["annotations"] = [(key, value) for key, value in columns["annotations"] if key not in names]
+    section = columns.get("encodedAnnotations", b"")
+    if not any(key.encode() in section for key in names):
+        return
+    others = {key: value for key, value in delivery_times.read(columns.pop("encodedAnnotations")).items() if key not in names}
+    if others:
+        columns["encodedAnnotations"] = Message(message_annotations=others).encode()
 
 
 def _body(name: str, content: Content) -> bytes | None:

@@ -17,3 +17,6 @@ DEATH_QUEUE = Symbol("x-opt-death-queue")
 DEATH_SEQUENCE = Symbol("x-opt-death-sequence")
 DEATH_TIME = Symbol("x-opt-death-time")
 DEATH_ERROR = Symbol("x-opt-death-error")
+
+# Prefix before the quoted name of an application property, which a program of Service Bus has changed.
+CHANGED_PROPERTY = "x-opt-changed-property:"

@@ -19,6 +19,7 @@ from penstock.broker_core.client.amqp import Connection, connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.states import AVAILABLE, Cause
+from penstock.broker_core.messages.annotations import CHANGED_PROPERTY
 from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -109,6 +110,28 @@ def test_an_edited_copy_replaces_the_message(client: Client, amqp: Connection) -
     assert answer == {"queue": "repaired", "sequence": 0}
     (moved,) = shown(client, "repaired")
     assert (moved["body"], moved["subject"]) == ({"text": "columns"}, "by columns")
+
+
+def test_an_edited_property_replaces_the_change_of_a_consumer(client: Client, amqp: Connection) -> None:
+    """A program of Service Bus, which may change a property when it abandons a message, would not see the operator's value."""
+    client.call("queue.declare", queue="changed")
+    sender = amqp.sender("changed")
+    sender.send([Message(application_properties={"n": 1, "on": True}, data=[b"x"]).encode()])
+    sender.flush()
+    send(client, "changed", [b"columns"])
+    receiver = amqp.receiver("changed", credit=2)
+    changes = {CHANGED_PROPERTY + "n": 2, CHANGED_PROPERTY + "m%20x": 3}
+    receiver.modify(receiver.receive(2, timeout_s=10), annotations=changes)
+    receiver.detach()
+    until(lambda: len(shown(client, "changed")) == 2, "the messages are back")
+    replace = {"queue": "changed", "target": "changed"}
+    client.call("message.replace", sequence=0, properties={"n": 5, "on": "true"}, **replace)
+    client.call("message.replace", sequence=1, properties={"m x": 9}, **replace)
+    client.call("message.replace", sequence=2, properties={"n": "5", "on": False}, **replace)
+    columns, encoded = shown(client, "changed")
+    assert (columns["properties"], [*columns["annotations"]]) == ({"m x": "9"}, [CHANGED_PROPERTY + "n"])
+    assert encoded["properties"] == {"n": "5", "on": "false"}
+    assert encoded["annotations"] == {CHANGED_PROPERTY + "m%20x": "3"}
 
 
 def test_the_second_operator_changes_nothing(client: Client, amqp: Connection) -> None:

@@ -23,13 +23,12 @@ from ...amqp.messages import DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, 
 from ...amqp.types import Int, Symbol
 from ...engine.columns.limits import MAX_ANNOTATIONS
 from ...errors import InvalidRequest
-from ...messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON
+from ...messages.annotations import CHANGED_PROPERTY, DEATH_ERROR, DEATH_QUEUE, DEATH_REASON
 from ...messages.encoding import annotation
 from . import vendor
 
 _DEATH = str(DEATH_REASON).encode()
-_CHANGED = "x-opt-changed-property:"
-_CHANGED_OCTETS = _CHANGED.encode()
+_CHANGED_OCTETS = CHANGED_PROPERTY.encode()
 _REASONS = {
     "delivery_limit": (
         "MaxDeliveryCountExceeded",
@@ -129,7 +128,7 @@ def changes(properties: Mapping[Any, Any]) -> dict[Any, Any]:
     for name, value in properties.items():
         if not isinstance(name, str) or not (value is None or isinstance(value, _SIMPLE)):
             raise InvalidRequest(f"the changed property {name!r:.80} is a name with a simple value, not {value!r:.80}")
-    notes = {Symbol(_CHANGED + quote(name)): value for name, value in properties.items()}
+    notes = {Symbol(CHANGED_PROPERTY + quote(name)): value for name, value in properties.items()}
     if (size := len(encode(notes))) > MAX_ANNOTATIONS:
         raise InvalidRequest(f"the changed properties have {size} bytes, at most {MAX_ANNOTATIONS} are kept: send a new message")
     return notes
@@ -139,10 +138,10 @@ def _with_changes(octets: bytes) -> bytes:
     """Turn annotations of changed properties into application properties."""
     message = decode_message(octets)
     notes: Mapping[Any, Any] = message.message_annotations or {}
-    changed = {name: value for name, value in notes.items() if str(name).startswith(_CHANGED)}
+    changed = {name: value for name, value in notes.items() if str(name).startswith(CHANGED_PROPERTY)}
     if not changed:  # the text is somewhere else in the message
         return octets
-    properties = {unquote(name[len(_CHANGED) :]): value for name, value in changed.items()}
+    properties = {unquote(name[len(CHANGED_PROPERTY) :]): value for name, value in changed.items()}
     message.application_properties = {**(message.application_properties or {}), **properties}
     message.message_annotations = {name: value for name, value in notes.items() if name not in changed}
     return message.encode()
