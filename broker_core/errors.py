@@ -147,9 +147,11 @@ class ResourceLimit(PenstockError):
 
 
 class QueueFull(ResourceLimit):
-    """A queue without capacity for the messages."""
+    """A queue without capacity for the messages. `queue` and `messages`: its name, and how many it refused; None: unknown."""
 
     code = "QUEUE_FULL"
+    queue: str | None = None
+    messages = 0
 
 
 class DiskFull(ResourceLimit):

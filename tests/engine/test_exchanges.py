@@ -357,15 +357,17 @@ def test_E1_a_message_is_refused_only_when_every_queue_refuses_it() -> None:
     assert len(broker.log) == before
 
 
-@pytest.mark.parametrize("overflow", ["block", "reject"])
+@pytest.mark.parametrize("overflow", ["block", "reject", "ring"])
 def test_E1_a_whole_block_is_refused_if_one_queue_refuses_a_message(overflow: str) -> None:
     broker = engine("open")
     broker.run(c.DeclareQueue("small", options={"maxMessages": 2, "overflow": overflow}), c.DeclareExchange("x", "fanout"))
     broker.run(c.Bind("x", "open"), c.Bind("x", "small"))
     before = len(broker.log)
-    with pytest.raises(errors.QueueFull, match="'small'"):
+    with pytest.raises(errors.QueueFull, match=r"'small' .*30 bytes and never fit together: send fewer at a time") as refused:
         broker.send("x", "", 3, whole=True)
     assert len(broker.log) == before
+    broker.run(c.CountRefused("x", refused.value, 3))
+    assert (broker.state.exchanges.by_name["x"].losses, broker.state.queues["small"].losses) == ({"full": 3}, {"full": 3})
     broker.send("x", "", 2, whole=True)
     assert broker.counts() == {"open": 2, "small": 2}
 

@@ -23,6 +23,9 @@ def count_refused(state: BrokerState, command: c.CountRefused, now: c.Now) -> De
     reason = next((reason for kind, reason in _REASONS.items() if isinstance(command.error, kind)), OTHER)
     decision = Decision([], None, waits=False)
     decision.extend((e.SentToExchange(command.node, command.messages), e.MessagesLost(command.node, reason, command.messages)))
+    error = command.error
+    if isinstance(error, errors.QueueFull) and error.queue is not None and error.queue != command.node:  # behind an exchange
+        decision.add(e.MessagesLost(error.queue, FULL, error.messages))
     return decision
 
 

@@ -64,7 +64,7 @@ def admit(queue: Queue, candidates: Candidates, now: int, *, whole: bool = False
         stays = np.ones(len(named), np.int64) if whole or held else _stays(queue, attributes, named, now)
         fits[fits] = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[named], stays)
     if whole and not fits.all():
-        raise full(queue, len(rows))
+        raise full(queue, len(rows), together=sizes if isinstance(sizes, int) else sizes[rows])
     admitted, refused = rows[fits], rows[~fits]
     if duplicates and len(refused):  # a duplicate of a refused message is refused, because no copy of it is stored
         assert attributes.ids is not None
@@ -82,7 +82,7 @@ def admit_stage(queue: Queue, candidates: Candidates) -> None:
     if not _within_names(queue, attributes, np.arange(count)).all():
         raise full(queue, count, NamesFull)
     if not _within_limits(queue, sizes, np.ones(count, np.int64)).all():
-        raise full(queue, count)
+        raise full(queue, count, together=sizes)
 
 
 def capacity_left(queue: Queue, usual: int = 0) -> int | None:
@@ -118,9 +118,12 @@ def _taken(queue: Queue) -> tuple[int, int]:
 
 def may_wait(queue: Queue, messages: int, size: int) -> bool:
     """Return True if the queue blocks, and could ever hold so many messages and bytes."""
+    return queue.rules.overflow == "block" and _fits_if_empty(queue, messages, size)
+
+
+def _fits_if_empty(queue: Queue, messages: int, size: int) -> bool:
     rules = queue.rules
-    fits = messages <= (rules.max_messages or messages) and size <= (rules.max_bytes or size)
-    return rules.overflow == "block" and fits
+    return messages <= (rules.max_messages or messages) and size <= (rules.max_bytes or size)
 
 
 def must_wait(queue: Queue, messages: int, size: int) -> bool:
@@ -135,15 +138,24 @@ def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
     return queue.remembered.fresh(ids, max(0, now - age) if age else 0)  # a clock may be set to 1970
 
 
-def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull) -> errors.QueueFull:
+def full(
+    queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull, together: int | Ints | None = None
+) -> errors.QueueFull:
+    """`together`: sizes of messages that are stored together or not at all."""
+    size = 0 if together is None else together * count if isinstance(together, int) else int(together.sum(dtype=np.int64))
+    way_out = "drain it"
+    if together is not None and not _fits_if_empty(queue, count, size):  # a ring drops no message of the same batch
+        way_out = f"they have {size} bytes and never fit together: send fewer at a time" if count > 1 else "send a smaller one"
     rules = queue.rules
     limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
     names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
-    return kind(
+    error = kind(
         f"queue {queue.name!r} has no room for {count} more: it has {queue.live} messages of {queue.bytes} bytes, "
-        f"{queue.staged.messages} more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or "
+        f"{queue.staged.messages} more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; {way_out}, or "
         "raise the limit (`penstock queue alter`)"
     )
+    error.queue, error.messages = queue.name, count
+    return error
 
 
 def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
