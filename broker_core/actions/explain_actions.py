@@ -166,7 +166,8 @@ class _Texts:
 
     def deferred(self, consumer: _Consumer, hindrance: c.Hindrance) -> str:
         count = counted(self._queue.deferred, "deferred message")
-        return f"{count}, and no other one: consumers deferred them, and get them by sequence number (`penstock queue browse`)"
+        lists = f"`penstock queue peek {self._name} --states deferred`"
+        return f"{count}, and no other one: consumers deferred them, and get them by sequence number ({lists})"
 
     def inactive(self, consumer: _Consumer, hindrance: c.Hindrance) -> str:
         active = self._label(hindrance.holder) if hindrance.holder else "none now"

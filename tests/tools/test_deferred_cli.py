@@ -55,6 +55,7 @@ def test_each_command_shows_them(broker: Broker, capsys: pytest.CaptureFixture[s
             explained = run("explain", "queue", "orders")
         assert explained.startswith("orders: 0 waiting, 0 held, 0 delayed, 2 deferred; 1 consumer\n")
         assert "does not receive: 2 deferred messages, and no other one" in explained
+        assert "(`penstock queue peek orders --states deferred`)" in explained
         event = client.call("message.trace", queue="orders", sequence=0)["messages"][0]["events"][-1]
         place = "orders (sequence number 0)"
         assert (event["event"], event["text"]) == ("deferred", f"deferred in {place}, until a consumer asks for it")
