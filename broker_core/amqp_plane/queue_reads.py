@@ -50,8 +50,8 @@ def lock_timeout(turn: Turn, queue_name: str) -> int:
 def unsettled_from(
     turn: Turn, queue_name: str, first: int, count: int, group: str | None = None
 ) -> tuple[RowSet, RowSet, RowSet]:
-    """Return the first messages from sequence number `first` on that are not settled, and the DELAYED and deferred ones among
-    them.
+    """Return the first messages from sequence number `first` on that are not settled, and among them the ones that their sender
+    delayed, and the deferred ones.
 
     `group`: None for messages of any group, or of none.
     """
@@ -69,7 +69,7 @@ def unsettled_from(
             mine = as_array(row_filter.keep(block, mine))
         mine = mine[:left]
         rows.append((number, mine))
-        delayed.append((number, mine[states[mine] == DELAYED]))
+        delayed.append((number, mine[(states[mine] == DELAYED) & ~block.awaits_retry(mine)]))
         deferred.append((number, block.deferred_among(mine)))
         left -= len(mine)
     return RowSet.of(rows), RowSet.of(delayed), RowSet.of(deferred)

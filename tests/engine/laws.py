@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.model.queue import Queue
 
+from .conservation import conserved
 from .harness import Engine
 
 
@@ -63,6 +65,7 @@ class Watch:
         self.was_there: set[int] = set()  # rows that were AVAILABLE or ACQUIRED at some time
         self.held: set[int] = set()
         self.delivered: dict[str, int] = {}  # by key, the last row that a consumer got
+        self.edited: set[int] = set()  # rows that an operator replaced
 
     def look(self, engine: Engine) -> None:
         queue = engine.state.queues["q"]
@@ -112,7 +115,7 @@ class Watch:
             present = [row for row in rows if states[row] == State.AVAILABLE or (states[row] == State.DELAYED and returned[row])]
             assert len(present) <= 1, f"{key!r} has the values {present}"
             for row in rows:
-                if outcomes[row] == Outcome.REPLACED:
+                if outcomes[row] == Outcome.REPLACED and row not in self.edited:
                     newer = [later for later in rows if later > row and later in self.was_there]
                     assert newer, f"{row} was replaced without a newer value of {key!r}"
                     assert row in self.was_there or self.due[row] <= now, f"{row} was replaced before it was due"
@@ -123,3 +126,68 @@ class Watch:
                     assert row >= before, f"{row} of {key!r} was delivered after {before}"
                 self.delivered[key] = max(before, row)
         self.held = {row for row, state in enumerate(states) if state == State.ACQUIRED}
+
+
+def rows_in(block: Block, *states: State) -> Any:
+    return np.flatnonzero(np.isin(block.state[: block.filled], states))
+
+
+def nothing_is_lost(queue: Queue) -> None:
+    """Check the conservation law: no message is lost or invented."""
+    assert conserved(queue)
+
+
+def bytes_add_up(queue: Queue) -> None:
+    for block in queue.blocks.values():
+        available = rows_in(block, State.AVAILABLE)
+        live = rows_in(block, *(state for state in State if state is not State.ARCHIVED))
+        assert queue.bytes == block.sizes.total(live, len(live))
+        assert queue.available_bytes == block.sizes.total(available, len(available))
+
+
+def names_add_up(queue: Queue) -> None:
+    """Live rows and dead letters that stay keep their names."""
+    for block in queue.blocks.values():
+        named = (block.state[: block.filled] != State.ARCHIVED) | (column(block, "stayed") > 0)
+        for name, names in (("group", queue.group_names), ("key", queue.keys)):
+            counts = np.bincount(column(block, name)[named], minlength=names.size)
+            assert counts[1:].tolist() == names.live(np.arange(1, names.size)).tolist(), name
+
+
+def no_key_is_too_many(queue: Queue) -> None:
+    assert len(queue.keys) <= queue.rules.max_keys
+
+
+def a_group_has_one_holder(queue: Queue) -> None:
+    """A group's holder holds a message of it, or has locked it. Only a sticky holder keeps another group without messages."""
+    if queue.groups is not None and 0 in queue.blocks:
+        block, codes = queue.blocks[0], np.arange(queue.group_names.size)
+        groups, holders = column(block, "group"), column(block, "holder")
+        held = [row for row in rows_in(block, State.ACQUIRED) if groups[row] and not column(block, "deferred")[row]]
+        working = {(int(groups[row]), int(holders[row])) for row in held}
+        owned = {(code, owner) for code, owner in enumerate(queue.groups.holders(codes).tolist()) if owner}
+        working |= {(code, lock.holder) for lock in queue.groups.locks.values() if (code := queue.group_names.get(lock.group))}
+        assert owned >= working if queue.rules.groups == "sticky" else owned == working
+
+
+def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
+    """Compare derived state, which a start counts again. Codes of names may differ, and so may names that no row uses,
+    only a sticky link."""
+    restored = started.state.queues["q"]
+    for name in ("counts", "bytes", "available_bytes", "stayed", "ended"):
+        assert getattr(restored, name) == getattr(queue, name), name
+    for number, block in queue.blocks.items():
+        assert np.array_equal(restored.blocks[number].state[: block.filled], block.state[: block.filled])
+        assert np.array_equal(restored.blocks[number].positions(slice(0, block.filled)), block.positions(slice(0, block.filled)))
+    assert used(restored.group_names) == used(queue.group_names)
+    assert used(restored.keys) == used(queue.keys)
+    assert states(restored) == states(queue)
+
+
+def states(queue: Queue) -> dict[str, Any]:
+    return {group: queue.states.get(group) for group in queue.states.groups()}
+
+
+def used(names: Dictionary) -> dict[str, int]:
+    """Count the rows of each name."""
+    return {name: rows for name, code in names.names() if (rows := int(names.live(np.array([code]))[0]))}

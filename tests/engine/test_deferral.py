@@ -269,6 +269,42 @@ def test_it_is_not_refused_by_all() -> None:
     assert fate(engine) == "deferred"
 
 
+def test_no_link_refuses_a_deferred_message() -> None:
+    """A link that asks does not count as a consumer, and a message that is deferred now waits for no link."""
+    engine = deferring(count=1, refusedByAll="deadLetter")
+    link = asks(engine)
+    engine.run(c.Release("q", link, FIRST, exclude=True))
+    assert (fate(survives(engine)), engine.run(c.AcquireDeferred("q", link, FIRST))) == ("deferred", RowSet())
+    for ends in (
+        lambda link: c.Release("q", link, FIRST, Cause.DEFERRED, True),
+        lambda link: c.Unsubscribe("q", link, Cause.DEFERRED),
+    ):
+        engine = make(1, refusedByAll="deadLetter")
+        links = [engine.run(c.Subscribe("q")) for _ in range(3)]
+        for link in links[:2]:
+            engine.run(c.Acquire("q", link, 1), c.Release("q", link, FIRST, exclude=True))
+        engine.run(c.Acquire("q", links[2], 1), ends(links[2]))
+        assert fate(engine) == "deferred"
+
+
+def test_a_link_that_asks_keeps_its_messages_after_a_rollback() -> None:
+    for settled in (False, True):
+        engine = deferring(count=1)
+        link, number = asks(engine), engine.run(c.BeginTransaction(1))
+        engine.run(c.Retire(number, "q", link, FIRST, DeliveryEnd(Outcome.ACCEPTED), settled=settled))
+        engine.run(c.DischargeTransaction(number, fail=True))
+        assert fate(survives(engine)) == ("deferred" if settled else "acquired"), "as a consumer does"
+
+
+def test_a_link_that_asks_keeps_its_queue() -> None:
+    engine = deferring(count=1, lifetime="unused")
+    consumer, link = engine.run(c.Subscribe("q")), asks(engine)
+    engine.run(c.Unsubscribe("q", consumer))
+    assert not engine.run(c.EndNode("q"))
+    engine.run(c.Unsubscribe("q", link))
+    assert engine.run(c.EndNode("q"))
+
+
 def test_a_deferral_holds_when_its_transaction_commits() -> None:
     for fail in (False, True):
         engine = make(1)

@@ -33,8 +33,8 @@ DELAY = 20  # longer than one wait
 RETRY = 5  # shorter
 SELDOM = st.sampled_from([False, False, True])
 LEFT = st.sampled_from([Cause.LINK_LOST, Cause.MODIFIED_BY_DEFAULT, Cause.MODIFIED_BY_DEFAULT, Cause.RELEASED])
-HOW = st.sampled_from(["reject", "modify", "release", "accept"])
-WORK = st.sampled_from(["reject", "reject", "modify", "modify", "send", "wait", "redrive", "accept"])
+HOW = st.sampled_from(["reject", "modify", "release", "accept", "defer"])
+WORK = st.sampled_from(["reject", "reject", "modify", "modify", "send", "wait", "redrive", "accept", "defer", "ask"])
 
 
 @dataclass
@@ -50,11 +50,13 @@ class Message:
     reason: Reason = Reason.NONE
     origin: tuple[str, int] | None = None  # the first queue that gave it up, and its place there
     stayed: bool = False
+    deferred: bool = False  # it returns to DEFERRED
 
     def seen(self) -> tuple[Any, ...]:
         holder = self.holder if self.state == State.ACQUIRED else 0
         attempts = self.attempts, self.defaulted
-        return (self.payload, self.state, self.outcome, holder, *attempts, self.reason, self.origin, self.stayed)
+        marks = self.reason, self.origin, self.stayed, self.deferred
+        return (self.payload, self.state, self.outcome, holder, *attempts, *marks)
 
 
 @dataclass
@@ -77,6 +79,7 @@ class EndsMachine(RuleBasedStateMachine):
         self.engine, self.now = Engine(), 0.0
         self.models: dict[str, Model] = {}
         self.links: dict[int, str] = {}
+        self.by_number: dict[int, str] = {}  # links that ask for deferred messages
         self.sent: Counter[tuple[int, int]] = Counter()
         for name, options in (
             ("dead", {"maxMessages": 5, "deadLetterQueue": "q", "expired": "deadLetter"}),
@@ -132,10 +135,40 @@ class EndsMachine(RuleBasedStateMachine):
         for row in got:
             model.rows[row].state, model.rows[row].holder = State.ACQUIRED, holder
 
-    @precondition(lambda self: any(self.held(holder) for holder in self.links))
+    @property
+    def holders(self) -> list[int]:
+        return [holder for holder in sorted([*self.links, *self.by_number]) if self.held(holder)]
+
+    @precondition(lambda self: self.holders)
     @rule(data=st.data(), how=HOW, most=st.integers(1, 3))
     def end(self, data: st.DataObject, how: str, most: int) -> None:
-        self.ends(data.draw(st.sampled_from([holder for holder in sorted(self.links) if self.held(holder)])), how, most)
+        self.ends(data.draw(st.sampled_from(self.holders)), how, most)
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 3))
+    def asks(self, name: str, count: int) -> None:
+        self.ask(name, count)
+
+    def ask(self, name: str, count: int) -> None:
+        """Let a link ask for deferred messages. If some have expired, they end, and the link gets none."""
+        model = self.models[name]
+        rows = [n for n, message in enumerate(model.rows) if message.state == State.DEFERRED][:count]
+        over = [row for row in rows if self.is_over(model.rows[row])]
+        if not rows or model.paused:
+            return
+        link = self.engine.run(c.Subscribe(name, by_number=True))
+        self.by_number[link] = name
+        command = c.AcquireDeferred(name, link, RowSet.of_sequences(np.array(rows, np.int64)))
+        assert self.engine.run(command).sequences().tolist() == over
+        self.expire(name, over)
+        for row in rows if not over else ():
+            model.rows[row].state, model.rows[row].holder = State.ACQUIRED, link
+
+    def expire(self, name: str, rows: list[int], rooms: dict[str, float] | None = None) -> None:
+        options = self.models[name].options
+        if options.get("expired") == "deadLetter" and options.get("deadLetterQueue"):
+            self.dead_letter(name, rows, Reason.EXPIRED, rooms)
+        else:
+            self.archive(name, rows, Outcome.EXPIRED)
 
     @rule(work=st.lists(st.tuples(st.sampled_from([*NAMES, "dead"]), WORK, st.integers(1, 3)), min_size=2, max_size=6))
     def work(self, work: list[tuple[str, str, int]]) -> None:
@@ -149,6 +182,8 @@ class EndsMachine(RuleBasedStateMachine):
                 self.wait()
             elif how == "redrive":
                 self.redrive(name, credit)
+            elif how == "ask":
+                self.ask(name, credit)
             elif how == "send":
                 self.send(name, credit, mortal=True)
             else:
@@ -157,7 +192,7 @@ class EndsMachine(RuleBasedStateMachine):
                     self.ends(holder, how, credit)
 
     def ends(self, holder: int, how: str, most: int) -> None:
-        name = self.links[holder]
+        name = self.name_of(holder)
         rows = self.held(holder)[:most]
         chosen = RowSet.of_sequences(np.array(rows, np.int64))
         if how in ("accept", "reject"):
@@ -165,17 +200,17 @@ class EndsMachine(RuleBasedStateMachine):
             self.engine.run(c.Settle(name, holder, chosen, outcome, "why" if how == "reject" else None))
             self.settle(name, rows, outcome)
         else:
-            cause = Cause.RELEASED if how == "release" else Cause.MODIFIED
+            cause = {"release": Cause.RELEASED, "modify": Cause.MODIFIED, "defer": Cause.DEFERRED}[how]
             self.engine.run(c.Release(name, holder, chosen, cause))
-            self.give_back(name, rows, counts=how == "modify")
+            self.give_back(name, rows, counts=how != "release", defers=how == "defer")
 
     @precondition(lambda self: self.links)
     @rule(data=st.data(), cause=LEFT)
     def lose(self, data: st.DataObject, cause: Cause) -> None:
-        holder = data.draw(st.sampled_from(sorted(self.links)))
-        rows, name = self.held(holder), self.links[holder]
+        holder = data.draw(st.sampled_from(sorted([*self.links, *self.by_number])))
+        rows, name = self.held(holder), self.name_of(holder)
         self.engine.run(c.Unsubscribe(name, holder, cause))
-        del self.links[holder]
+        (self.links if holder in self.links else self.by_number).pop(holder)
         self.give_back(name, rows, counts=cause != Cause.RELEASED, by_default=cause == Cause.MODIFIED_BY_DEFAULT)
 
     @rule()
@@ -184,7 +219,7 @@ class EndsMachine(RuleBasedStateMachine):
         self.engine.wall, self.engine.up = int(self.engine.wall + self.now * 1_000_000), int(self.now * 1_000_000)
         held = {name: [n for n, m in enumerate(model.rows) if m.state == State.ACQUIRED] for name, model in self.models.items()}
         self.engine.run(c.StartBroker())
-        self.links = {}
+        self.links, self.by_number = {}, {}
         for name in self.engine.state.queues:
             self.give_back(name, held[name], counts=False)
 
@@ -193,17 +228,14 @@ class EndsMachine(RuleBasedStateMachine):
         self.engine.pass_time(WAIT)
         self.now += WAIT
         over = {
-            name: [n for n, m in enumerate(model.rows) if self.waits(m) and self.is_over(m)]
+            name: [n for n, m in enumerate(model.rows) if self.waits(m) and m.state != State.DEFERRED and self.is_over(m)]
             for name, model in self.models.items()
         }
         before = len(self.engine.log)
         self.engine.run(c.Tick())
         rooms = {name: model.room() for name, model in self.models.items()}  # decided before the first message moves
         for name in self.in_order(before):
-            if self.models[name].options.get("expired") == "deadLetter" and self.models[name].options.get("deadLetterQueue"):
-                self.dead_letter(name, over[name], Reason.EXPIRED, rooms)
-            else:
-                self.archive(name, over[name], Outcome.EXPIRED)
+            self.expire(name, over[name], rooms)
         for model in self.models.values():
             for message in model.rows:
                 if message.state == State.DELAYED:
@@ -246,7 +278,8 @@ class EndsMachine(RuleBasedStateMachine):
     def shift(self, copy: bool, names: list[str], count: int) -> None:
         source, target = names[0], names[1]
         rows = self.models[source].rows
-        candidates = [n for n, m in enumerate(rows) if self.waits(m) and not self.is_over(m)][:count]
+        waiting = ((n, m) for n, m in enumerate(rows) if self.waits(m))
+        candidates = [n for n, m in waiting if m.state == State.DEFERRED or not self.is_over(m)][:count]
         going = candidates[: int(min(len(candidates), max(0, self.models[target].room())))]
         command = (c.Copy if copy else c.Move)(source, target, count)
         if candidates and not going:
@@ -274,9 +307,8 @@ class EndsMachine(RuleBasedStateMachine):
 
     def redrive(self, name: str, count: int) -> None:
         model = self.models[name]
-        candidates = [n for n, m in enumerate(model.rows) if m.stayed or (m.state == State.AVAILABLE and m.origin is not None)][
-            :count
-        ]
+        away = (State.AVAILABLE, State.DEFERRED)
+        candidates = [n for n, m in enumerate(model.rows) if m.stayed or (m.state in away and m.origin is not None)][:count]
         here = [n for n in candidates if model.rows[n].stayed]
         back = here[: int(min(len(here), max(0, model.room())))]
         done = len(back)
@@ -302,8 +334,11 @@ class EndsMachine(RuleBasedStateMachine):
 
     # The model
     def held(self, holder: int) -> list[int]:
-        rows = self.models[self.links[holder]].rows
+        rows = self.models[self.name_of(holder)].rows
         return [n for n, message in enumerate(rows) if message.state == State.ACQUIRED and message.holder == holder]
+
+    def name_of(self, holder: int) -> str:
+        return self.links.get(holder) or self.by_number[holder]
 
     def in_order(self, before: int) -> list[str]:
         """Return the queues of later events in the log, in the order in which their dead letters get room."""
@@ -314,7 +349,7 @@ class EndsMachine(RuleBasedStateMachine):
         return message.expires is not None and message.expires <= self.now
 
     def waits(self, message: Message) -> bool:
-        return message.state in (State.AVAILABLE, State.DELAYED)
+        return message.state in (State.AVAILABLE, State.DELAYED, State.DEFERRED)
 
     def settle(self, name: str, rows: list[int], outcome: Outcome) -> None:
         options = self.models[name].options
@@ -327,12 +362,19 @@ class EndsMachine(RuleBasedStateMachine):
             self.archive(name, rows, outcome)
 
     def give_back(
-        self, name: str, rows: list[int], counts: bool, rooms: dict[str, float] | None = None, by_default: bool = False
+        self,
+        name: str,
+        rows: list[int],
+        counts: bool,
+        rooms: dict[str, float] | None = None,
+        by_default: bool = False,
+        defers: bool = False,
     ) -> None:
         model = self.models[name]
         most = model.options.get("maxAttempts", 20)
         for row in rows:
-            model.rows[row].state = State.AVAILABLE
+            model.rows[row].deferred |= defers
+            model.rows[row].state = State.DEFERRED if model.rows[row].deferred else State.AVAILABLE
             model.rows[row].attempts += counts
             model.rows[row].defaulted += by_default
         all_count = model.options.get("defaultOutcomeCounts", False)
@@ -340,7 +382,8 @@ class EndsMachine(RuleBasedStateMachine):
         failed = counts and (all_count or not by_default)
         last = [n for n in rows if failed and most and counted[n] >= most]
         self.dead_letter(name, last, Reason.DELIVERY_LIMIT, rooms)
-        for message in (model.rows[n] for n in rows if failed and n not in last and model.options.get("retryDelay")):
+        waits = failed and model.options.get("retryDelay")
+        for message in (model.rows[n] for n in rows if waits and n not in last and not model.rows[n].deferred):
             message.due, message.state = self.now + RETRY, State.DELAYED
 
     def archive(self, name: str, rows: list[int], outcome: Outcome) -> None:
@@ -395,7 +438,10 @@ class EndsMachine(RuleBasedStateMachine):
                 every = slice(0, block.filled)
                 columns = {
                     column: np.broadcast_to(getattr(block, column).get(every), block.filled).tolist()
-                    for column in ("outcome", "holder", "attempts", "defaulted", "reason", "origin", "came_from", "stayed")
+                    for column in (
+                        *("outcome", "holder", "attempts", "defaulted"),
+                        *("reason", "origin", "came_from", "stayed", "deferred"),
+                    )
                 }
                 for row in range(block.filled):
                     (location,) = zip(*(part.tolist() for part in block.locations(slice(row, row + 1))[:5]), strict=True)
@@ -403,8 +449,8 @@ class EndsMachine(RuleBasedStateMachine):
                     origin = (queue.origins[at["origin"] - 1], at["came_from"] - 1) if at["origin"] else None
                     holder = at["holder"] if state == State.ACQUIRED else 0
                     attempts = at["attempts"], at["defaulted"]
-                    seen = (location[2:4], state, at["outcome"], holder, *attempts, at["reason"], origin, bool(at["stayed"]))
-                    rows.append(seen)
+                    marks = at["reason"], origin, bool(at["stayed"]), bool(at["deferred"])
+                    rows.append((location[2:4], state, at["outcome"], holder, *attempts, *marks))
             assert rows == [message.seen() for message in model.rows], name
             assert queue.stayed == sum(message.stayed for message in model.rows)
 

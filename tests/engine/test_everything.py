@@ -26,8 +26,6 @@ from penstock.broker_core import errors
 from penstock.broker_core.engine import BrokerState, apply
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.events import codec
@@ -35,9 +33,19 @@ from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.retention import Keeping
 
-from .conservation import conserved
 from .harness import SECOND, START, Engine
-from .laws import Watch, column, picture
+from .laws import (
+    Watch,
+    a_group_has_one_holder,
+    a_start_finds_the_same,
+    bytes_add_up,
+    column,
+    names_add_up,
+    no_key_is_too_many,
+    nothing_is_lost,
+    picture,
+    rows_in,
+)
 
 COMMANDS = 60  # in a history. All messages fit into block 0
 NAMES = ["a", "b", "c"]  # of groups, of keys
@@ -66,10 +74,6 @@ KINDS: dict[str, dict[str, Any]] = {"fifo": {}, "priority": {"levels": 3}, "last
 class Odd:  # the selector, evaluated for all rows
     def known(self, queue: Queue, block: int) -> Any:
         return np.arange(queue.blocks[block].filled) % 2 == 1
-
-
-def rows_in(block: Block, *states: State) -> Any:
-    return np.flatnonzero(np.isin(block.state[: block.filled], states))
 
 
 class History:
@@ -105,7 +109,7 @@ class History:
             *3 * [self.a_link_comes, self.discharge, self.time_passes],
             *2 * [self.refuse, self.a_link_goes, self.a_lease_acquires, self.a_lease_is_released, self.retire],
             *[self.redrive, self.move, self.alter, self.pause, self.restart, self.record, self.clean],
-            *2 * [self.defer, self.ask],
+            *[self.discard, self.cancel, *2 * [self.edit, self.defer, self.ask], *4 * [self.explain]],
             *[*15 * [self.acquire], *6 * [self.send], *6 * [self.settle, self.give_back, self.resume], *2 * [self.publish]],
             *[*5 * [self.send_immediate], self.post],
         ]
@@ -234,7 +238,7 @@ class History:
         assert stored + len(out) + len(again) == count
         self.no_id_is_stored_twice(attributes, [row for row in range(count) if row not in out and row not in again])
         for offer in offers:
-            if offer.holder in ready and taken[offer.holder] < offer.messages:
+            if offer.holder in ready and taken[offer.holder] < offer.messages and not delivered.refused:  # these used credit
                 left = [row for row in delivered.undelivered if self.could_have(offer, attributes, row)]
                 assert not left, f"link {offer.holder} could have taken {left}"
 
@@ -340,6 +344,56 @@ class History:
             lost, settled = c.Unsubscribe("q", link), c.Settle("q", link, rows, self.random.choice(ENDS))
             self.engine.run(self.random.choice([lost, settled, c.Release("q", link, rows, cause), c.Tick()]))
 
+    def explain(self) -> None:
+        """Compare the explanation of a link with the message that it would acquire next."""
+        if self.links:
+            link, selector = self.random.choice(list(self.links.items()))
+            following = self.eligible(link, selector)
+            answer = self.engine.run(c.Explain("q", link, matching=Odd() if selector else None))
+            assert answer.next == (following[0] if following else None), answer
+            assert bool(answer.hindrances) == (not following), answer
+
+    def some_row(self, *states: State, stayed: bool = False) -> int | None:
+        """Return a row in one of these states, or a dead letter that stayed."""
+        block = self.queue.blocks.get(0)
+        rows = [] if block is None else rows_in(block, *states).tolist()
+        if block is not None and stayed and self.queue.rules.key is None:
+            rows += np.flatnonzero(column(block, "stayed")).tolist()
+        return self.random.choice(rows) if rows else None
+
+    def edit(self) -> None:
+        """Replace a message without a holder, or a dead letter that stayed, by a copy. A refused copy changes nothing."""
+        row = self.some_row(State.DELAYED, State.AVAILABLE, State.DEFERRED, stayed=True)
+        if row is None:
+            return
+        before, following, attributes = picture(self.engine), self.queue.next_sequence, self.messages()[1].take(np.array([0]))
+        try:
+            copy = c.Enqueue("q", 1, 1, attributes=replace(attributes, ids=None), whole=True)
+            assert self.engine.run(c.Replace("q", row, copy)) == following
+        except errors.ResourceLimit:
+            assert picture(self.engine) == before
+            raise
+        self.watch.edited.add(row)
+        assert self.queue.blocks[0].state[row] == State.ARCHIVED
+
+    def discard(self) -> None:
+        """End messages in any state."""
+        row = self.some_row(*State)
+        if row is not None:
+            self.engine.run(c.DiscardMessages("q", row, min(row + 1, self.queue.next_sequence - 1), "why"))
+
+    def cancel(self) -> None:
+        """Cancel a message that its sender delayed. A message that waits for its retry stays."""
+        row = self.some_row(State.DELAYED)
+        if row is None:
+            return
+        if column(self.queue.blocks[0], "returned")[row]:
+            with pytest.raises(errors.IllegalTransition):
+                self.engine.run(c.CancelDelayed("q", RowSet.single(row)))
+        else:
+            self.engine.run(c.CancelDelayed("q", RowSet.single(row)))
+            assert self.queue.blocks[0].state[row] == State.ARCHIVED
+
     def time_passes(self) -> None:
         self.engine.pass_time(self.random.choice([1, 2, 3]))
         self.engine.run(c.Tick())
@@ -417,67 +471,6 @@ class History:
         self.engine = restarted
         self.engine.wall, self.links, self.transaction, self.posted = wall, {}, None, 0
         self.engine.run(c.StartBroker())
-
-
-def nothing_is_lost(queue: Queue) -> None:
-    """Check the conservation law: no message is lost or invented."""
-    assert conserved(queue)
-
-
-def bytes_add_up(queue: Queue) -> None:
-    for block in queue.blocks.values():
-        available = rows_in(block, State.AVAILABLE)
-        live = rows_in(block, *(state for state in State if state is not State.ARCHIVED))
-        assert queue.bytes == block.sizes.total(live, len(live))
-        assert queue.available_bytes == block.sizes.total(available, len(available))
-
-
-def names_add_up(queue: Queue) -> None:
-    """Live rows and dead letters that stay keep their names."""
-    for block in queue.blocks.values():
-        named = (block.state[: block.filled] != State.ARCHIVED) | (column(block, "stayed") > 0)
-        for name, names in (("group", queue.group_names), ("key", queue.keys)):
-            counts = np.bincount(column(block, name)[named], minlength=names.size)
-            assert counts[1:].tolist() == names.live(np.arange(1, names.size)).tolist(), name
-
-
-def no_key_is_too_many(queue: Queue) -> None:
-    assert len(queue.keys) <= queue.rules.max_keys
-
-
-def a_group_has_one_holder(queue: Queue) -> None:
-    """A group's holder holds a message of it, or has locked it. Only a sticky holder keeps another group without messages."""
-    if queue.groups is not None and 0 in queue.blocks:
-        block, codes = queue.blocks[0], np.arange(queue.group_names.size)
-        groups, holders = column(block, "group"), column(block, "holder")
-        held = [row for row in rows_in(block, State.ACQUIRED) if groups[row] and not column(block, "deferred")[row]]
-        working = {(int(groups[row]), int(holders[row])) for row in held}
-        owned = {(code, owner) for code, owner in enumerate(queue.groups.holders(codes).tolist()) if owner}
-        working |= {(code, lock.holder) for lock in queue.groups.locks.values() if (code := queue.group_names.get(lock.group))}
-        assert owned >= working if queue.rules.groups == "sticky" else owned == working
-
-
-def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
-    """Compare derived state, which a start counts again. Codes of names may differ, and so may names that no row uses,
-    only a sticky link."""
-    restored = started.state.queues["q"]
-    for name in ("counts", "bytes", "available_bytes", "stayed", "ended"):
-        assert getattr(restored, name) == getattr(queue, name), name
-    for number, block in queue.blocks.items():
-        assert np.array_equal(restored.blocks[number].state[: block.filled], block.state[: block.filled])
-        assert np.array_equal(restored.blocks[number].positions(slice(0, block.filled)), block.positions(slice(0, block.filled)))
-    assert used(restored.group_names) == used(queue.group_names)
-    assert used(restored.keys) == used(queue.keys)
-    assert states(restored) == states(queue)
-
-
-def states(queue: Queue) -> dict[str, Any]:
-    return {group: queue.states.get(group) for group in queue.states.groups()}
-
-
-def used(names: Dictionary) -> dict[str, int]:
-    """Count the rows of each name."""
-    return {name: rows for name, code in names.names() if (rows := int(names.live(np.array([code]))[0]))}
 
 
 @pytest.mark.parametrize("seed", range(110))

@@ -18,8 +18,8 @@ from penstock.broker_core.engine.decide import groups as decisions
 from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 
 from .harness import SECOND, Engine
-from .laws import column
-from .test_everything import NAMES, History, rows_in, states
+from .laws import column, rows_in, states
+from .test_everything import NAMES, History
 
 # ---- histories
 
@@ -33,7 +33,8 @@ class LockHistory(History):
         super().__init__(seed)
 
     def declare(self, kind: str, options: dict[str, Any]) -> None:
-        super().declare(kind, {**options, "groups": self.random.choice(["held", "held", "sticky"])})
+        locks = {"groups": self.random.choice(["held", "held", "sticky"]), "lockTimeout": self.random.choice([0, 3000, 3000])}
+        super().declare(kind, {**options, **locks})
 
     def commands(self) -> list[Callable[[], None]]:
         return [
@@ -111,7 +112,8 @@ class LockHistory(History):
         except errors.InUse:
             assert self.queue.groups is not None
             assert asked is not None
-            assert rivals or self.queue.groups.holder_of(asked)
+            is_active = self.queue.consumers.may_take(link)
+            assert rivals or self.queue.groups.holder_of(asked) or not is_active
             return
         assert not rivals
         if group is not None:
@@ -237,6 +239,62 @@ def test_consumers_that_have_passed_a_locked_group_come_back_to_it() -> None:
         assert taken(engine, plain) == [0, 2]
         engine.run(c.Release("q", plain, _row(0, 2)))
         send(engine, "b")
+
+
+def test_a_link_whose_lock_has_ended_finds_the_groups_that_it_has_passed() -> None:
+    for group in (None, "a"):
+        engine = made("a", "b", lockTimeout=5000)
+        plain = engine.run(c.Subscribe("q"))
+        assert taken(engine, plain, 1) == [0]
+        link, locked = locking(engine)
+        assert (locked, taken(engine, link)) == ("b", [1])
+        engine.run(c.Unsubscribe("q", plain, Cause.RELEASED))
+        assert taken(engine, link) == [], "it has passed the first message, which belongs to another group"
+        engine.run(c.Settle("q", link, _row(1)))
+        engine.pass_time(5)
+        engine.run(c.Tick())
+        assert (engine.run(c.LockGroup("q", link, group)), taken(engine, link)) == ("a", [0])
+
+
+def test_a_message_that_its_link_has_refused_is_left_to_others_after_the_next_lock() -> None:
+    engine = made("a", "a", lockTimeout=5000)
+    link, _ = locking(engine)
+    assert taken(engine, link, 1) == [0]
+    engine.run(c.Release("q", link, _row(0), exclude=True))
+    engine.pass_time(5)
+    engine.run(c.Tick(), c.LockGroup("q", link))
+    plain = engine.run(c.Subscribe("q"))
+    assert taken(engine, plain) == []
+    engine.run(c.Unsubscribe("q", link))
+    assert taken(engine, plain) == [0, 1]
+
+
+def test_a_closed_group_that_was_locked_leaves_no_mark_on_the_next_group() -> None:
+    """A later group may get the code of one that has ended."""
+    engine = made(groups="sticky")
+    link, _ = locking(engine, "a")
+    closing = Attributes(group=Coded(["a"], np.array([1])), closes=np.array([1]))
+    engine.run(c.Enqueue("q", 1, 1, attributes=closing))
+    assert taken(engine, link) == [0]
+    engine.run(c.Settle("q", link, _row(0)), c.Unsubscribe("q", link))
+    send(engine, "b", "b")
+    owner = engine.run(c.Subscribe("q"))
+    assert taken(engine, owner, 1) == [1]
+    engine.run(c.Settle("q", owner, _row(1)))
+    assert taken(engine, engine.run(c.Subscribe("q"))) == [], "its group is sticky"
+
+
+def test_an_inactive_link_locks_no_group() -> None:
+    """The active consumer could not take the messages of the group, and the link would receive none."""
+    engine = made("a", consumers="single")
+    active = engine.run(c.Subscribe("q"))
+    link = engine.run(c.Subscribe("q", one_group=True))
+    with pytest.raises(errors.InUse, match="single active consumer"):
+        engine.run(c.LockGroup("q", link, "a"))
+    assert engine.run(c.LockGroup("q", link)) is None
+    assert taken(engine, active) == [0]
+    engine.run(c.Unsubscribe("q", active))
+    assert (engine.run(c.LockGroup("q", link, "a")), taken(engine, link)) == ("a", [0])
 
 
 @pytest.mark.parametrize("groups", ["held", "sticky"])

@@ -46,6 +46,18 @@ def test_a_lock_without_end_needs_no_renewal() -> None:
     assert counts(engine) == {"ACQUIRED": 3}
 
 
+def test_a_lock_that_is_renewed_without_a_time_limit_does_not_end() -> None:
+    engine, holder = holding({"lockTimeout": 10_000})
+    engine.run(c.AlterQueue("q", {"lockTimeout": 0}), c.RenewLock("q", holder, RowSet.range(0, 2)))
+    engine.pass_time(99)
+    engine.run(c.Tick())
+    assert counts(engine) == {"AVAILABLE": 1, "ACQUIRED": 2}, "only the lock of the third message has ended"
+    engine.run(c.AlterQueue("q", {"lockTimeout": 5000}), c.RenewLock("q", holder, RowSet.single(0)))
+    engine.pass_time(5)
+    engine.run(c.Tick())
+    assert counts(engine) == {"AVAILABLE": 2, "ACQUIRED": 1}
+
+
 def test_only_the_holder_renews_and_all_or_none() -> None:
     engine, holder = holding({"lockTimeout": 10_000})
     other = engine.run(c.Subscribe("q"))
@@ -76,6 +88,22 @@ def test_a_cancelled_message_never_comes() -> None:
     engine.pass_time(10)
     engine.run(c.Tick())
     assert counts(engine) == {"AVAILABLE": 2, "ARCHIVED": 1}
+
+
+def test_a_message_that_waits_for_its_retry_is_not_cancelled() -> None:
+    """Its sender cannot take back a scheduled message after a consumer has failed."""
+    engine = delayed()
+    engine.run(c.AlterQueue("q", {"retryDelay": 60_000}))
+    engine.pass_time(10)
+    engine.run(c.Tick())
+    holder = engine.run(c.Subscribe("q"))
+    engine.run(c.Acquire("q", holder, 3), c.Release("q", holder, RowSet.range(0, 3), Cause.MODIFIED))
+    engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(due=np.array([engine.wall // 1000 + 9000]))))
+    for rows in (RowSet.single(2), RowSet.range(2, 4)):
+        with pytest.raises(errors.IllegalTransition, match="wait for their retry"):
+            engine.run(c.CancelDelayed("q", rows))
+    engine.run(c.CancelDelayed("q", RowSet.single(3)))
+    assert counts(engine) == {"DELAYED": 3, "ARCHIVED": 1}
 
 
 @pytest.mark.parametrize("rows", [RowSet.range(0, 3), RowSet.single(1), RowSet.single(7), RowSet.single(1 << 40)])

@@ -18,7 +18,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.decide.lifetimes import what_ends
 from penstock.broker_core.engine.model.dispositions import DeliveryEnd
 from penstock.broker_core.errors import PenstockError
@@ -31,7 +31,8 @@ KINDS = {"fifo": {}, "last": {"key": "subject"}}
 QUEUES = [f"{kind} {lifetime}" for kind in KINDS for lifetime in LIFETIMES]
 NAMES = [*QUEUES, "dead"]
 NAME, QUEUE = st.sampled_from(NAMES), st.sampled_from(QUEUES)
-DISPOSITIONS = st.sampled_from([DeliveryEnd(Outcome.ACCEPTED), DeliveryEnd(Outcome.REJECTED), DeliveryEnd(cause=Cause.RELEASED)])
+OUTCOMES = [DeliveryEnd(Outcome.ACCEPTED), DeliveryEnd(Outcome.REJECTED)]
+DISPOSITIONS = st.sampled_from([*OUTCOMES, DeliveryEnd(cause=Cause.RELEASED), DeliveryEnd(cause=Cause.DEFERRED)])
 
 
 class Lifetimes(RuleBasedStateMachine):
@@ -106,6 +107,17 @@ class Lifetimes(RuleBasedStateMachine):
         if (holder := self.run(c.Subscribe(name))) is not None:
             self.holders.append((name, holder))
             self.run(c.Acquire(name, holder, credit))
+
+    @rule(name=NAME)
+    def asks(self, name: str) -> None:
+        """Let a link ask for the deferred messages of a queue."""
+        queue = self.engine.state.queues.get(name)
+        if queue is not None and queue.counts[State.DEFERRED]:
+            holder = self.run(c.Subscribe(name, by_number=True))
+            self.holders.append((name, holder))
+            block = queue.blocks[0]
+            rows = np.flatnonzero(block.state[: block.filled] == State.DEFERRED)
+            self.run(c.AcquireDeferred(name, holder, RowSet.of_sequences(rows)))
 
     @precondition(lambda self: self.holders)
     @rule(data=st.data(), disposition=DISPOSITIONS, how=st.sampled_from(["now", "commit", "rollback", "lost"]))

@@ -178,7 +178,8 @@ class QueueMachine(RuleBasedStateMachine):
         command, sequences = c.Release("q", holder, rows, cause, exclude, annotations), rows.sequences()
         excluded = self.model.excluded.setdefault(holder, set())
         live = int((self.model.state[sorted(excluded)] != State.ARCHIVED).sum())
-        too_many = exclude and live + len(sequences) > MAX_EXCLUDED
+        refused = sequences[self.model.deferred[sequences] == 0]  # no link refuses a deferred message
+        too_many = exclude and len(refused) and live + len(refused) > MAX_EXCLUDED
         if len(sequences) and (too_many or len(annotations or b"") > MAX_ANNOTATIONS):
             before = self.engine.persisted(), self.links_as_they_are()
             with pytest.raises(errors.ResourceLimit, match="nothing was changed"):
@@ -188,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.engine.run(command)
         self.model.give_back(sequences, cause)
         if exclude:
-            excluded.update(sequences.tolist())
+            excluded.update(refused.tolist())
         for row in sequences.tolist() if annotations else []:
             known = [entry for entry in self.model.overlays.get(row, []) if entry != annotations]
             self.model.overlays[row] = [*known, annotations]

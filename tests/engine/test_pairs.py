@@ -24,8 +24,8 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.model.dispositions import attempts_towards_limit
 
 from .harness import Engine
-from .laws import column
-from .test_everything import NAMES, History, rows_in
+from .laws import column, rows_in
+from .test_everything import NAMES, History
 
 ATTEMPTS, CAPACITY, RETRY_MS, STEPS = 2, 2, 1500, 60
 

@@ -124,16 +124,22 @@ class SelectingMachine(RuleBasedStateMachine):
         known = self.links[data.draw(st.sampled_from(sorted(self.links)))]
         known.rows[block] = max(0, min(rows, len(self.state) - (block << BLOCK_BITS)))
 
-    @rule(data=st.data(), step=st.integers(1, 3), most=st.sampled_from([1, 3, 1000]), settle=st.booleans())
-    def ends(self, data: st.DataObject, step: int, most: int, settle: bool) -> None:
+    @rule(
+        data=st.data(),
+        step=st.integers(1, 3),
+        most=st.sampled_from([1, 3, 1000]),
+        end=st.sampled_from([State.ARCHIVED, State.AVAILABLE, State.AVAILABLE, State.DEFERRED]),
+    )
+    def ends(self, data: st.DataObject, step: int, most: int, end: State) -> None:
         holder = data.draw(st.sampled_from(sorted(self.links)))
         held = self.engine.state.queues["q"].consumers.subscriptions[holder].held
         mine = [number for block in held for number in self._held(holder, block)]
         rows = sorted(mine)[::step][:most]
         if rows:
             of = RowSet.of_sequences(np.array(rows, np.int64))
-            self.engine.run(c.Settle("q", holder, of) if settle else c.Release("q", holder, of, Cause.RELEASED))
-            self.state[rows] = State.ARCHIVED if settle else State.AVAILABLE
+            cause = Cause.DEFERRED if end is State.DEFERRED else Cause.RELEASED
+            self.engine.run(c.Settle("q", holder, of) if end is State.ARCHIVED else c.Release("q", holder, of, cause))
+            self.state[rows] = end
 
     def _held(self, holder: int, number: int) -> list[int]:
         block = self.engine.state.queues["q"].blocks[number]

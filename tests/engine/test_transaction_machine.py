@@ -35,6 +35,7 @@ DISPOSITIONS = st.sampled_from(
         DeliveryEnd(cause=Cause.RELEASED),
         DeliveryEnd(cause=Cause.MODIFIED),
         DeliveryEnd(cause=Cause.MODIFIED, exclude=True, annotations=b"note"),
+        DeliveryEnd(cause=Cause.DEFERRED),
     ]
 )
 BAD = st.sampled_from(
@@ -48,6 +49,13 @@ class Message:
     holder: int | None = None  # the link that holds it
     outcome: Outcome = Outcome.NONE
     attempts: int = 0
+    deferred: bool = False
+
+    @property
+    def state(self) -> State:
+        if self.outcome or self.holder is not None:
+            return State.ARCHIVED if self.outcome else State.ACQUIRED
+        return State.DEFERRED if self.deferred else State.AVAILABLE
 
     def end(self, disposition: DeliveryEnd) -> None:
         self.holder = None
@@ -55,6 +63,7 @@ class Message:
             self.outcome = disposition.outcome
         elif disposition.cause is not None:
             self.attempts += RETURN_COUNTS_ATTEMPT[disposition.cause]
+            self.deferred |= disposition.cause is Cause.DEFERRED
 
 
 @dataclass
@@ -69,6 +78,7 @@ class Machine(RuleBasedStateMachine):
         self.engine = Engine()
         self.queues: dict[str, list[Message]] = {name: [] for name in ALL}
         self.links: dict[int, str] = {}
+        self.by_number: dict[int, str] = {}  # links that ask for deferred messages
         self.open: dict[int, Open] = {}
         options = {
             "a": {"deadLetterQueue": LETTERS, "maxAttempts": ATTEMPTS},
@@ -125,8 +135,18 @@ class Machine(RuleBasedStateMachine):
         queue = self.links[holder]
         for sequence in self.engine.run(c.Acquire(queue, holder, credit)).rows.sequences().tolist():
             message = self.queues[queue][sequence]
-            assert (message.holder, message.outcome) == (None, Outcome.NONE)  # no link held it
+            assert message.state is State.AVAILABLE  # no link held it
             message.holder = holder
+
+    @rule(queue=st.sampled_from(ALL), count=FEW)
+    def asks(self, queue: str, count: int) -> None:
+        deferred = [row for row, message in enumerate(self.queues[queue]) if message.state is State.DEFERRED][:count]
+        if deferred:
+            holder = self.engine.run(c.Subscribe(queue, by_number=True))
+            self.by_number[holder] = queue
+            assert not self.engine.run(c.AcquireDeferred(queue, holder, of(deferred)))
+            for row in deferred:
+                self.queues[queue][row].holder = holder
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), queues=st.lists(st.sampled_from(ALL), min_size=1, max_size=3), count=FEW)
@@ -146,7 +166,7 @@ class Machine(RuleBasedStateMachine):
             (queue, sequence, message.holder)
             for queue, messages in self.queues.items()
             for sequence, message in enumerate(messages)
-            if message.holder in self.links
+            if message.holder in self.links or message.holder in self.by_number
         ]
 
     def some(self, data: st.DataObject) -> tuple[str, int, list[int]]:
@@ -161,13 +181,13 @@ class Machine(RuleBasedStateMachine):
         queue, holder, rows = self.some(data)
         self.says(number, queue, holder, rows, (disposition, default, settled))
 
-    @precondition(lambda self: any(queue == "a" for queue, _, _ in self.held()))
+    @precondition(lambda self: any(queue == "a" and holder in self.links for queue, _, holder in self.held()))
     @rule(dispositions=st.lists(BAD, min_size=4, max_size=4), default=DEFAULTS, fail=st.booleans())
     def works_off(self, dispositions: list[DeliveryEnd], default: DeliveryEnd, fail: bool) -> None:
         """Settle each message of a link with another outcome in one transaction."""
         number = self.engine.run(c.BeginTransaction(2))
         self.open[number] = Open()
-        holder = next(holder for queue, _, holder in self.held() if queue == "a")
+        holder = next(holder for queue, _, holder in self.held() if queue == "a" and holder in self.links)
         self.takes(holder, 4)
         mine = [row for queue, row, link in self.held() if link == holder]
         for row, disposition in zip(mine, dispositions, strict=False):
@@ -201,8 +221,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.links) > 1)
     @rule(data=st.data())
     def loses_a_link(self, data: st.DataObject) -> None:
-        holder = data.draw(st.sampled_from(sorted(self.links)))
-        queue = self.links.pop(holder)
+        holder = data.draw(st.sampled_from(sorted([*self.links, *self.by_number])))
+        queue = self.links.pop(holder, None) or self.by_number.pop(holder)
         spoken_of = {key for work in self.open.values() for key in work.outcomes}
         gone = [row for row, message in enumerate(self.queues[queue]) if message.holder == holder]
         back = [row for row in gone if (queue, row) not in spoken_of]
@@ -233,7 +253,7 @@ class Machine(RuleBasedStateMachine):
                 (queue, row, default)
                 for work in works
                 for (queue, row), (_, default, settled) in work.outcomes.items()
-                if settled or self.queues[queue][row].holder not in self.links
+                if settled or self.queues[queue][row].holder not in {*self.links, *self.by_number}
             ]
         )
 
@@ -261,6 +281,7 @@ class Machine(RuleBasedStateMachine):
         held = [(queue, row) for queue, messages in self.queues.items() for row, m in enumerate(messages) if m.holder is not None]
         self.ended([(queue, row, DeliveryEnd(cause=Cause.BROKER_LOST)) for queue, row in held])
         self.links.clear()
+        self.by_number.clear()
         self.open.clear()
         assert not self.engine.state.stages
 
@@ -275,10 +296,7 @@ class Machine(RuleBasedStateMachine):
                 if block is None:
                     continue
                 everything = slice(0, block.filled)
-                expected = [
-                    State.ARCHIVED if m.outcome else State.AVAILABLE if m.holder is None else State.ACQUIRED for m in messages
-                ]
-                assert block.state[everything].tolist() == expected
+                assert block.state[everything].tolist() == [message.state for message in messages]
                 assert np.broadcast_to(block.outcome.get(everything), len(messages)).tolist() == [m.outcome for m in messages]
                 assert np.broadcast_to(block.attempts.get(everything), len(messages)).tolist() == [m.attempts for m in messages]
 

@@ -200,8 +200,8 @@ class Block(Columns):
         self.next_due = min(self.next_due, time)
 
     def lock_until(self, rows: Rows, time: int) -> None:
-        """`time`: milliseconds of uptime."""
-        self.lock.set(rows, time + 1, len(self.state))
+        """`time`: milliseconds of uptime; NEVER: no lock."""
+        self.lock.set(rows, 0 if time == NEVER else time + 1, len(self.state))
         self.next_lock = min(self.next_lock, time)
 
     def unlocked(self, now: int) -> Ints:
@@ -345,6 +345,11 @@ class Block(Columns):
             return np.zeros(0, np.int64)
         states = self.state[: self.filled]
         return np.flatnonzero((states <= State.AVAILABLE) | (states == DEFERRED))
+
+    def awaits_retry(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Return by DELAYED row whether it waits for its retry. Otherwise its sender has delayed it."""
+        is_again: npt.NDArray[np.bool_] = np.broadcast_to(np.asarray(self.returned.get(rows)) > 0, row_count(rows))
+        return is_again
 
     def deferred_among(self, rows: Rows) -> Ints:
         flags = self.deferred.get(rows)

@@ -115,8 +115,8 @@ class Release(Command[None]):
 
 @dataclass(frozen=True)
 class RenewLock(Command[None]):
-    """A new lock of messages that a link holds, as long as the queue's option lockTimeout. Nothing changes without the option, or
-    if the link has locked their group."""
+    """A new lock of messages that a link holds, as long as the queue's option lockTimeout; without the option they have no lock.
+    Nothing changes if the link has locked their group."""
 
     queue: str
     holder: int

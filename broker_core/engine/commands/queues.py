@@ -100,7 +100,7 @@ class Purge(Command[int]):
 
 @dataclass(frozen=True)
 class CancelDelayed(Command[None]):
-    """The end of DELAYED messages: of all, or of none if one is not DELAYED."""
+    """The end of messages that their sender delayed: of all, or of none if one is not DELAYED, or waits for its retry."""
 
     queue: str
     rows: RowSet

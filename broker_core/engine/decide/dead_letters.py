@@ -28,6 +28,7 @@ from ..model.dispositions import (
     attempts_towards_limit,
     counts_attempt,
     counts_towards_limit,
+    deferred_among,
     is_failure,
     longest_delay,
     retry_times,
@@ -89,13 +90,11 @@ def after_return(
     last = last_attempts(queue, rows, cause)
     events = dead_letter(basis, queue, last, Reason.DELIVERY_LIMIT, Holding(taker=taker), error) if last else []
     wall, waiting = basis.now.wall // 1000, []
-    if cause is Cause.DEFERRED:
-        return events
     if retry is not None and not (retry.gives_way and queue.rules.retry_delay):
         until = min(retry.at(wall), wall + longest_delay(queue.rules))
-        waiting = [(until, rows.minus(last).minus(queue.deferred_among(rows)))] if until > wall else []
+        waiting = [(until, rows.minus(last).minus(deferred_among(queue, rows, cause)))] if until > wall else []
     elif queue.rules.retry_delay and is_failure(queue, cause):
-        waiting = list(retry_times(queue, rows.minus(last).minus(queue.deferred_among(rows)), wall))
+        waiting = list(retry_times(queue, rows.minus(last).minus(deferred_among(queue, rows, cause)), wall))
     return [*events, *(e.Delayed(queue.name, some, until, basis.now.wall) for until, some in waiting if some)]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ... import errors
 from .. import commands as c
 from .. import events as e
-from ..columns.limits import MAX_GROUP_STATE, MAX_GROUP_STATES, NEVER
+from ..columns.limits import MAX_GROUP_STATE, MAX_GROUP_STATES
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
 from ..columns.states import Cause
 from ..model.dispositions import DeliveryEnd
@@ -23,7 +23,7 @@ from ..model.search import Search, barrier, find, open_levels
 from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Basis, Decision, Holding, decides, need_queue
-from .links import held_by, link_filters, need_subscription
+from .links import end_of_lock, held_by, link_filters, need_subscription
 
 
 def need_groups(queue: Queue) -> Groups:
@@ -41,10 +41,6 @@ def _need_lock(queue: Queue, holder: int) -> GroupLock:
     return lock
 
 
-def _until(state: BrokerState, queue: Queue, now: c.Now) -> int:
-    return state.uptime(now.up) + queue.rules.lock_timeout if queue.rules.lock_timeout else NEVER
-
-
 @decides(c.LockGroup)
 def lock_group(state: BrokerState, command: c.LockGroup, now: c.Now) -> Decision[str | None]:
     queue = need_queue(state, command.queue)
@@ -56,7 +52,12 @@ def lock_group(state: BrokerState, command: c.LockGroup, now: c.Now) -> Decision
     if rival := groups.holder_of(command.group):
         name = state.name_of(queue, rival) or "another consumer"
         raise errors.InUse(f"group {command.group!r:.80} of queue {queue.name!r} is held by {name}: try again when it is free")
-    lock = GroupLock(command.group, command.holder, _until(state, queue, now), queue.first_available())
+    if not queue.consumers.may_take(command.holder):
+        raise errors.InUse(
+            f"queue {queue.name!r} has a single active consumer, which is another one: this link would receive no message of "
+            f"group {command.group!r:.80}. Try again when that consumer has ended"
+        )
+    lock = GroupLock(command.group, command.holder, end_of_lock(state, queue, now), queue.first_available())
     return Decision([(e.GroupLocked(queue.name, lock), None)], command.group)
 
 
@@ -75,8 +76,9 @@ def _lock_next(state: BrokerState, queue: Queue, holder: int, now: c.Now) -> Dec
         positions[level], epochs[level] = rows.first if rows else nothing, queue.returns[level].epoch
         if rows:
             decision.reply = _group_of(queue, rows)
-            first = rows.first if queue.rules.levels == 1 else queue.first_available()
-            lock = GroupLock(decision.reply, holder, _until(state, queue, now), first)
+            passed_none = queue.rules.levels == 1 and not subscription.excluded  # no earlier message of the group
+            first = rows.first if passed_none else queue.first_available()
+            lock = GroupLock(decision.reply, holder, end_of_lock(state, queue, now), first)
             decision.add(e.GroupLocked(queue.name, lock))
             break
     if positions != subscription.positions or epochs != subscription.epochs:
@@ -94,7 +96,7 @@ def _group_of(queue: Queue, rows: RowSet) -> str:
 @decides(c.RenewGroupLock)
 def renew_group_lock(state: BrokerState, command: c.RenewGroupLock, now: c.Now) -> Decision[None]:
     queue = need_queue(state, command.queue)
-    lock = _need_lock(queue, command.holder)._replace(until=_until(state, queue, now))
+    lock = _need_lock(queue, command.holder)._replace(until=end_of_lock(state, queue, now))
     return Decision([(e.GroupLocked(queue.name, lock), None)], None)
 
 

@@ -48,7 +48,7 @@ def _queue_is_over(state: BrokerState, queue: Queue, links: Mapping[int, Lifetim
         return False
     if lifetime in ("link", "empty"):
         return maker is None
-    return not (links or queue.consumers.subscriptions or any(lease.queue == queue.name for lease in state.leases.values()))
+    return not (links or queue.consumers.holders or any(lease.queue == queue.name for lease in state.leases.values()))
 
 
 def _exchange_is_over(exchange: Exchange, links: Mapping[int, LifetimeLink]) -> bool:

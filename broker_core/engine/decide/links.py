@@ -22,13 +22,14 @@ from ..columns.limits import (
     MAX_OVERLAY_BYTES,
     MAX_OVERLAYS,
     MAX_SUBSCRIPTIONS,
+    NEVER,
 )
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet, as_array
 from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
 from ..model.capacity import bytes_of
 from ..model.consumers import Subscription
-from ..model.dispositions import DeliveryEnd
+from ..model.dispositions import DeliveryEnd, deferred_among
 from ..model.groups import FreeGroup, OfGroup
 from ..model.names import taker_name
 from ..model.queue import Queue
@@ -118,7 +119,11 @@ def locked(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.N
     link = queue.consumers.link(holder)
     if not queue.rules.lock_timeout or (link is not None and link.one_group):
         return []
-    return [e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout)]
+    return [e.Locked(queue.name, rows, end_of_lock(state, queue, now))]
+
+
+def end_of_lock(state: BrokerState, queue: Queue, now: c.Now) -> int:
+    return state.uptime(now.up) + queue.rules.lock_timeout if queue.rules.lock_timeout else NEVER
 
 
 def link_filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[Filter]:
@@ -201,9 +206,9 @@ def release(state: BrokerState, command: c.Release, now: c.Now) -> Decision[None
 def renew_lock(state: BrokerState, command: c.RenewLock, now: c.Now) -> Decision[None]:
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.RETURN, command.holder)
-    decision = Decision[None]([], None)
-    decision.extend(locked(state, queue, command.holder, command.rows, now))
-    return decision
+    if need_subscription(queue, command.holder).one_group:
+        return Decision([], None)
+    return Decision([(e.Locked(queue.name, command.rows, end_of_lock(state, queue, now)), None)], None)
 
 
 def end_delivery(basis: Basis, name: str, holder: int, rows: RowSet, disposition: DeliveryEnd) -> list[tuple[e.Event, Any]]:
@@ -215,17 +220,19 @@ def end_delivery(basis: Basis, name: str, holder: int, rows: RowSet, disposition
         _check_annotations(queue, rows, disposition.annotations)
     holding = Holding(holder, basis.state.taker_of(queue, holder))
     events = dead_letters.end(basis, queue, rows, holding, disposition)
-    if disposition.cause is None or not disposition.exclude:
+    cause = disposition.cause
+    refused = RowSet() if cause is None or not disposition.exclude else rows.minus(deferred_among(queue, rows, cause))
+    if cause is None or not refused:
         return [(dead_letters.as_one(events), None)]
     excluded = need_subscription(queue, holder).excluded
-    if excluded.count + rows.count > MAX_EXCLUDED and excluded.live(queue.blocks) + rows.count > MAX_EXCLUDED:
+    if excluded.count + refused.count > MAX_EXCLUDED and excluded.live(queue.blocks) + refused.count > MAX_EXCLUDED:
         raise errors.ResourceLimit(
             f"this link calls more than {MAX_EXCLUDED} messages of {queue.name!r} undeliverable, which is the limit: nothing "
             "was changed. Let it release or reject them, or use a selector or another queue"
         )
-    left = rows.minus(dead_letters.last_attempts(queue, rows, disposition.cause))
+    left = refused.minus(dead_letters.last_attempts(queue, refused, cause))
     events += dead_letters.refuse(basis, queue, holder, left)
-    return [(dead_letters.as_one(events), None), (e.Excluded(queue.name, holder, rows), None)]
+    return [(dead_letters.as_one(events), None), (e.Excluded(queue.name, holder, refused), None)]
 
 
 def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
@@ -273,7 +280,7 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
                 continue
             events += dead_letters.end(basis, queue, part, holding, DeliveryEnd(cause=cause))
             again = part.minus(dead_letters.last_attempts(queue, part, cause))
-            back = back.plus(again.minus(queue.deferred_among(again)))
+            back = back.plus(again.minus(deferred_among(queue, again, cause)))
     events += dead_letters.leave(basis, queue, command.holder, back)
     if events:
         decision.add(dead_letters.as_one(events))

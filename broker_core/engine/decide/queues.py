@@ -157,6 +157,8 @@ def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
 def cancel_delayed(state: BrokerState, command: c.CancelDelayed, now: c.Now) -> Decision[None]:
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.DUE)
+    if any(queue.blocks[number].awaits_retry(part).any() for number, part in command.rows.items()):
+        raise errors.IllegalTransition(f"cannot cancel messages of {queue.name!r}: some were delivered, and wait for their retry")
     event = e.Purged(queue.name, command.rows, now.wall, taker=taker_name(None, command.user))
     return Decision([(event, None)] if command.rows else [], None)
 

@@ -127,7 +127,7 @@ def _commit(basis: Basis, transaction: Transaction) -> Parts:
         queue = need_queue(state, outcomes.queue)
         for outcome, rows in outcomes:
             disposition = outcome.disposition
-            if holder not in queue.consumers.subscriptions:
+            if queue.consumers.link(holder) is None:
                 disposition = disposition._replace(exclude=False)  # the link has ended
             parts += end_delivery(basis, outcomes.queue, holder, rows, disposition)
     name = stage_of(transaction.number)
@@ -147,7 +147,7 @@ def _roll_back(basis: Basis, transaction: Transaction, cause: Cause = Cause.ROLL
         if queue is None:
             continue
         for outcome, rows in outcomes:
-            if outcome.settled or holder not in queue.consumers.subscriptions:
+            if outcome.settled or queue.consumers.link(holder) is None:
                 default = outcome.default if cause is Cause.ROLLBACK else DeliveryEnd(cause=cause)
                 parts += _end_by_default(basis, outcomes.queue, holder, rows, default)
     return parts

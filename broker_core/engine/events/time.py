@@ -76,7 +76,7 @@ class Locked(Event, kind="locked", journaled=False):
 
     queue: str
     rows: RowSet
-    until: int  # milliseconds of uptime
+    until: int  # milliseconds of uptime; NEVER: without a limit
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]

@@ -19,7 +19,7 @@ from ..columns.runs import Run
 from ..columns.series import Ints
 from ..columns.states import LIMITED_BY_RULE, UNLIMITED, Cause, Outcome, Verb
 from ..model.admission import fresh
-from ..model.dispositions import counts_attempt
+from ..model.dispositions import counts_attempt, deferred_among
 from ..model.last_values import arrived, replaced, surplus
 from ..model.lease import Lease
 from ..model.queue import Queue
@@ -91,7 +91,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failur
     if not rows:
         return
     taker = 0 if failure is None else queue.takers.code(failure.taker)
-    deferred = rows if cause == Cause.DEFERRED else queue.deferred_among(rows)
+    deferred = deferred_among(queue, rows, cause)
     available = rows.minus(deferred) if deferred else rows
     for number, part in available.items():
         queue.move(queue.blocks[number], part, Verb.RETURN)

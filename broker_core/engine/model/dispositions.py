@@ -63,6 +63,15 @@ def counts_towards_limit(queue: Queue, cause: Cause) -> bool:
     return is_failure(queue, cause) and cause not in UNLIMITED
 
 
+def deferred_among(queue: Queue, rows: RowSet, cause: int) -> RowSet:
+    """Select the ACQUIRED rows that a return for this cause makes DEFERRED."""
+    if cause == Cause.DEFERRED:
+        return rows
+    if all(queue.blocks[number].deferred.values is None for number in rows.blocks):
+        return RowSet()
+    return RowSet.of((number, queue.blocks[number].deferred_among(part)) for number, part in rows.items())
+
+
 def failures(queue: Queue, block: Block, rows: Rows) -> Ints | int:
     return _less(block.attempts.get(rows), 0 if queue.rules.default_outcome_counts else block.defaulted.get(rows))
 

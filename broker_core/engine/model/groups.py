@@ -155,7 +155,7 @@ class Groups:
         """Forget the names of groups without rows that no sticky link holds."""
         self._grow()
         gone = codes[(self.names.live(codes) <= 0) & ((self._holder[codes] == 0) | self._locked[codes])]
-        self._holder[gone], self._first[gone], self._locked[gone] = 0, NEVER, False
+        self._holder[gone], self._first[gone], self._locked[gone], self._closed[gone] = 0, NEVER, False, False
         self.names.forget(gone)
 
     def held_by(self, holder: int) -> list[str]:

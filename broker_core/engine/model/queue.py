@@ -323,6 +323,8 @@ class Queue:
     def unlock_group(self, holder: int) -> None:
         assert self.groups is not None
         self._freed(self.groups.unlock(holder))
+        link = self.consumers.subscriptions[holder]
+        link.positions = [0] * len(link.positions)  # it has passed messages of other groups
 
     def first_available(self) -> int:
         """Return a sequence number before which no message is AVAILABLE."""
@@ -358,12 +360,6 @@ class Queue:
         known = [(self.blocks[number], part) for number, part in rows.items() if number in self.blocks]
         existing = [(block, as_array(clip(part, 0, block.filled))) for block, part in known]
         return RowSet.of((block.number, part[block.state[part] == DEFERRED]) for block, part in existing)
-
-    def deferred_among(self, rows: RowSet) -> RowSet:
-        """Select the rows that return to DEFERRED."""
-        if all(self.blocks[number].deferred.values is None for number in rows.blocks):
-            return RowSet()
-        return RowSet.of((number, self.blocks[number].deferred_among(part)) for number, part in rows.items())
 
     def came_back(self, rows: RowSet) -> None:
         """Note rows that became AVAILABLE by a return or at the end of a delay: consumers that have passed them search again."""
