@@ -57,7 +57,7 @@ def unsettled_from(
     """
     queue, left = need_queue(turn.state, queue_name), count
     filters = [] if group is None else [OfGroup(queue.group_names.get(group))]
-    rows, delayed, deferred = list[tuple[int, Rows]](), list[tuple[int, Rows]](), list[tuple[int, Rows]]()
+    rows, scheduled, deferred = list[tuple[int, Rows]](), list[tuple[int, Rows]](), list[tuple[int, Rows]]()
     for number in sorted(queue.blocks):
         block = queue.blocks[number]
         if left <= 0:
@@ -69,10 +69,10 @@ def unsettled_from(
             mine = as_array(row_filter.keep(block, mine))
         mine = mine[:left]
         rows.append((number, mine))
-        delayed.append((number, mine[(states[mine] == DELAYED) & ~block.awaits_retry(mine)]))
+        scheduled.append((number, mine[(states[mine] == DELAYED) & ~block.awaits_retry(mine)]))
         deferred.append((number, block.deferred_among(mine)))
         left -= len(mine)
-    return RowSet.of(rows), RowSet.of(delayed), RowSet.of(deferred)
+    return RowSet.of(rows), RowSet.of(scheduled), RowSet.of(deferred)
 
 
 def deferred_of_group(turn: Turn, queue_name: str, rows: RowSet, group: str | None) -> RowSet:

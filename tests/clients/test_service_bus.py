@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,44 @@ def test_the_program_of_the_document_runs(
     environment = {**os.environ, "PYTHONPATH": str(folder / "lib")}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "one order\n"
+
+
+def test_the_commands_of_the_document_run(repository: Path, tmp_path: Path) -> None:
+    """Also the key that they print."""
+    page = (repository / "docs" / "service-bus.md").read_text()
+    config, *_ = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "penstock.toml").write_text(config.replace("port = 5672", "port = 0"))
+    blocks = re.findall(r"^ *```bash\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+    blocks.sort(key=lambda block: "penstock user" in block)  # afterwards the other commands need a login
+    output = ""
+    with Broker(tmp_path / "data", config=tmp_path / "penstock.toml", http_port=None) as broker:
+        environment = {**os.environ, "PENSTOCK_URL": broker.flight_url}
+        for line in "".join(blocks).replace("\\\n", " ").splitlines():
+            name, *words = shlex.split(line)
+            if words[0] == "serve":
+                continue
+            command = [sys.executable, "-m", name, *words]
+            done = subprocess.run(
+                command, cwd=tmp_path, env=environment, input=b"a password\n", capture_output=True, timeout=60, check=False
+            )
+            assert done.returncode == 0, f"{line}: {done.stderr.decode()}"
+            output += done.stdout.decode()
+        (key,) = re.findall("SharedAccessKeyName=shop;SharedAccessKey=(.*)", output)
+        with Program(command_or_skip("servicebus")) as program:
+            program.do("open", connection=connection_string(broker, "shop", key))
+            send(program, "orders", "one order")
+            assert program.receive("orders")[0]["body"] == "one order"
+            with pytest.raises(Refused) as refused:
+                send(program, "invoices", "not permitted")
+            assert refused.value.level == "ServiceBusAuthenticationError"
+
+
+def test_the_test_of_the_document_runs(repository: Path) -> None:
+    section = (repository / "docs" / "service-bus.md").read_text().partition("## Testing a program")[2]
+    program = section.partition("```python\n")[2].partition("```")[0]
+    library = Path(command_or_skip("servicebus")[1]).parent / "lib"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(library), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=True)
 
 
 def test_the_sdk_connects_by_websocket(tmp_path: Path) -> None:

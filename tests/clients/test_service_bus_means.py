@@ -82,6 +82,17 @@ def test_a_full_queue_refuses_scheduled_messages_together(sdk: Program, flight: 
     assert unsettled(flight, "small") == {}
 
 
+def test_a_message_that_waits_for_its_retry_is_not_scheduled(sdk: Program, flight: Client) -> None:
+    flight.call("queue.declare", queue="slow", options={"retryDelay": 60_000})
+    sdk.do("send", to="slow", messages=[{"body": "again"}])
+    (message,) = sdk.receive("slow")
+    sdk.do("settle", token=message["token"], how="abandon")
+    assert unsettled(flight, "slow") == {"delayed": 1}
+    assert [peeked["state"] for peeked in sdk.do("peek", from_="slow", number=1)["messages"]] == ["ACTIVE"]
+    with pytest.raises(Refused, match="was delivered before"):
+        sdk.do("cancel", to="slow", numbers=[message["sequence_number"]])
+
+
 def test_messages_are_scheduled_for_a_topic_by_their_property(sdk: Program, flight: Client) -> None:
     flight.call("exchange.declare", exchange="later", type="fanout")
     flight.call("queue.declare", queue="later.all")

@@ -200,8 +200,9 @@ class Management:
         user = None if self._peer.user == ANONYMOUS else self._peer.user
         try:
             turn.execute(c.CancelDelayed(queue, rows, user))
-        except errors.IllegalTransition as error:
-            raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, str(error)) from None
+        except errors.IllegalTransition:
+            text = f"a message of {queue!r:.80} is not scheduled: it is due or was delivered before, or it has ended"
+            raise RequestFailed(NOT_FOUND, vendor.MESSAGE_NOT_FOUND, f"{text}; none was cancelled") from None
         return NodeResponse(OK, "OK")
 
     # --- rules of a subscription
