@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +20,14 @@ import deltalake
 import pyspark
 import pytest
 from pyarrow import parquet
+from pyspark.sql import datasource
 
 import penstock
+from penstock.broker_core.client.amqp.address import parse
 from penstock.connector.spark_settings import LATEST_WITH_DELTA, delta_settings
 from penstock.connector.spark_versions import HAS_READ_LIMITS
 
+from ..foreign.hidden import Hidden
 from .pipelines import run_pipelines
 from .processes import FREE_PORT, environment, installed_in
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from ..spark.conftest import Rig
 
 SPARK = pyspark.__version__
+FILTERS = "spark.sql.python.filterPushdown.enabled"
 LIMIT_S = 600  # of another program, on a busy machine
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(2 * LIMIT_S)]
 needs_delta = pytest.mark.skipif(not delta_settings(SPARK), reason=f"Delta has no jar for Spark {SPARK}")
@@ -44,7 +49,8 @@ needs_delta = pytest.mark.skipif(not delta_settings(SPARK), reason=f"Delta has n
 
 def writer_of(rig: Rig, queue: str, **options: str) -> DataStreamWriter:
     """Return a stream of the numbers in a queue."""
-    frame = rig.stream(queue, **options).selectExpr("cast(body as string) body", "queue")
+    reader = rig.spark.readStream.format("amqp").options(**{"url": rig.broker.url, "queue": queue, **options})
+    frame = reader.load().selectExpr("cast(body as string) body", "queue")
     return frame.writeStream.format("parquet").option("checkpointLocation", rig.path("checkpoint"))
 
 
@@ -120,6 +126,19 @@ def test_sql_views(rig: Rig) -> None:
     assert [tuple(row) for row in rows] == [("order 1", "shop-1"), ("order 2", "shop-2")]
 
 
+def test_filters_that_narrow_a_batch_read(rig: Rig) -> None:
+    """On Spark 4.0, the option has no effect: the tasks divide all messages, and Spark filters their rows."""
+    rig.declare("orders")
+    rig.send("orders", 0, 30)
+    rig.spark.conf.set(FILTERS, "true")
+    try:
+        frame = rig.look("orders", pushdown="true", minPartitions="2").where("sequenceNumber >= 20").select("sequenceNumber")
+        tasks = frame.rdd.glom().collect()
+    finally:
+        rig.spark.conf.unset(FILTERS)
+    assert [len(rows) for rows in tasks] == ([5, 5] if hasattr(datasource, "EqualTo") else [0, 10])
+
+
 def test_an_error_in_one_sentence(rig: Rig) -> None:
     with pytest.raises(Exception) as refused:
         rig.look("no-such-queue").count()
@@ -145,6 +164,31 @@ def test_a_stream_of_several_queues(rig: Rig) -> None:
     assert numbers(rig) == list(range(100))
 
 
+def test_several_brokers(rig: Rig) -> None:
+    rig.declare("orders")
+    with penstock.Broker(rig.folder / "second") as second:
+        second.declare("orders")
+        urls = f"{rig.broker.url},{second.url}"
+        for run in range(2):
+            rows = rig.spark.range(run * 100, run * 100 + 100, 1, 4).selectExpr("string(id) body", "concat('g', id % 40) groupId")
+            rows.write.format("amqp").options(url=urls, queue="orders").mode("append").save()
+            assert 0 < rig.counts("orders")[0] < 100  # the second broker has the rest
+            run_until(rig, start(rig, "orders", url=urls, maxMessagesPerTrigger="30"), run * 100 + 100)
+        assert numbers(rig) == list(range(200))
+
+
+def test_another_broker(rig: Rig) -> None:
+    """Penstock behind a relay that hides its name: Spark writes with ids, and reads into a spool."""
+    rig.declare("orders")
+    with closing(Hidden(parse(rig.broker.amqp_url).port)) as other:
+        for run in range(2):
+            rows = rig.spark.range(run * 100, run * 100 + 100, 1, 2).selectExpr("string(id) body", "concat('id-', id) messageId")
+            rows.write.format("amqp").options(url=other.url, queue="orders").mode("append").save()
+            query = start(rig, "orders", url=other.url, spool=rig.path("spool"), maxMessagesPerTrigger="30")
+            run_until(rig, query, run * 100 + 100)
+    assert numbers(rig) == list(range(200))
+
+
 def test_a_stream_with_a_selector(rig: Rig) -> None:
     rig.declare("orders")
     rig.write(rig.spark.range(60).selectExpr("string(id) body", "if(id % 2 = 0, 'even', 'odd') subject"), "orders")
@@ -160,6 +204,17 @@ def test_available_now(rig: Rig) -> None:
         writer = writer_of(rig, "orders", maxMessagesPerTrigger="30").trigger(availableNow=True)
         writer.start(rig.path("table")).awaitTermination()
         assert numbers(rig) == list(range(rows))
+
+
+def test_the_backlog_in_the_progress(rig: Rig) -> None:
+    """Spark 4.0 and 4.1 show only the offset."""
+    rig.declare("orders")
+    rig.send("orders", 0, 90)
+    query = writer_of(rig, "orders", maxMessagesPerTrigger="30").trigger(availableNow=True).start(rig.path("table"))
+    query.awaitTermination()
+    shown = json.loads(query.recentProgress[0].json)["sources"][0]["latestOffset"]
+    waiting = {name: counts["available"] for name, counts in shown.get("queues", {}).items()}
+    assert waiting == ({"orders": 60} if HAS_READ_LIMITS else {})
 
 
 def test_replay(rig: Rig) -> None:
