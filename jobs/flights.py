@@ -26,9 +26,9 @@ def messages(spark: SparkSession, flights: pa.Table) -> DataFrame:
     frame = spark.createDataFrame(flights)
     record = [name for name in frame.columns if name != "id"]
     return frame.select(
-        F.format_string("flight-%06d", "id").alias("messageId"),
+        F.concat(F.lit("flight-"), F.lpad("id", 6, "0")).alias("messageId"),
         F.to_json(F.struct(*record)).alias("body"),
-        F.format_string("%04d-%02d-%02d", "year", "month", "day").alias("subject"),
+        F.concat_ws("-", "year", F.lpad("month", 2, "0"), F.lpad("day", 2, "0")).alias("subject"),
         F.lit("application/json").alias("contentType"),
         F.to_timestamp("time_hour").alias("creationTime"),
         F.create_map(F.lit("carrier"), "carrier", F.lit("origin"), "origin").alias("properties"),

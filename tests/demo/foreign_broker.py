@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.connector.foreign import batches
-from penstock.jobs import flights
 
 from ..artemis import Artemis
 from .kills import QUEUE, Reader, compare, demo_spark, ingest, send
@@ -29,8 +28,7 @@ def run(work: Path, home: Path, limit: int | None, output: Output) -> bool:
     try:
         broker.start()
         output.fact(f"broker: ActiveMQ Artemis {broker.version}, process {broker.pid}, {broker.url}")
-        with demo_spark(output) as spark:
-            source = flights.table(limit)
+        with demo_spark(limit, output) as (spark, source):
             output.step(f"A DataFrame of {source.num_rows:,} flights becomes messages of Artemis")
             output.fact("each task sends its rows over AMQP, and waits until Artemis has confirmed them")
             sent = send(spark, broker.url, source, "confirmed by Artemis", output)

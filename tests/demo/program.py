@@ -37,7 +37,7 @@ from .output import Output
 #: Seconds until a settled message is recorded. The default of a minute would be a long pause in a demo.
 ARCHIVE_AFTER_S = 1.0
 #: The replay: number of messages, seconds between two messages, and the factor by which the replay is faster.
-PACED, PAUSE_S, PACE = 100, 0.06, 2
+PACED, PAUSE_S, PACE = 100, 0.03, 2
 #: A file that marks a folder as created by the demo, which may therefore delete it.
 MARK = "made-by-penstock-demo"
 
@@ -78,9 +78,7 @@ def run(work: Path, day: str, limit: int | None, output: Output) -> bool:
     output.step("A broker, and a Spark")
     with Broker(work / "broker", archive_after_s=ARCHIVE_AFTER_S) as broker:
         output.fact(f"broker: process {broker.pid}, {broker.url}, journal in {_short(broker.data_dir)}, fsync always")
-        with demo_spark(output) as spark:
-            with output.busy("the flights are read"):
-                source = flights.table(limit)
+        with demo_spark(limit, output) as (spark, source):
             output.step(f"A DataFrame of {source.num_rows:,} flights becomes a durable queue")
             broker.declare(QUEUE)
             sent = send(spark, broker.url, source, "on the disk, all in one step,", output)
