@@ -5,7 +5,8 @@
 | 4.0 | filters that are pushed into a source; a name for stream writers that take record batches |
 | 4.0, 4.1 | `latestOffset(start, limit)`, and the trigger `availableNow` for Python sources |
 
-Features decide, not version numbers, because vendors ship features earlier.
+Features decide, not version numbers, because vendors ship features earlier. `connector.spark_settings` has the settings of each
+version: it needs no PySpark.
 """
 
 from __future__ import annotations

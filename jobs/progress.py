@@ -46,7 +46,7 @@ def _batches(query: StreamingQuery) -> Iterator[dict[str, Any]]:
         active = query.isActive  # read first, so that the last progress is not missed
         before, seen = seen, set()
         for entry in query.recentProgress:
-            progress = json.loads(entry.json) if hasattr(entry, "json") else dict(entry)
+            progress = json.loads(entry.json)
             if progress["timestamp"] not in before and progress["timestamp"] not in seen:
                 yield progress
             seen.add(progress["timestamp"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,11 +26,12 @@ class Query:
         return self.done < BATCHES
 
     @property
-    def recentProgress(self) -> list[dict[str, Any]]:
-        return [
+    def recentProgress(self) -> list[SimpleNamespace]:
+        entries = (
             {"timestamp": f"{batch:06}", "batchId": batch, "numInputRows": 1, "durationMs": {}}
             for batch in range(max(0, self.done - KEPT), self.done)
-        ]
+        )
+        return [SimpleNamespace(json=json.dumps(entry)) for entry in entries]
 
     def awaitTermination(self) -> None:
         self.ended = True
