@@ -1,9 +1,10 @@
 """The audit log: changes of the broker, with their time, user, door and outcome.
 
-Each entry is a line of JSON in a file of the folder `audit` in the data directory. Refusals have files of their own, so that they
-cannot displace changes: any client can cause them. A file is named after the time of its first entry. The next one begins when it
-is full, or has its share of the limit of age. Each kind of files has a part of the limit in bytes. The oldest files are deleted
-when their kind reaches its part, or when their entries are older than the limit of age. Older entries are not read.
+Each entry is a line of JSON in a file of the folder `audit` in the data directory. Clients without rights of an operator can
+cause many refusals, and many changes by the use of queues. Both kinds have files of their own, so that they displace no other
+changes. A file is named after the time of its first entry. The next one begins when it is full, or has its share of the limit of
+age. Each kind of files has a part of the limit in bytes. The oldest files are deleted when their kind reaches its part, or when
+their entries are older than the limit of age. Older entries are not read.
 
 If a file cannot be written, the action is carried out, and the entry is only in the broker's log.
 """
@@ -17,7 +18,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +30,9 @@ from .users_file import give_to
 log = logging.getLogger("penstock.audit")
 
 FOLDER = "audit"
-FILES = 8  # of changes, and of refusals, that share their part of the limit in bytes
+FILES = 8  # of each kind, that share their part of the limit in bytes
 REFUSED_PART = 4  # refusals have a quarter of the limit
+USED_PART = 8  # changes by use have an eighth
 LOGIN = "login"
 MAX_TEXT = 300  # characters of a name or an error
 MAX_DETAILS = 2_000  # characters of an entry's details as JSON
@@ -68,6 +70,7 @@ class AuditEntry:
     count: int | None = None
     error: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    by_use: bool = False  # a change by a client that needs no right of an operator, such as a queue's first use
 
     def to_json(self, time_ms: int) -> dict[str, Any]:
         details = dict(self.details)
@@ -115,7 +118,8 @@ class AuditFilter:
 
     def accepts(self, entry: Mapping[str, Any]) -> bool:
         action, time, details = str(entry.get("action")), str(entry.get("time")), entry.get("details")
-        objects = [entry.get("object"), *(details.values() if isinstance(details, dict) else ())]
+        named = None if action.startswith("user.") else entry.get("object")  # a user may have the name of a queue
+        objects = [named, *(details.values() if isinstance(details, dict) else ())]
         return (
             self.user in (None, entry.get("user"))
             and self.outcome in (None, entry.get("outcome"))
@@ -138,25 +142,24 @@ class AuditLog:
     ) -> None:
         self._folder, self._limits, self._wall_ms, self._report = data / FOLDER, limits, wall_ms, report
         self._lock = threading.Lock()
-        self._changes, self._refusals = _AuditFiles(self._folder, ""), _AuditFiles(self._folder, "refused-")
+        self._changes, self._refusals, self._uses = (_AuditFiles(self._folder, name) for name in ("", "refused-", "used-"))
         self._failed = False
-        self._login_limit, self._refusal_limit = LogLimit(), LogLimit()  # strangers do not displace users
+        self._login_limit, self._refusal_limit = LogLimit(fair=True), LogLimit(fair=True)  # strangers do not displace users
 
     def add(self, entry: AuditEntry) -> None:
         """Write an entry, and a line of the broker's log. Refusals are limited in number, because any client can cause them."""
-        extra = {"user": entry.origin.user, "peer": entry.origin.peer}
-        line = log.makeRecord(log.name, logging.INFO, __file__, 0, _line(entry), (), None, extra=extra)
-        is_refusal = entry.outcome == REFUSED
-        if is_refusal:  # the log has a line already
+        if entry.outcome == REFUSED:  # the log has a line already
             limit = self._login_limit if entry.action == LOGIN else self._refusal_limit
-            if not limit.filter(line):
+            omitted = limit.omitted_before(entry.origin.peer)
+            if omitted is None:
                 return
-        elif log.isEnabledFor(logging.INFO):
-            log.handle(line)
+            if omitted:
+                entry = replace(entry, details={**entry.details, "refusalsOmittedBefore": omitted})
+        else:
+            log.info(_line(entry), extra={"user": entry.origin.user, "peer": entry.origin.peer})
         with self._lock:
             time_ms, limits = self._wall_ms(), self._limits()
-            refused_bytes = limits.bytes // REFUSED_PART
-            files, most = (self._refusals, refused_bytes) if is_refusal else (self._changes, limits.bytes - refused_bytes)
+            files, most = self._files_of(entry, limits.bytes)
             data = json.dumps(entry.to_json(time_ms), default=str).encode() + b"\n"
             try:
                 files.write(data, limits._replace(bytes=most), time_ms)
@@ -169,13 +172,21 @@ class AuditLog:
                 self._failed = False
                 self._report(None)
 
+    def _files_of(self, entry: AuditEntry, most: int) -> tuple[_AuditFiles, int]:
+        """Return the files of an entry, and their part of the limit."""
+        if entry.outcome == REFUSED:
+            return self._refusals, most // REFUSED_PART
+        if entry.by_use:
+            return self._uses, most // USED_PART
+        return self._changes, most - most // REFUSED_PART - most // USED_PART
+
     def entries(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
         """Return the newest entries, the newest first. Raises OSError if the folder cannot be read."""
         newest: list[dict[str, Any]] = []
         age_s = self._limits().age_s
         oldest = "" if age_s is None else time_text(int(self._wall_ms() - age_s * 1000))
         since = max(oldest, wanted.since or "")
-        kinds = [files.backwards(wanted) for files in (self._changes, self._refusals)]
+        kinds = [files.backwards(wanted) for files in (self._changes, self._refusals, self._uses)]
         for entry in heapq.merge(*kinds, key=lambda entry: str(entry.get("time", "")), reverse=True):
             if str(entry.get("time", "")) < since:
                 break
@@ -187,12 +198,12 @@ class AuditLog:
 
     def close(self) -> None:
         with self._lock:
-            self._changes.close()
-            self._refusals.close()
+            for files in (self._changes, self._refusals, self._uses):
+                files.close()
 
 
 class _AuditFiles:
-    """The files of changes, or of refusals. One of them is open. `prefix`: of their names. Any thread may read."""
+    """The files of one kind. One of them is open. `prefix`: of their names. Any thread may read."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix

@@ -5,31 +5,49 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
+from .failed_logins import host_of
+
 LINES, WINDOW_S = 200, 10.0  # enough for every refusal of an ordinary day; at most 30 MB a day
+PEERS = 4  # at least so many peers share the lines of a fair limit
 
 
 class LogLimit(logging.Filter):
     """Passes `LINES` lines per `WINDOW_S` seconds, and all errors. The first line of the next window contains the number of
-    omitted lines."""
+    omitted lines.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    `fair`: one peer has at most its part of the lines, so that it cannot hide lines about others.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, fair: bool = False) -> None:
         super().__init__()
-        self._clock = clock
+        self._clock, self._fair = clock, fair
         self._lock = threading.Lock()
-        self._since, self._lines = clock(), 0
+        self._since, self._lines, self._omitted = clock(), 0, 0
+        self._of_peer: Counter[str] = Counter()  # at most `LINES`
 
     def filter(self, record: logging.LogRecord) -> bool:
-        with self._lock:
-            now, omitted = self._clock(), 0
-            if now - self._since >= WINDOW_S:
-                omitted = max(0, self._lines - LINES)
-                self._since, self._lines = now, 0
-            self._lines += 1
-            if self._lines > LINES and record.levelno < logging.ERROR:
-                return False
+        if record.levelno >= logging.ERROR:
+            return True
+        omitted = self.omitted_before(getattr(record, "peer", ""))
         if omitted:
             record.msg = f"{record.getMessage()} ({omitted} similar lines were omitted before)"
             record.args = ()
-        return True
+        return omitted is not None
+
+    def omitted_before(self, peer: str) -> int | None:
+        """Count a line. Returns the number of lines that were omitted before it; None: it is to be omitted."""
+        host = host_of(peer)
+        with self._lock:
+            if self._clock() - self._since >= WINDOW_S:
+                self._since, self._lines = self._clock(), 0
+                self._of_peer.clear()
+            if self._lines >= LINES or (self._fair and self._of_peer[host] >= LINES // PEERS):
+                self._omitted += 1
+                return None
+            self._lines += 1
+            self._of_peer[host] += self._fair
+            omitted, self._omitted = self._omitted, 0
+            return omitted

@@ -234,7 +234,7 @@ class BrokerService(BlockReads):
             maker = c.Maker(origin.user, self.settings.amqp_max_nodes_per_user)
             self.submit_nowait(declare(name, policy.makes, maker=maker))
             details = {"policy": policy.pattern}
-            self.audit.add(AuditEntry(origin=origin, action=f"{kind}.declare", object=name, details=details))
+            self.audit.add(AuditEntry(origin=origin, action=f"{kind}.declare", object=name, details=details, by_use=True))
 
     def uptime_s(self) -> float:
         """Return the seconds of connections' time-outs and of samples."""

@@ -335,7 +335,7 @@ def test_refusals_cannot_fill_the_log() -> None:
     clock.pass_(WINDOW_S)
     first = line()
     assert limit.filter(first)
-    assert first.getMessage() == "refused mallory (1001 similar lines were omitted before)"
+    assert first.getMessage() == "refused mallory (1000 similar lines were omitted before)"
 
 
 def test_rights_that_were_taken_away_while_no_file_could_be_opened_are_taken_away_later(path: Path, clock: Clock) -> None:

@@ -23,7 +23,7 @@ from penstock.broker_core.security.audit import (
     Origin,
     refused_login,
 )
-from penstock.broker_core.security.log_limit import LINES
+from penstock.broker_core.security.log_limit import LINES, PEERS
 
 from ..filesystems import SmallDisk, mounted
 
@@ -41,7 +41,7 @@ class Rig:
         self.audit = AuditLog(self.data, lambda: self.limits, lambda: self.now_ms, self.reports.append)
 
     def add(self, name: str, **fields: object) -> None:
-        origin = Origin(str(fields.pop("user", "ann")), "127.0.0.1:1", "page")
+        origin = Origin(str(fields.pop("user", "ann")), str(fields.pop("peer", "127.0.0.1:1")), "page")
         values = {"origin": origin, "action": "queue.purge", "object": name, **fields}
         self.audit.add(AuditEntry(**values))  # type: ignore[arg-type]
         self.now_ms += 1
@@ -90,6 +90,9 @@ def test_filters(rig: Rig) -> None:
     assert rig.objects(AuditFilter(action="move")) == rig.objects(AuditFilter(action="queue.move")) == ["b"]
     assert rig.objects(AuditFilter(action="mov")) == []
     assert rig.objects(AuditFilter(outcome=REFUSED)) == ["c"]
+    rig.add("a", action="user.remove")
+    rig.add("dan", action="user.permit", details={"queue": "a"})
+    assert rig.objects(AuditFilter(object="a")) == ["dan", "b", "a"], "a user with the name of the queue is another object"
     assert rig.objects(AuditFilter(since="2026-09-21T14:13:20.001Z", until="2026-09-21T14:13:20.002Z")) == ["b"]
 
 
@@ -114,7 +117,7 @@ def test_its_files_stay_below_the_limit(rig: Rig) -> None:
 
 def test_another_process_adds_entries_and_deletes_none(rig: Rig) -> None:
     rig.limits = AuditLimits(16 << 10, None)
-    for number in range(300):
+    for number in range(303):  # the last file has room for another entry
         rig.add(str(number))
     files = sorted(rig.folder.iterdir())
     other = Rig(rig.data, UNLIMITED)
@@ -193,8 +196,32 @@ def test_refusals_do_not_fill_the_log_and_other_outcomes_are_not_limited(rig: Ri
     for number in range(LINES + 50):
         rig.add(f"refused {number}", outcome=REFUSED)
         rig.add(f"done {number}")
-    assert sum(name.startswith("refused") for name in rig.objects()) == LINES
+    assert sum(name.startswith("refused") for name in rig.objects()) == LINES // PEERS
     assert sum(name.startswith("done") for name in rig.objects()) == LINES + 50
+
+
+def test_refusals_of_one_address_that_fill_the_log_do_not_hide_those_of_others(rig: Rig) -> None:
+    """The next refusal contains the number of the omitted ones."""
+    for number in range(LINES):
+        rig.add(f"attack {number}", outcome=REFUSED, peer=f"10.0.0.9:{number}")
+    rig.add("other", outcome=REFUSED, peer="10.0.0.8:1", details={"target": "q"})
+    entries = rig.audit.entries(EVERYTHING, LINES)
+    assert len(entries) == LINES // PEERS + 1
+    omitted = LINES - LINES // PEERS
+    assert (entries[0]["object"], entries[0]["details"]) == ("other", {"target": "q", "refusalsOmittedBefore": omitted})
+    assert all(not entry["details"] for entry in entries[1:])
+
+
+def test_changes_by_the_use_of_queues_displace_no_changes_by_operators(rig: Rig) -> None:
+    rig.limits = AuditLimits(64 << 10, None)
+    rig.add("change")
+    for number in range(1000):
+        rig.add(f"use {number}", by_use=True)
+    rig.add("last")
+    names = rig.objects()
+    assert (names[0], names[1], names[-1]) == ("last", "use 999", "change")
+    assert len(names) > 20
+    assert sum(file.stat().st_size for file in rig.folder.iterdir()) <= 64 << 10
 
 
 def test_a_large_request_is_not_copied_into_the_log(rig: Rig) -> None:
@@ -223,7 +250,7 @@ def test_logins_of_strangers_that_fill_the_log_do_not_suppress_refusals_of_users
         rig.audit.add(refused_login(Origin("root", "10.0.0.9:1", "amqp"), "wrong name or password"))
     rig.add("q", outcome=REFUSED)
     assert rig.objects(count=1) == ["q"]
-    assert len(rig.objects()) == LINES + 1
+    assert len(rig.objects()) == LINES // PEERS + 1
 
 
 def test_a_reader_sees_each_entry_once_while_files_are_replaced(rig: Rig) -> None:
