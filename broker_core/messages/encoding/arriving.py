@@ -133,10 +133,10 @@ def _whole(payload: bytes, error: Exception) -> Exception:
 
 def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
     refused: list[tuple[int, Exception]] = []
-    headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
+    headers_known, start, footer = headers.known, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
     messages, ttls = parts.messages, parts.ttls
     keep_message, keep_header = messages.append, parts.headers.append
-    before = None  # the ttl of the previous message
+    before: bytes | None = None  # the ttl of the previous message
     # Of the last message that was a single data section: its first bytes, and where its size ends and the bare message begins.
     prefix, size_end, bare_at, its_header = b"", 0, 0, NOTHING
     for number, payload in enumerate(payloads):
@@ -153,11 +153,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
                 position = 5 + payload[4]
                 cached = headers_known.get(payload[:position])
                 if cached is None:
-                    at, around = but_ttl[position]
-                    cached = around[payload[:at] + payload[at + 4 : position]]
-                    ttl = payload[at : at + 4]
-                    if ttl == before:
-                        headers.learn(payload[:position], cached, ttl)
+                    cached, ttl = headers.with_other_ttl(payload[:position], before)
                     before = ttl
                 header = cached
             elif payload[:4] == b"\x00\x53\x70\xd0":

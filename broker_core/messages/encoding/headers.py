@@ -38,7 +38,7 @@ class HeaderFields(NamedTuple):
 
 NOTHING = HeaderFields(None, None, None)
 
-#: Fields of header sections that were read before. Read-only for other modules, like `but_ttl`.
+#: Fields of header sections that were read before. Read-only for other modules.
 known: dict[bytes, HeaderFields] = {}
 #: Fields without the ttl, by the header's length: the position of the ttl's 4 bytes, and a cache by the bytes around them.
 #: All headers of a length in the cache have their ttl at the same position. A hit therefore has the same bytes before its ttl as
@@ -57,8 +57,16 @@ def read(octets: bytes) -> HeaderFields:
     return fields
 
 
-def learn(octets: bytes, but_its_ttl: HeaderFields, ttl: bytes) -> None:
-    _keep(known, octets, but_its_ttl._replace(ttl=int.from_bytes(ttl, "big")))
+def with_other_ttl(octets: bytes, before: bytes | None) -> tuple[HeaderFields, bytes]:
+    """Return the fields of a header that differs from a cached one only in its ttl, without the ttl, and the ttl's bytes.
+
+    `before`: the ttl of the previous message. A ttl that comes twice is cached with its header. Raises KeyError.
+    """
+    at, around = but_ttl[len(octets)]
+    fields, ttl = around[octets[:at] + octets[at + 4 :]], octets[at : at + 4]
+    if ttl == before:
+        _keep(known, octets, fields._replace(ttl=int.from_bytes(ttl, "big")))
+    return fields, ttl
 
 
 def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
