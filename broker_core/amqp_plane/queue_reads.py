@@ -5,10 +5,12 @@ A queue that is gone has no holder, no limit and no groups.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..engine.columns.group_states import GroupStates
-from ..engine.columns.rowset import RowSet, as_array
+from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array
 from ..engine.columns.series import Rows
 from ..engine.columns.states import ARCHIVED, AVAILABLE, DELAYED
 from ..engine.decide.decision import need_queue
@@ -16,7 +18,10 @@ from ..engine.decide.groups import need_groups
 from ..engine.model.bindings import Binding
 from ..engine.model.groups import GroupLock, OfGroup
 from ..engine.model.queue import Queue
+from ..engine.model.search import within_bytes
 from ..service.turn import Turn
+
+LOOKED_AT_BLOCKS = 64  # of one queue in one commit: some milliseconds under the broker's lock
 
 
 def find(turn: Turn, queue_name: str) -> Queue | None:
@@ -47,32 +52,48 @@ def lock_timeout(turn: Turn, queue_name: str) -> int:
     return 0 if queue is None else queue.rules.lock_timeout
 
 
+class UnsettledMessages(NamedTuple):
+    """Messages that are not settled, and among them the ones that their sender delayed, and the deferred ones."""
+
+    rows: RowSet
+    delayed: RowSet
+    deferred: RowSet
+    bytes: int  # stored bytes of the rows
+    next: int | None  # sequence number to continue from; None: a limit or the end of the queue is reached
+
+
 def unsettled_from(
-    turn: Turn, queue_name: str, first: int, count: int, group: str | None = None
-) -> tuple[RowSet, RowSet, RowSet]:
-    """Return the first messages from sequence number `first` on that are not settled, and among them the ones that their sender
-    delayed, and the deferred ones.
+    turn: Turn, queue_name: str, first: int, messages: int, max_bytes: int, group: str | None = None
+) -> UnsettledMessages:
+    """Return the first messages from sequence number `first` on that are not settled. A larger message is returned alone.
 
     `group`: None for messages of any group, or of none.
     """
-    queue, left = need_queue(turn.state, queue_name), count
-    filters = [] if group is None else [OfGroup(queue.group_names.get(group))]
-    rows, scheduled, deferred = list[tuple[int, Rows]](), list[tuple[int, Rows]](), list[tuple[int, Rows]]()
-    for number in sorted(queue.blocks):
+    queue = need_queue(turn.state, queue_name)
+    code = None if group is None else queue.group_names.get(group)
+    rows, delayed, deferred = list[tuple[int, Rows]](), list[tuple[int, Rows]](), list[tuple[int, Rows]]()
+    numbers = sorted(number for number in queue.blocks if number >= first >> BLOCK_BITS) if messages > 0 and code != 0 else []
+    following = numbers[LOOKED_AT_BLOCKS] << BLOCK_BITS if len(numbers) > LOOKED_AT_BLOCKS else None
+    left, room = messages, max_bytes
+    for number in numbers[:LOOKED_AT_BLOCKS]:
         block = queue.blocks[number]
-        if left <= 0:
+        start = max(0, first - block.base)
+        wanted = block.state[start : block.filled] != ARCHIVED
+        if code is not None:
+            wanted &= block.group.get(slice(start, block.filled)) == code
+        mine = as_array(np.flatnonzero(wanted)[:left] + start)
+        if not len(mine):
+            continue
+        within, size = within_bytes(block, mine, room, alone=not rows)
+        part = as_array(within)
+        rows.append((number, part))
+        delayed.append((number, part[(block.state[part] == DELAYED) & ~block.awaits_retry(part)]))
+        deferred.append((number, block.deferred_among(part)))
+        left, room = left - len(part), room - size
+        if not left or len(part) < len(mine):
+            following = None
             break
-        states = block.state[: block.filled]
-        mine = np.flatnonzero(states != ARCHIVED)
-        mine = mine[mine >= first - block.base]
-        for row_filter in filters:
-            mine = as_array(row_filter.keep(block, mine))
-        mine = mine[:left]
-        rows.append((number, mine))
-        scheduled.append((number, mine[(states[mine] == DELAYED) & ~block.awaits_retry(mine)]))
-        deferred.append((number, block.deferred_among(mine)))
-        left -= len(mine)
-    return RowSet.of(rows), RowSet.of(scheduled), RowSet.of(deferred)
+    return UnsettledMessages(RowSet.of(rows), RowSet.of(delayed), RowSet.of(deferred), max_bytes - room, following)
 
 
 def deferred_of_group(turn: Turn, queue_name: str, rows: RowSet, group: str | None) -> RowSet:
@@ -99,11 +120,13 @@ def group_names(turn: Turn, queue_name: str, skip: int, count: int) -> list[str]
     """Return a page of the groups with messages that are not settled, or with a state."""
     queue = need_queue(turn.state, queue_name)
     names = need_groups(queue).names
-    codes = np.flatnonzero(names.live(np.arange(1, names.size)) > 0) + 1
+    has_messages = names.live(np.arange(names.size)) > 0
+    has_messages[0] = False  # messages without a group
+    codes = np.flatnonzero(has_messages)
     page = [name for code in codes[skip : skip + count].tolist() if (name := names.name(code)) is not None]
     if len(page) == count:
         return page
-    others = [group for group in queue.states.groups() if names.get(group) not in codes]
+    others = [group for group in queue.states.groups() if not has_messages[names.get(group)]]
     return page + others[max(0, skip - len(codes)) :][: count - len(page)]
 
 

@@ -185,14 +185,12 @@ class Access:
 
     def signer(self, token: SharedAccessSignature, peer: str) -> str:
         """Return the user whose key has signed the token. Raises Unauthenticated."""
+        if self.has_signed(token):  # first: keys are random, so others at the same address cannot guess one
+            return token.user
         if self._attempts.blocked(peer, token.user):
             raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
-        if not self.has_signed(token):
-            self._attempts.failed(peer, token.user)
-            raise errors.Unauthenticated(
-                f"no key of user {token.user!r:.80} has signed this token: `penstock user key` makes a key"
-            )
-        return token.user
+        self._attempts.failed(peer, token.user)
+        raise errors.Unauthenticated(f"no key of user {token.user!r:.80} has signed this token: `penstock user key` makes a key")
 
     def may(self, user: str, right: Right, queue: str | None) -> bool:
         """Return True if `user` has the right on this queue; with None, on all present and future queues."""

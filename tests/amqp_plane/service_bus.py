@@ -36,8 +36,12 @@ class Cbs:
         )
         transfer = Transfer(handle=0, delivery_id=self._count - 1, delivery_tag=bytes([self._count]), message_format=0)
         self.script.send((transfer, message.encode()))
-        self.script.expect(Disposition)
-        answer = decode_message(self.script.expect_message(handle=1, settled=True))
+        while (frame := self.script._frame()) is not None and isinstance(frame[1], (Disposition, Flow)):
+            pass
+        assert frame is not None
+        assert isinstance(frame[1], Transfer)
+        assert (frame[1].handle, frame[1].settled) == (1, True)
+        answer = decode_message(frame[2])
         assert answer.properties is not None
         assert answer.properties.correlation_id == f"m{self._count}"
         assert answer.application_properties is not None

@@ -85,6 +85,12 @@ def make_topic(stage: Stage, kind: str = "topic") -> None:
     stage.service.submit(c.Bind("news", "news.audit", "#" if kind == "topic" else ""))
 
 
+def test_a_filter_of_any_length_is_refused_quickly() -> None:
+    for expression in ("1 = 1 OR " * 100_000, "a IN (1, " * 100_000, "a " * 100_000):
+        with pytest.raises(Refusal, match="characters; at most 4,096 are allowed"):
+            rule_filters.of_sql(expression)
+
+
 @pytest.fixture(params=["topic", "fanout", "headers"])
 def rules(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Rules]:
     with stage(tmp_path, fsync="never", listeners=(LISTENER,)) as made:
@@ -114,6 +120,14 @@ def test_the_default_rule_gives_way_to_others(rules: Rules) -> None:
     assert rules.remove("goals")[0] == 200
     assert not rules.selects(about("goal", points=2))
     assert rules.remove("goals")[:2] == (404, "amqp:not-found")
+
+
+def test_a_subscription_has_a_limited_number_of_rules(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.broker_core.amqp_plane.service_bus.rules.MAX_RULES", 2)
+    assert rules.add_sql("a", "x = 1")[0] == 200
+    assert rules.add_sql("b", "x = 2")[:2] == (403, "amqp:resource-limit-exceeded")
+    rules.remove("$Default")
+    assert rules.add_sql("b", "x = 2")[0] == 200
 
 
 def test_true_and_false_filters(rules: Rules) -> None:

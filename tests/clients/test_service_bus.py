@@ -122,14 +122,21 @@ def test_the_test_of_the_document_runs(repository: Path) -> None:
     subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=True)
 
 
-def test_the_sdk_connects_by_websocket(tmp_path: Path) -> None:
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_sdk_connects_by_websocket(tmp_path: Path, allowed: bool) -> None:
+    """Any web page could, so a broker without users has to allow it."""
     listeners = [{"port": 0, "websocket": True, "dialect": "service-bus"}]
-    with Broker(tmp_path / "data", fsync="never", listeners=listeners) as broker:
+    with Broker(tmp_path / "data", fsync="never", listeners=listeners, allow_anonymous=allowed) as broker:
         with Client(broker.url) as client:
             client.call("queue.declare", queue="q")
         with Program(command_or_skip("servicebus")) as program:
             port = port_of(broker, "ws")
             place, connection = f"sb://127.0.0.1:{port}", connection_string(broker, port=port)
             program.do("open", connection=connection, custom_endpoint_address=place, websocket=True)
+            if not allowed:
+                with pytest.raises(Refused):
+                    program.do("send", to="q", messages=[{"body": "unproven"}])
+                assert "accepts no token over WebSocket" in broker.log(), "the SDK does not show the reason"
+                return
             program.do("send", to="q", messages=[{"body": "woven"}])
             assert program.receive("q")[0]["body"] == "woven"

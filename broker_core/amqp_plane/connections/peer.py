@@ -27,7 +27,6 @@ from ..conditions import MAX_DESCRIPTION, Refusal, as_error, deleted
 from ..context import PlaneContext
 from ..links.endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, LinkEnd, Resumable
 from ..links.registry import LinkRegistry
-from ..loop.parties import ReceiverLink
 from ..loop.transport import Transport
 from .capacity import Capacity
 
@@ -60,7 +59,7 @@ class Peer:
         self.links: dict[Link, LinkEnd] = {}
         self.detached: dict[Link, Resumable] = {}
         self._blocked: dict[Session, list[Callable[[], None]]] = {}  # actions for when a session's frames have left
-        self.squeezed: dict[Session, dict[ReceiverLink, None]] = {}  # links that wait for the window, the longest wait first
+        self.squeezed: dict[Session, dict[LinkEnd, None]] = {}  # links that wait for the window, the longest wait first
 
     def __repr__(self) -> str:
         return f"{self.transport.address} ({self.user}{f', {self.container!r:.60}' if self.container else ''})"
@@ -131,6 +130,9 @@ class Peer:
             if not self.may_use(endpoint):
                 refusal = self.forbidden(endpoint.right, endpoint.terminus.named or "")
                 self.detach(endpoint, as_error(refusal), Cause.LINK_CLOSED)
+
+    def check_declare(self, open_transactions: int) -> None:
+        """Refuse a transaction, if a dialect allows fewer than the engine. Raises Refusal."""
 
     # --- close
 

@@ -149,7 +149,7 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
             target = endpoint.terminus.answer(target)
         elif isinstance(endpoint, Control):
             target = ANSWERED
-        offered, max_message_size = DELAYED_DELIVERY, peer.context.settings.max_message_bytes
+        offered, max_message_size = DELAYED_DELIVERY, endpoint.max_message_size
     else:
         assert isinstance(terminus, SourceTerminus)
         asked = source if isinstance(source, Source) else Source()

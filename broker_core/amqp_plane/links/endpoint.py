@@ -165,6 +165,16 @@ class LinkEnd:
     def name_only(self, named: Unsettled, known: Unsettled) -> None:
         """Leave out of our unsettled map the deliveries that it has no room for."""
 
+    def _await_window(self) -> None:
+        """Wait for the session's window. A flow that opens it may name another link."""
+        self.peer.squeezed.setdefault(self.session, {})[self] = None
+
+    def _leave_window(self) -> None:
+        waiting = self.peer.squeezed.get(self.session, {})
+        waiting.pop(self, None)
+        if not waiting:
+            self.peer.squeezed.pop(self.session, None)
+
     @abstractmethod
     def end(self, turn: Turn) -> None:
         """End the link: its messages go back."""

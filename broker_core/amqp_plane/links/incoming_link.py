@@ -49,6 +49,16 @@ class IncomingLink(Resumable):
     def __repr__(self) -> str:
         return f"link {self.link.name!r} to {self.terminus.named!r} of {self.peer}"
 
+    @property
+    def window(self) -> int:
+        """The number of messages that may be unconfirmed."""
+        return self.context.settings.amqp_credit
+
+    @property
+    def max_message_size(self) -> int:
+        """The limit of our attach, in octets."""
+        return self.context.settings.max_message_bytes
+
     def delivered(self, deliveries: list[Delivery]) -> None:
         self._unconfirmed += len(deliveries)
         if any(map(_RESUMED, deliveries)):
@@ -180,14 +190,14 @@ class IncomingLink(Resumable):
             self.peer.registry.look(self)
 
     def _renew_batch(self) -> None:
-        self.renew(self.context.settings.amqp_credit // RENEW_PART)
+        self.renew(self.window // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
         """Grant credit, if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
         held = self._unconfirmed + len(self._unfinished)
-        window = wanted = self.context.settings.amqp_credit - held
+        window = wanted = self.window - held
         second = self.link.rcv_settle_mode == RCV_SECOND
         if second:  # otherwise our outcome settles, and the sender keeps nothing unsettled
             most = self.context.settings.amqp_max_unsettled_per_connection

@@ -154,10 +154,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         waits = self in self.peer.squeezed.get(self.session, ())
         return (self.transport.stalled or waits) and self.context.nodes.has_available(self.queue)
 
-    def _await_window(self) -> None:
-        """Wait for the session's window. A flow that opens it may name another link."""
-        self.peer.squeezed.setdefault(self.session, {})[self] = None
-
     # --- sending
 
     @property
@@ -310,10 +306,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
     def _leave(self) -> None:
         self.loop.leave(self)
         self.peer.capacity.leave(self)
-        waiting = self.peer.squeezed.get(self.session, {})
-        waiting.pop(self, None)
-        if not waiting:
-            self.peer.squeezed.pop(self.session, None)
+        self._leave_window()
 
     def fail(self, error: errors.PenstockError) -> None:
         # The queue existed at the attach.

@@ -34,8 +34,11 @@ class Node(NamedTuple):
     key: str | None = None
 
 
-def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Node:
-    """Return the node of an address, which a policy may make on first use. Raises Refusal."""
+def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = (), *, makes: bool = True) -> Node:
+    """Return the node of an address. Raises Refusal.
+
+    `makes`: a policy may make it on first use. This takes the broker's lock, so a caller that has the lock passes False.
+    """
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
     name, separator, key = address.partition("/")
@@ -43,7 +46,7 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
     # A subscription has its own copies, so browsing an exchange needs the right to receive.
     needed = Right.RECEIVE if right is Right.BROWSE and nodes.has_exchange(name) else right
     allowed = peer.may(needed, name)
-    if allowed:
+    if allowed and makes:
         peer.context.create_on_use(name, peer.origin)
     if separator and not (allowed and nodes.has_exchange(name)) and (advice := notations.advice(address)) is not None:
         raise Refusal(Condition.NOT_FOUND, advice)

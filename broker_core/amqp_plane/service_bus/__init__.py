@@ -6,13 +6,13 @@ listeners pay nothing. The engine learns only features that any queue can use.
 | part of the conversation | here | used of the plane | owner of the state |
 |---|---|---|---|
 | tokens, `$cbs` | `claims`, `cbs` | `Peer.may`, `tick`, `Containers.rename` | the connection: its claims, until they expire |
-| requests and responses | `requests` | `IncomingLink`, `LinkEnd`, actions of a commit | the connection: its response links |
+| requests and responses | `requests`, `request_fields` | `IncomingLink`, `LinkEnd`, `in_commit` | the connection: its links |
 | batches, scheduled messages | `sending` | `IncomingLink`, the routes `Whole` and `Posting` | the message: its annotation |
 | outcomes in a transaction | `receiving` | `ConsumerLink.retired`, `answer_in` | the engine: the transaction |
 | rules of subscriptions | `rules`, `rule_filters` | `Bind`, `Unbind` | the engine: named bindings |
 | locks, annotations, outcomes | `receiving`, `annotations` | hooks of `ConsumerLink` | the engine, by holder |
 | sessions | `sessions` | `LinkEnd.open`, `Acquisitions`, `LockGroup` | the engine: locks by holder, states by group |
-| lock renewal, peek, schedule, cancel | `management` | `Turn`, `RenewLock`, `CancelDelayed`, `messages_of` | the engine |
+| lock renewal, peek, schedule, cancel | `management`, `peeks` | `Turn`, `RenewLock`, `CancelDelayed` | the engine |
 | deferred messages | `deferral` | `AcquireDeferred`, `messages_of` | the engine, by holder; tokens: request link or session |
 | names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
 | any refusal | `peer` | `Peer.refuse`: a whole attach, then a detach with the error | none |
@@ -26,7 +26,8 @@ subclasses of the plane's links.
 - `management`: requests about an entity.
 - `deferral`: deferred messages, and their locks.
 - `rules`, `rule_filters`: rules of subscriptions, and their filters as selectors.
-- `requests`: nodes with a request link and a response link.
+- `peeks`: messages that a client looks at.
+- `requests`, `request_fields`: nodes with a request link and a response link; fields of requests.
 - `incoming`: refusals of messages and requests.
 - `sending`: links on which a client sends.
 - `receiving`, `annotations`: links on which a client receives; annotations of its messages.

@@ -19,7 +19,15 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from ...amqp.encoder import encode
-from ...amqp.messages import DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, decode_message, scan
+from ...amqp.messages import (
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MAX_SECTIONS_READ,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    decode_message,
+    scan,
+)
 from ...amqp.types import Int, Symbol
 from ...engine.columns.limits import MAX_ANNOTATIONS
 from ...errors import InvalidRequest
@@ -74,7 +82,7 @@ def dressed(message: bytes, number: int, enqueued_ms: int, until_ms: int | None)
     if header is not None:
         message = header + message[end:]
     message = annotated(message, bytes((0xC1, len(entries) + 1, count)) + entries)
-    end = next((part.start for part in scan(message) if part.code > MESSAGE_ANNOTATIONS), len(message))
+    end = next((part.start for part in scan(message, most=MAX_SECTIONS_READ) if part.code > MESSAGE_ANNOTATIONS), len(message))
     return message[:end] + _with_id(message[end:], number, enqueued_ms)
 
 
@@ -115,7 +123,7 @@ def _header(message: bytes) -> tuple[int, bytes | None]:
 def annotated(message: bytes, entries: bytes) -> bytes:
     """Merge an encoded map into the annotations of a message."""
     section, start, end = b"", 0, 0
-    for part in scan(message):
+    for part in scan(message, most=MAX_SECTIONS_READ):
         if part.code in (HEADER, DELIVERY_ANNOTATIONS):
             start = end = part.end
         elif part.code == MESSAGE_ANNOTATIONS:
@@ -136,7 +144,7 @@ def changes(properties: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def _with_changes(octets: bytes) -> bytes:
     """Turn annotations of changed properties into application properties."""
-    message = decode_message(octets)
+    message = decode_message(octets, most=MAX_SECTIONS_READ)
     notes: Mapping[Any, Any] = message.message_annotations or {}
     changed = {name: value for name, value in notes.items() if str(name).startswith(CHANGED_PROPERTY)}
     if not changed:  # the text is somewhere else in the message
@@ -153,7 +161,7 @@ def error_text(reason: str, description: str) -> str:
 
 def _as_dead_letter(octets: bytes) -> bytes:
     """Add the properties of a dead letter to a message with Penstock's annotations of one."""
-    message = decode_message(octets)
+    message = decode_message(octets, most=MAX_SECTIONS_READ)
     notes: Mapping[Any, Any] = message.message_annotations or {}
     reason, description = _REASONS.get(notes.get(DEATH_REASON, ""), ("Rejected", ""))
     if isinstance(notes.get(DEATH_ERROR), str):

@@ -8,12 +8,13 @@ from ... import errors
 from ...amqp import Condition
 from ...security import shared_access
 from ...security.shared_access import SharedAccessSignature
-from ...service.turn import Turn
 from ..conditions import Refusal
 from ..context import PlaneContext
 from . import entities, vendor
 from .claims import MAX_CLAIMS, EntityClaim, EntityClaims
 from .requests import ACCEPTED, NodeRequest, NodeResponse
+
+MAX_REQUEST = 4 * shared_access.MAX_TOKEN  # octets: a client without a token can send requests
 
 
 class TokenLogin(Protocol):
@@ -32,7 +33,7 @@ class TokenLogin(Protocol):
         """Add to the audit log. `name`: the claimed user."""
 
 
-def answer(peer: TokenLogin, turn: Turn, request: NodeRequest) -> NodeResponse:
+def answer(peer: TokenLogin, request: NodeRequest) -> NodeResponse:
     """Accept a token. Raises Refusal, Unauthenticated."""
     operation = request.text("operation")
     if operation != vendor.PUT_TOKEN:

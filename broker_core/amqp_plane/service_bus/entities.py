@@ -9,6 +9,7 @@ that begin with `$`, and `Subscriptions`, are written in any case. Names are com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -18,6 +19,8 @@ from ..conditions import Refusal
 from ..connections.peer import Peer
 from ..nodes import addresses
 from . import vendor
+
+MAX_PARTS = 8  # of an address; the longest entity has 5, and claims are compared part by part
 
 
 class Entity(NamedTuple):
@@ -38,12 +41,17 @@ class Entity(NamedTuple):
 
 
 def path_of(address: object) -> tuple[str, ...]:
-    """Return the parts of an address. Raises Refusal."""
+    """Return the parts of an address. Parts that clients write in any case have one case. Raises Refusal."""
     if not isinstance(address, str):
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of an entity, not {address!r:.80}")
     scheme, is_uri, rest = address.partition("://")
     path = rest.partition("/")[2] if is_uri and scheme.isalpha() else address
-    return tuple(part.lower() if part[0] == "$" else part for part in map(unquote, path.split("/")) if part)
+    parts = [part.lower() if part[0] == "$" else part for part in unquote(path).split("/") if part]
+    if len(parts) > MAX_PARTS:
+        raise Refusal(Condition.INVALID_FIELD, f"the address {address!r:.80} has more than {MAX_PARTS} parts")
+    if len(parts) > 2 and parts[1].lower() == vendor.SUBSCRIPTIONS.lower():
+        parts[1] = vendor.SUBSCRIPTIONS
+    return tuple(parts)
 
 
 def parse(address: object) -> Entity:
@@ -58,24 +66,32 @@ def parse(address: object) -> Entity:
 
 def node_of(path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the name of the queue or exchange that a path begins with, and the rest of the path."""
-    if len(path) > 2 and path[1].lower() == vendor.SUBSCRIPTIONS:
+    if len(path) > 2 and path[1] == vendor.SUBSCRIPTIONS:
         return f"{path[0]}.{path[2]}", path[3:]
     return path[0], path[1:]
 
 
-def queue_of(peer: Peer, entity: Entity, right: Right) -> str:
-    """Return the queue of an entity, on which the user has the right. Raises Refusal, NotFound."""
+def queue_of(peer: Peer, entity: Entity, *rights: Right, makes: bool = False) -> str:
+    """Return the queue of an entity, on which the user has one of the rights. Raises Refusal, NotFound.
+
+    `makes`: a policy may make it on first use. Requests make no queue: their client has put a token for it before.
+    """
     name, rest = node_of(entity.path)
-    queue = addresses.find(peer, name, right, ("queue",)).name
+    queue = _queue_named(peer, name, rights, makes=makes)
     if not rest:
         return queue
     if rest == (vendor.DEAD_LETTERS,):
         dead_letters = peer.context.broker.rules(queue).dead_letter_queue
         if dead_letters is None:
             raise missing(entity.name, f"queue {name!r:.80} needs the option deadLetterQueue (`penstock queue alter`)")
-        return addresses.find(peer, dead_letters, right, ("queue",)).name
+        return _queue_named(peer, dead_letters, rights, makes=makes)
     forms = "QUEUE, TOPIC or TOPIC/Subscriptions/NAME, and /$DeadLetterQueue or /$management"
     raise missing(entity.name, f"it is not {forms}")
+
+
+def _queue_named(peer: Peer, name: str, rights: Sequence[Right], *, makes: bool) -> str:
+    right = next((right for right in rights if peer.may(right, name)), rights[-1])
+    return addresses.find(peer, name, right, ("queue",), makes=makes).name
 
 
 def missing(name: str, advice: str) -> Refusal:

@@ -26,10 +26,8 @@ from ...amqp import Accepted, Condition, Modified, Rejected
 from ...amqp.performatives import DeliveryState, Error
 from ...amqp.types import Array, Timestamp
 from ...engine import commands as c
-from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
-from ...messages.encoding.arriving import arrived
-from ...reading.slices import BlockSlice
+from ...messages.encoding.arriving import ArrivedMessages, arrived
 from ...security.rights import Right
 from ...security.users import ANONYMOUS
 from ...service.turn import Turn
@@ -37,23 +35,19 @@ from .. import queue_reads
 from ..conditions import Refusal
 from ..connections.peer import Peer
 from ..links.dispositions import rows_of_numbers
-from ..links.outgoing_link import messages_of
 from ..transactions.registry import ConnectionTransactions
-from . import entities, vendor
-from .annotations import dressed, with_state
+from . import entities, request_fields, vendor
 from .deferral import MAX_RECEIVED, DeferredLocks
 from .entities import Entity
+from .peeks import EntityPeek
 from .receiving import LockHolder, Receivers, holder_of, lock_lost
-from .requests import BUSY, NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed, RequestLink
+from .requests import NOT_FOUND, OK, Made, NodeRequest, NodeResponse, Operation, RequestFailed, RequestLink, check_space
 from .rules import SubscriptionRules
-from .sending import MAX_BATCH, scheduled
+from .sending import MAX_BATCH, check_users, scheduled
 from .sessions import SessionRequests, Sessions
 from .sessions import lock_lost as session_lock_lost
 
-MAX_NUMBER = (1 << 63) - 1
-MAX_PEEKED, PEEKED_BYTES = 1000, 1 << 20  # of one response
-
-Made = NodeResponse | Callable[[], NodeResponse]
+MAX_TOKENS = 1000  # of one request
 
 
 class Management:
@@ -64,6 +58,12 @@ class Management:
         self._deferred: dict[str, DeferredLocks] = {}  # by queue
         self._of_sessions = SessionRequests(peer, entity, sessions)
         self._rules = SubscriptionRules(peer, entity)
+        #: Requests that need more work before the broker's lock is taken.
+        self._prepared: dict[str, Callable[[dict[str, Any]], Operation]] = {
+            vendor.PEEK: self._peek,
+            vendor.SCHEDULE: self._schedule,
+            vendor.ADD_RULE: self._add_rule,
+        }
         self._of_links: dict[str, Callable[[Turn, NodeRequest, dict[str, Any]], Made]] = {  # a request may name a link
             **self._of_sessions.operations,
             vendor.RECEIVE_BY_NUMBER: self._receive_deferred,
@@ -71,30 +71,36 @@ class Management:
         self._operations: dict[str, Callable[[Turn, dict[str, Any]], Made]] = {
             vendor.RENEW_LOCK: self._renew,
             vendor.SETTLE: self._settle,
-            vendor.PEEK: self._peek,
-            vendor.SCHEDULE: self._schedule,
             vendor.CANCEL: self._cancel,
-            vendor.ADD_RULE: self._add_rule,
             vendor.REMOVE_RULE: self._remove_rule,
             vendor.ENUMERATE_RULES: self._enumerate_rules,
         }
 
-    def __call__(self, turn: Turn, request: NodeRequest) -> Made:
-        """Answer a request. Raises Refusal, RequestFailed, PenstockError."""
+    def __call__(self, request: NodeRequest) -> Operation:
+        """Read a request. Raises Refusal, RequestFailed, PenstockError."""
         name, body = request.text("operation"), request.message.value
-        operation, of_link = self._operations.get(name), self._of_links.get(name)
-        if operation is None and of_link is None:
+        prepare, operation = self._prepared.get(name), self._operations.get(name)
+        of_link = self._of_links.get(name)
+        if prepare is None and operation is None and of_link is None:
             raise Refusal(Condition.NOT_IMPLEMENTED, f"the operation {name!r:.80} is not implemented: see docs/service-bus.md")
         if not isinstance(body, dict):
             raise Refusal(Condition.INVALID_FIELD, "the body of a request is a map")
-        if of_link is not None:
-            return of_link(turn, request, body)
-        assert operation is not None
-        return operation(turn, body)
+        if prepare is not None:
+            return prepare(body)
+        if operation is not None:
+            return lambda turn: operation(turn, body)
+        assert of_link is not None
+        return lambda turn: of_link(turn, request, body)
 
     def end(self, turn: Turn, cause: Cause) -> None:
         for locks in self._deferred.values():
             locks.end(turn, cause)
+
+    def end_without_right(self, turn: Turn) -> None:
+        """End locks of deferred messages in queues from which the user may no longer receive."""
+        for queue, locks in self._deferred.items():
+            if not self._peer.may(Right.RECEIVE, queue):
+                locks.end(turn, Cause.LINK_CLOSED)
 
     # --- locks
 
@@ -106,7 +112,7 @@ class Management:
         queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
         session = body.get("session-id") if queue_reads.is_grouped(turn, queue) else None
         links: dict[LockHolder, list[bytes]] = {}
-        for token in _several(body, "lock-tokens", UUID):
+        for token in dict.fromkeys(_tokens_of(body)):
             link = self._receivers.get(holder_of(token.bytes_le))
             is_known = link is not None and link.queue == queue and link.peer.user == self._peer.user
             if link is None or not is_known or session not in (None, link.session_id):
@@ -119,7 +125,7 @@ class Management:
         until: dict[bytes, int] = {}
         for link, tags in self._locked(turn, body).items():
             until |= dict.fromkeys(tags, link.renew(turn, tags))
-        times = tuple(Timestamp(until[token.bytes_le]) for token in _several(body, "lock-tokens", UUID))
+        times = tuple(Timestamp(until[token.bytes_le]) for token in _tokens_of(body))
         return NodeResponse(OK, "OK", {"expirations": Array("timestamp", times)})
 
     def _settle(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
@@ -133,58 +139,37 @@ class Management:
 
     def _receive_deferred(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> Made:
         queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
-        numbers, mode = _sequence_numbers(body), _number(body, "receiver-settle-mode")
-        if len(numbers) > MAX_RECEIVED or mode > 1:
-            text = f"'sequence-numbers' are at most {MAX_RECEIVED:,}, and 'receiver-settle-mode' is 0 (delete) or 1 (lock)"
-            raise Refusal(Condition.INVALID_FIELD, text)
+        numbers, mode = request_fields.sequence_numbers(body, MAX_RECEIVED), request_fields.number(body, "receiver-settle-mode")
+        if mode > 1:
+            raise Refusal(Condition.INVALID_FIELD, f"'receiver-settle-mode' is 0 (delete) or 1 (lock), not {mode}")
         rows = rows_of_numbers([number - 1 for number in numbers])
         locks = self._deferred.setdefault(queue, DeferredLocks(self._peer, queue, self._receivers))
         holder = self._of_sessions.deferred(turn, request, body, rows) or locks
         return holder.receive(turn, numbers, delete=mode == 0)
 
-    def _peek(self, turn: Turn, body: dict[str, Any]) -> Made:
-        name, _ = entities.node_of(self._entity.path)
-        right = Right.BROWSE if self._peer.may(Right.BROWSE, name) else Right.RECEIVE
-        queue = entities.queue_of(self._peer, self._entity, right)
-        first, count = _number(body, "from-sequence-number"), _number(body, "message-count")
-        group = body.get("session-id")
-        if group is not None and not isinstance(group, str):
-            raise Refusal(Condition.INVALID_FIELD, f"'session-id' is a text, not {group!r:.80}")
-        rows, delayed, deferred = queue_reads.unsettled_from(turn, queue, first - 1, min(count, MAX_PEEKED), group)
-        if not rows:
-            return NodeResponse(NO_CONTENT, "no message is waiting from that sequence number on")
-        return partial(self._peeked, turn.slices(queue, rows), delayed, deferred)
+    def _peek(self, body: dict[str, Any]) -> Operation:
+        queue = entities.queue_of(self._peer, self._entity, Right.BROWSE, Right.RECEIVE)
+        first, messages = request_fields.number(body, "from-sequence-number"), request_fields.number(body, "message-count")
+        session_id = None if body.get("session-id") is None else request_fields.text(body, "session-id")
+        return EntityPeek(self._peer, queue, first - 1, messages, session_id)
 
-    def _peeked(self, slices: Sequence[BlockSlice], delayed: RowSet, deferred: RowSet) -> NodeResponse:
-        broker, peeked, size = self._peer.context.broker, list[dict[str, bytes]](), 0
-        for block_slice in slices:
-            for time, tags, encoded in messages_of(broker, block_slice, lambda indexes, error: None):
-                for tag, message in zip(tags, encoded if isinstance(encoded, list) else (), strict=False):
-                    if size >= PEEKED_BYTES:
-                        break
-                    number = int.from_bytes(tag, "big")
-                    state = vendor.SCHEDULED_STATE if number in delayed else vendor.ACTIVE_STATE
-                    state = vendor.DEFERRED_STATE if number in deferred else state
-                    octets = with_state(dressed(message, number, time // 1000, None), state)
-                    peeked.append({"message": octets})
-                    size += len(octets)
-        return NodeResponse(OK, "OK", {"messages": peeked})
-
-    def _schedule(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
+    def _schedule(self, body: dict[str, Any]) -> Operation:
         if self._peer.context.nodes.has_exchange("/".join(self._entity.path)):
             text = "a topic has no numbers to cancel by, since each subscription has its own copy: send with the scheduled time"
             raise Refusal(Condition.NOT_IMPLEMENTED, f"{text} as a property instead")
         queue = entities.queue_of(self._peer, self._entity, Right.SEND)
-        payloads = [entry.get("message") for entry in _several(body, "messages", dict)]
-        if len(payloads) > MAX_BATCH or not all(isinstance(payload, bytes) for payload in payloads):
-            raise Refusal(Condition.INVALID_FIELD, f"'messages' is a list of up to {MAX_BATCH:,} maps with a binary 'message'")
-        encoded = [scheduled(payload) for payload in payloads if isinstance(payload, bytes)]
-        read = arrived(encoded, self._peer.context.wall_ms())
+        payloads = [entry.get("message") for entry in request_fields.several(body, "messages", dict, MAX_BATCH)]
+        if not all(isinstance(payload, bytes) for payload in payloads):
+            raise Refusal(Condition.INVALID_FIELD, "'messages' is a list of maps with a binary 'message'")
+        check_users(self._peer, payloads)
+        read = arrived([scheduled(payload) for payload in payloads], self._peer.context.wall_ms())
         if read.refused:
             number, error = read.refused[0]
             raise errors.InvalidRequest(f"message {number} is invalid, so none was scheduled: {error}")
-        if not self._peer.context.broker.has_space(sum(map(len, encoded))):
-            raise RequestFailed(BUSY, vendor.SERVER_BUSY, "the journal waits for the disk, so nothing was scheduled: try again")
+        return partial(self._enqueue, queue, read, sum(map(len, payloads)))
+
+    def _enqueue(self, queue: str, read: ArrivedMessages, size: int, turn: Turn) -> NodeResponse:
+        check_space(self._peer, size)
         placed, failure, _ = turn.enqueue(queue, read, whole=True)
         if failure is not None:
             turn.execute(c.CountRefused(queue, failure, read.rows))
@@ -196,7 +181,7 @@ class Management:
 
     def _cancel(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
         queue = entities.queue_of(self._peer, self._entity, Right.SEND)
-        rows = rows_of_numbers([number - 1 for number in _sequence_numbers(body)])
+        rows = rows_of_numbers([number - 1 for number in request_fields.sequence_numbers(body, MAX_BATCH)])
         user = None if self._peer.user == ANONYMOUS else self._peer.user
         try:
             turn.execute(c.CancelDelayed(queue, rows, user))
@@ -207,14 +192,14 @@ class Management:
 
     # --- rules of a subscription
 
-    def _add_rule(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
-        return self._rules.add(turn, _text(body, "rule-name"), body.get("rule-description"))
+    def _add_rule(self, body: dict[str, Any]) -> Operation:
+        return self._rules.addition(request_fields.text(body, "rule-name"), body.get("rule-description"))
 
-    def _remove_rule(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
-        return self._rules.remove(turn, _text(body, "rule-name"))
+    def _remove_rule(self, turn: Turn, body: dict[str, Any]) -> Made:
+        return self._rules.remove(turn, request_fields.text(body, "rule-name"))
 
-    def _enumerate_rules(self, turn: Turn, body: dict[str, Any]) -> NodeResponse:
-        return self._rules.enumerate(turn, _number(body, "skip"), _number(body, "top"))
+    def _enumerate_rules(self, turn: Turn, body: dict[str, Any]) -> Made:
+        return self._rules.enumerate(turn, request_fields.number(body, "skip"), request_fields.number(body, "top"))
 
 
 class ManagementLink(RequestLink):
@@ -232,42 +217,16 @@ class ManagementLink(RequestLink):
         self._management = Management(peer, Entity(entity.path), receivers, sessions)
         super().__init__(peer, transactions, link, entity, self._management)
 
+    def check_rights(self) -> None:
+        self.loop.in_commit(self._management.end_without_right)
+
     def end(self, turn: Turn) -> None:
         super().end(turn)
         self._management.end(turn, self.end_cause)
 
 
-def _several(body: dict[str, Any], name: str, kind: type) -> Sequence[Any]:
-    """Return the values of an array or list. Raises Refusal."""
-    value = body.get(name)
-    items = value.items if isinstance(value, Array) else value
-    if not isinstance(items, (list, tuple)) or not items or not all(isinstance(item, kind) for item in items):
-        raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a list of one value or more")
-    if kind is int and not all(-MAX_NUMBER <= item <= MAX_NUMBER for item in items):
-        raise Refusal(Condition.INVALID_FIELD, f"the numbers of {name!r} have 64 bits")
-    return items
-
-
-def _sequence_numbers(body: dict[str, Any]) -> Sequence[int]:
-    """Raises Refusal."""
-    numbers: Sequence[int] = _several(body, "sequence-numbers", int)
-    if any(abs(number) >= 1 << 63 for number in numbers):
-        raise Refusal(Condition.INVALID_FIELD, "a sequence number is below 2^63")
-    return numbers
-
-
-def _number(body: dict[str, Any], name: str) -> int:
-    value = body.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a number of 0 or more, not {value!r:.80}")
-    return value
-
-
-def _text(body: dict[str, Any], name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a text, not {value!r:.80}")
-    return value
+def _tokens_of(body: dict[str, Any]) -> Sequence[UUID]:
+    return request_fields.several(body, "lock-tokens", UUID, MAX_TOKENS)
 
 
 def _state(body: dict[str, Any]) -> DeliveryState:

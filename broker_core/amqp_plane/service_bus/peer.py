@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from ..plane import AmqpPlane
 
 
+MAX_UNCLAIMED_TRANSACTIONS = 4  # of a connection without a token: those of all such connections leave some to other clients
+
+
 class ServiceBusPeer(Dispatcher):
     """A peer that presents tokens. Its user is that of its first token."""
 
@@ -57,7 +60,6 @@ class ServiceBusPeer(Dispatcher):
         self.entities: dict[LinkEnd, Entity] = {}  # of links that need a claim
         self.sessions: Sessions = {}
         self._unclaimed_since: float | None = plane.now()
-        self._users = plane.access.generation
         super().__init__(plane, socket, listener, sasl)
         self.connection.names_per_session = True
 
@@ -73,6 +75,11 @@ class ServiceBusPeer(Dispatcher):
         Raises Unauthenticated.
         """
         access = self.context.access
+        if not access.enforced and self.socket.listener.websocket and not self.context.settings.allow_anonymous:
+            raise errors.Unauthenticated(
+                "a broker without users accepts no token over WebSocket, because any web page in a browser of its machine can "
+                "open one: add a user (`penstock user add`, `penstock user key`), or set allow_anonymous"
+            )
         user = access.signer(token, self.transport.address) if access.enforced else ANONYMOUS
         if user == self.user:
             return
@@ -105,21 +112,25 @@ class ServiceBusPeer(Dispatcher):
     def close(self, error: Error | None, *, permanently: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
         super().close(error if error is None else with_info(error), permanently=permanently, cause=cause)
 
+    def check_declare(self, open_transactions: int) -> None:
+        if not self.claims and open_transactions >= MAX_UNCLAIMED_TRANSACTIONS:
+            text = f"{MAX_UNCLAIMED_TRANSACTIONS} transactions are open, the limit before a token is put to $cbs"
+            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, text)
+
     def check_rights(self) -> None:
-        """Also drop claims whose key is gone."""
+        """Also drop claims whose key is gone, and locks of deferred messages in queues whose right is gone."""
         super().check_rights()
         access = self.context.access
-        for claim in self.claims:
-            if access.enforced and not access.has_signed(claim.token):
-                self.claims.drop(claim)
-                self._detach_unclaimed("the key that has signed the token was removed")
+        if access.enforced and self.claims.drop(lambda token: not access.has_signed(token)):
+            self._detach_unclaimed("the key that has signed the token was removed")
+        for endpoint in self.links.values():
+            if isinstance(endpoint, ManagementLink):
+                endpoint.check_rights()
 
     def tick(self, now: float) -> None:
         wall_s = self.context.wall_ms() // 1000
-        for claim in self.claims:
-            if claim.token.expiry <= wall_s:
-                self.claims.drop(claim)
-                self._detach_unclaimed("the token has expired: put a new one to $cbs before it does")
+        if self.claims.next_expiry <= wall_s and self.claims.drop(lambda token: token.expiry <= wall_s):
+            self._detach_unclaimed("the token has expired: put a new one to $cbs before it does")
         if self.claims:
             self._unclaimed_since = None
         elif self._unclaimed_since is None:
@@ -158,7 +169,9 @@ class ServiceBusPeer(Dispatcher):
         entity = entities.parse(terminus.address)
         if entity.node == vendor.CBS:
             if sends:
-                return RequestLink(self, transactions, link, entity, partial(cbs.answer, self), dashed=True)
+                requests = RequestLink(self, transactions, link, entity, partial(cbs.answer, self), dashed=True)
+                requests.max_bytes = cbs.MAX_REQUEST
+                return requests
             return ResponseLink(self, link, entity)
         self._check_claim(entity)
         destination = (theirs.properties or {}).get(vendor.TRANSFER_DESTINATION) if sends else None
@@ -188,11 +201,11 @@ class ServiceBusPeer(Dispatcher):
             node = addresses.find(self, entity.path[0], Right.SEND)
             if node.is_exchange:  # the routing key of each message is its subject
                 return EntitySender(self, transactions, link, ExchangeTarget(self, node.name, None))
-        queue = entities.queue_of(self, entity, Right.SEND)
+        queue = entities.queue_of(self, entity, Right.SEND, makes=True)
         return EntitySender(self, transactions, link, TargetTerminus(self, queue, queue))
 
     def _receiver(self, transactions: ConnectionTransactions, link: Any, theirs: Attach, entity: Entity) -> LinkEnd:
-        queue = entities.queue_of(self, entity, Right.RECEIVE)
+        queue = entities.queue_of(self, entity, Right.RECEIVE, makes=True)
         presettled = theirs.snd_settle_mode == SND_SETTLED
         if asks_for_session(theirs):
             known = self.receivers, self.sessions, self._searches

@@ -22,6 +22,7 @@ from ... import selectors
 from ...amqp import Condition
 from ...amqp.types import Pairs
 from ...errors import InvalidSelector
+from ...selectors.lexer import MAX_LENGTH
 from ..conditions import Refusal
 
 _FIELDS = {
@@ -101,6 +102,8 @@ def _checked(selector: str, shown: str) -> str | None:
 
 
 def _tokens(expression: str) -> list[tuple[str, str]]:
+    if len(expression) > MAX_LENGTH:  # of the selector, which is hardly shorter
+        _refuse(f"the filter has {len(expression):,} characters; at most {MAX_LENGTH:,} are allowed")
     tokens, index, end = list[tuple[str, str]](), 0, len(expression.rstrip())
     while index < end:
         match = _TOKEN.match(expression, index)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from ... import errors
 from ...amqp import Condition
 from ...amqp.decoder import decode
 from ...amqp.encoder import encode
@@ -28,9 +30,10 @@ from ..nodes import addresses
 from ..nodes.subscriptions import EVERYTHING
 from . import entities, rule_filters, vendor
 from .entities import Entity
-from .requests import CONFLICT, NO_CONTENT, NOT_FOUND, OK, NodeResponse, RequestFailed
+from .requests import CONFLICT, NO_CONTENT, NOT_FOUND, OK, Made, NodeResponse, Operation, RequestFailed
 
-MAX_LISTED = 1000  # rules of one response
+MAX_RULES = 2000  # of one subscription, as the vendor allows: each is evaluated for each message of the topic
+MAX_LISTED = 1000  # of one response
 
 _DEFAULT = "$Default"  # the vendor's name of the rule of a new subscription
 _TRUE = Described(ULong(vendor.TRUE_FILTER), [])
@@ -42,12 +45,17 @@ class SubscriptionRules:
     def __init__(self, peer: Peer, entity: Entity) -> None:
         self._peer, self._entity = peer, entity
 
-    def add(self, turn: Turn, name: str, description: object) -> NodeResponse:
-        """Raises Refusal, RequestFailed, PenstockError."""
+    def addition(self, name: str, description: object) -> Operation:
+        """Read a new rule. Raises Refusal."""
+        return partial(self._add, name, *_filter(description))
+
+    def _add(self, name: str, selector: str | None, shown: Described, turn: Turn) -> Made:
         topic, queue = self._find(change=True)
-        if name in self._named(turn, topic, queue):
+        named = self._named(turn, topic, queue)
+        if name in named:
             raise RequestFailed(CONFLICT, vendor.ALREADY_EXISTS, f"the subscription has a rule {name!r:.80}: remove it first")
-        selector, shown = _filter(description)
+        if len(named) >= MAX_RULES:
+            raise errors.ResourceLimit(f"the subscription has {MAX_RULES:,} rules, which is the limit: remove some first")
         kind = queue_reads.exchange_kind(turn, topic)
         if kind == "direct":
             text = f"topic {topic!r:.80} is a direct exchange, whose bindings have a routing key: declare it with --type topic"
@@ -55,42 +63,42 @@ class SubscriptionRules:
         key = EVERYTHING if kind == "topic" else ""
         definition = base64.b64encode(encode(shown)).decode()
         turn.execute(c.Bind(topic, queue, key, selector=selector, name=name, definition=definition))
-        self._audit("exchange.bind", topic, queue=queue, name=name, selector=selector)
-        return NodeResponse(OK, "OK")
+        return partial(self._changed, "exchange.bind", topic, queue=queue, name=name, selector=selector)
 
-    def remove(self, turn: Turn, name: str) -> NodeResponse:
+    def remove(self, turn: Turn, name: str) -> Made:
         """Raises Refusal, RequestFailed, PenstockError."""
         topic, queue = self._find(change=True)
         numbers = self._named(turn, topic, queue)
         if name not in numbers:
             raise RequestFailed(NOT_FOUND, Condition.NOT_FOUND, f"the subscription has no rule {name!r:.80}")
         turn.execute(c.Unbind(topic, queue, number=numbers[name]))
-        self._audit("exchange.unbind", topic, queue=queue, name=name)
-        return NodeResponse(OK, "OK")
+        return partial(self._changed, "exchange.unbind", topic, queue=queue, name=name)
 
-    def enumerate(self, turn: Turn, skip: int, top: int) -> NodeResponse:
+    def enumerate(self, turn: Turn, skip: int, top: int) -> Made:
         """Raises Refusal."""
         topic, queue = self._find(change=False)
         bindings = queue_reads.rules(turn, topic, queue)
         named = list(self._named(turn, topic, queue).items())[skip : skip + min(top, MAX_LISTED)]
         if not named:
             return NodeResponse(NO_CONTENT, "there are no more rules")
-        return NodeResponse(OK, "OK", {"rules": [_listed(name, bindings[number]) for name, number in named]})
+        return partial(_list_of, [(name, bindings[number]) for name, number in named])
 
     def _find(self, *, change: bool) -> tuple[str, str]:
         """Return topic and queue. Raises Refusal."""
         path = self._entity.path
-        if len(path) != 3 or path[1].lower() != vendor.SUBSCRIPTIONS:
+        if len(path) != 3 or path[1] != vendor.SUBSCRIPTIONS:
             text = f"{self._entity.name!r:.80} has no rules: they belong to TOPIC/Subscriptions/NAME"
             raise Refusal(Condition.NOT_ALLOWED, text)
         queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
         if change:  # a new rule brings other messages of the topic into the queue
-            return addresses.find(self._peer, path[0], Right.RECEIVE, ("topic",)).name, queue
+            return addresses.find(self._peer, path[0], Right.RECEIVE, ("topic",), makes=False).name, queue
         return path[0], queue
 
-    def _audit(self, action: str, topic: str, **details: str | None) -> None:
-        """Record a change as the command line's action of the same effect."""
-        self._peer.context.audit.add(AuditEntry(origin=self._peer.origin, action=action, object=topic, details=details))
+    def _changed(self, action: str, topic: str, **details: str | None) -> NodeResponse:
+        """Record a durable change as the command line's action of the same effect."""
+        entry = AuditEntry(origin=self._peer.origin, action=action, object=topic, details=details, by_use=True)
+        self._peer.context.audit.add(entry)
+        return NodeResponse(OK, "OK")
 
     @staticmethod
     def _named(turn: Turn, topic: str, queue: str) -> dict[str, int]:
@@ -129,6 +137,10 @@ def _filter(description: object) -> tuple[str | None, Described]:
     if "false-filter" in description:
         return "FALSE", Described(ULong(vendor.FALSE_FILTER), [])
     return None, _TRUE
+
+
+def _list_of(rules: list[tuple[str, Binding]]) -> NodeResponse:
+    return NodeResponse(OK, "OK", {"rules": [_listed(name, binding) for name, binding in rules]})
 
 
 def _listed(name: str, binding: Binding) -> dict[str, Any]:

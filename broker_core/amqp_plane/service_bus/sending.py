@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...amqp import Condition, TransactionalState
@@ -14,6 +15,7 @@ from ...amqp.types import Timestamp
 from ...messages.annotations import DELIVERY_TIME
 from ...messages.encoding.fields import user_id_of
 from ..conditions import Refusal
+from ..connections.peer import Peer
 from ..loop.requests import ExchangeRoute, Posting, Whole
 from . import vendor
 from .annotations import annotated
@@ -61,11 +63,7 @@ class EntitySender(DialectLink):
         state = delivery.remote_state
         transaction = self.transactions.find(state.txn_id) if isinstance(state, TransactionalState) else None
         messages = unpacked(delivery.payload)
-        if self.context.settings.amqp_check_user_id and self.context.access.enforced:
-            user = self.peer.user.encode()
-            if any(user_id_of(message) not in (None, user) for message in messages):
-                text = "a message of the batch has the user-id of another user: leave it out, or see amqp_check_user_id"
-                raise Refusal(Condition.UNAUTHORIZED_ACCESS, text)
+        check_users(self.peer, messages)
         route = self.terminus.route()
         assert isinstance(route, (str, ExchangeRoute))  # an entity has no immediate messages
         several = [BatchedMessage(scheduled(message) if _SCHEDULED in message else message) for message in messages]
@@ -111,6 +109,15 @@ def scheduled(message: bytes) -> bytes:
     time = (decode_message(message).message_annotations or {}).get(vendor.SCHEDULED)
     if time is None:
         return message
-    if not isinstance(time, (Timestamp, int)):
+    if not isinstance(time, int) or abs(time) >= 1 << 63:
         raise Refusal(Condition.INVALID_FIELD, f"{vendor.SCHEDULED} is a timestamp, not {time!r:.80}")
-    return annotated(message, encode({DELIVERY_TIME: Timestamp(int(time))}))
+    return annotated(message, encode({DELIVERY_TIME: Timestamp(time)}))
+
+
+def check_users(peer: Peer, messages: Sequence[bytes]) -> None:
+    """Refuse messages with the user-id of another user. Raises Refusal."""
+    if peer.context.settings.amqp_check_user_id and peer.context.access.enforced:
+        user = peer.user.encode()
+        if any(user_id_of(message) not in (None, user) for message in messages):
+            text = "a message has the user-id of another user: leave it out, or see amqp_check_user_id"
+            raise Refusal(Condition.UNAUTHORIZED_ACCESS, text)

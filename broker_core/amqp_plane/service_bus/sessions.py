@@ -38,11 +38,11 @@ from ..connections.peer import Peer
 from ..links.termini import SourceTerminus
 from ..nodes.filters import Filters
 from ..transactions.registry import ConnectionTransactions
-from . import entities, vendor
+from . import entities, request_fields, vendor
 from .deferral import DeferredMessages
 from .entities import Entity
 from .receiving import EntityReceiver, Receivers
-from .requests import GONE, NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed
+from .requests import GONE, NO_CONTENT, NOT_FOUND, OK, NodeRequest, NodeResponse, RequestFailed, check_space
 
 WAIT_MS = 65_000  # for the next session, if the client sets no time limit: as the vendor's service
 MAX_ID = 128  # characters of a session id in a request, as the vendor allows
@@ -290,16 +290,14 @@ class SessionRequests:
         if state is not None and not isinstance(state, bytes):
             raise Refusal(Condition.INVALID_FIELD, f"'session-state' is binary or null, not {state!r:.80}")
         if state is not None:
-            self._peer.context.broker.has_space(min(len(state), MAX_GROUP_STATE))
+            check_space(self._peer, min(len(state), MAX_GROUP_STATE))
         turn.execute(c.SetGroupState(link.queue, link.holder, state))
         return NodeResponse(OK, "OK")
 
     def _list(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> NodeResponse:
-        name, _ = entities.node_of(self._entity.path)
-        right = Right.BROWSE if self._peer.may(Right.BROWSE, name) else Right.RECEIVE
-        queue = entities.queue_of(self._peer, self._entity, right)
-        skip, most = _number(body, "skip"), min(_number(body, "top"), MAX_LISTED)
-        updated_ms = _number(body, "last-updated-time")
+        queue = entities.queue_of(self._peer, self._entity, Right.BROWSE, Right.RECEIVE)
+        skip, most = request_fields.number(body, "skip"), min(request_fields.number(body, "top"), MAX_LISTED)
+        updated_ms = request_fields.signed(body, "last-updated-time")
         if updated_ms >= LISTS_ALL:
             sessions = queue_reads.group_names(turn, queue, skip, most)
         else:
@@ -307,10 +305,3 @@ class SessionRequests:
         if not sessions:
             return NodeResponse(NO_CONTENT, "no session has messages or a state")
         return NodeResponse(OK, "OK", {"skip": Int(skip + len(sessions)), "sessions-ids": Array("string", tuple(sessions))})
-
-
-def _number(body: dict[str, Any], name: str) -> int:
-    value = body.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Refusal(Condition.INVALID_FIELD, f"{name!r} is a number, not {value!r:.80}")
-    return max(0, value)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from ...amqp.types import Symbol
 
-# Parts of addresses, compared in lower case.
-CBS, MANAGEMENT, DEAD_LETTERS, SUBSCRIPTIONS = "$cbs", "$management", "$deadletterqueue", "subscriptions"
+# Parts of addresses, which clients write in any case.
+CBS, MANAGEMENT, DEAD_LETTERS, SUBSCRIPTIONS = "$cbs", "$management", "$deadletterqueue", "Subscriptions"
 
 # Of requests to $cbs.
 PUT_TOKEN = "put-token"

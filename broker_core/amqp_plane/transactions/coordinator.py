@@ -85,8 +85,12 @@ class Control(IncomingLink):
     def _declare(self, turn: Turn, delivery: Delivery) -> None:
         if self.ended:
             return
-        number, refusal, _ = turn.carry_out(c.BeginTransaction(self.transactions.owner, self.peer.user))
-        if refusal is not None:
+        try:
+            self.peer.check_declare(len(self.transactions))
+            number, _ = turn.execute(c.BeginTransaction(self.transactions.owner, self.peer.user))
+        except errors.StorageError:
+            raise
+        except (Refusal, errors.PenstockError) as refusal:
             self.loop.behind_all(turn, partial(self._reject, delivery, refusal))
             return
         transaction = OpenTransaction(number, self)

@@ -59,8 +59,8 @@ class ConnectionTransactions:
         self._coordinated = coordinated
         self._open: dict[bytes, OpenTransaction] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._open)
+    def __len__(self) -> int:
+        return len(self._open)
 
     def add(self, transaction: OpenTransaction) -> None:
         self._open[transaction.id] = transaction

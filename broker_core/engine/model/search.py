@@ -198,7 +198,7 @@ class _RunningSearch:
         rows = self._eligible(block, level, start, stop, matches)
         count = row_count(rows)
         if self._room is not None and count:
-            rows, used = _within(block, rows, self._room, alone=not self._parts)
+            rows, used = within_bytes(block, rows, self._room, alone=not self._parts)
             self._room -= used
         taken = row_count(rows)
         if taken:
@@ -248,7 +248,7 @@ class _RunningSearch:
         return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else slice(start, start)
 
 
-def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
+def within_bytes(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
     """Return the first rows that fit `room` bytes, and their size. `alone`: at least one row."""
     sizes = block.sizes.get(rows)
     least = 1 if alone else 0  # `room` is negative after a larger message
