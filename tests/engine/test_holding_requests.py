@@ -10,7 +10,6 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.model.dispositions import Retry
 
 from .harness import START, Engine
 
@@ -113,13 +112,3 @@ def test_messages_are_cancelled_together_or_not_at_all(rows: RowSet) -> None:
     with pytest.raises(errors.IllegalTransition):
         engine.run(c.CancelDelayed("q", rows))
     assert counts(engine) == {"DELAYED": 2, "AVAILABLE": 1}
-
-
-def test_a_message_that_waits_for_its_retry_is_not_cancelled() -> None:
-    """A consumer has received it, so its sender no longer decides about it."""
-    engine, holder = holding({}, messages=2)
-    engine.run(c.Release("q", holder, RowSet.single(1), Cause.MODIFIED, retry=Retry(after=9000)))
-    assert counts(engine) == {"ACQUIRED": 1, "DELAYED": 1}
-    with pytest.raises(errors.IllegalTransition, match="wait for their retry"):
-        engine.run(c.CancelDelayed("q", RowSet.single(1)))
-    assert counts(engine) == {"ACQUIRED": 1, "DELAYED": 1}
