@@ -2,7 +2,8 @@
 
 handlers                 `decide` itself
 decision                 the result of a command; the register of deciding functions; common checks
-queues, stages, links, groups, leases, transactions, exchanges, recordings, cleaning
+queues                   declaring, altering, pausing, purging and deleting queues; arriving messages; statistics
+stages, links, groups, leases, transactions, exchanges, recordings, cleaning
 outcomes                 outcomes of single messages of a lease's batch
 dead_letters             the end of deliveries, retries and dead letters
 losses                   counts of refused and dropped messages

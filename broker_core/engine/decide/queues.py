@@ -1,4 +1,4 @@
-"""Decisions about queues and messages that arrive."""
+"""Decisions about queues, their purge, and messages that arrive."""
 
 from __future__ import annotations
 
