@@ -11,7 +11,15 @@ from uuid import UUID, uuid4
 import pytest
 
 from penstock.broker_core.amqp import Message, Source, Target, decode_message
-from penstock.broker_core.amqp.performatives import Disposition, Flow, Properties, Transfer
+from penstock.broker_core.amqp.performatives import (
+    SND_MIXED,
+    SND_SETTLED,
+    SND_UNSETTLED,
+    Disposition,
+    Flow,
+    Properties,
+    Transfer,
+)
 from penstock.broker_core.amqp.types import Array, UInt
 
 from ..service.helpers import Clock, enqueue
@@ -169,3 +177,11 @@ def test_a_lock_of_the_broker_s_last_run_is_lost(tmp_path: Path) -> None:
                 assert made.counts("q") == {"acquired": 1}
             tags.append(tag)
     assert tags[0] != tags[1]
+
+
+@pytest.mark.parametrize("address", ["$cbs", "q/$management"])
+@pytest.mark.parametrize(("asked", "answered"), [(SND_SETTLED, SND_SETTLED), (SND_UNSETTLED, SND_MIXED), (SND_MIXED, SND_MIXED)])
+def test_a_link_of_responses_answers_the_settle_mode(m: Manager, address: str, asked: int, answered: int) -> None:
+    """Responses are settled. The SDK for Go asks for this mode, and ends a connection that answers another one."""
+    attach = m.script.receiver(address, 9, name="responses", target=Target(address="responses"), snd_settle_mode=asked)
+    assert attach.snd_settle_mode == answered

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from ... import errors
 from ...amqp import Accepted, Condition, Message, RemoteProtocolError, Sender, Target, TransactionalState, decode_message
 from ...amqp.deliveries import Delivery
-from ...amqp.performatives import SND_MIXED, DeliveryState, Properties
+from ...amqp.performatives import SND_MIXED, SND_SETTLED, DeliveryState, Properties
 from ...amqp.types import Int, Symbol, Value
 from ...service.turn import Turn
 from ..conditions import Refusal, as_error
@@ -220,11 +220,12 @@ class ResponseLink(LinkEnd):
     """Link on which a client receives the responses of a node."""
 
     link: Sender
-    snd_settle_mode = SND_MIXED
 
     def __init__(self, peer: Peer, link: Sender, entity: Entity) -> None:
         super().__init__(peer, link, SourceTerminus(peer, "", None, Filters()))
         self.entity = entity
+        asks_settled = link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED
+        self.snd_settle_mode = SND_SETTLED if asks_settled else SND_MIXED  # the SDK for Go requires the mode that it asks for
         target = link.remote_attach.target if link.remote_attach is not None else None
         self.reply_to = target.address if isinstance(target, Target) else None
         self._waiting: deque[tuple[bytes, Callable[[], None]]] = deque()
