@@ -34,16 +34,21 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * LIMIT
 
 
 def run(python: Path, folder: Path, *, is_complete: bool = False, only: Iterable[str] = ()) -> str:
-    """Run the scenarios by an interpreter, and return the summary of pytest. Reasons of skipped scenarios are printed."""
+    """Run the scenarios by an interpreter, and return the summary of pytest. Reasons of skipped scenarios are printed.
+
+    The working directory is `folder`, because Python 3.10 prefers modules of the working directory to the installed wheel.
+    """
     variables = variables_for(python)
     variables.pop("PYTEST_ADDOPTS", None)  # of this run
     if is_complete:
         variables.pop("PYTHONPATH", None)
         variables["PENSTOCK_TEST_WHEEL"] = "1"
     command = [str(python), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--basetemp", str(folder / "scenarios")]
-    command += ["-k", " or ".join(only), "tests/spark_versions/scenarios.py"]
+    command += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-k", " or ".join(only)]
+    command.append(str(ROOT / "tests" / "spark_versions" / "scenarios.py"))
+    folder.mkdir(exist_ok=True)
     done = subprocess.run(
-        command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
     lines = done.stdout.splitlines()
