@@ -226,14 +226,9 @@ def _settled(parts: list[_Part]) -> pa.Array:
 
 
 def _failures(parts: list[_Part]) -> pa.Array | None:
-    texts: dict[str | None, int] = {None: 0}
-    places = np.zeros(_rows_of(parts), np.int32)
-    first = 0
-    for block_slice, indexes in parts:
-        for index, text in failures_of(block_slice, indexes):
-            places[first + index] = texts.setdefault(text, len(texts))
-        first += indexes.stop - indexes.start
-    return None if len(texts) == 1 else pa.array(list(texts), pa.string()).take(pa.array(places))
+    if all(block_slice.failures is None for block_slice, _ in parts):
+        return None
+    return pa.concat_arrays([failures_of(block_slice, indexes) for block_slice, indexes in parts])
 
 
 def _rows_of(parts: list[_Part]) -> int:

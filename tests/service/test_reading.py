@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from random import Random
 from typing import Any
@@ -11,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.failures import KEPT
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.columns import arrow_schema
 from penstock.broker_core.messages.payloads import store, stored_sizes
-from penstock.broker_core.reading.batches import JOINED_ROWS, BatchRequest, record_batches
+from penstock.broker_core.reading.batches import JOINED_ROWS, BatchRequest, record_batches, record_tables
 from penstock.broker_core.reading.records import SMALL_ROWS
 from penstock.broker_core.service.broker import BrokerService
 
@@ -119,3 +123,37 @@ def test_rows_of_small_records_are_joined_and_those_of_large_ones_are_not() -> N
     assert sum(sizes) == sum(records)
     assert sizes == [6 * 3_000, 6 * 3_000, SMALL_ROWS, 5]
     assert all(size < JOINED_ROWS + SMALL_ROWS for size in sizes)
+
+
+def test_each_message_has_its_own_failed_deliveries() -> None:
+    """Messages fail together, alone, at the time of others, or never."""
+    clock, random, count = Clock(), Random(1), 60
+    expected: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+    with running(LyingDisk(), clock) as service:
+        service.submit(c.DeclareQueue("q", options={"rejected": "return"}))
+        for _ in range(count // 3):
+            service.submit(enqueue("q", *numbered(3)))
+        for step in range(40):
+            clock.advance(random.choice([0, 0.25]))
+            user, error = random.choice([None, "ann", "bob"]), random.choice([None, "no such product", "ü"])
+            link = service.submit(c.Subscribe("q", user=user))
+            acquired: RowSet = service.submit(c.Acquire("q", link, random.randint(1, count))).rows
+            failed = acquired if step % 4 == 0 else _some_of(acquired.sequences().tolist(), random)
+            service.submit(
+                c.Settle("q", link, failed, Outcome.REJECTED, error) if error else c.Release("q", link, failed, Cause.LINK_LOST),
+                c.Release("q", link, acquired.minus(failed), Cause.RELEASED),
+                c.Unsubscribe("q", link),
+            )
+            delivery = {"time": _at(clock.wall).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "cause": "rejected" if error else "link lost"}
+            delivery |= {name: value for name, value in (("holder", user), ("error", error)) if value}
+            for row in failed.sequences().tolist():
+                expected[row] = [*expected[row], delivery][-KEPT:]
+            wanted = _some_of(range(count), random)
+            tables = record_tables(service.journal, service.slices("q", wanted), ["failures"], "q", rows=10, size=1 << 20)
+            texts = [text for table in tables for text in table["failures"].to_pylist()]
+            assert [json.loads(text or "[]") for text in texts] == [expected[row] for row in wanted.sequences().tolist()]
+    assert len({json.dumps(deliveries) for deliveries in expected}) > 10
+
+
+def _some_of(numbers: Sequence[int], random: Random) -> RowSet:
+    return RowSet.of_sequences(np.array(sorted(random.sample(numbers, random.randint(1, len(numbers))))))
