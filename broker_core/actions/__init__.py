@@ -13,7 +13,6 @@ edited_messages       messages that people write, and edited copies
 explain_actions       the declaration of `queue.explain`, and its texts
 browses, browse_plans messages of a browse, and its parts for tasks
 archive_reads         messages in the archive's table
-former_queues         names of deleted queues that have a table
 message_rows          messages as JSON, for people
 traces, histories     the stays of one message in queues, and its history from them
 auditing              entries of the audit log, and the action that reads them

@@ -30,6 +30,7 @@ from .. import errors
 from ..archive.read import files, ids
 from ..archive.read.bounds import Bounds
 from ..archive.read.files import Table
+from ..archive.read.queues import former_queues
 from ..archive.table.layout import FILTERED, rows_of_read
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
@@ -49,7 +50,6 @@ from .browse_plans import Select
 from .browses import of_these
 from .declaration import ActionCall, Reply, compared_hints, with_hints
 from .fields import About, Request, parse_fields
-from .former_queues import former_queues
 from .histories import histories
 from .message_rows import Row, shown
 from .requests import Selector as SelectorText

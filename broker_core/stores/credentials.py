@@ -37,6 +37,14 @@ def delta_options(url: str) -> dict[str, str] | None:
     return options
 
 
+def delta_file_system(url: str) -> Any:
+    """Return a file system that reaches a store's URL as delta-rs does. Needs deltalake."""
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import PyFileSystem
+
+    return PyFileSystem(DeltaStorageHandler(url, delta_options(url)))
+
+
 def obstore_options() -> dict[str, Any]:
     client: dict[str, Any] = {"timeout": timedelta(seconds=REQUEST_S), "connect_timeout": timedelta(seconds=CONNECT_S)}
     if _has_plain_http():

@@ -22,10 +22,11 @@ from ...children.processes import step_back
 from ...engine.columns.rowset import RowSet
 from ...errors import PenstockError
 from ...journal.view import JournalView
+from ..read.queues import table_folders
 from ..write import parquet
 from ..write.queue_table import NotOurs, QueueTable, TableRefused, TableUnreachable, application
 from ..write.rows import RecordingContent, RecordingRows
-from ..write.table_files import TableStore, names_in, short, store_of
+from ..write.table_files import TableStore, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 
@@ -144,7 +145,7 @@ class RecorderWorker:
         return answer
 
     def _tables(self, request: ChildFrame) -> dict[str, Any]:
-        return {"names": names_in(request.header["url"])}
+        return {"names": table_folders(request.header["url"])}
 
 
 _REQUESTS: dict[str, Callable[[RecorderWorker, ChildFrame], dict[str, Any]]] = {

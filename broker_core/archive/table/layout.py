@@ -77,6 +77,7 @@ READABLE: tuple[str, ...] = tuple(name for name in STORED if name not in EXACT a
 #: Columns that tables of earlier versions may lack.
 ADDED: frozenset[str] = frozenset({"failures"})
 
+LOG = "_delta_log"  # folder in a table's folder
 #: The day of `enqueuedTime` in UTC. A file has its value in the path, not in a column.
 DAY = "day"
 PARTITION = [DAY]

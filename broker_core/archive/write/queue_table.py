@@ -32,7 +32,7 @@ from . import compaction
 from .compaction import TableFile
 from .parquet import DataFile
 from .rows import RecordingContent
-from .table_files import LOG, TableStore, short
+from .table_files import TableStore, short
 
 log = logging.getLogger("penstock.archiver")
 
@@ -225,8 +225,8 @@ class QueueTable:
             return
         try:
             self._table.create_checkpoint()
-            self._store.sync(f"{LOG}/{version:020d}.checkpoint.parquet")
-            self._store.sync(f"{LOG}/_last_checkpoint")
+            self._store.sync(f"{table.LOG}/{version:020d}.checkpoint.parquet")
+            self._store.sync(f"{table.LOG}/_last_checkpoint")
             if self._is_property_on("delta.enableExpiredLogCleanup", default=True):
                 self._table.cleanup_metadata()
         except (DeltaError, OSError) as error:  # the commits exist: a later one brings the checkpoint

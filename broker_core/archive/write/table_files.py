@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import FileSelector, FileType, PyFileSystem
+from pyarrow.fs import FileType
 
 from ...local_files import make_folders, start_sync, sync
-from ...stores.credentials import delta_options
+from ...stores.credentials import delta_file_system, delta_options
 from ...stores.folders import is_local, local_path
+from ..table.layout import LOG
 
-LOG = "_delta_log"
 _COMMIT = re.compile(r"\d{20}\.json")
 _COLOURS = re.compile("\x1b\\[[0-9;]*m|↳")
 _BEGIN, _END = 150, 450  # characters of a long text that `short` keeps
@@ -34,14 +33,6 @@ def short(error: Exception) -> str:
 
 def store_of(url: str) -> TableStore:
     return FolderTableStore(Path(local_path(url))) if is_local(url) else ObjectTableStore(url)
-
-
-def names_in(archive: str) -> list[str]:
-    if not is_local(archive):
-        entries = _system(archive).get_file_info(FileSelector("", allow_not_found=True))
-        return sorted(entry.base_name for entry in entries if entry.type == FileType.Directory)
-    folder = Path(local_path(archive))
-    return sorted(path.name for path in folder.iterdir() if (path / LOG).is_dir()) if folder.is_dir() else []
 
 
 class FolderTableStore:
@@ -130,17 +121,13 @@ def _is_torn(path: Path, durable: int) -> bool:
     return not lines and int(path.stem) == 0  # a later empty one is a commit without actions
 
 
-def _system(url: str) -> Any:
-    return PyFileSystem(DeltaStorageHandler(url, delta_options(url)))
-
-
 class ObjectTableStore:
     """The files of one table in an object store, accessed as delta-rs accesses it. A closed object is durable."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.options = delta_options(url)
-        self._files = _system(url)
+        self._files = delta_file_system(url)
 
     def prepare(self) -> None: ...
 
