@@ -2,7 +2,7 @@
 
 handlers                 `decide` itself
 decision                 the result of a command; the register of deciding functions; common checks
-queues                   declaring, altering, pausing, purging and deleting queues; arriving messages; statistics
+queues                   declaring, altering, pausing and deleting queues; arriving messages; statistics
 stages, links, groups, leases, transactions, exchanges, recordings, cleaning
 outcomes                 outcomes of single messages of a lease's batch
 dead_letters             the end of deliveries, retries and dead letters
@@ -11,6 +11,7 @@ immediate                messages that are stored only if a link takes them
 routes                   messages sent through exchanges
 explanations             why a consumer does not receive the next message
 lifetimes                when a queue or an exchange ends on its own, and the links that this depends on
-moves                    messages that an operator moves, copies, redrives or discards
+moves                    messages that an operator moves, copies, redrives or replaces
+purges                   purged messages: all waiting ones, named ones, cancelled ones
 time                     messages and leases whose time has come; the start of the broker
 """

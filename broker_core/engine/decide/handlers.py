@@ -20,6 +20,7 @@ from . import (  # noqa: F401  # each registers its functions by `decides`
     losses,
     moves,
     outcomes,
+    purges,
     queues,
     recordings,
     routes,

@@ -1,4 +1,4 @@
-"""Messages that an operator moves or copies to another queue, redrives, discards or replaces. A command examines a limited range
+"""Messages that an operator moves or copies to another queue, redrives or replaces. A command examines a limited range
 of a queue, and `Shifted.next` continues it."""
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from .. import commands as c
 from .. import events as e
 from ..columns.blocks import Block
 from ..columns.intervals import Intervals
-from ..columns.limits import MAX_MOVED, MAX_PURGED
-from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array
+from ..columns.limits import MAX_MOVED
+from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
 from ..columns.series import Ints
-from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, Outcome, Verb
+from ..columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, Outcome
 from ..model.capacity import Coming, fitting
 from ..model.names import taker_name
 from ..model.queue import Queue
 from ..model.retention import stayed
 from ..model.state import BrokerState
 from ..model.transfer import column
-from .dead_letters import as_one
 from .decision import Decision, decides, need_queue
 from .queues import enqueue
 
@@ -40,35 +39,6 @@ def copy(state: BrokerState, command: c.Copy, now: c.Now) -> Decision[c.Shifted]
     rows, shifted = _to_shift(state, command, now, "copy")
     event = e.Copied(command.queue, rows, command.target, now.wall)
     return Decision([(event, None)] if rows else [], shifted)
-
-
-@decides(c.DiscardMessages)
-def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now) -> Decision[int]:
-    queue = need_queue(state, command.queue)
-    if not 0 <= command.first <= command.last < queue.next_sequence:
-        raise errors.MessageNotFound(
-            f"queue {queue.name!r} has messages 0 to {queue.next_sequence - 1}, not {command.first} to {command.last}: name"
-            " some of them"
-        )
-    if command.last - command.first >= MAX_PURGED:
-        raise errors.ResourceLimit(f"{MAX_PURGED} messages are the limit of one request: name fewer, and then the rest")
-    named = RowSet.range(command.first, command.last + 1)
-    named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
-    waiting, user = queue.allowed(named, Verb.PURGE), taker_name(None, command.user)
-    events: list[e.Event] = [e.Purged(queue.name, waiting, now.wall, command.error, user)] if waiting else []
-    leases = {lease.current.holder: lease for lease in state.leases.values() if lease.current and lease.queue == queue.name}
-    held = queue.allowed(named, Verb.SETTLE)
-    decision = Decision([], waiting.count + held.count)
-    for holder in _holders(queue, held):
-        rows, lease = queue.held_by(holder, held), leases.get(holder)
-        if lease is not None:  # fenced first: after a crash between the two events, the query only plans again
-            decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
-        name = None if lease is None else lease.name
-        taker = user or (state.taker_of(queue, holder) if lease is None else lease.taker)
-        events.append(e.Settled(queue.name, holder, rows, int(Outcome.PURGED), now.wall, command.error, name, taker=taker))
-    if events:
-        decision.add(as_one(events))
-    return decision
 
 
 @decides(c.Replace)
@@ -109,11 +79,6 @@ def _end_of(queue: Queue, block: Block | None, row: int) -> str:
     outcome, taker = (int(np.broadcast_to(column.get(slice(row, row + 1)), 1)[0]) for column in (block.outcome, block.taker))
     name = Outcome(outcome).name.lower().replace("_", "-")
     return f" ({name}{f' by {queue.takers.names[taker - 1]}' if taker else ''})"
-
-
-def _holders(queue: Queue, rows: RowSet) -> list[int]:
-    parts = [np.unique(queue.blocks[number].holder.get(part)).tolist() for number, part in rows.items()]
-    return sorted(set().union(*parts))
 
 
 def _to_shift(state: BrokerState, command: c.Move | c.Copy, now: c.Now, verb: str) -> tuple[RowSet, c.Shifted]:

@@ -1,4 +1,4 @@
-"""Decisions about queues, their purge, and messages that arrive."""
+"""Decisions about queues and arriving messages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from .. import events as e
 from ..columns.limits import MAX_QUEUES
 from ..columns.losses import DUPLICATE, FULL, QUEUE_DROPPED, QUEUE_REFUSED
 from ..columns.packing import pack
-from ..columns.rowset import RowSet
-from ..columns.series import Ints
-from ..columns.states import Outcome, State, Verb
+from ..columns.states import Outcome, State
 from ..model.admission import admit, fill
-from ..model.names import EVENTS, check_node_name, taker_name
+from ..model.names import EVENTS, check_node_name
 from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
-from .decision import Decision, check_rows, decides, need_queue
+from .decision import Decision, decides, need_queue
 from .lifetimes import departure
 from .losses import losses
 
@@ -143,38 +141,6 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.En
     decision = Decision([(event, command.payload)], placed, waits)
     decision.extend(lost)
     return decision
-
-
-@decides(c.Purge)
-def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
-    queue = need_queue(state, command.queue)
-    rows = _waiting(queue, command.end, command.messages)
-    event = e.Purged(queue.name, rows, now.wall, taker=taker_name(None, command.user))
-    return Decision([(event, None)] if rows else [], rows.count)
-
-
-@decides(c.CancelDelayed)
-def cancel_delayed(state: BrokerState, command: c.CancelDelayed, now: c.Now) -> Decision[None]:
-    queue = need_queue(state, command.queue)
-    check_rows(queue, command.rows, Verb.DUE)
-    if any(queue.blocks[number].awaits_retry(part).any() for number, part in command.rows.items()):
-        raise errors.IllegalTransition(f"cannot cancel messages of {queue.name!r}: some were delivered, and wait for their retry")
-    event = e.Purged(queue.name, command.rows, now.wall, taker=taker_name(None, command.user))
-    return Decision([(event, None)] if command.rows else [], None)
-
-
-def _waiting(queue: Queue, end: int | None, messages: int) -> RowSet:
-    parts: list[tuple[int, Ints]] = []
-    for number in sorted(queue.blocks):
-        block = queue.blocks[number]
-        if messages <= 0 or (end is not None and end <= block.base):
-            break
-        rows = block.waiting()[:messages]
-        if end is not None:
-            rows = rows[rows < end - block.base]
-        parts.append((number, rows))
-        messages -= len(rows)
-    return RowSet.of(parts)
 
 
 @decides(c.Stat)
