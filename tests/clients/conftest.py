@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from penstock.broker_core.client.flight import Client
 from ..waiting import until
 from .building import MissingTool, command_of
 from .driving import Program
-from .service_bus import SDKS, Sdk, connection_string
+from .service_bus import connection_string
 
 _numbers = itertools.count()
 
@@ -94,29 +93,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(folder / "broker.pem"))
     return folder
-
-
-@pytest.fixture(scope="package")
-def sdks(certificates: Path) -> Iterator[Callable[[str], Program]]:
-    """Programs with the vendor's SDKs for Azure Service Bus. Each starts once."""
-    trust = f"NODE_EXTRA_CA_CERTS={certificates / 'ca.pem'}"  # read when node starts
-    with ExitStack() as running:
-
-        @cache
-        def started(sdk: str) -> Program:
-            name, arguments = SDKS[sdk]
-            return running.enter_context(Program(["env", trust, *command_or_skip(name), *arguments]))
-
-        yield started
-
-
-@pytest.fixture(scope="module", params=SDKS)
-def connected(request: pytest.FixtureRequest, broker: Broker, sdks: Callable[[str], Program]) -> Iterator[Sdk]:
-    """The SDKs in turn, connected to the broker of the module; `settings` are `service_bus.SETTINGS`."""
-    program = sdks(request.param)
-    program.do("open", connection=connection_string(broker))
-    yield Sdk(request.param, program)
-    program.do("close")
 
 
 @pytest.fixture

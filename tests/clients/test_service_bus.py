@@ -1,4 +1,4 @@
-"""The programs of docs/service-bus.md, and cases of the Python SDK alone. All SDKs: test_service_bus_scenarios.py."""
+"""The programs of docs/service-bus.md, and cases of the Python SDK alone. All SDKs: scenarios/."""
 
 from __future__ import annotations
 

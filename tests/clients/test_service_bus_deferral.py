@@ -1,4 +1,4 @@
-"""Q24: deferred messages with the Python SDK alone: locks, operators, kill -9. All SDKs: test_service_bus_features.py."""
+"""Q24: deferred messages with the Python SDK alone: locks, operators, kill -9. All SDKs: scenarios/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of Azure Service Bus with the Python SDK alone: states, lists. All SDKs: test_service_bus_features.py."""
+"""Sessions of Azure Service Bus with the Python SDK alone: states, lists. All SDKs: scenarios/."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,28 +20,11 @@ import penstock
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
-from ..waiting import until
-from .driving import Refused
-from .service_bus import SETTINGS, Sdk, bodies, connection_string, declared, port_of, unsettled
+from ...waiting import until
+from ..driving import Refused
+from ..service_bus import Sdk, bodies, connection_string, declared, port_of, unsettled
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def settings() -> dict[str, Any]:
-    return SETTINGS
-
-
-@pytest.fixture
-def sdk(connected: Sdk) -> Iterator[Sdk]:
-    yield connected
-    connected.do("leave")
-
-
-@pytest.fixture
-def queue(flight: Client) -> str:
-    """A queue with a dead-letter queue, locks of a minute and three attempts."""
-    return declared(flight, f"queue-{next(_numbers)}")
 
 
 # ---- sending

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,27 +12,11 @@ import penstock
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
-from ..waiting import until
-from .service_bus import SETTINGS, Message, Sdk, bodies, declared, unsettled
+from ...waiting import until
+from ..service_bus import Message, Sdk, bodies, declared, unsettled
 
 _numbers = itertools.count()
 TIMEOUTS = ("operationtimeout", "servicetimeout", "timeoutexception")  # Python, JavaScript, Java
-
-
-@pytest.fixture(scope="module")
-def settings() -> dict[str, Any]:
-    return SETTINGS
-
-
-@pytest.fixture
-def sdk(connected: Sdk) -> Iterator[Sdk]:
-    yield connected
-    connected.do("leave")
-
-
-@pytest.fixture
-def queue(flight: Client) -> str:
-    return declared(flight, f"queue-{next(_numbers)}")
 
 
 @pytest.fixture
