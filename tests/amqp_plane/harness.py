@@ -317,6 +317,12 @@ class Script:
             assert getattr(body, name) == value, f"{name} is {show(getattr(body, name))}, not {show(value)}"
         return body
 
+    def read(self, count: int) -> list[Composite]:
+        """Read the next frames, which may be of any kind; return their performatives."""
+        frames = [frame for _ in range(count) if (frame := self._frame()) is not None]
+        assert len(frames) == count, f"the end of the stream after {len(frames)} of {count} frames"
+        return [body for _, body, _ in frames]
+
     def expect_message(self, **fields: Any) -> bytes:
         """Read all transfers of the next delivery; return its payload."""
         payload = b""

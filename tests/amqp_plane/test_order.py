@@ -67,7 +67,7 @@ class Talk:
         for handle, name in enumerate(FROM, len(TO)):
             a.send(receives(f"{name}{channel}", handle), flow(handle, HELD), channel=channel)
             for _ in range(HELD):
-                while not isinstance(a._frame()[1], Transfer):  # type: ignore[index]
+                while not isinstance(a.read(1)[0], Transfer):
                     pass
 
     def send(self, random: Random) -> object:

@@ -123,17 +123,7 @@ def test_a_peek_reads_no_more_than_its_limit(s: Stage, m: Manager) -> None:
     m.script.frame_size = 1 << 20
     m.script.send(flow(3, 100))
     for first, count in ((1, 1), (3, 4)):
-        m._count += 1
-        body = {"from-sequence-number": first, "message-count": Int(100)}
-        message = Message(application_properties={"operation": PEEK}, value=body, has_value=True)
-        m.script.send(transfer(m._count, message.encode(), 2))
-        while not isinstance((frame := m.script._frame())[1], Transfer):  # type: ignore[index]
-            pass
-        octets = frame[2]  # type: ignore[index]
-        while frame[1].more:  # type: ignore[index]
-            frame = m.script._frame()
-            octets += frame[2]  # type: ignore[index]
-        assert octets.count(b"x-opt-sequence-number") == count
+        assert len(peek(m, first)) == count
 
 
 def test_a_client_that_receives_no_responses_gets_no_more_credit(s: Stage, m: Manager) -> None:
@@ -145,11 +135,10 @@ def test_a_client_that_receives_no_responses_gets_no_more_credit(s: Stage, m: Ma
         m.script.expect(Disposition)
     m.script.nothing()
     m.script.send(flow(3, 4))
-    frames = [m.script._frame() for _ in range(4)]
-    assert all(frame is not None and isinstance(frame[1], Transfer) for frame in frames)
+    assert {type(body) for body in m.script.read(4)} == {Transfer}
     m.script.nothing()
     m.script.send(flow(3, 100, 4))
-    kinds = [type(frame[1]) for _ in range(8) if (frame := m.script._frame()) is not None]
+    kinds = [type(body) for body in m.script.read(8)]
     assert (kinds.count(Transfer), kinds.count(Flow)) == (6, 2)
 
 
@@ -159,8 +148,7 @@ def test_a_response_waits_for_the_window_of_its_session(s: Stage) -> None:
     client.script.send(flow(None, incoming_window=1))
     request = Message(application_properties={"operation": "x"}, value="", has_value=True).encode()
     client.script.send(*(transfer(number, request) for number in range(3)))
-    kinds = [type(client.script._frame()[1]) for _ in range(4)]  # type: ignore[index]
-    assert sorted(kind.__name__ for kind in kinds) == ["Disposition"] * 3 + ["Transfer"]
+    assert sorted(type(body).__name__ for body in client.script.read(4)) == ["Disposition"] * 3 + ["Transfer"]
     client.script.send(flow(None, incoming_window=100))
     for _ in range(2):
         client.script.expect(Transfer)
@@ -171,7 +159,7 @@ def test_a_response_that_its_link_is_too_small_for_ends_the_link(s: Stage) -> No
     script.sender("$cbs", 0)
     script.receiver("$cbs", 1, 100, max_message_size=10)
     script.send(transfer(0, Message(application_properties={"operation": "x"}, value="", has_value=True).encode()))
-    assert {type(script._frame()[1]) for _ in range(2)} == {Disposition, Detach}  # type: ignore[index]
+    assert {type(body) for body in script.read(2)} == {Disposition, Detach}
 
 
 def test_a_client_without_a_token_sends_only_small_requests(s: Stage) -> None:

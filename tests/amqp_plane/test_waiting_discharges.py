@@ -89,7 +89,7 @@ def test_the_end_of_the_link_lets_the_discharge_be_answered(tmp_path: Path, how:
             a.send(acquires(0, 1, b"\x07", incoming_window=0), channel=1)  # there is no such transaction
         else:
             a.send(detach(0) if how == "link" else End(), channel=1)
-        bodies = [a._frame()[1] for _ in range(2)]  # type: ignore[index]
+        bodies = a.read(2)
         assert Counter(map(type, bodies)) == {Disposition: 1, End if how == "session" else Detach: 1}
         assert next(body for body in bodies if isinstance(body, Disposition)).state == Accepted()
 
