@@ -1,7 +1,6 @@
 """Attributes: the values that a queue needs from its messages, as columns of numbers.
 
-They are read from the payloads before a command reaches the engine, and journaled with the arrival of the messages, so recovery
-reads no payload. A column exists only if a message differs from the default.
+They are read before a command reaches the engine, and journaled with the arrival, so recovery reads no payload.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .series import Ints, narrowed
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of names. `names` contains each name once, and `codes` the index of each row's name plus one; 0: no name."""
+    """A column of names. `codes`: by row, the index of its name plus one; 0: no name."""
 
     names: list[str]
     codes: Ints
@@ -33,7 +32,7 @@ class Coded:
 
 @dataclass(frozen=True)
 class Attributes:
-    """Columns of one length, by message. None: every message has the default."""
+    """Columns by message. None: every message has the default."""
 
     priority: Ints | None = None  # the priority plus one; 0: not set
     expiry: Ints | None = None  # milliseconds since 1970; 0: never

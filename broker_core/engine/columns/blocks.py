@@ -1,4 +1,4 @@
-"""Blocks: 64 Ki messages of one queue as columns. Values that change are in memory; payloads are reached through runs."""
+"""Blocks: 64 Ki messages of one queue as columns in memory. Their payloads are reached through runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .series import Ints, RowColumn, Rows, Series, Sizes
 from .states import ACQUIRED, ARCHIVED, AVAILABLE, DEFERRED, DELAYED, State
 from .waiting import RetriesOfBlock
 
-_FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
+_FIRST_ROWS = 64  # allocated for a new block: a queue with one message must not cost a whole block
 _SCAN_ROWS = 1024  # rows that `_raise_low` examines in one step
 
 
@@ -27,24 +27,24 @@ class Columns:
 
     attempts: RowColumn  # unsuccessful deliveries
     holder: RowColumn  # of an ACQUIRED row
-    returned: RowColumn  # 1: the row has returned at least once
+    returned: RowColumn  # 1: at least once
     outcome: RowColumn
     settled: RowColumn  # milliseconds after the block's first arrival, plus one; 0: not settled
     priority: RowColumn  # as sent, plus one; 0: not set
-    expiry: RowColumn  # milliseconds after the block's first arrival, plus one; 0: never
-    due: RowColumn  # in the same unit: no delivery before, by the sender's delay or for a retry; 0: immediately
+    expiry: RowColumn  # in the same unit; 0: never
+    due: RowColumn  # in the same unit: the end of the sender's delay, or of the wait for a retry; 0: immediately
     group: RowColumn  # code in the queue's dictionary of groups; 0: none
     closes: RowColumn  # 1: the last of its group
     key: RowColumn  # code in the queue's dictionary of keys
-    origin: RowColumn  # queue that a dead letter came from: index in the queue's origins, plus one; 0: sent here
-    came_from: RowColumn  # sequence number that a dead letter had there, plus one
+    origin: RowColumn  # queue of a dead letter: index in the queue's origins, plus one; 0: sent here
+    came_from: RowColumn  # sequence number of a dead letter in its origin, plus one
     reason: RowColumn  # `Reason` of a dead letter
-    stayed: RowColumn  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
-    defaulted: RowColumn  # the part of `attempts` that a default outcome ended, with the link
-    recorded: RowColumn  # number of the recording that stored the row in the archive, plus one; see `model.recordings`
+    stayed: RowColumn  # 1: a dead letter that no other queue could take, ARCHIVED here
+    defaulted: RowColumn  # the part of `attempts` that a default outcome ended
+    recorded: RowColumn  # see `model.recordings`
     leased: RowColumn  # the part of `attempts` in batches of leases
-    taker: RowColumn  # name of the holder that ended the row: code in the queue's takers; 0: no name
-    deferred: RowColumn  # 1: the row has been DEFERRED, so it returns to this state
+    taker: RowColumn  # code in the queue's takers; 0: no name
+    deferred: RowColumn  # 1: it has been DEFERRED, and returns to this state
 
     __slots__ = tuple(__annotations__)
 
@@ -53,11 +53,11 @@ COLUMNS = Columns.__slots__
 
 
 class Block(Columns):
-    """Columns of up to `BLOCK_ROWS` messages, with the sequence numbers from `number << BLOCK_BITS` on."""
+    """Columns of up to `BLOCK_ROWS` messages."""
 
-    # persisted, together with COLUMNS
+    # persisted, with COLUMNS
     number: int
-    filled: int  # rows in use, from 0 on
+    filled: int  # rows in use
     state: npt.NDArray[np.uint8]
     errors: dict[int, str]  # row → error of the consumer that rejected it
     overlays: Overlays  # row → added annotations
@@ -70,15 +70,16 @@ class Block(Columns):
     low: int  # no row before this one is AVAILABLE
     level: npt.NDArray[np.uint8] | None  # of a queue with several levels
     by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows sorted by level, and the begin of each level
-    next_expiry: int  # milliseconds since 1970: no waiting row expires earlier
-    next_due: int  # milliseconds since 1970: no DELAYED row is due earlier
-    lock: RowColumn  # milliseconds of uptime, plus one, at which the lock of an ACQUIRED row ends; 0: no lock
-    next_lock: int  # milliseconds of uptime: no lock ends earlier
+    # No row has an earlier time: the first two are milliseconds since 1970, locks are milliseconds of uptime.
+    next_expiry: int
+    next_due: int
+    next_lock: int
+    lock: RowColumn  # end of an ACQUIRED row's lock, plus one; 0: no lock
     noted_due: int  # the times of this block in the timetables
     noted_expiry: int
     noted_lock: int
-    texts: dict[str, str]  # the texts of `errors`, each once: many messages share one
-    retries: RetriesOfBlock | None  # None: they have changed since they were found
+    texts: dict[str, str]  # the texts of `errors`, each once
+    retries: RetriesOfBlock | None  # None: unknown, because they have changed
 
     __slots__ = tuple(__annotations__)
 
@@ -116,9 +117,9 @@ class Block(Columns):
     def fill(
         self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES
     ) -> Ints | None:
-        """Add rows, whose payloads lie in `runs`. Returns which of them are not due at `time` and so DELAYED; None: no row.
+        """Add rows. Returns which of them are DELAYED, because they are not due at `time`; None: no row.
 
-        The codes of `attributes` are those of the queue's dictionaries.
+        `attributes` have codes of the queue's dictionaries.
         """
         start, stop = self.filled, self.filled + count
         if stop > len(self.state):
@@ -150,7 +151,7 @@ class Block(Columns):
         return delayed
 
     def _take_in(self, rows: slice, attributes: Attributes, time: int) -> Ints | None:
-        """Returns which rows are not due yet; None: no row."""
+        """Returns as `fill`."""
         capacity, base, now = len(self.state), self.base_ms, time // 1000
         for name in ("priority", "closes"):
             if (values := getattr(attributes, name)) is not None:
@@ -188,7 +189,7 @@ class Block(Columns):
         return passed
 
     def times(self, column: RowColumn, rows: Rows) -> npt.NDArray[np.int64] | None:
-        """In milliseconds since 1970, 0: not set. None: no row ever had a time."""
+        """Milliseconds since 1970, 0: not set. None: no row has a time."""
         values = column.get(rows)
         if isinstance(values, int):
             return None
@@ -212,7 +213,7 @@ class Block(Columns):
         return np.flatnonzero((self.state[: self.filled] == ACQUIRED) & (values > 0) & (values <= now + 1))
 
     def look_ahead(self, now: int = 0) -> None:
-        """A row that has expired at `now`, milliseconds since 1970, is never due: it is archived later."""
+        """A row that has expired at `now` (milliseconds since 1970) is never due: it is archived later."""
         state = self.state[: self.filled]
         self.next_expiry = self.next_due = self.next_lock = NEVER
         if self.expiry.values is not None:
@@ -246,8 +247,7 @@ class Block(Columns):
         self.taker.set(rows, taker, capacity)
 
     def note_failure(self, rows: Rows, cause: int, time: int, taker: int, error: str | None = None) -> None:
-        """Note a failed delivery, or a redrive, of rows that are available again. `cause` and the other values: see
-        `FailedDelivery`; `time` in microseconds since 1970."""
+        """`cause`, `taker`: as in `FailedDelivery`; `time`: microseconds since 1970."""
         self.failures.note(rows, cause, max(0, time - self.runs.time[0]) // 1000 + 1, taker, error, len(self.state))
 
     def note_errors(self, errors: Mapping[int, str]) -> None:
@@ -257,10 +257,7 @@ class Block(Columns):
             self.texts = {text: text for text in self.errors.values()}
 
     def of_level(self, level: int) -> npt.NDArray[np.uint16] | None:
-        """Return the rows of this level, ascending; None: all rows.
-
-        Only for a full block, whose levels no longer change: its rows are sorted at the first call.
-        """
+        """Return the rows of a level, ascending; None: all. Only for a full block, whose levels no longer change."""
         if self.by_level is None:
             assert self.level is not None
             counts = np.bincount(self.level, minlength=level + 1)
@@ -308,8 +305,7 @@ class Block(Columns):
         return Locations(start, counts, runs.position.take(run) << 3, payload_row, runs.time.take(run), scattered)
 
     def _by_run(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the runs that contain some of the rows, and the index among the rows at which each run begins, with the end of
-        the last one. The smaller side is searched."""
+        """Return where each run begins among the rows, with the end of the last one, and the numbers of these runs."""
         first, last = self.runs.row.run_of(int(rows[0])), self.runs.row.run_of(int(rows[-1]))
         if last - first < len(rows):
             run = np.arange(first, last + 1)
@@ -322,14 +318,13 @@ class Block(Columns):
         return np.concatenate([[0], begins, [len(rows)]]), of[np.concatenate([[0], begins])]
 
     def _location(self, rows: slice, run: int) -> Locations:
-        """Locate rows of one run. This is always the case for a single message."""
+        """For rows of one run, and so for each single message."""
         runs = self.runs
         payload_row = rows.start - runs.row[run] + runs.skip[run]
         numbers = (rows.start, rows.stop - rows.start, runs.position[run] << 3, payload_row, runs.time[run])
         return Locations(*np.array(numbers, np.int64).reshape(5, 1))
 
     def positions(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the log position of each row's record."""
         return positions_of(self.runs, as_array(rows))
 
     def relocate(self, rows: Rows, position: int | Ints, taken: Ints) -> None:
@@ -340,14 +335,14 @@ class Block(Columns):
         return np.flatnonzero(archived if isinstance(recorded, int) else archived & (recorded == 0))
 
     def waiting(self) -> Ints:
-        """Return the rows that no consumer holds."""
+        """Rows that no consumer holds."""
         if not self.counts[AVAILABLE] and not self.counts[DELAYED] and not self.counts[DEFERRED]:
             return np.zeros(0, np.int64)
         states = self.state[: self.filled]
         return np.flatnonzero((states <= State.AVAILABLE) | (states == DEFERRED))
 
     def awaits_retry(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Return by DELAYED row whether it waits for its retry. Otherwise its sender has delayed it."""
+        """Return by DELAYED row whether it waits for its retry, and not because its sender has delayed it."""
         is_again: npt.NDArray[np.bool_] = np.broadcast_to(np.asarray(self.returned.get(rows)) > 0, row_count(rows))
         return is_again
 
@@ -361,11 +356,11 @@ class Block(Columns):
         return rows if isinstance(flags, int) else as_array(rows)[flags == 0]
 
     def rows_between(self, first: int, last: int) -> slice:
-        """`first` and `last` are sequence numbers, both included."""
+        """Sequence numbers, both included."""
         start = min(max(0, first - self.base), self.filled)
         return slice(start, max(start, min(self.filled, last - self.base + 1)))
 
-    # The persisted form, in snapshots and packed blocks. To change it, see `packing`.
+    # To change the persisted form, see `packing`.
     def persisted(self) -> dict[str, Any]:
         columns: dict[str, Any] = {"number": self.number, "filled": self.filled, "state": self.state[: self.filled].copy()}
         for name in COLUMNS:
@@ -410,7 +405,7 @@ class Block(Columns):
 
 
 def _relative(times: Ints, base: int) -> Ints:
-    """Return absolute milliseconds as a column stores them. A time before the block's first arrival counts as that arrival."""
+    """A time before the block's first arrival, `base`, counts as that arrival."""
     return np.where(times > 0, np.maximum(times - base, 0) + 1, 0)
 
 

@@ -11,13 +11,12 @@ import numpy.typing as npt
 from .attributes import Coded
 from .series import Ints
 
-# Codes are counted instead of sorted if there are at least so many, and the highest is at most so many times their number.
+# At least so many codes are counted instead of sorted, if the highest is at most so many times their number.
 _COUNTED_ROWS, _COUNTED_CODES = 64, 4
 
 
 class Dictionary:
-    """Names of message groups or keys, and their codes, from 1 on; 0: no name. When the last live row with a name ends, its
-    code is reused."""
+    """Names of message groups or keys, and their codes, from 1 on; 0: no name. Codes without live rows are reused."""
 
     __slots__ = ("_codes", "_free", "_hashes", "_live", "_names")
 
@@ -35,11 +34,11 @@ class Dictionary:
 
     @property
     def size(self) -> int:
-        """Highest code that was ever used, plus one."""
+        """The highest code so far, plus one."""
         return len(self._names)
 
     def persisted(self) -> list[str | None]:
-        """None: a free code. The counts follow from the rows."""
+        """None: a free code."""
         return self._names[1:]
 
     def name(self, code: int) -> str | None:
@@ -52,7 +51,7 @@ class Dictionary:
         return self._codes.get(name, 0)
 
     def codes_of(self, coded: Coded) -> Ints:
-        """A new name gets a code only if a row has it, because the end of its last row frees the code."""
+        """A name without a row gets no code, because the end of its last row frees the code."""
         if len(coded.codes) == 1:
             code = int(coded.codes[0])
             return np.array([self._code(coded.names[code - 1]) if code else 0])
@@ -80,7 +79,7 @@ class Dictionary:
         return code
 
     def hashes(self, codes: Ints) -> Ints:
-        """Unlike codes, hashes are the same after a restart. A forgotten name has an arbitrary hash."""
+        """Hashes stay the same after a restart. A forgotten name has an arbitrary hash."""
         hashes: Ints = self._hashes[np.minimum(codes, len(self._hashes) - 1)]
         return hashes
 
@@ -88,7 +87,7 @@ class Dictionary:
         np.add.at(self._live, codes, 1)
 
     def went(self, codes: Ints) -> Ints:
-        """Count settled rows off. Returns the codes that no live row has; the caller may `forget` them."""
+        """Returns the codes that no live row has any more; the caller may `forget` them."""
         np.subtract.at(self._live, codes, 1)
         mine = distinct(codes)
         gone: Ints = mine[(self._live[mine] <= 0) & (mine > 0)]
@@ -108,13 +107,13 @@ class Dictionary:
 
 
 class Names:
-    """Names of takers, and their codes, from 1 on; 0: no name. A code keeps its name forever, because settled rows that have
-    left memory refer to it. After `most` names a new name gets no code."""
+    """Names of takers, and their codes, from 1 on; 0: no name. At most `most` names get a code, and keep it forever, because
+    settled rows that have left memory refer to it."""
 
     __slots__ = ("_codes", "_most", "names")
 
     def __init__(self, most: int, names: Iterable[str] = ()) -> None:
-        self.names = list(names)  # by code, from 1 on; it only grows, so reading it needs no lock
+        self.names = list(names)  # it only grows, so reading it needs no lock
         self._most = most
         self._codes = {name: code for code, name in enumerate(self.names, 1)}
 
@@ -134,7 +133,7 @@ class Names:
 
 
 def distinct(codes: Ints) -> Ints:
-    """Return the codes that occur, ascending. Codes are small numbers, so counting is several times faster than sorting."""
+    """Return the codes that occur, ascending. Counting is several times faster than sorting."""
     if len(codes) < _COUNTED_ROWS or int(codes.max()) > _COUNTED_CODES * len(codes):
         return np.unique(codes)
     return np.flatnonzero(np.bincount(codes))

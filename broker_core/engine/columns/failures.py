@@ -1,7 +1,4 @@
-"""The last failed deliveries of a block's rows, which are kept when a row ends. A redrive in the same queue is one of them.
-
-A block without failures has no such columns. Rows share the texts of errors.
-"""
+"""The last failed deliveries of a block's rows, also of ended ones. A redrive in the same queue counts as one."""
 
 from __future__ import annotations
 
@@ -14,37 +11,37 @@ import numpy.typing as npt
 from .rowset import as_array
 from .series import Ints, RowColumn, Rows
 
-KEPT = 3  # failed deliveries of a row that are known
+KEPT = 3  # of a row
 REDRIVEN = 255  # a cause
 _FIELDS = ("cause", "time", "taker", "error")
 _FEW_ERRORS = 64  # texts from which unused ones are looked for
 
 
 class FailedDelivery(NamedTuple):
-    """One failed delivery. 0: no value."""
+    """0: no value."""
 
     cause: int  # `Cause`, plus one; REDRIVEN
     time: int  # milliseconds after the block's first arrival, plus one
-    taker: int  # name of the consumer, or the user of the redrive: code in the queue's takers
+    taker: int  # consumer, or user of the redrive: code in the queue's takers
     error: int  # number of the consumer's error, from 1 on
 
 
 class FailedRows(NamedTuple):
-    """The failed deliveries of some rows: copies of their columns."""
+    """Copies of the failed deliveries of some rows."""
 
     indexes: npt.NDArray[np.int64]  # of the rows that have some, ascending
-    deliveries: list[list[Ints]]  # the last ones first; of each, the fields of `FailedDelivery`, parallel to `indexes`
+    deliveries: list[list[Ints]]  # the last ones first; each: fields of `FailedDelivery`, parallel to `indexes`
     errors: tuple[str, ...]
 
 
 class Failures:
-    """The last failed deliveries of the rows of one block."""
+    """The failed deliveries of one block."""
 
     __slots__ = ("_columns", "_errors", "_many_errors")
 
     def __init__(self) -> None:
         self._columns: list[list[RowColumn]] = []  # the last delivery first; empty: no row has one
-        self._errors: dict[str, int] = {}  # text → number
+        self._errors: dict[str, int] = {}  # text → number: rows share the texts
         self._many_errors = _FEW_ERRORS
 
     def note(self, rows: Rows, cause: int, time: int, taker: int, error: str | None, capacity: int) -> None:
@@ -66,7 +63,7 @@ class Failures:
             column.grow(capacity)
 
     def of(self, rows: Rows) -> FailedRows | None:
-        """Copy the failed deliveries of these rows; None: they have none. Called under the broker's lock."""
+        """Return copies; None: the rows have no failed deliveries. Called under the broker's lock."""
         causes = self._columns[0][0].get(rows) if self._columns else 0
         if isinstance(causes, int) or not causes.any():
             return None
@@ -85,7 +82,7 @@ class Failures:
         return self._errors.setdefault(error, len(self._errors) + 1)
 
     def _forget_errors(self) -> None:
-        """Forget texts that no row has any more, and number the others again."""
+        """Forget unused texts, and number the others again."""
         columns = [values for *_, column in self._columns if (values := column.values) is not None]
         used = np.unique(np.concatenate([np.zeros(1, np.int64), *columns]))  # 0 keeps its number
         texts = ["", *self._errors]
@@ -94,7 +91,7 @@ class Failures:
         for values in columns:
             values[:] = np.searchsorted(used, values)
 
-    # The persisted form, as a part of that of the block
+    # Persisted as a part of the block
     def persisted(self, filled: int) -> dict[str, Any]:
         columns: dict[str, Any] = {
             _name(field, place): column.values[:filled].copy()

@@ -1,4 +1,4 @@
-"""States of message groups: bytes that consumers keep with a group. They outlive its messages."""
+"""States of message groups: bytes that consumers keep with a group, also without messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .limits import GROUP_STATE_BYTES
 
 
 class GroupState(NamedTuple):
-    """The state of one group. `time`: microseconds since 1970 of its last change."""
+    """`time`: of the last change, in microseconds since 1970."""
 
     octets: bytes
     time: int

@@ -11,12 +11,12 @@ from .series import Ints
 
 
 class Intervals:
-    """Disjoint half-open intervals of log positions, in order. No two of them touch."""
+    """Disjoint half-open intervals, in order, that do not touch."""
 
     __slots__ = ("_edges",)
 
     def __init__(self, intervals: Iterable[Sequence[int]] = ()) -> None:
-        """The intervals (begin, end) may overlap and be in any order."""
+        """The intervals may overlap and be in any order."""
         edges: list[int] = []
         for begin, end in sorted((begin, end) for begin, end in intervals if begin < end):
             if edges and begin <= edges[-1]:
@@ -27,7 +27,7 @@ class Intervals:
 
     @classmethod
     def apart(cls, intervals: Iterable[Sequence[int]]) -> Intervals:
-        """Make intervals that are disjoint and in order. If they touch, `index` distinguishes them."""
+        """The intervals are disjoint and in order, but may touch: `index` distinguishes them."""
         intervals_apart = cls()
         intervals_apart._edges = np.array([edge for begin, end in intervals for edge in (begin, end)], np.int64)
         return intervals_apart
@@ -52,17 +52,16 @@ class Intervals:
         return numbers
 
     def meets(self, low: int, high: int) -> bool:
-        """`high` is included."""
+        """Here and in the next functions, `high` is included."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return bool(first != last or first & 1)
 
     def overlapping(self, low: int, high: int) -> npt.NDArray[np.int64]:
-        """`high` is included."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return np.arange(first >> 1, (last + 1) >> 1)
 
     def covers(self, low: int, high: int) -> bool:
-        """Return True if one interval contains all positions up to `high`, included."""
+        """Return True if one interval contains all of these positions."""
         first, last = np.searchsorted(self._edges, (low, high), side="right")
         return bool(first == last and first & 1)
 

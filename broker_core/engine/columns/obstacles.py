@@ -6,11 +6,11 @@ from enum import Enum
 
 
 class Obstacle(str, Enum):
-    """One reason. A consumer without any receives the next message."""
+    """A consumer without an obstacle receives the next message."""
 
     # Of the queue
     PAUSED = "paused"
-    EMPTY = "empty"  # no message waits
+    EMPTY = "empty"
     DELAYED = "delayed"  # all waiting messages are delayed
     DEFERRED = "deferred"  # all waiting messages are deferred
     # Of the consumer among others
@@ -25,11 +25,11 @@ class Obstacle(str, Enum):
     CREDIT = "credit"  # none, or all of it is used by messages that are being sent
     UNSETTLED = "unsettled"  # the limit on deliveries of a link
     UNSETTLED_CONNECTION = "unsettled-connection"  # the limit on deliveries of its session or connection
-    SENDING = "sending"  # it sends messages that it has acquired
+    SENDING = "sending"  # of messages that it has acquired
     RESUMING = "resuming"  # its deliveries before a reconnect come first
     # Of a lease
     BATCH = "batch"  # it holds one
-    UNREAD = "unread"  # it has left several batches unread, and waits
+    UNREAD = "unread"  # it waits, because it has left batches unread
     SILENT = "silent"  # its query asks for no batch
     # Of the messages
     SELECTOR = "selector"

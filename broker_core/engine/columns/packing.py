@@ -3,8 +3,8 @@
 Layout: the length of the header (u32, little-endian); the header as JSON, `{"v": 1, "n": {name: number}, "a": [[name, dtype,
 count]]}`, padded with spaces to a multiple of 8 bytes; the arrays, each padded to 8 bytes.
 
-To change the layout or the names in it after a release, raise the version and still read the earlier one. A new column needs a
-new version too: an older broker would drop it.
+To change the layout or a name after a release, raise the version and still read the earlier one. A new column needs a new
+version, because an older broker would drop it.
 """
 
 from __future__ import annotations

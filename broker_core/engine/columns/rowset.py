@@ -1,7 +1,7 @@
 """Row sets: the messages of one queue that an event, a reply or a batch contains.
 
 Each block of 64 Ki sequence numbers has ranges or a bitmap: the smaller form. A bitmap covers the rows from its first to
-its last. Scattered rows that are held stay numbers (`Listed`), because the code that works with them needs numbers.
+its last. Scattered rows in memory stay numbers (`Listed`), because the code that works with them needs numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .series import Rows
 
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS  # persisted: the place of a sequence number depends on it
-_RANGE_BYTES = 4  # a range is two 16-bit numbers; a bitmap is one bit for each row from the first to the last
+_RANGE_BYTES = 4  # two 16-bit numbers
 
 Ranges = npt.NDArray[np.int32]  # [[start, stop), …] of rows
 Ints = npt.NDArray[Any]
@@ -32,10 +32,7 @@ class Bitmap(NamedTuple):
 
 
 class Listed:
-    """Rows that are held now, as numbers, and their short form once it was needed.
-
-    A few rows take no more than the largest bitmap, and are stored as they came. More are stored in two bytes each.
-    """
+    """Rows as numbers, and their short form once it was needed. More than `_FEW` rows are stored in two bytes each."""
 
     __slots__ = ("_packed", "_rows")
 
@@ -72,7 +69,7 @@ def _part(rows: Rows) -> Part:
 
 
 def _compress(rows: Ints) -> Ranges | Bitmap:
-    apart = rows[1:] - rows[:-1] != 1  # in their own small type, which is faster
+    apart = rows[1:] - rows[:-1] != 1  # in their small type, which is faster
     start = int(rows[0])
     width = int(rows[-1]) - start + 1
     if (np.count_nonzero(apart) + 1) * _RANGE_BYTES <= -(-width // 8):
@@ -80,7 +77,7 @@ def _compress(rows: Ints) -> Ranges | Bitmap:
         ranges = np.empty((len(breaks) + 1, 2), np.int32)
         ranges[0, 0], ranges[1:, 0] = rows[0], rows[breaks + 1]
         ranges[:-1, 1], ranges[-1, 1] = rows[breaks], rows[-1]
-        ranges[:, 1] += 1  # in the wider type: the rows' own type could overflow
+        ranges[:, 1] += 1  # the rows' own type could overflow
         return ranges
     mask = np.zeros(width, np.uint8)
     mask[(rows - rows[0]).astype(np.intp, copy=False)] = 1
@@ -130,7 +127,7 @@ class RowSet:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[int, Rows]]) -> RowSet:
-        """Make a set of (block, rows) pairs in ascending order. Empty ones are left out."""
+        """The pairs of block and rows are in ascending order. Empty ones are left out."""
         return cls({b: _part(rows) for b, rows in parts if row_count(rows)})
 
     @classmethod
@@ -169,7 +166,7 @@ class RowSet:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RowSet) and np.array_equal(self.sequences(), other.sequences())
 
-    __hash__ = None  # type: ignore[assignment]  # row sets are compared, never used as keys
+    __hash__ = None  # type: ignore[assignment]  # never a key
 
     def __contains__(self, sequence: int) -> bool:
         rows = self.rows(sequence >> BLOCK_BITS)
@@ -197,19 +194,17 @@ class RowSet:
 
     @property
     def first(self) -> int:
-        """Only for a set that is not empty."""
         block = min(self._parts)
         return (block << BLOCK_BITS) + _at(self._parts[block], 0)
 
     @property
     def last(self) -> int:
-        """Only for a set that is not empty."""
         block = max(self._parts)
         part = self._parts[block]
         return (block << BLOCK_BITS) + _at(part, _count(part) - 1)
 
     def between(self, first: int, last: int) -> RowSet:
-        """`last` is included. Only the blocks at the edges are examined."""
+        """`last` is included."""
         parts: dict[int, Part] = {}
         for block in sorted(self._parts):
             base = block << BLOCK_BITS
@@ -237,10 +232,7 @@ class RowSet:
         return RowSet(parts)
 
     def split(self, parts: int) -> list[tuple[int, int, int]]:
-        """Cut the set into at most `parts` ranges of equal count, in order: (first, last, count) each.
-
-        The result is always the same, so a batch that is planned twice has the same tasks.
-        """
+        """Return at most `parts` ranges (first, last, count) of equal count, in order: a batch always has the same tasks."""
         if not self.count:
             return []
         parts = max(1, min(parts, self.count))
@@ -259,11 +251,11 @@ class RowSet:
         return RowSet({block: part.packed() if isinstance(part, Listed) else part for block, part in self._parts.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """Return ranges as a flat list of row numbers, and a bitmap as `start:base64`, so that the journal is readable."""
+        """Ranges are a flat list of row numbers, a bitmap is `start:base64`."""
         return {str(block): _json(part) for block, part in self._parts.items()}
 
     def to_text(self) -> str:
-        """The general encoder is slow for long bitmaps, and for the single range of most commands."""
+        """Return `to_json` as text. The general encoder is slow for long bitmaps and for single ranges."""
         parts = (f'"{block}":{_text(part)}' for block, part in self._parts.items())
         return f"{{{','.join(parts)}}}"
 
@@ -326,7 +318,6 @@ def exclude(rows: Rows, gone: Rows) -> Rows:
 
 
 def _span(rows: Rows) -> tuple[int, int]:
-    """Return the first row, and the last one plus one."""
     if isinstance(rows, slice):
         return rows.start, rows.stop
     return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)

@@ -20,10 +20,10 @@ class Runs:
 
     def __init__(self, row: Series, position: Series, skip: Series, time: Series) -> None:
         self.row = row
-        self.position = position  # log position of the record, in units of 8 bytes, to which records are aligned
+        self.position = position  # of the record, in units of 8 bytes, to which records are aligned
         self.skip = skip  # the first row's number in the record's payload
-        self.time = time  # microseconds since 1970 at which the messages arrived
-        # derived: the lowest and the highest log position of a record, in bytes
+        self.time = time  # of the arrival: microseconds since 1970
+        # derived: bounds of the positions, in bytes
         at = position.array() << 3
         self.low = int(at.min(initial=NOWHERE))
         self.high = int(at.max(initial=-1))
@@ -49,10 +49,9 @@ def positions_of(runs: Runs, rows: Ints) -> npt.NDArray[np.int64]:
 
 
 def relocated(runs: Runs, filled: int, rows: Ints, position: int | Ints, taken: Ints) -> Runs:
-    """Return the run table of a block with `filled` rows after the payloads of `rows`, ascending, were copied.
+    """Return the runs of a block with `filled` rows after the payloads of `rows`, ascending, were copied.
 
-    `taken` is by row its row in the record at `position`, which is one position or one for each row. Times of arrival do not
-    change.
+    `taken`: by row, its row in the copy at `position`, which is one position or one for each row.
     """
     numbers = np.arange(filled)
     run = runs.row.runs_of(numbers)
@@ -65,35 +64,35 @@ def relocated(runs: Runs, filled: int, rows: Ints, position: int | Ints, taken: 
 
 
 class Run(NamedTuple):
-    """Consecutive rows of a journal record that are consecutive in a block."""
+    """Rows that are consecutive in a journal record and in a block."""
 
     rows: int
     position: int
-    skip: int  # the first row's number in its payload
+    skip: int  # as in `Runs`
 
 
 class Extent(NamedTuple):
-    """Rows of `Locations` in one record, in the record's order, each once, with one time of arrival."""
+    """Different rows of one record, in its order, with one time of arrival."""
 
     position: int
     time: int  # microseconds since 1970
-    indexes: slice  # of the rows among all rows of the locations
-    first: int | None  # first row in the record, if the rows are consecutive; None: see `Locations.payload_rows`
+    indexes: slice  # of the rows among those of the locations
+    first: int | None  # in the record, if the rows are consecutive; None: see `Locations.payload_rows`
 
 
 class Locations(NamedTuple):
-    """Locations of a block's rows in the journal: parallel arrays, with an entry for each run that contains some of the rows."""
+    """Locations of a block's rows in the journal: parallel arrays, with an entry for each run."""
 
     row: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
     position: npt.NDArray[np.int64]
     payload_row: npt.NDArray[np.int64]
     time: npt.NDArray[np.int64]
-    scattered: npt.NDArray[np.int64] | None = None  # by row, its row in the record; None: the rows of each entry are consecutive
+    scattered: npt.NDArray[np.int64] | None = None  # by row, its row in the record; None: consecutive in each entry
 
     @classmethod
     def of(cls, positions: Ints, payload_rows: Ints) -> Locations:
-        """Make locations without times from the record of each row and its row there."""
+        """Make locations without times. By row: its record, and its row in there."""
         apart = (positions[1:] != positions[:-1]) | (payload_rows[1:] != payload_rows[:-1] + 1)
         first = np.flatnonzero(np.concatenate([[True], apart]))
         counts = np.diff(first, append=len(positions))
@@ -110,7 +109,6 @@ class Locations(NamedTuple):
         return numbers
 
     def extents(self) -> Iterator[Extent]:
-        """No extent has a row of its record twice, or two times of arrival."""
         if not len(self.row):
             return
         ends = np.cumsum(self.rows)
@@ -132,7 +130,7 @@ class Locations(NamedTuple):
         return list(map(Run, counts.tolist(), positions.tolist(), firsts.tolist()))
 
     def consecutive(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return records, their first rows, and the numbers of rows, as columns of runs of consecutive rows."""
+        """Return the columns of runs of consecutive rows: record, first row, number of rows."""
         if self.scattered is None:
             return self.position, self.payload_row, self.rows
         rows, entry = self.scattered, np.repeat(np.arange(len(self.rows)), self.rows)

@@ -1,4 +1,4 @@
-"""Compact columns: integers whose type widens when necessary, and that take no memory while all of them are equal."""
+"""Compact columns of integers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def narrowed(values: Ints) -> Ints:
 
 
 class Series:
-    """An append-only list of integers. While the numbers ascend evenly, only the step is stored. After that, the differences
-    from the first number are stored, in the narrowest type."""
+    """An append-only list of integers. While they ascend evenly, only the step is stored; then the differences from the first,
+    in the narrowest type."""
 
     __slots__ = ("_base", "_length", "_step", "_values")
 
@@ -91,18 +91,18 @@ class Series:
         return self._values[indices].astype(np.int64) + self._base
 
     def runs_of(self, numbers: Ints | int) -> Any:
-        """For an ascending series: return by number the index of the last entry that is not above it."""
+        """Return by number the index of the last entry that is not above it, in an ascending series."""
         if self._step is not None:
             if not self._step:
                 return np.zeros_like(numbers)
             return np.minimum((numbers - self._base) // self._step, self._length - 1)
         values = self._values[: self._length]
-        # Numbers get the type of the values, or numpy would copy all values. A number above that type is above all of them.
+        # Numbers get the type of the values, or numpy would copy all values. Larger ones become its maximum.
         wanted = np.minimum(numbers - self._base, _SIGNED_RANGE[values.dtype][1]).astype(values.dtype)
         return np.searchsorted(values, wanted, side="right") - 1
 
     def run_of(self, number: int) -> int:
-        """The number is nearly always in the last run, or in a series that ascends evenly."""
+        """Fast for the last run, which is the usual one."""
         if self._length and number >= self[-1]:
             return self._length - 1
         return int(self.runs_of(number))
@@ -121,7 +121,7 @@ class Series:
 
 
 class RowColumn:
-    """Unsigned integers by row, 0 where never set. Memory is allocated for the first other value."""
+    """Unsigned integers by row, 0 where never set. Memory is allocated for the first other value, and the type widens."""
 
     __slots__ = ("values",)
 
@@ -148,7 +148,7 @@ class RowColumn:
             self._room(0, capacity)
 
     def get(self, rows: Rows) -> Ints | int:
-        """Return the number 0 if no row ever had another value."""
+        """The number 0: no row ever had another value."""
         return 0 if self.values is None else self.values[rows]
 
     def _room(self, value: int, capacity: int) -> Ints:
@@ -164,7 +164,7 @@ class RowColumn:
 
 
 class Sizes:
-    """Stored bytes by row. Equal sizes, which are frequent, are stored as one number."""
+    """Stored bytes by row. Equal sizes are stored as one number."""
 
     __slots__ = ("_column", "uniform")
 
@@ -173,7 +173,6 @@ class Sizes:
         self._column = RowColumn(values)
 
     def fill(self, start: int, sizes: int | Ints, stop: int, capacity: int) -> None:
-        """`sizes`: one for all rows, or one for each."""
         if isinstance(sizes, int) and (start == 0 or sizes == self.uniform):
             self.uniform = sizes
             return
@@ -185,7 +184,7 @@ class Sizes:
             self._column.values[start:stop] = sizes
 
     def get(self, rows: Rows) -> Ints | int:
-        """Return one number if all rows have the same size."""
+        """One number: the size of each row."""
         return self.uniform if self.uniform is not None else self._column.get(rows)
 
     def total(self, rows: Rows, count: int) -> int:

@@ -1,4 +1,4 @@
-"""The states of a message, and every transition between them. A transition that is not in the table is an error.
+"""The states of a message, and the table of all transitions between them.
 
 DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
         ◀─delay─ ▲ ▲  └──purge, expire, replace, drop────▶ │
@@ -8,14 +8,12 @@ DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settl
                  │                     DEFERRED ──purge, …─▶│
                  └─────────────────redrive──────────────────┘
 
-A failed attempt that waits for its retry returns, and is delayed in the same event. Purge, expire, replace and move also apply
-to DELAYED messages. A message can be dead-lettered from each state before ARCHIVED: it is ARCHIVED, and continues in another
-queue.
+A failed attempt returns, and is delayed until its retry in the same event. Purge, expire, replace and move also apply to DELAYED
+messages. A dead letter is ARCHIVED, from any earlier state, and continues in another queue.
 
-DEFERRED is a state, not a hold: the message has no holder, and the state survives links, leases and restarts. Consumers do not
-receive it. A link can acquire it by its sequence number; any return then makes it DEFERRED again. It has left the order of its
-queue and of its group. It counts towards limits, and expires only when a link asks for it. Purge, move and redrive include it,
-and a newer value of its key replaces it.
+DEFERRED messages have no holder, and the state survives links, leases and restarts. A link can acquire them by their sequence
+numbers; any return then makes them DEFERRED again. They have left the order of their queue and group. They count towards limits,
+and expire only when a link asks for them. Purge, move and redrive include them, and newer values replace them.
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ from .rowset import BLOCK_ROWS
 
 
 class State(IntEnum):
-    """State of a message. Persisted as one byte: never renumber."""
+    """Persisted as one byte: never renumber."""
 
     DELAYED = 0  # `Block.waiting` relies on the numbers of DELAYED and AVAILABLE
     AVAILABLE = 1
     ACQUIRED = 2
     ARCHIVED = 3
-    DEFERRED = 4  # until a holder asks for its sequence number
+    DEFERRED = 4
 
 
 #: Plain numbers for columns: numpy is four times slower with members of an enumeration.
@@ -43,17 +41,17 @@ DELAYED, AVAILABLE, ACQUIRED, ARCHIVED, DEFERRED = (state.value for state in Sta
 class Verb(IntEnum):
     """Cause of a transition."""
 
-    DUE = 0  # a delay ends
+    DUE = 0
     ACQUIRE = 1
-    SETTLE = 2  # accepted, rejected
+    SETTLE = 2
     RETURN = 3  # released, modified, timed out, holder lost
     PURGE = 4
     EXPIRE = 5
-    REPLACE = 6  # by a newer value in a last-value queue
+    REPLACE = 6  # by a newer value
     REDRIVE = 7
-    MOVE = 8  # to another queue
+    MOVE = 8
     DEAD_LETTER = 9
-    DROP = 10  # one of the oldest in a full ring
+    DROP = 10  # from a full ring
     DELAY = 11  # until its retry, after a return
     DEFER = 12
 
@@ -69,10 +67,10 @@ class Outcome(IntEnum):
     REPLACED = 5
     DEAD_LETTERED = 6
     MOVED = 7  # to another queue, or back to the one it came from
-    DROPPED = 8  # one of the oldest in a full ring
+    DROPPED = 8
 
 
-OUTCOME_CODES = max(Outcome) + 1  # length of a table by outcome
+OUTCOME_CODES = max(Outcome) + 1
 
 
 class Cause(IntEnum):
@@ -88,22 +86,22 @@ class Cause(IntEnum):
     LEASE_READ = 7
     MODIFIED_UNCOUNTED = 8  # modified, without delivery-failed
     REJECTED = 9  # if the queue's policy is to deliver it again
-    MODIFIED_BY_DEFAULT = 10  # MODIFIED, by the source's default outcome when the link ended
-    REJECTED_BY_DEFAULT = 11  # REJECTED, by the source's default outcome when the link ended
+    MODIFIED_BY_DEFAULT = 10  # by the source's default outcome when the link ended
+    REJECTED_BY_DEFAULT = 11  # likewise
     PREFETCHED = 12  # the link was lost before its client began to work on the message
-    LINK_CLOSED = 13  # the broker closed the link: an operator closed it, or withdrew its rights
-    DEFERRED = 14  # its consumer asks for it later, by its sequence number
+    LINK_CLOSED = 13  # by an operator, or because its rights were withdrawn
+    DEFERRED = 14
 
 
 class Reason(IntEnum):
-    """Reason why a message is a dead letter. Persisted as one byte: never renumber, only append.
+    """Reason for a dead letter. Persisted as one byte: never renumber, only append.
 
-    The names are public: in lower case they are the annotation `x-opt-death-reason`. Never rename one.
+    The names, in lower case, are values of the public annotation `x-opt-death-reason`: never rename one.
     """
 
     NONE = 0
     REJECTED = 1
-    DELIVERY_LIMIT = 2  # its last attempt has failed
+    DELIVERY_LIMIT = 2
     EXPIRED = 3
     REFUSED = 4  # by every link of the queue
     MALFORMED = 5  # no reader could decode it
@@ -155,25 +153,24 @@ RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.REJECTED_BY_DEFAULT: True,
     Cause.PREFETCHED: False,
     Cause.LINK_CLOSED: False,
-    Cause.DEFERRED: True,  # so that a message that is deferred again and again becomes a dead letter
+    Cause.DEFERRED: True,  # so that a message that is always deferred becomes a dead letter
 }
-COUNTS_BY_RULE: dict[Cause, str] = {  # the option of the queue that decides instead
+COUNTS_BY_RULE: dict[Cause, str] = {  # the queue's option that decides instead
     Cause.LOCK_TIMED_OUT: "lock_counts",
     Cause.LINK_LOST: "lost_counts",
 }
-# After a failed attempt a message waits for its retry, and the attempt counts towards the queue's limit. For these causes this
-# depends on an option of the queue: a default outcome applies to messages that the consumer has not seen, and to messages that
-# made it fail.
+# The queue's option that decides whether such an attempt has failed: the message waits for its retry, and its limit counts the
+# attempt. A default outcome applies to messages that the consumer has not seen, and to messages that made it fail.
 LIMITED_BY_RULE: dict[Cause, str] = {
     Cause.MODIFIED_BY_DEFAULT: "default_outcome_counts",
     Cause.REJECTED_BY_DEFAULT: "default_outcome_counts",
 }
-# These never count towards the limit, because a batch fails as a whole, often for another reason than its messages. They do wait.
+# They wait, but do not count towards the limit: a batch fails as a whole, often for another reason than its messages.
 UNLIMITED = frozenset({Cause.LEASE_READ})
 
 
 class Step(NamedTuple):
-    """One row of the table, in the form that columns need."""
+    """A row of the table, for columns."""
 
     source: int
     target: int

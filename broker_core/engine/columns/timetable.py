@@ -1,7 +1,6 @@
 """Timetables: blocks by the time at which the first of their rows expires, falls due, or loses its lock.
 
-A row that was settled before its time leaves its entry, which is checked once. So a tick costs in proportion to the due rows,
-not to the waiting messages.
+A tick costs in proportion to the due rows, not to the waiting messages. Settled rows leave their entries, which are checked once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ LEAST = 1024  # entries below which `_tidy` is not worth its cost
 
 
 class Entry(NamedTuple):
-    """A block with a row that is due at `time`."""
+    """A block with a row that is due."""
 
     time: int  # milliseconds of the timetable's clock
     queue: str
@@ -24,16 +23,16 @@ class Entry(NamedTuple):
 
 
 class Timetable:
-    """A heap of entries."""
+    """Entries of one clock."""
 
     __slots__ = ("_heap", "_is_there", "_most", "next")
 
     def __init__(self, is_there: Callable[[str, int], bool] = lambda queue, block: True) -> None:
-        """`is_there` returns whether a queue still has a block. Entries of other blocks are removed."""
+        """Entries of blocks for which `is_there` returns False are removed."""
         self._heap: list[Entry] = []
         self._is_there = is_there
-        self._most = LEAST  # number of entries from which `_tidy` runs
-        self.next = NEVER  # the time of the earliest entry
+        self._most = LEAST  # entries above which `_tidy` runs
+        self.next = NEVER
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -45,7 +44,7 @@ class Timetable:
         self.next = self._heap[0].time if self._heap else NEVER
 
     def _tidy(self) -> None:
-        """Keep the first entry of each existing block. When it is checked, the time of the block's next row is added."""
+        """Keep the first entry of each block. When it is due, the block's next one is added."""
         first: dict[tuple[str, int], Entry] = {}
         for entry in sorted(self._heap):
             if entry[1:] not in first and self._is_there(entry.queue, entry.block):
@@ -54,7 +53,7 @@ class Timetable:
         self._most = max(LEAST, 2 * len(self._heap))
 
     def due(self, now: int) -> Iterator[tuple[str, int]]:
-        """Return each (queue, block) once. The entries stay until `passed`."""
+        """Yield each (queue, block) once. The entries stay until `passed`."""
         seen = set()
         waiting = [0] if self._heap else []
         while waiting:  # the entries up to now are connected at the top of the heap

@@ -1,7 +1,6 @@
 """Totals: counts of a queue since the broker started. They never decrease.
 
-Arrived and ended messages follow from numbers that the queue has anyway, minus their values at the start. Only deliveries and
-redrives are counted as they happen.
+Arrived and ended messages are differences between numbers of the queue and their values at the start.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ _REMOVED = (Outcome.PURGED, Outcome.REPLACED, Outcome.MOVED, Outcome.DROPPED)
 
 
 class Totals:
-    """The totals of one queue. `enqueued + redriven` minus all ended messages is the growth of its live messages."""
+    """The totals of one queue. `enqueued + redriven` minus all ended messages is the growth of `live`."""
 
     __slots__ = ("_ended", "_live", "_next_sequence", "delivered", "redelivered", "redriven", "unlocked")
 
     def __init__(self) -> None:
-        self.delivered = 0  # each delivery to a link or in a batch of a lease
+        self.delivered = 0  # to links, and in batches of leases
         self.redelivered = 0
         self.unlocked = 0
-        self.redriven = 0  # dead letters that had stayed here and are AVAILABLE again
+        self.redriven = 0  # dead letters that had stayed here
         self._next_sequence = self._live = 0
         self._ended = [0] * OUTCOME_CODES
 
@@ -42,7 +41,7 @@ class Totals:
             self.redelivered += int(np.count_nonzero(block.returned.values[rows]))
 
     def row(self, next_sequence: int, ended: Sequence[int]) -> list[int]:
-        """`ended`: the ended messages of the queue, by outcome. The result is in the order of `TOTALS`."""
+        """`ended`: the queue's ended messages by outcome. The result is in the order of `TOTALS`."""
         ended = [now - before for now, before in zip(ended, self._ended, strict=True)]
         return [
             next_sequence - self._next_sequence,

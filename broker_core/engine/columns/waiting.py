@@ -1,4 +1,4 @@
-"""Indexes of waiting messages: AVAILABLE ones by level and block, returned ones, and the first that wait for their retry."""
+"""Indexes of waiting messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from .series import Ints
 
-RETURN_LOG_ENTRIES = 4096  # beyond this the two oldest entries are joined: consumers search a little more, never less
+RETURN_LOG_ENTRIES = 4096  # then the two oldest are joined: consumers search a little more, never less
 
 
 class FirstRetries(NamedTuple):
-    """Lowest sequence numbers of the messages of a queue that wait for their retry."""
+    """Lowest sequence numbers of messages that wait for their retry, in a queue."""
 
     levels: list[int]  # by level; NEVER: no message waits
     groups: Ints
@@ -23,16 +23,16 @@ class FirstRetries(NamedTuple):
 
 
 class RetriesOfBlock(NamedTuple):
-    """Lowest sequence numbers of the messages of one block that wait for their retry."""
+    """As `FirstRetries`, in one block."""
 
     levels: Ints
-    of_levels: Ints  # the lowest number of each
+    of_levels: Ints
     groups: Ints
     of_groups: Ints
 
 
 class Waiting:
-    """Counts of the AVAILABLE messages of one level by block. The first blocks become empty and stay so; the last one fills."""
+    """Counts of the AVAILABLE messages of one level by block. Blocks become empty from the first one on."""
 
     __slots__ = ("_counts", "_low", "total")
 
@@ -65,7 +65,7 @@ class Waiting:
             return
         number, left = max(first, lowest), self.total
         while left > 0 and number < len(counts):
-            if not counts[number]:  # nearly always the next block has AVAILABLE messages
+            if not counts[number]:  # which is rare
                 number += int((counts[number:] > 0).argmax())
                 if not counts[number]:
                     return
@@ -75,10 +75,9 @@ class Waiting:
 
 
 class ReturnLog:
-    """Epoch → lowest returned sequence number, as a suffix minimum: the lowest one since an epoch is found by bisection.
+    """The lowest returned sequence number since each epoch, as a suffix minimum in two ascending lists.
 
-    Both lists ascend: an entry is dropped as soon as a later one has a number that is not higher. A return costs the same for
-    one subscription and for a thousand, because each reads the log at its next search.
+    A return costs the same for one subscription and for a thousand: each reads the log at its next search.
     """
 
     __slots__ = ("_epochs", "_sequences", "epoch")

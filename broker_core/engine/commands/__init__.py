@@ -3,8 +3,7 @@
 command, queues, stages, links, groups, leases, lifetimes, outcomes, exchanges, losses, moves, transactions, recordings, cleaning,
 time, explanations
 
-Import them by `from ..engine import commands as c`, then `c.Acquire`. The imports below are the list of all commands. A single
-message is a batch of one.
+Import them by `from ..engine import commands as c`, then `c.Acquire`. The imports below are the list of all commands.
 """
 
 from ..model.dispositions import Retry

@@ -13,29 +13,29 @@ from .command import Command
 
 
 class RelocatedRows(NamedTuple):
-    """Messages of one queue, in blocks in memory, whose payloads were copied."""
+    """Messages of one queue whose payloads were copied. Their blocks are in memory."""
 
     queue_id: int
     rows: RowSet
-    positions: Ints  # by row: log position of the record from which its payload was copied
+    positions: Ints  # by row: log position of the copied record
     payload_rows: Ints  # by row: its row in that record
     copy_rows: Ints | None = None  # None: in order
 
 
 @dataclass(frozen=True)
 class Relocate(Command[int | None]):
-    """A copy of payloads, each stored once. Reply: the number of messages that use it now; None: nothing needs it, and it is not
-    stored. A message is left out if its payload is no longer in the place from which it was copied."""
+    """A copy of payloads. Reply: the number of messages that use it now; None: it is not needed, nor stored. Messages whose
+    payload is no longer in the copied place are left out."""
 
     messages: Sequence[RelocatedRows]
     payload: Any  # a buffer, or several
-    packed: Sequence[int] = ()  # ids of queues whose packed blocks use the copy: see `Repack`
+    packed: Sequence[int] = ()  # ids of queues whose packed blocks use the copy
 
 
 @dataclass(frozen=True)
 class Repack(Command[bool]):
-    """The columns of a packed block, written again because payloads of its rows were copied. Reply: whether they replace the
-    columns at `position`, from which they were made."""
+    """New columns of a packed block, because payloads of its rows were copied. Reply: whether they replace the columns at
+    `position`, from which they were made."""
 
     queue_id: int
     number: int
@@ -47,7 +47,7 @@ class Repack(Command[bool]):
 
 @dataclass(frozen=True)
 class RelocateStaged(Command[int]):
-    """A copy of the whole payload of the record at `position`. Reply: the number of parts of stages that use the copy now."""
+    """A copy of the payload of the record at `position`. Reply: the number of parts of stages that use it now."""
 
     position: int
     payload: Any
@@ -57,8 +57,8 @@ class RelocateStaged(Command[int]):
 class Drop(Command[list[list[int]]]):
     """Disjoint parts of the log (begin, end) to drop. Reply: the parts that were dropped, because `keeping` does not need them.
 
-    `packed`: by the log position of a packed block's columns, one log position in each part that the block needs. Without an
-    entry, everything between its first and last payload counts as needed.
+    `packed`: by the log position of a packed block's columns, one position in each part that the block needs. Without an entry,
+    it needs everything between its first and last payload.
     """
 
     intervals: list[list[int]]

@@ -7,8 +7,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 
 class Now(NamedTuple):
-    """Times of a command, in microseconds. `wall` counts from 1970. `up` is monotonic: it counts from the start, without
-    standstills of the broker. `resumed` is the `up` at the end of the last standstill, or 0."""
+    """Times of a command, in microseconds: `wall` since 1970; `up` since the start, monotonic and without standstills of the
+    broker; `resumed`: the `up` at the end of the last standstill, or 0."""
 
     wall: int
     up: int
@@ -20,11 +20,11 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True)
 class Command(Generic[R]):
-    """A request with a reply of type `R`."""
+    """A request with a reply of type `R`. `user` is named in the archive, `selector` is canonical, `timeout` in microseconds."""
 
 
 class Maker(NamedTuple):
-    """The user who makes a queue, an exchange or a publish key, and the user's limit."""
+    """The user who makes a queue, an exchange or a publish key, and the limit for these."""
 
     user: str
     most: int

@@ -15,7 +15,7 @@ from .command import Command, Maker
 
 @dataclass(frozen=True)
 class DeclareExchange(Command[bool]):
-    """A declaration, which changes nothing if it is repeated. Reply: whether the exchange is new."""
+    """A repetition changes nothing. Reply: whether the exchange is new."""
 
     exchange: str
     type: str = "direct"
@@ -25,33 +25,33 @@ class DeclareExchange(Command[bool]):
 
 @dataclass(frozen=True)
 class DeleteExchange(Command[None]):
-    """The deletion of an exchange and its bindings."""
+    """Also ends its bindings."""
 
     exchange: str
 
 
 @dataclass(frozen=True)
 class Bind(Command[bool]):
-    """A binding to an exchange. `key` is a routing key, or the pattern of a topic exchange. Reply: whether the binding is new."""
+    """The fields are those of `Binding`. Reply: whether the binding is new."""
 
     exchange: str
     queue: str
     key: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)  # headers that a headers exchange compares
-    selector: str | None = None  # canonical
-    no_local: str | None = None  # AMQP container whose own messages are left out
-    name: str | None = None  # refused if another binding of the queue has it
-    definition: str | None = None  # of a named binding: see `Binding`
+    arguments: dict[str, Any] = field(default_factory=dict)
+    selector: str | None = None
+    no_local: str | None = None
+    name: str | None = None
+    definition: str | None = None
 
 
 @dataclass(frozen=True)
 class Unbind(Command[int]):
-    """The end of a queue's bindings: those with this key, or all. Reply: how many."""
+    """The end of a queue's bindings. Reply: how many."""
 
     exchange: str
     queue: str
-    key: str | None = None
-    number: int | None = None  # only the binding with this number
+    key: str | None = None  # None: any
+    number: int | None = None  # None: any
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,18 @@ class ListExchanges(Command[list[dict[str, Any]]]):
 
 
 class Sent(NamedTuple):
-    """Results of routing, as indexes within the block."""
+    """Reply of `Route`, with indexes of messages."""
 
-    unroutable: Rows = slice(0, 0)  # no binding matches, and the exchange refuses them
+    unroutable: Rows = slice(0, 0)  # without a matching binding, and refused by the exchange
     refused: Rows = slice(0, 0)  # by every queue that they reach, with `error`
     error: PenstockError | None = None
-    dropped: int = 0  # no binding matches, and the exchange drops them
-    stale: bool = False  # nothing was stored, because bindings or queues have changed: read the payload again
+    dropped: int = 0  # without a matching binding, and dropped by the exchange
+    stale: bool = False  # bindings or queues have changed, and nothing was stored: read the payload again
 
 
 @dataclass(frozen=True)
 class Route(Command[Sent]):
-    """A block of messages for an exchange. Its payload is stored once for all queues."""
+    """Messages for an exchange. Their payload is stored once."""
 
     exchange: str
     count: int
@@ -81,12 +81,11 @@ class Route(Command[Sent]):
     payload: Any = None
     keys: str | Coded = ""  # one routing key for all messages, or one for each
     durable: bool = True
-    # Read from the payload before the command, as `routes.plan` requires. By exchange: the matches of its bindings. By the
-    # needs of queues: the attributes of all messages.
+    # Read from the payload as `routes.plan` requires: matches by exchange, and attributes of all messages by the needs of queues.
     examined: Mapping[str, Examined] = field(default_factory=dict)
     attributes: Mapping[Asks, Attributes] = field(default_factory=dict)
     container: str | None = None  # AMQP container of the sender
-    whole: bool = False  # raise an error and store nothing if one message is unroutable, or refused by one queue
-    # If set, the messages wait in this stage or transaction. All of them are stored, or an error is raised.
+    whole: bool = False  # raise an error if one message is unroutable, or refused by one queue
+    # The messages wait in this stage or transaction. All of them are stored, or an error is raised.
     stage: str | None = None
     transaction: int | None = None

@@ -1,4 +1,4 @@
-"""Commands that explain why consumers do not receive the next message. They change nothing."""
+"""Commands that explain why consumers do not receive the next message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConsumerState(NamedTuple):
 
 
 class QueueState(NamedTuple):
-    """Waiting messages of a queue, and its first consumers: links, then leases."""
+    """A queue with its first consumers: links, then leases."""
 
     paused: bool
     available: int
@@ -33,22 +33,22 @@ class QueueState(NamedTuple):
     deferred: int
     due: int | None  # of the first delayed message, or earlier: milliseconds since 1970
     consumers: tuple[ConsumerState, ...]
-    total: int  # of all its consumers
+    total: int  # number of consumers
 
 
 @dataclass(frozen=True)
 class DescribeConsumers(Command[QueueState]):
-    """At most `most` consumers of a queue."""
+    """At most `most` consumers."""
 
     queue: str
     most: int
 
 
 class Hindrance(NamedTuple):
-    """An obstacle with its details, as far as it has any."""
+    """An obstacle with its details."""
 
     obstacle: Obstacle
-    messages: int | None = None  # the excluded ones among the examined ones
+    messages: int | None = None  # excluded among the examined
     holder: int | None = None  # the other consumer
     group: str | None = None  # of the first excluded message
     until: int | None = None  # milliseconds since 1970
@@ -56,17 +56,17 @@ class Hindrance(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """The hindrances of a consumer. Without any, `next` is the sequence number of its next message."""
+    """Without hindrances, `next` is the sequence number of the consumer's next message."""
 
     hindrances: tuple[Hindrance, ...]
     next: int | None = None
-    looked: int = 0  # messages that were examined for this answer
-    passed_all: bool = False  # the consumer itself has examined all waiting messages
+    looked: int = 0  # messages that were examined here
+    passed_all: bool = False  # the consumer has examined all waiting messages
 
 
 @dataclass(frozen=True)
 class Explain(Command[Explained]):
-    """Why a link, or a lease, does not receive the next message. `matching` and `behind` are as in `Acquire`."""
+    """`matching` and `behind` are as in `Acquire`."""
 
     queue: str
     holder: int

@@ -1,8 +1,5 @@
-"""Commands about Spark's leases.
-
-A planner's request has several parts: `EnterLease`, then `FinishBatches` and `AcquireBatch`, or `PlanBatches`. Each part is
-decided on the state that the previous one left.
-"""
+"""Commands about Spark's leases. A planner's request has several: `EnterLease`, then `FinishBatches` and `AcquireBatch`, or
+`PlanBatches`."""
 
 from __future__ import annotations
 
@@ -19,24 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EnterLease(Command[int | None]):
-    """Checks that a planner may use the lease. Reply: the lease's epoch; None: it does not exist yet."""
+    """A check that a planner may use the lease. Reply: its epoch; None: it does not exist yet."""
 
     queue: str
     lease: str
     run: str
     epoch: int | None
     fresh: bool = False
-    timeout: int | None = None  # microseconds
+    timeout: int | None = None
     keep_timeout: bool = False  # the request contains neither a timeout nor a selector
-    selector: str | None = None  # canonical
-    signs: tuple[tuple[int, str], ...] = ()  # batches that the checkpoint names, with their signs
-    head: tuple[str, int] | None = None  # of a planner with several leases: the first one that it took up, and its epoch
+    selector: str | None = None
+    signs: tuple[tuple[int, str], ...] = ()  # batches of the checkpoint, with their signs
+    head: tuple[str, int] | None = None  # of a planner with several leases: the first one, and its epoch
     waiting: bool = False  # the planner has asked before, and the lease did not exist
 
 
 @dataclass(frozen=True)
 class FinishBatches(Command[tuple[int | None, int, int]]):
-    """The end of all batches up to `finished`: read batches are settled, unread ones return."""
+    """The end of batches up to `finished`: read ones are settled, unread ones return."""
 
     lease: str
     finished: int
@@ -49,9 +46,9 @@ class LeasedBatch(NamedTuple):
     """Reply of `AcquireBatch`."""
 
     epoch: int | None  # None: the lease does not exist yet
-    batch: int  # the batch that the lease holds, or the finished one
-    sign: str | None = None  # of this batch; None: not remembered
-    unread: int = 0  # consecutive batches that the query has finished unread
+    batch: int  # the held one, or the finished one
+    sign: str | None = None  # None: not remembered
+    unread: int = 0  # as in `Lease`
     unevaluated: int | None = None  # as in `Taken`
 
 
@@ -67,11 +64,11 @@ class AcquireBatch(Command[LeasedBatch]):
     max_bytes: int | None = None
     until: int | None = None
     exclude: bool = False
-    timeout: int | None = None  # microseconds
+    timeout: int | None = None
     fail_on_data_loss: bool = True
     selector: str | None = None
-    matching: Matching | None = None  # of the selector
-    alone: bool = True  # a message larger than `max_bytes` is a batch of its own; False: it is not acquired
+    matching: Matching | None = None
+    alone: bool = True  # a message larger than `max_bytes` is a batch; False: it is not acquired
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class MeasureBatch(Command[tuple[int, int]]):
 
 @dataclass(frozen=True)
 class PlanBatches(Command[tuple[int, list[list[int]]]]):
-    """A plan of the batches after `after` up to `batch`. Reply: the epoch, and the parts that tasks read."""
+    """A plan of the batches after `after` up to `batch`. Reply: the epoch, and the parts for tasks."""
 
     lease: str
     after: int
@@ -107,7 +104,7 @@ class ReadBatch(Command[tuple[str, RowSet]]):
     last: int
     fail_on_data_loss: bool = True
     reader: SparkBatch | None = None
-    query_name: str | None = None  # of the reader's query, if it has a name
+    query_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,17 +131,17 @@ class ReleaseLease(Command[int]):
 
 @dataclass(frozen=True)
 class SettleRow(Command[None]):
-    """The end of one message of a lease's batch, by an operator. The running query is fenced, and plans again."""
+    """The end of one message of a batch, by an operator. The query is fenced, and plans again."""
 
     lease: str
     sequence: int
     outcome: str
     error: str | None = None
-    user: str | None = None  # for the archive
+    user: str | None = None
 
 
 @dataclass(frozen=True)
 class DeleteLease(Command[None]):
-    """The deletion of a lease that holds no batch."""
+    """Only for a lease without a batch."""
 
     lease: str

@@ -21,9 +21,9 @@ class Subscribe(Command[int]):
     queue: str
     priority: int = 0  # the highest comes first
     exclusive: bool = False
-    selector: str | None = None  # canonical; `Acquire` brings the known matches
-    user: str | None = None  # for the archive
-    container: str | None = None  # of the client, for the archive
+    selector: str | None = None  # `Acquire` brings the known matches
+    user: str | None = None
+    container: str | None = None  # for the archive
     by_number: bool = False  # only for `AcquireDeferred`: the link does not count as a consumer
     one_group: bool = False  # it takes only messages of the group that `LockGroup` locks for it; without a selector
 
@@ -36,11 +36,11 @@ class Unsubscribe(Command[RowSet]):
     holder: int
     cause: Cause = Cause.LINK_LOST  # of the messages that return
     outcome: Outcome | None = None  # the source's default outcome, if it settles: ACCEPTED or REJECTED
-    begun: RowSet | None = None  # messages that the client worked on; the others return as PREFETCHED; None: all
+    begun: RowSet | None = None  # messages that the client worked on; None: all; others return as PREFETCHED
 
 
 class Taken(NamedTuple):
-    """Acquired messages. Without any, `unevaluated` is the block for which the link's selector must be evaluated."""
+    """Acquired messages. Without any, `unevaluated` is the block for which the selector must be evaluated."""
 
     rows: RowSet
     unevaluated: int | None = None
@@ -48,14 +48,14 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Acquire(Command[Taken]):
-    """The next messages for a link, at most up to the first one for which its selector is not evaluated: see `Matching`."""
+    """The next messages for a link, up to the first one for which its selector is not evaluated: see `Matching`."""
 
     queue: str
     holder: int
     messages: int
     max_bytes: int | None = None
     matching: Matching | None = None
-    behind: tuple[int, ...] = ()  # links with precedence: messages that they have not passed are left to them
+    behind: tuple[int, ...] = ()  # links with precedence, which get the messages that they have not passed
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Browsed(NamedTuple):
 
 @dataclass(frozen=True)
 class Browse(Command[Browsed]):
-    """AVAILABLE messages from sequence number `first` on, which stay AVAILABLE."""
+    """AVAILABLE messages from sequence number `first` on. They stay AVAILABLE."""
 
     queue: str
     first: int
@@ -115,8 +115,7 @@ class Release(Command[None]):
 
 @dataclass(frozen=True)
 class RenewLock(Command[None]):
-    """A new lock of messages that a link holds, as long as the queue's option lockTimeout; without the option they have no lock.
-    Nothing changes if the link has locked their group."""
+    """A new lock of messages that a link holds, by the queue's option lockTimeout, unless the link has locked their group."""
 
     queue: str
     holder: int

@@ -1,4 +1,4 @@
-"""Commands about messages that are refused before the engine decides about them."""
+"""Commands about messages that do not reach the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .command import Command
 
 @dataclass(frozen=True)
 class CountRefused(Command[None]):
-    """Messages that an error has kept out of a queue or an exchange. The name may be unknown."""
+    """Messages that an error has kept out of a queue or an exchange, which may be unknown."""
 
     node: str
     error: Exception

@@ -15,7 +15,7 @@ class Shifted(NamedTuple):
 
     messages: int
     next: int | None  # sequence number to continue from; None: there are no more
-    stayed: int = 0  # messages that cannot go: the target is full, or the queue of a dead letter is gone or has a newer value
+    stayed: int = 0  # messages that cannot go: the target is full, or their queue is gone or has a newer value
 
 
 class DeathGroup(NamedTuple):
@@ -27,20 +27,19 @@ class DeathGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Move(Command[Shifted]):
-    """Messages that no consumer holds, at most MAX_MOVED, moved in order. DELAYED ones keep their time, DEFERRED ones become
-    AVAILABLE."""
+    """At most MAX_MOVED messages that no consumer holds. DELAYED ones keep their time, DEFERRED ones become AVAILABLE."""
 
     queue: str
     target: str
     messages: int = MAX_MOVED
     first: int = 0
     last: int | None = None
-    user: str | None = None  # for the archive
+    user: str | None = None
 
 
 @dataclass(frozen=True)
 class Copy(Command[Shifted]):
-    """Copies of messages, selected as by `Move`."""
+    """Copies of messages, as by `Move`."""
 
     queue: str
     target: str
@@ -51,35 +50,35 @@ class Copy(Command[Shifted]):
 
 @dataclass(frozen=True)
 class DiscardMessages(Command[int]):
-    """The end of damaged or useless messages, also held ones. A query whose lease holds one is fenced. Reply: how many."""
+    """The end of damaged or useless messages, also held ones. A query that holds one is fenced. Reply: how many."""
 
     queue: str
     first: int
     last: int
     error: str
-    user: str | None = None  # for the archive
+    user: str | None = None
 
 
 @dataclass(frozen=True)
 class Replace(Command[int]):
-    """The end of a message that no consumer holds, and the arrival of its edited copy, which may be in another queue. Either both
+    """The end of a message that no consumer holds, and the arrival of its edited copy, perhaps in another queue. Either both
     happen or nothing. Reply: the sequence number of the copy."""
 
     queue: str
     sequence: int
     copy: Enqueue  # of one message
-    user: str | None = None  # for the archive
+    user: str | None = None
 
 
 @dataclass(frozen=True)
 class Redrive(Command[Shifted]):
-    """The return of dead letters. AVAILABLE ones move to the tail of the queue that they came from. ARCHIVED ones, which had
-    stayed, become AVAILABLE at their sequence numbers. One command examines at most MAX_MOVED of each kind."""
+    """The return of dead letters: AVAILABLE ones move to the queue that they came from. ARCHIVED ones, which had stayed, become
+    AVAILABLE at their sequence numbers. One command examines at most MAX_MOVED of each kind."""
 
     queue: str
     messages: int = MAX_MOVED
     first: int = 0
     last: int | None = None
-    ranges: tuple[int, ...] | None = None  # only these: first, last, first, last …, in any order, both included
-    group: DeathGroup | None = None  # only its dead letters
-    user: str | None = None  # for the archive
+    ranges: tuple[int, ...] | None = None  # only these: first, last, first, last …, in any order
+    group: DeathGroup | None = None
+    user: str | None = None

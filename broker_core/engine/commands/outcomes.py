@@ -11,7 +11,7 @@ from .command import Command
 
 @dataclass(frozen=True)
 class StageOutcomes(Command[None]):
-    """Outcomes that are published with their stage. `epoch` is that of the read."""
+    """`epoch`: of the read."""
 
     stage: str
     lease: str
@@ -22,8 +22,8 @@ class StageOutcomes(Command[None]):
 
 @dataclass(frozen=True)
 class SetAside(Command[int]):
-    """Messages that the batch's reader could not decode, by reason. They are dead-lettered or rejected when the batch is settled.
-    Reply: how many are new."""
+    """Messages that the reader could not decode, by reason. They are dead-lettered or rejected with the end of the batch. Reply:
+    how many are new."""
 
     lease: str
     batch: int

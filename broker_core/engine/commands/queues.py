@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeclareQueue(Command[bool]):
-    """A declaration, which changes nothing if it is repeated. Reply: whether the queue is new."""
+    """A repetition changes nothing. Reply: whether the queue is new."""
 
     queue: str
     type: str = "fifo"
@@ -29,7 +29,7 @@ class DeclareQueue(Command[bool]):
 
 @dataclass(frozen=True)
 class DeleteQueue(Command[int]):
-    """The deletion of a queue. Reply: the number of messages that were not settled."""
+    """Reply: the number of unsettled messages."""
 
     queue: str
     force: bool = False  # also if consumers hold messages
@@ -39,7 +39,7 @@ class DeleteQueue(Command[int]):
 
 @dataclass(frozen=True)
 class AlterQueue(Command[bool]):
-    """New values of a queue's options. Reply: whether an option changed."""
+    """Reply: whether an option changed."""
 
     queue: str
     options: dict[str, Any] = field(default_factory=dict)  # None: the default
@@ -47,14 +47,14 @@ class AlterQueue(Command[bool]):
 
 @dataclass(frozen=True)
 class PauseQueue(Command[bool]):
-    """The start or end of a pause in a queue's deliveries. Messages still arrive. Reply: whether the queue has changed."""
+    """A pause of deliveries, or its end. Messages still arrive. Reply: whether the queue has changed."""
 
     queue: str
     paused: bool = True
 
 
 class EnqueueReply(NamedTuple):
-    """Reply of `Enqueue`. Messages are named by their indexes."""
+    """Reply of `Enqueue`, with indexes of messages."""
 
     next: int  # sequence number of the next message
     refused: Sequence[int] = ()  # by the queue's limits
@@ -67,7 +67,7 @@ class Stores(Command[R]):
 
     queue: str
     count: int
-    sizes: int | Ints  # stored bytes of each message, or of every message
+    sizes: int | Ints  # as in `Candidates`
     attributes: Attributes
 
     @property
@@ -77,13 +77,13 @@ class Stores(Command[R]):
 
 @dataclass(frozen=True)
 class Enqueue(Stores[EnqueueReply]):
-    """Messages to append. Their payload is stored with the event."""
+    """Messages to append."""
 
     queue: str
     count: int
     sizes: int | Ints
     payload: Any = None  # a buffer, or several
-    durable: bool = True  # a message asks for it; only for a queue with durability=header
+    durable: bool = True  # for a queue with durability=header
     attributes: Attributes = NO_ATTRIBUTES
     whole: bool = False  # raise QueueFull instead of refusing some; otherwise the overflow *block* refuses none
 
@@ -100,34 +100,34 @@ class Purge(Command[int]):
 
 @dataclass(frozen=True)
 class CancelDelayed(Command[None]):
-    """The end of messages that their sender delayed: of all, or of none if one is not DELAYED, or waits for its retry."""
+    """The end of messages that their sender delayed. Raises IllegalTransition if one is not DELAYED, or waits for its retry."""
 
     queue: str
     rows: RowSet
-    user: str | None = None  # for the archive
+    user: str | None = None
 
 
 class Offer(NamedTuple):
-    """A link that can take arriving messages immediately."""
+    """A link that can take arriving messages."""
 
     holder: int
     messages: int
     budgets: tuple[int, ...] = ()  # indexes into the command's `budgets`
-    matching: Matching | None = None  # matches of its selector in the queue; None: no selector
-    matches: Ints | None = None  # by arriving message, whether its selector matches (bool); None: no selector
+    matching: Matching | None = None  # None: no selector
+    matches: Ints | None = None  # by arriving message, whether the selector matches; None: no selector
 
 
 class ImmediateReply(NamedTuple):
-    """Reply of `EnqueueImmediate`: indexes of messages, ascending. The remaining messages were taken, or are duplicates."""
+    """Reply of `EnqueueImmediate`, with indexes of messages. The remaining ones are duplicates."""
 
-    taken: Sequence[tuple[int, RowSet]]  # each holder and its messages, in the order of delivery
+    taken: Sequence[tuple[int, RowSet]]  # holders and their messages, in the order of delivery
     undelivered: Sequence[int]  # no link could take them
     refused: Sequence[int]  # by the queue's limits
 
 
 @dataclass(frozen=True)
 class EnqueueImmediate(Stores[ImmediateReply]):
-    """*Immediate* messages. The links of `offers` take them in this order. A link may have several offers."""
+    """*Immediate* messages, which the links of `offers` take in this order. A link may have several offers."""
 
     queue: str
     count: int
@@ -148,7 +148,7 @@ class Stat(Command[list[dict[str, Any]]]):
 
 @dataclass(frozen=True)
 class PackBlock(Command[None]):
-    """The move of a full block without live messages from memory to the journal."""
+    """The move of a full block without live messages to the journal."""
 
     queue: str
     number: int

@@ -10,8 +10,7 @@ from .command import Command
 
 @dataclass(frozen=True)
 class BeginRecording(Command[Recording | None]):
-    """The next recording of a queue, of about this many rows and stored bytes. Reply: the new or the current one; None: there is
-    nothing to record."""
+    """The next recording, of about so many rows and stored bytes. Reply: the new or current one; None: nothing is to record."""
 
     queue_id: int
     rows: int
@@ -20,7 +19,7 @@ class BeginRecording(Command[Recording | None]):
 
 @dataclass(frozen=True)
 class EndRecording(Command[bool]):
-    """The end of a recording: its rows are in this version of the table. Reply: whether it ended now."""
+    """The rows are in this version of the table. Reply: whether the recording ended now."""
 
     queue_id: int
     number: int
@@ -29,4 +28,4 @@ class EndRecording(Command[bool]):
 
 @dataclass(frozen=True)
 class ListBacklogs(Command[list[Backlog]]):
-    """The queues that have something to record, also deleted ones."""
+    """Of queues with something to record, also deleted ones."""

@@ -16,9 +16,9 @@ from .queues import Stores
 
 @dataclass(frozen=True)
 class StageMessages(Stores[None]):
-    """Messages that wait in a stage for its publish."""
+    """Messages of a stage."""
 
-    stage: str  # a name; of a write: `stages.attempt_name`
+    stage: str  # of a write: `stages.attempt_name`
     queue: str
     count: int
     sizes: int | Ints
@@ -28,28 +28,28 @@ class StageMessages(Stores[None]):
 
 @dataclass(frozen=True)
 class Publish(Command[tuple[int, bool]]):
-    """The publish of stages by name, or of attempts of a write, once for a key. Reply: the number of messages, and whether this
-    repeats an earlier publish."""
+    """The publish of stages by name, or of attempts of a write, once for a key. Reply: the number of messages, and whether it
+    was a repetition."""
 
     stages: list[str]
     key: PublishKey | None = None
     write: str | None = None
     attempts: Sequence[int] = ()
-    reader: SparkBatch | None = None  # the micro-batch of Spark that is written
+    reader: SparkBatch | None = None  # the micro-batch that is written
     maker: Maker | None = None  # owner of the key
-    elsewhere: str | None = None  # of a write to several brokers: for a repetition that finishes the other parts
+    elsewhere: str | None = None  # of a write to several brokers: for a repetition that finishes it
 
 
 @dataclass(frozen=True)
 class IsPublished(Command[tuple[bool, str | None]]):
-    """A look at a publish key. Reply: whether a publish with it was done, and its `elsewhere`."""
+    """Reply: whether a publish with this key was done, and its `elsewhere`."""
 
     key: PublishKey
 
 
 @dataclass(frozen=True)
 class Discard(Command[int]):
-    """The end of stages by name, or of all attempts of an unpublished write, also later ones. Reply: the number of stages."""
+    """The end of stages, or of all attempts of an unpublished write, also later ones. Reply: the number of stages."""
 
     stages: list[str]
     write: str | None = None
@@ -57,4 +57,4 @@ class Discard(Command[int]):
 
 @dataclass(frozen=True)
 class ListStages(Command[list[dict[str, Any]]]):
-    """Descriptions of the writes that wait for a publish, except transactions."""
+    """The writes that wait for a publish, except transactions."""

@@ -16,4 +16,4 @@ class Tick(Command[None]):
 class StartBroker(Command[dict[str, int]]):
     """Links of the last run have ended, and leases count time from here."""
 
-    nonce: str = ""  # random, for this start; without it batches have no sign
+    nonce: str = ""  # random; without it batches have no sign

@@ -1,4 +1,4 @@
-"""Commands about transactions. Part 4 of AMQP 1.0 uses the words *declare*, *post*, *retire* and *discharge*."""
+"""Commands about transactions, in words of part 4 of AMQP 1.0."""
 
 from __future__ import annotations
 
@@ -36,11 +36,8 @@ class Post(Command[None]):
 
 @dataclass(frozen=True)
 class Retire(Command[None]):
-    """The outcome that messages of a link get at the commit. The last outcome of a message counts.
-
-    After a rollback the link still holds them, except for messages that it has `settled`, or whose link has ended: these end by
-    `default`.
-    """
+    """The outcome of messages of a link at the commit. After a rollback the link still holds them. If it has `settled` them, or
+    has ended, they end by `default`."""
 
     transaction: int
     queue: str
@@ -53,7 +50,7 @@ class Retire(Command[None]):
 
 @dataclass(frozen=True)
 class FailTransaction(Command[None]):
-    """The failure of a transaction, which can only be rolled back then."""
+    """The transaction can only be rolled back then."""
 
     transaction: int
     why: str
@@ -61,7 +58,7 @@ class FailTransaction(Command[None]):
 
 @dataclass(frozen=True)
 class DischargeTransaction(Command[PenstockError | None]):
-    """The end of a transaction. Reply: None, or the reason why a commit became a rollback."""
+    """Reply: None, or the reason why a commit became a rollback."""
 
     transaction: int
     fail: bool = False
@@ -70,5 +67,4 @@ class DischargeTransaction(Command[PenstockError | None]):
 
 @dataclass(frozen=True)
 class TimeOutTransactions(Command[None]):
-    """The rollback of transactions that have worked too long. It comes before `Tick`, so that a message that both would return
-    returns once."""
+    """The rollback of transactions that have worked too long: before `Tick`, or a message could return twice."""

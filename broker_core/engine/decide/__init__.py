@@ -1,4 +1,4 @@
-"""Decisions, by subject: from state and command to events, a reply and effects. They read the state and change nothing.
+"""Decisions, by subject: from state and command to events, a reply and effects.
 
 handlers                 `decide` itself
 decision                 the result of a command; the register of deciding functions; common checks
@@ -10,8 +10,8 @@ losses                   counts of refused and dropped messages
 immediate                messages that are stored only if a link takes them
 routes                   messages sent through exchanges
 explanations             why a consumer does not receive the next message
-lifetimes                when a queue or an exchange ends on its own, and the links that this depends on
+lifetimes                when a queue or an exchange ends on its own
 moves                    messages that an operator moves, copies, redrives or replaces
 purges                   purged messages: all waiting ones, named ones, cancelled ones
-time                     messages and leases whose time has come; the start of the broker
+time                     expiry, delays, locks and abandoned leases; the start of the broker
 """

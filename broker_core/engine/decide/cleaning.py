@@ -1,4 +1,4 @@
-"""Decisions of the cleaner, by the needs of that moment: queues change while the cleaner works."""
+"""Decisions of the cleaner: queues change while it works."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ from .decision import Decision, decides
 
 @decides(c.Relocate)
 def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[int | None]:
-    """Give messages another payload, unless their payload is no longer in the place from which it was copied.
-
-    A log position belongs to one record forever, so an equal position and row in the record mean the same payload.
-    """
+    """A log position belongs to one record forever, so an equal position and row mean the same payload."""
     events = [event for copied in command.messages if (event := _relocated(state, copied)) is not None]
-    if not events:  # the payload may still belong to packed blocks: it is stored with the first queue that exists
+    if not events:  # packed blocks may use the payload: it is stored with the first existing queue
         events = [e.Relocated(queue_id, RowSet()) for queue_id in command.packed if queue_id in state.by_id][:1]
     if not events:
         return Decision([], None)
@@ -56,7 +53,7 @@ def _relocated(state: BrokerState, copied: c.RelocatedRows) -> e.Relocated | Non
 
 
 def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_rows: Ints) -> Ints | None:
-    """Return by row whether its payload is still that row of the record at that position; None: no row's is."""
+    """Return by row whether its payload is still at that position and row; None: not for any row."""
     block = queue.blocks.get(number)
     if block is None or int(rows[-1]) >= block.filled:
         return None
@@ -95,7 +92,7 @@ def drop(state: BrokerState, command: c.Drop, now: c.Now) -> Decision[list[list[
 
 
 def _needed(state: BrokerState, asked: Intervals, command: c.Drop) -> Iterator[Ints]:
-    """Yield the numbers of intervals that something needs; -1: a place outside of them."""
+    """Yield the numbers of needed intervals; -1: a place outside."""
     keeping, packed = command.keeping, command.packed
     yield asked.index(np.array([part.position for stage in state.stages.values() for part in stage.parts], np.int64))
     for queue in state.by_id.values():

@@ -8,7 +8,7 @@
 | expired | `expired` is deadLetter and the option `deadLetterQueue` is set | ARCHIVED as expired |
 | refused by every link | `refusedByAll` is deadLetter | waits for another link |
 
-A deferred message returns to DEFERRED: it waits for no retry, and no link refuses it.
+Deferred messages wait for no retry, and no link refuses them.
 """
 
 from __future__ import annotations
@@ -42,15 +42,14 @@ NOT_HELD = Holding()
 
 
 def as_one(events: Sequence[e.Event]) -> e.Event:
-    """Join events, all of them journaled, so that they happen together."""
+    """Join journaled events, so that they happen together."""
     return events[0] if len(events) == 1 else e.Together(tuple(events))
 
 
 def end(
     basis: Basis, queue: Queue, rows: RowSet, holding: Holding, disposition: DeliveryEnd, rejected: Cause = Cause.REJECTED
 ) -> list[e.Event]:
-    """End the delivery of ACQUIRED messages by an outcome, or return them for a cause. `rejected`: the cause for
-    rejected messages that the queue's policy returns."""
+    """End a delivery of ACQUIRED messages. `rejected`: the cause for rejected messages that the queue returns."""
     rules, outcome, cause = queue.rules, disposition.outcome, disposition.cause
     if outcome is Outcome.REJECTED and rules.rejected == "return":
         cause = rejected
@@ -69,7 +68,7 @@ def end(
 
 
 def end_malformed(basis: Basis, queue: Queue, rows: RowSet, holding: Holding, error: str | None) -> list[e.Event]:
-    """Malformed messages move to the dead-letter queue under every policy: the next reader could not decode them either."""
+    """The queue's policies do not apply: the next reader could not decode the messages either."""
     if queue.rules.dead_letter_queue is not None:
         return dead_letter(basis, queue, rows, Reason.MALFORMED, holding, error)
     outcome, malformed, time = int(Outcome.REJECTED), int(Reason.MALFORMED), basis.now.wall
@@ -85,8 +84,8 @@ def after_return(
     retry: Retry | None = None,
     error: str | None = None,
 ) -> list[e.Event]:
-    """Messages without an attempt left become dead letters, with the `error` of the last one. The others may wait for their
-    retry, by the queue's options or by the consumer's `retry`. `taker`: the former holder's name."""
+    """Messages without an attempt left become dead letters, with the last `error`. Others may wait for their retry, by the
+    queue's options or by `retry`. `taker`: the former holder's name."""
     last = last_attempts(queue, rows, cause)
     events = dead_letter(basis, queue, last, Reason.DELIVERY_LIMIT, Holding(taker=taker), error) if last else []
     wall, waiting = basis.now.wall // 1000, []
@@ -121,7 +120,7 @@ def expire(basis: Basis, queue: Queue, rows: RowSet) -> list[e.Event]:
 
 
 def refuse(basis: Basis, queue: Queue, holder: int, rows: RowSet) -> list[e.Event]:
-    """Apply the policy to messages that one link refuses now, if every other link has refused them before."""
+    """A link refuses messages now: the policy applies if all other links have refused them."""
     if queue.rules.refused_by_all != "deadLetter":
         return []
     refused = refused_by(_exclusions_of_others(queue, holder), rows, queue.blocks)
@@ -129,7 +128,7 @@ def refuse(basis: Basis, queue: Queue, holder: int, rows: RowSet) -> list[e.Even
 
 
 def leave(basis: Basis, queue: Queue, holder: int, back: RowSet) -> list[e.Event]:
-    """Apply the policy at the end of a link that returns `back`: all other links may have refused a message."""
+    """A link ends and returns `back`: the policy applies to messages that all other links have refused."""
     if queue.rules.refused_by_all != "deadLetter" or len(queue.consumers.subscriptions) < 2:
         return []
     others = _exclusions_of_others(queue, holder)
@@ -144,7 +143,7 @@ def _exclusions_of_others(queue: Queue, holder: int) -> list[Exclusions]:
 def dead_letter(
     basis: Basis, queue: Queue, rows: RowSet, reason: Reason, holding: Holding = NOT_HELD, error: str | None = None
 ) -> list[e.Event]:
-    """Messages that the dead-letter queue cannot take stay here, ARCHIVED. The caller has applied the queue's policies."""
+    """Messages that the dead-letter queue cannot take stay here. The caller has applied the queue's policies."""
     target = basis.state.queues.get(queue.rules.dead_letter_queue or "")
     going = RowSet()
     circular = reason is Reason.EXPIRED and _expires_into(basis.state, queue)
@@ -159,7 +158,7 @@ def dead_letter(
 
 
 def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> RowSet:
-    """Select the rows that came from `target` as dead letters for the same reason: they would circulate forever."""
+    """Rows that came from `target` for the same reason would circulate forever."""
     if target not in queue.origins:
         return RowSet()
     code = queue.origins.index(target) + 1
@@ -173,9 +172,9 @@ def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> Row
 
 
 def _expires_into(state: BrokerState, queue: Queue) -> bool:
-    """Return True if messages that expire here would return on their own, by the dead-letter queues of others.
+    """Return True if messages that expire here would return on their own, through dead-letter queues.
 
-    For other reasons, messages circulate only if a consumer rejects them, or fails, each time.
+    For other reasons they circulate only if consumers fail each time.
     """
     seen: set[str] = set()
     following: Queue | None = queue

@@ -1,4 +1,4 @@
-"""Decisions: their type, the register of functions that decide commands, and checks that most of them begin with."""
+"""The type of decisions, the register of functions that decide commands, and common checks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ C = TypeVar("C", bound=c.Command[Any])
 
 
 class Effects(NamedTuple):
-    """Names of queues and nodes that a decision concerns, each once, in the order of the events."""
+    """Names from `Event.wakes` and `Event.may_end`, each once, in the order of the events."""
 
-    wakes: tuple[str, ...] = ()  # queues in which waiting consumers may find messages now, and deleted queues
-    may_end: tuple[str, ...] = ()  # queues and exchanges whose lifetime may be over: `EndNode` decides
+    wakes: tuple[str, ...] = ()
+    may_end: tuple[str, ...] = ()  # `EndNode` decides
 
 
 NO_EFFECTS = Effects()
@@ -34,7 +34,7 @@ NO_EFFECTS = Effects()
 
 @dataclass
 class Decision(Generic[R]):
-    """Events with their payloads, in order, and the reply, which is sent when they are durable. `decide` adds the effects."""
+    """Events with payloads, and the reply, which is sent when they are durable. `decide` adds the effects."""
 
     events: list[tuple[e.Event, Any]]  # a payload is a buffer, several buffers, or None
     reply: R
@@ -50,10 +50,7 @@ class Decision(Generic[R]):
 
 @dataclass(frozen=True)
 class Basis:
-    """Basis of a decision: the state, the time, and the messages that the decision has brought to queues so far.
-
-    All parts of one decision share a basis, because each part is decided on the state before all of them.
-    """
+    """Shared by all parts of a decision: the state before, the time, and the messages that earlier parts bring to queues."""
 
     state: BrokerState
     now: c.Now
@@ -61,21 +58,20 @@ class Basis:
 
 
 class Holding(NamedTuple):
-    """The holder of messages that a decision ends. `lease` is set if an operator ends some messages of the lease's batch."""
+    """The holder of messages that a decision ends."""
 
     holder: int = 0  # 0: the messages are not acquired
-    taker: str | None = None  # name of the link, lease or command that ends them, or that had them until they returned
-    lease: str | None = None
+    taker: str | None = None  # name of the link, lease or command that ends them, or had them
+    lease: str | None = None  # an operator ends messages of its batch
 
 
-#: By type of command, the function that decides it.
 HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decision[Any]]] = {}
 
 
 def decides(
     command: type[C],
 ) -> Callable[[Callable[[BrokerState, C, c.Now], Decision[R]]], Callable[[BrokerState, C, c.Now], Decision[R]]]:
-    """Register a function as the one that decides this type of command."""
+    """Register the function that decides this type of command."""
 
     def register(handler: Callable[[BrokerState, C, c.Now], Decision[R]]) -> Callable[[BrokerState, C, c.Now], Decision[R]]:
         HANDLERS[command] = handler
@@ -102,7 +98,7 @@ def need_lease(state: BrokerState, name: str) -> Lease:
 def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: int, run: str | None = None) -> Batch:
     """Return the batch if its messages may get outcomes. Raises NotFound, Fenced, DataLoss.
 
-    A settled batch is accepted, because a write that Spark repeats sends the same outcomes again.
+    A settled batch may: Spark repeats writes, with the same outcomes.
     """
     lease = need_lease(state, name)
     if epoch != lease.epoch or run not in (None, lease.run):
@@ -120,7 +116,7 @@ def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: i
 
 
 def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None) -> None:
-    """Raise unless the table allows `verb` for every row, and `holder`, if it is set, holds every row."""
+    """Raise IllegalTransition unless `verb` is allowed for every row, and `holder`, if it is set, holds every row."""
     for number, part in rows.items():
         block = queue.blocks.get(number)
         states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED], np.uint8)

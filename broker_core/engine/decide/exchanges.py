@@ -1,7 +1,4 @@
-"""Decisions about exchanges and their bindings.
-
-An exchange and a queue never have the same name, so an address is unambiguous. The end of a queue ends its bindings.
-"""
+"""Decisions about exchanges and their bindings. An exchange and a queue never have the same name."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def declare_exchange(state: BrokerState, command: c.DeclareExchange, now: c.Now)
     options = checked(command.type, {**policy, **command.options})
     exchange = state.exchanges.by_name.get(command.exchange)
     if exchange is not None:
-        # A policy may have changed since: only the other options must be the same.
+        # A policy may have changed: only the other options must be the same.
         asked = [name for name in OPTIONS if name in command.options or name not in policy]
         _check_alike(exchange, command.type, options, asked)
         return Decision([], False)
@@ -105,10 +102,8 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
 
 
 def _is_bound(exchange: Exchange, binding: Binding) -> bool:
-    """Return True if a binding of this name has these conditions. Raises AlreadyExists, InvalidRequest.
-
-    A binding with a definition is always a new one.
-    """
+    """Return True if a binding of this name has these conditions. A binding with a definition is always new. Raises
+    AlreadyExists, InvalidRequest."""
     check_name("binding", binding.name or "")
     known = next((known for known in exchange.bindings_of(binding.queue).values() if known.name == binding.name), None)
     if known is not None:

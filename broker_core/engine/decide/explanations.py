@@ -1,7 +1,7 @@
-"""Explanations: why a consumer does not receive the next message. They call the predicates and searches of `links` and `leases`.
+"""Explanations: why a consumer does not receive the next message, by the predicates and searches of `links` and `leases`.
 
-Each obstacle is checked in the order of a delivery: the queue, the consumer among others, the consumer itself, the messages. To
-find out which rule excludes messages, the search is repeated with one filter more at a time.
+Obstacles are checked in the order of a delivery: the queue, the consumer among others, the consumer itself, the messages. To find
+the rules that exclude messages, the search is repeated with one more filter at a time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _described(lease: Lease) -> c.ConsumerState:
 
 
 class _Seeker(NamedTuple):
-    """A consumer's search: its filters, its known matches, and its position at each level."""
+    """A consumer's search. `position`: by level."""
 
     filters: list[Filter]
     matching: Matching | None
@@ -120,7 +120,7 @@ def _of_lease(queue: Queue, lease: Lease, now: c.Now) -> Iterator[c.Hindrance]:
 
 
 def _window(queue: Queue, first: int, level: int) -> tuple[int, int] | None:
-    """Return the bounds of the examined sequence numbers of a level, from the first AVAILABLE message at or after `first` on."""
+    """Return the bounds of the examined sequence numbers of a level, from `first` on."""
     number = next(queue.blocks_with_available(level, first >> BLOCK_BITS), None)
     if number is None:
         return None
@@ -130,7 +130,7 @@ def _window(queue: Queue, first: int, level: int) -> tuple[int, int] | None:
 
 
 def _next(queue: Queue, seeker: _Seeker, behind: tuple[int, ...]) -> tuple[int | None, list[c.Hindrance]]:
-    """Find the consumer's next message as `acquire` does, and whether another consumer comes before it."""
+    """Find the next message as `acquire` does, and whether another consumer comes first."""
     for level in open_levels(queue):
         window = _window(queue, seeker.position(level), level)
         if window is None:
@@ -146,7 +146,7 @@ def _next(queue: Queue, seeker: _Seeker, behind: tuple[int, ...]) -> tuple[int |
 
 
 def _excluded(queue: Queue, seeker: _Seeker) -> tuple[list[c.Hindrance], int]:
-    """Return which rules exclude the first AVAILABLE messages, each with its number of messages, and how many were examined."""
+    """Return the rules that exclude the first AVAILABLE messages, with counts, and how many were examined."""
     hindrances: dict[Obstacle, c.Hindrance] = {}
     looked = 0
 
@@ -169,7 +169,7 @@ def _excluded(queue: Queue, seeker: _Seeker) -> tuple[list[c.Hindrance], int]:
 
 
 def _steps(queue: Queue, seeker: _Seeker, rows: RowSet, window: tuple[int, int], level: int) -> Iterator[c.Hindrance]:
-    """Yield a hindrance for each rule that excludes messages, which the rules before it admit."""
+    """Yield a hindrance for each rule that excludes messages that the earlier ones admit."""
     search = Search(EXPLAINED_MESSAGES, until=window[1], matching=seeker.matching)
     if seeker.matching is not None and rows:
         match = find(queue, window[0], search, level)
@@ -212,7 +212,7 @@ def _due(queue: Queue, sequence: int) -> int | None:
 
 
 def ranked(consumers: Sequence[tuple[c.ConsumerState, c.Explained]]) -> list[c.Explained]:
-    """Add the precedence of links that would receive the same message: the one with the highest priority comes first."""
+    """Add the precedence by priority of links that would receive the same message."""
     first: dict[int | None, c.ConsumerState] = {}
     for consumer, explained in consumers:
         if _is_open(consumer, explained):

@@ -1,4 +1,4 @@
-"""`decide(state, command, now)`: the entry to all decisions. It reads the state and changes nothing."""
+"""`decide(state, command, now)`: the entry to all decisions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 def decide(state: BrokerState, command: c.Command[R], now: c.Now) -> Decision[R]:
-    """Decide a command in this state at this time, or raise a PenstockError. Time never runs backwards."""
+    """Read the state, and change nothing. Time never runs backwards. Raises PenstockError."""
     decision = HANDLERS[type(command)](state, command, c.Now(max(now.wall, state.time), now.up, now.resumed))
     if decision.events:
         decision.effects = effects_of(state, decision.events)

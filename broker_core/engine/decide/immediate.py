@@ -1,12 +1,9 @@
 """*Immediate* messages: a consumer acquires the message in the step that stores it, or the message is not stored.
 
-Messages are first assigned to the links of the offers. One event then stores the assigned messages as held by these links. A
-message that no link can take leaves no trace: it gets no sequence number, it is not remembered as a duplicate, and no ring
-drops a message for it.
+Messages are first assigned to the links of the offers. One event then stores the assigned messages as held by these links. Other
+messages leave no trace: they get no sequence numbers, are not remembered as duplicates, and a ring drops nothing for them.
 
-A link takes an immediate message under the rules of any acquisition (see `search`). The message is due and not expired, the
-link's selector matches, and the group is free or belongs to the link. No earlier message waits for a retry that the message
-must not pass. Messages that wait in the queue for the link come first.
+The rules of any acquisition apply (see `search`). Messages that wait in the queue for the link come first.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
         refused = rows[admitted.refused]
         rows = rows if admitted.rows is None else rows[admitted.rows]
     undelivered = np.setdiff1d(np.flatnonzero(new), np.concatenate([rows, refused]))
-    if attributes.ids is not None and not new.all():  # a duplicate of a message that is not stored is not stored either
+    if attributes.ids is not None and not new.all():  # like its original, a duplicate may not be stored
         again = np.flatnonzero(~new)
         refused, undelivered = (
             np.sort(np.concatenate([some, again[np.isin(attributes.ids[again], attributes.ids[some])]]))
@@ -90,7 +87,7 @@ def _enqueued(queue: Queue, command: c.EnqueueImmediate, now: c.Now, rows: Ints,
 
 
 class _Assignment:
-    """Assignment of arriving messages to links. `free`: by message, whether it is not assigned yet."""
+    """Assignment of arriving messages to links. `free`: by message, whether it is not assigned."""
 
     def __init__(self, queue: Queue, attributes: Attributes, free: Ints) -> None:
         self._queue = queue
@@ -100,11 +97,11 @@ class _Assignment:
         self._groups = attributes.group if queue.groups is not None else None
         self._owners = np.zeros(0, np.int64) if self._groups is None else self._look_up(self._groups)
         stopped = [level for level in range(queue.rules.levels) if barrier(queue, level) != NEVER]
-        if stopped:  # a message waits for its retry, and so do all messages behind it
+        if stopped:  # messages wait behind a retry
             self._free = free & (self._levels > max(stopped))
 
     def _look_up(self, groups: Coded) -> Ints:
-        """Return the owner of each group by its code among the arriving messages. Groups that wait for a retry are not free."""
+        """Return the owners of groups by their codes among the arriving messages. Groups that wait for a retry are not free."""
         assert self._queue.groups is not None
         codes = np.array([0, *map(self._queue.group_names.get, groups.names)])
         holders = np.array([0, *map(self._queue.groups.holder_of, groups.names)])
@@ -113,10 +110,7 @@ class _Assignment:
         return holders
 
     def by(self, command: c.EnqueueImmediate, now: c.Now) -> list[tuple[int, Ints]]:
-        """Let the links take messages in the order of the offers.
-
-        Returns each holder with the messages of one level that it takes, ascending; higher levels first.
-        """
+        """Return holders with the messages of one level that they take, ascending; higher levels first."""
         taken: dict[tuple[int, int], list[Ints]] = {}
         budgets, ready = list(command.budgets), {}
         for offer in command.offers:

@@ -45,7 +45,6 @@ def check_epoch(lease: Lease, epoch: int) -> None:
 
 
 def check_run(lease: Lease, run: str | None) -> None:
-    """`run`: None if the request contains no run."""
     if run is not None and lease.run != run:
         raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
 
@@ -112,7 +111,7 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
 
 
 def _check_head(state: BrokerState, command: c.EnterLease) -> None:
-    """All leases of a query are taken up together, also leases that do not exist yet: the first one decides."""
+    """A query takes up all its leases together, also missing ones: the first one decides."""
     if command.head is None:
         return
     name, epoch = command.head
@@ -225,7 +224,7 @@ def _check_number(lease: Lease, number: int) -> None:
 
 
 def _pause(times: int) -> int:
-    """The microseconds that a query waits after this number of consecutive unread batches."""
+    """Microseconds after so many consecutive unread batches."""
     return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
 
 
@@ -239,7 +238,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
         last = next(reversed(lease.batches.values()), None)
         if last is not None and last.number > lease.finished and last.state is BatchState.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
-        if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same messages again
+        if now.up < lease.waits_until and not command.exclude:  # `availableNow` does not take the messages again
             return Decision([], _leased(lease, max(command.finished, lease.finished)))
     queue.consumers.check_lease()
     if command.selector is not None and command.matching is None:
@@ -249,7 +248,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     # Messages for which the selector is not evaluated are invisible to a lease.
     rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))
     if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
-        rows = RowSet()  # a larger message, which needs a batch of its own
+        rows = RowSet()  # a larger message needs its own batch
     if not rows or not queue.consumers.may_take(0):
         if lease is None:
             return Decision([], c.LeasedBatch(None, command.finished, unevaluated=unevaluated))
@@ -425,7 +424,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     disposition = DISPOSITIONS[command.outcome]._replace(error=command.error)
     holding = Holding(batch.holder, taker_name(None, command.user) or lease.taker, lease.name)
     events = dead_letters.end(Basis(state, now), queue, rows, holding, disposition)
-    # Fenced first: after a crash between the two events, the query only plans again.
+    # Fenced first: after a crash between the events, the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
 
 
@@ -455,7 +454,7 @@ def overdue(basis: Basis) -> list[e.Event]:
 
 
 def _give_back(basis: Basis, lease: Lease, batch: Batch) -> e.Event:
-    """End a batch whose query will not finish it. A sink may have used messages of a batch that was read."""
+    """End a batch whose query will not finish it. A sink may have used a batch that was read."""
     if batch.state is not BatchState.READ:
         return _end(lease, batch, BatchState.VOID, basis.now)
     queue, event = need_queue(basis.state, lease.queue), _end(lease, batch, BatchState.LOST, basis.now)

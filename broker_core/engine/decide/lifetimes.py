@@ -7,7 +7,7 @@
 | empty | delete-on-no-messages | after the link that made it, when all its messages are archived |
 | unusedOrEmpty | delete-on-no-links-or-messages | without links and leases, when all its messages are archived |
 
-A restart ends every link, and so the nodes that only links keep alive.
+A restart ends every link.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _exchange_is_over(exchange: Exchange, links: Mapping[int, LifetimeLink]) -> 
 
 
 def maker_of(links: Mapping[int, LifetimeLink]) -> LifetimeLink | None:
-    """Return the link that a queue or an exchange was made for, while it exists."""
+    """Return the link that the node was made for, while it exists."""
     return next((link for link in links.values() if link.makes), None)
 
 
@@ -72,8 +72,7 @@ def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
 def gone_at_start(state: BrokerState, returning: Container[str]) -> list[e.Event]:
     """Return the ends of queues and exchanges that only links kept alive.
 
-    Queues to which messages are `returning` end after that, by `EndNode`: some of these messages may be settled, and have to be
-    recorded.
+    Queues with `returning` messages end later, by `EndNode`: some messages may be settled, and have to be recorded.
     """
     queues = [queue for queue in state.queues.values() if queue.name not in returning and _queue_is_over(state, queue, {})]
     gone = {queue.name for queue in queues}

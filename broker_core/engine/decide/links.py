@@ -1,7 +1,7 @@
 """Decisions about links: holders that end with their connection.
 
-The forced deletion of a queue removes the subscriptions of its links. Their commands are then refused with NotFound. A new
-queue of the same name does not know their holders.
+The forced deletion of a queue removes its subscriptions. Commands of their links are then refused with NotFound, also if a new
+queue has the name.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
 
 
 def _taker_name(queue: Queue, command: c.Subscribe) -> str | None:
-    """Containers are chosen by clients, and many have random ids. They leave codes for the names of users and leases."""
+    """Many containers have random ids: they leave codes for the names of users and leases."""
     name = taker_name(command.container, command.user)
     is_new = name is not None and not queue.takers.knows(name)
     return taker_name(None, command.user) if is_new and len(queue.takers.names) >= MAX_LINK_TAKERS else name
 
 
 def lacks_group(queue: Queue, subscription: Subscription) -> bool:
-    """Return True if the link takes the messages of one group, and has no lock of one."""
+    """Return True if the link takes the messages of one group, and has locked none."""
     return subscription.one_group and queue.groups is not None and subscription.holder not in queue.groups.locks
 
 
@@ -87,7 +87,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: the request needs its matches")
     filters = link_filters(queue, subscription, now)
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
-    # All of one level, so that they are delivered in the order of their sequence numbers.
+    # Of one level, so that they are delivered in the order of their sequence numbers.
     rows, unevaluated = RowSet(), None
     positions, epochs = subscription.positions.copy(), subscription.epochs.copy()
     for level in open_levels(queue):
@@ -97,9 +97,9 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
             rows = rows.between(0, lowest_position_of(queue, command.behind, level) - 1)
             if not rows:
                 break  # they are offered to it again
-        # If nothing was found, no message before the next arrival is for this link, until the return log names an earlier place.
-        # So excluded messages are not examined again. If the selector is not evaluated yet, or a message waits for its retry, the
-        # search continues there.
+        # Without a result, no message before the next arrival is for this link, until the return log names an earlier place. So
+        # excluded messages are not examined again. The search continues where the selector is not evaluated yet, or a message
+        # waits for its retry.
         nothing = min(queue.next_sequence, max(position, stop)) if unknown is None else unknown
         positions[level] = rows.last + 1 if rows else nothing
         epochs[level] = queue.returns[level].epoch
@@ -115,7 +115,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
 
 
 def locked(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now) -> list[e.Event]:
-    """Lock messages that a link holds, if the queue limits this time, and the link has not locked their group."""
+    """Lock messages of a link, if the queue limits this time, and the link has not locked their group."""
     link = queue.consumers.link(holder)
     if not queue.rules.lock_timeout or (link is not None and link.one_group):
         return []
@@ -139,7 +139,7 @@ def link_filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[F
 
 
 def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | None, now: c.Now) -> bool:
-    """Return True if messages wait in the queue that the link can take, or might take once its selector is evaluated."""
+    """Return True if the link can take waiting messages, or might when its selector is evaluated."""
     if not queue.counts[AVAILABLE]:
         return False
     search = Search(1, filters=link_filters(queue, subscription, now), matching=matching)
@@ -186,7 +186,7 @@ def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Brow
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     rows, _, unevaluated = find(queue, max(0, command.first), search, level=None)
-    # If nothing was found, the position stays, so that messages that return after it are still found.
+    # Without a result the position stays, so that messages that return after it are still browsed.
     return Decision([], c.Browsed(rows, rows.last + 1 if rows else command.first, unevaluated))
 
 

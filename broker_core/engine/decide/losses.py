@@ -1,4 +1,4 @@
-"""Decisions about the counts of refused and dropped messages. Each attempt of a sender counts."""
+"""Counts of refused and dropped messages. Each attempt of a sender counts."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ def replace(state: BrokerState, command: c.Replace, now: c.Now) -> Decision[int]
 
 
 def _check_waiting(state: BrokerState, queue: Queue, sequence: int) -> bool:
-    """Return True for a dead letter that has stayed. Another operator or a consumer may have been first. Raises
-    MessageNotFound or InUse."""
+    """Return True for a dead letter that has stayed. Raises MessageNotFound or InUse."""
     if not 0 <= sequence < queue.next_sequence:
         raise errors.MessageNotFound(f"queue {queue.name!r} has messages 0 to {queue.next_sequence - 1}, not {sequence}")
     block, row = queue.blocks.get(sequence >> BLOCK_BITS), sequence % BLOCK_ROWS
@@ -153,7 +152,7 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
 
 
 def _sorted(ranges: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """Return the begins of the ranges, ascending, and for each the highest end up to it."""
+    """Return the begins of the ranges, ascending, and the highest end up to each."""
     firsts, lasts = np.array(ranges, np.int64).reshape(-1, 2).T
     order = np.argsort(firsts)
     return firsts[order], np.maximum.accumulate(lasts[order])
@@ -179,7 +178,7 @@ def _among(rows: Any, others: Ints) -> Ints:
 
 
 def redrivable(block: Block, dropped: Intervals) -> Ints:
-    """Return the rows of a block that a redrive sends back: dead letters of other queues, and dead letters that stayed here."""
+    """Return dead letters of other queues, and own ones that stayed here."""
     here = stayed(block, dropped)
     if block.origin.values is None:
         return here
@@ -199,7 +198,7 @@ def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:
 
 
 def _latest(queue: Queue) -> npt.NDArray[np.int64]:
-    """Return by key the sequence number of its newest message plus one, delayed messages included."""
+    """As `Queue.newest`, delayed messages included."""
     latest = queue.newest()
     for block in queue.blocks.values() if queue.counts[DELAYED] else ():
         codes = block.key.get(slice(0, block.filled))
@@ -211,7 +210,7 @@ def _latest(queue: Queue) -> npt.NDArray[np.int64]:
 
 
 def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
-    """Keep the dead letters of a last-value queue that are still the last of their keys; of another queue, all."""
+    """Of a last-value queue, keep the dead letters that are still the last of their keys."""
     keys, came_from = column(queue, rows, "key"), column(queue, rows, "came_from")
     if origin.rules.key is None or keys is None or came_from is None:
         return rows

@@ -46,7 +46,7 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
 @decides(c.SetAside)
 def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
     batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch, command.run)
-    if batch.state is not BatchState.READ:  # it is read again after its end, which does not change its messages
+    if batch.state is not BatchState.READ:  # it was read again after its end
         return Decision([], 0)
     earlier = [outcome for outcome in batch.outcomes if outcome.outcome == MALFORMED]
     known = {outcome.error for outcome in earlier}
@@ -71,7 +71,7 @@ def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[i
 
 
 def settle_batch(basis: Basis, lease: Lease, batch: Batch, *, exclude: bool = False) -> e.Event:
-    """Settle a batch that was read, in one event: messages with an outcome by their outcome, the others as accepted."""
+    """Settle a batch in one event: messages by their outcomes, the others as accepted."""
     queue = need_queue(basis.state, lease.queue)
     check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
     holding = Holding(batch.holder, lease.taker)

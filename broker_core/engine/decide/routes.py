@@ -1,9 +1,8 @@
 """Decisions about messages that go through an exchange: one event for all queues.
 
-Each queue decides as if its messages had been sent to it alone: it may drop duplicates, drop older messages, or refuse some. A
-queue that would block takes all of its messages or refuses all, because a sender cannot wait for one of many queues. A message
-is refused if every queue that it reaches refuses it, and accepted otherwise. A *whole* block is refused if one queue refuses a
-message.
+Each queue decides as if its messages had been sent to it alone. A queue that would block takes or refuses all of its messages,
+because a sender cannot wait for one of many queues. A message is refused if every queue that it reaches refuses it. A *whole*
+block is refused if one queue refuses a message.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _key_of(keys: str | Coded, row: int) -> str:
 
 @dataclass
 class _Distribution:
-    """The distribution of one block to queues."""
+    """The distribution of a block."""
 
     state: BrokerState
     command: c.Route
@@ -139,7 +138,6 @@ class _Distribution:
         if self.command.stage is not None:
             staged = c.StageMessages(self.command.stage, queue.name, count, sizes, None, attributes)
             return stage_messages(self.state, staged, self.now)
-        # A sender cannot wait for one of many queues: a queue that would block takes all of its part, or refuses it.
         whole = self.command.whole or queue.rules.overflow == "block"
         alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, attributes, whole)
         return enqueue(self.state, alone, self.now)

@@ -29,7 +29,7 @@ def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> 
 
 
 def check_not_ended(state: BrokerState, stage: str) -> None:
-    """Refuse an attempt of a task whose write has ended: its messages would never be published or discarded."""
+    """Messages of an ended write would never be published or discarded."""
     write = write_of(stage)
     if is_attempt(stage) and write in state.ended_writes:
         how = "discarded" if state.ended_writes[write] == DISCARDED else "published"
@@ -107,18 +107,17 @@ def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
 
 
 def _done_before(state: BrokerState, command: c.Publish) -> int | None:
-    """Return the number of messages if this publish was done before and is remembered: its reply was lost."""
+    """Return the number of messages if this publish was done before: its reply was lost."""
     present = any(name in state.stages for name in command.stages)
     if command.write is None and (command.key is not None or not command.stages or present):
         return None  # the checks of `publish` that follow decide
-    # A write is found by its name. Single stages do not exist any more, so the first one is looked up.
+    # Single stages of an earlier publish are gone: the first one stands for all.
     published = state.ended_writes.get(command.stages[0] if command.write is None else command.write, DISCARDED)
     return None if published == DISCARDED else published
 
 
 def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Decision[tuple[int, bool]]:
-    """Reply that another write was published with this key. Batches of leases that were read for this write, and never sent,
-    return."""
+    """Another write was published with this key. Batches that were read for this one, and never sent, return."""
     decision, series = Decision([], (0, True)), series_of(key.kind, key.id)
     again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
     if again or command.write is not None:
@@ -130,7 +129,7 @@ def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Deci
 
 
 def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch]]:
-    """Return the unsettled batches of leases that the micro-batch behind this write has read."""
+    """Return the unsettled batches that the micro-batch of this write has read."""
     key, reader = command.key, command.reader
     if reader is None and key is not None and key.kind == "stream":
         reader = SparkBatch(key.id, key.number)

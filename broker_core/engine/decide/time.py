@@ -1,7 +1,6 @@
-"""Decisions by time: messages expire, delays and locks end, and abandoned leases and stages end.
+"""Decisions by time: messages expire, and delays, locks, and abandoned leases and stages end.
 
-A tick examines only the blocks that the timetables name. A message is never delivered after its expiry, with or without a tick,
-because each search skips it (`search.Unexpired`).
+A tick examines only the blocks that the timetables name. Searches skip expired messages also without a tick.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
 
 
 def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
-    """Writes that were neither published nor extended for STAGE_AGE. Transactions have their own limit."""
+    """Writes without an addition for STAGE_AGE. Transactions have their own limit."""
     if now.up - max(state.started, now.resumed) <= STAGE_GRACE:
         return
     for name, write in state.writes.items():
@@ -69,7 +68,7 @@ def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tu
 
 
 def _expire(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[Block], most: int) -> int:
-    """Return the number of dead letters, which is at most `most`: the next tick ends the others."""
+    """Return the number of dead letters, at most `most`: the next tick ends the others."""
     travel, count = queue.rules.expired == "deadLetter", 0
     wall = basis.now.wall // 1000
     parts = []
@@ -119,7 +118,7 @@ def start_broker(state: BrokerState, command: c.StartBroker, now: c.Now) -> Deci
         if rows := RowSet.of((block.number, _held_by_links(block)) for block in blocks):
             lost[queue.name] = rows
     decision = Decision([], {name: rows.count for name, rows in lost.items()})
-    if lost:  # no attempt counts for this cause, so nothing follows from the return
+    if lost:  # this cause counts no attempt, so nothing follows
         decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
     if left := [name for name in state.stages if is_transactional(name)]:
         decision.add(e.Discarded(left))

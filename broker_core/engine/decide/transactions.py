@@ -1,8 +1,7 @@
 """Decisions about transactions (part 4 of AMQP 1.0).
 
-Posted messages are a stage. A commit publishes it and ends the retired messages, in one event, all decided on the state before.
-The ends of deliveries come first. Each of them counts the messages that earlier ones brought to queues with limits. The messages
-of the publish already count as staged.
+A commit publishes the stage of posted messages, and ends the retired messages, in one event. The ends of deliveries come first:
+each counts the messages that earlier ones bring to queues with limits. The messages of the publish already count as staged.
 """
 
 from __future__ import annotations
@@ -137,8 +136,8 @@ def _commit(basis: Basis, transaction: Transaction) -> Parts:
 
 
 def _roll_back(basis: Basis, transaction: Transaction, cause: Cause = Cause.ROLLBACK) -> Parts:
-    """Drop the posted messages, and forget the outcomes. Messages that no link can settle any longer end by their default, or
-    return for the cause of a rollback by the broker."""
+    """Drop the posted messages, and forget the outcomes. Messages that no link can settle end by their default, or return for the
+    cause of a rollback by the broker."""
     parts: Parts = []
     if (name := stage_of(transaction.number)) in basis.state.stages:
         parts.append((e.Discarded([name]), None))
@@ -165,7 +164,7 @@ def _end_by_default(basis: Basis, queue: str, holder: int, rows: RowSet, default
 
 
 def _together(parts: Parts) -> Parts:
-    """Join the journaled events into one. The others follow it."""
+    """Join the journaled events. The others follow."""
     journaled = tuple(event for event, _ in parts if event.journaled)
     rest = [(event, payload) for event, payload in parts if not event.journaled]
     if not journaled:

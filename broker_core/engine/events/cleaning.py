@@ -14,12 +14,12 @@ from .event import Event
 
 @dataclass(frozen=True)
 class Relocated(Event, kind="relocated"):
-    """A copy of the payloads of messages, as the payload of this event."""
+    """The payload is a copy of the payloads of these messages."""
 
     queue_id: int
-    rows: RowSet  # empty: the payload belongs to packed blocks, which `Repacked` follows
+    rows: RowSet  # empty: the payload belongs to packed blocks, and `Repacked` follows
     payload_rows: Ints | None = None  # by message; None: in order
-    also: tuple[Event, ...] | None = None  # a `Relocated` for each other queue whose messages have the same payload
+    also: tuple[Event, ...] | None = None  # a `Relocated` for each other queue with the same payload
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.by_id[self.queue_id]
@@ -35,7 +35,7 @@ class Relocated(Event, kind="relocated"):
 
 @dataclass(frozen=True)
 class Repacked(Event, kind="block.repacked"):
-    """The new columns of a packed block, as the payload: payloads of its rows were copied."""
+    """The payload is the new columns of a packed block."""
 
     queue_id: int
     number: int
@@ -50,7 +50,7 @@ class Repacked(Event, kind="block.repacked"):
 
 @dataclass(frozen=True)
 class StagedRelocated(Event, kind="staged.relocated"):
-    """A copy of the payload of staged messages, which replaces that of the record at `position`."""
+    """The payload replaces that of the record at `position`, for staged messages."""
 
     position: int
 
@@ -63,7 +63,7 @@ class StagedRelocated(Event, kind="staged.relocated"):
 
 @dataclass(frozen=True)
 class Dropped(Event, kind="dropped"):
-    """Parts of the log, each from begin to end, that can no longer be read. Their segments are removed next."""
+    """Parts of the log (begin, end) that can no longer be read. Their segments are removed next."""
 
     intervals: list[list[int]]
 

@@ -1,10 +1,9 @@
-"""Events in the journal: the meta of a record.
+"""Events in the journal: the meta of a record, without the payload.
 
-The meta is one JSON object. `k` is the kind of the event, the other names are its fields. Row sets, arrays and bytes have the
-forms of `columns.values`. A payload is not part of the meta.
+The meta is one JSON object: the kind of the event as `k`, and its fields, with the forms of `columns.values`.
 
-To change an event after a release, add a field with a default, or add a new kind. Never give a field a new meaning or another
-name. An older broker refuses a kind or a field that it does not know, when it starts.
+To change an event after a release, add a field with a default, or a new kind. Never give a field a new meaning or another name.
+An older broker refuses unknown kinds and fields when it starts.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .event import KINDS, Event
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
-# How the meta of a kind begins; for each field, its name, the beginning of its entry, and whether None is its default.
+# By kind: the begin of the meta; for each field, its name, the begin of its entry, and whether None is its default.
 _FORMS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
 
 
@@ -43,7 +42,7 @@ def encode(event: Event) -> bytes:
         value = getattr(event, name)
         if value is None and is_optional:
             continue
-        # Numbers, texts and rows are in every event. The general encoder takes several times as long for them.
+        # Frequent types, for which the general encoder takes several times as long.
         kind = type(value)
         if kind is int:
             text = str(value)

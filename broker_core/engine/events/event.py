@@ -1,6 +1,6 @@
 """The base class of events, and `apply`: the only code that changes the broker's state, live and at recovery.
 
-An event is a decision (these rows, this outcome), never a command. It was checked before it was journaled, so `apply` trusts it.
+An event is a decision (these rows, this outcome), never a command. `apply` trusts it, because `decide` has checked it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from typing import ClassVar
 
 from ..model.state import BrokerState
 
-#: The journaled kinds of events, by their name in the journal.
+#: The journaled kinds of events by name.
 KINDS: dict[str, type[Event]] = {}
 
 
 class Event:
-    """Each kind is a frozen dataclass, whose fields are stored in the journal.
+    """Each kind is a frozen dataclass, whose fields are journaled.
 
-    With `journaled=False` an event's changes end with the broker: they concern links and transactions.
+    The changes of events with `journaled=False` end with the broker: they concern links and transactions. Fields of all kinds:
+    `time` in microseconds since 1970, `up` in microseconds of uptime, `taker` as in `Ending`, `attributes` of
+    `Attributes.journaled`, `payload_rows` ascending (None: all).
     """
 
     kind: ClassVar[str]
     journaled: ClassVar[bool]
-    time: int | None = None  # microseconds since 1970; the state's time advances to it
+    time: int | None = None  # the state's time advances to it
 
     def __init_subclass__(cls, *, kind: str, journaled: bool = True) -> None:
         cls.kind, cls.journaled = kind, journaled
@@ -31,7 +33,7 @@ class Event:
             KINDS[kind] = cls
 
     def apply(self, state: BrokerState, position: int) -> None:
-        """`position` is the log position of the event, and so of its payload."""
+        """`position`: of the event in the log, and so of its payload."""
         raise NotImplementedError
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
@@ -51,7 +53,7 @@ def apply(state: BrokerState, event: Event, position: int) -> None:
 
 @dataclass(frozen=True)
 class Together(Event, kind="together"):
-    """Several events, decided on one state. They have no payloads of their own."""
+    """Several events, decided on one state, without payloads of their own."""
 
     parts: tuple[Event, ...]
 

@@ -17,7 +17,7 @@ from .transitions import Arrival, append, runs_of
 
 @dataclass(frozen=True)
 class ExchangeDeclared(Event, kind="exchange.declared"):
-    """A new exchange, with options that differ from their defaults."""
+    """A new exchange."""
 
     exchange: str
     type: str
@@ -43,7 +43,7 @@ class ExchangeDeleted(Event, kind="exchange.deleted"):
 
 @dataclass(frozen=True)
 class Bound(Event, kind="bound"):
-    """A new binding. Its number is unique within the exchange."""
+    """A new binding, with a number that is unique in the exchange."""
 
     exchange: str
     number: int
@@ -69,14 +69,14 @@ class Unbound(Event, kind="unbound"):
 
 @dataclass(frozen=True)
 class Routed(Event, kind="routed"):
-    """Messages that an exchange appended to each of these queues. The payload is that of this event, or of its `Together`."""
+    """Messages that an exchange appended to each of these queues. The payload may be that of a `Together`."""
 
     queues: list[str]
     count: int
     sizes: int | Ints
     time: int
-    attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
-    payload_rows: Ints | None = None  # None: all, in order
+    attributes: dict[str, Any] | None = None
+    payload_rows: Ints | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
         runs = runs_of(self.count, self.payload_rows, position)

@@ -17,14 +17,14 @@ from .transitions import Ending, Failure, archive, give_back
 
 @dataclass(frozen=True)
 class LeaseBegun(Event, kind="lease.begun"):
-    """A lease of a query without a checkpoint: a new name, or a new run under an existing name."""
+    """A lease of a query without a checkpoint: a new name, or a new run of a known one."""
 
     lease: str
     queue: str
     run: str
     epoch: int
     timeout: int | None  # microseconds
-    up: int  # microseconds of uptime
+    up: int
     selector: str | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
@@ -42,7 +42,7 @@ class LeaseTaken(Event, kind="lease.taken"):
     lease: str
     epoch: int
     timeout: int | None  # microseconds
-    up: int  # microseconds of uptime
+    up: int
 
     def apply(self, state: BrokerState, position: int) -> None:
         lease = state.leases[self.lease]
@@ -53,10 +53,10 @@ class LeaseTaken(Event, kind="lease.taken"):
 
 @dataclass(frozen=True)
 class BatchPlanned(Event, kind="batch.planned"):
-    """Spark plans the tasks of the first batch of a run, so its checkpoint names the lease."""
+    """Spark plans tasks of a run for the first time, so its checkpoint names the lease."""
 
     lease: str
-    batch: int  # for readers of the journal; `apply` does not need it
+    batch: int  # only for readers of the journal
 
     def apply(self, state: BrokerState, position: int) -> None:
         state.leases[self.lease].planned = True
@@ -64,13 +64,13 @@ class BatchPlanned(Event, kind="batch.planned"):
 
 @dataclass(frozen=True)
 class BatchRead(Event, kind="batch.read"):
-    """A task begins to read a batch: its sink may have the messages."""
+    """A task begins to read a batch: a sink may have the messages."""
 
     lease: str
     batch: int
-    query: str | None = None  # of Spark, and the number of its batch; None: unknown
+    query: str | None = None  # of Spark, with the number of its batch and its name; None: unknown
     number: int | None = None
-    name: str | None = None  # of the query
+    name: str | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
         lease = state.leases[self.lease]
@@ -82,14 +82,14 @@ class BatchRead(Event, kind="batch.read"):
 
 @dataclass(frozen=True)
 class BatchEnded(Event, kind="batch.ended"):
-    """The end of a batch: its messages are settled (SETTLED) or returned (VOID, LOST)."""
+    """The end of a batch."""
 
     lease: str
     batch: int
-    ended_as: str  # value of a `BatchState` that holds no messages
+    ended_as: str  # value of a `BatchState`
     time: int
     exclude: bool = False
-    done: RowSet | None = None  # SETTLED: messages whose own outcomes are other events of the same `Together`
+    done: RowSet | None = None  # SETTLED: messages with own outcomes, in other events of the `Together`
 
     def apply(self, state: BrokerState, position: int) -> None:
         lease = state.leases[self.lease]
@@ -109,7 +109,7 @@ class BatchEnded(Event, kind="batch.ended"):
             queue.unread += batch.rows.count
             if self.exclude:
                 lease.excluded = lease.excluded.plus(batch.rows).packed()
-        batch.state, batch.rows = ended_as, batch.rows.packed()  # the batch can be read again as long as it is remembered
+        batch.state, batch.rows = ended_as, batch.rows.packed()  # a remembered batch can be read again
         batch.reads = Reads()
         queue.consumers.end_batch(batch.holder)
 
@@ -135,7 +135,7 @@ class LeaseFinished(Event, kind="lease.finished"):
 
 @dataclass(frozen=True)
 class LeaseFenced(Event, kind="lease.fenced"):
-    """An operator changed the messages that a lease holds. Earlier planners must plan again."""
+    """An operator changed the held messages: earlier planners must plan again."""
 
     lease: str
     epoch: int
@@ -162,7 +162,7 @@ class Renewed(Event, kind="renewed", journaled=False):
     """A sign of life for a lease."""
 
     lease: str
-    up: int  # microseconds of uptime
+    up: int
 
     def apply(self, state: BrokerState, position: int) -> None:
         state.leases[self.lease].renewed = self.up
@@ -170,7 +170,7 @@ class Renewed(Event, kind="renewed", journaled=False):
 
 @dataclass(frozen=True)
 class LeftUnread(Event, kind="left.unread", journaled=False):
-    """The number of consecutive batches that a lease has returned unread, and the end of its pause."""
+    """The number of consecutive batches that returned unread, and the end of the pause."""
 
     lease: str
     times: int

@@ -1,4 +1,4 @@
-"""Events of the links that the lifetime of a queue or an exchange depends on."""
+"""Events of links that the lifetime of a queue or an exchange depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def with_lifetime(state: BrokerState, queue: str, lifetimes: tuple[str, ...]) ->
 
 
 class EndsMessages:
-    """An event that may end the last message of its queue. If messages return, newer values may replace them."""
+    """An event that may end the last message of its queue. Returning messages may be replaced by newer values."""
 
     queue: str
 
@@ -29,12 +29,12 @@ class EndsMessages:
 
 @dataclass(frozen=True)
 class LinkOpened(Event, kind="link.opened", journaled=False):
-    """A link to a queue or an exchange."""
+    """The fields are as in `commands.OpenLink`."""
 
     node: str
     link: int
-    makes: bool  # the node was made for this link
-    owner: str | None  # the connection that alone may receive from the node
+    makes: bool
+    owner: str | None
 
     def apply(self, state: BrokerState, position: int) -> None:
         state.links.setdefault(self.node, {})[self.link] = LifetimeLink(self.makes, self.owner)
@@ -43,7 +43,7 @@ class LinkOpened(Event, kind="link.opened", journaled=False):
 
 @dataclass(frozen=True)
 class LinkGone(Event, kind="link.gone", journaled=False):
-    """The end of a link to a queue or an exchange."""
+    """The end of a link."""
 
     node: str
     link: int

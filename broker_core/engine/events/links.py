@@ -18,7 +18,7 @@ from .transitions import Ending, Failure, acquire, annotate, archive, give_back,
 
 @dataclass(frozen=True)
 class Acquired(Event, kind="acquired"):
-    """Messages AVAILABLE → ACQUIRED by a link, or by a lease as its new batch; or DEFERRED → ACQUIRED by a link."""
+    """Messages AVAILABLE → ACQUIRED by a link, or by a lease as its new batch; DEFERRED → ACQUIRED by a link."""
 
     queue: str
     holder: int
@@ -38,7 +38,7 @@ class Acquired(Event, kind="acquired"):
 
 @dataclass(frozen=True)
 class Settled(EndsMessages, Event, kind="settled"):
-    """Messages ACQUIRED → ARCHIVED. With a lease: an operator ended these messages of its batch."""
+    """Messages ACQUIRED → ARCHIVED. With a lease: an operator ended them."""
 
     queue: str
     holder: int
@@ -47,8 +47,8 @@ class Settled(EndsMessages, Event, kind="settled"):
     time: int
     error: str | None = None
     lease: str | None = None
-    reason: int | None = None  # MALFORMED: no reader could decode them
-    taker: str | None = None  # as in `Ending`
+    reason: int | None = None  # None, or MALFORMED
+    taker: str | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
@@ -63,7 +63,7 @@ class Settled(EndsMessages, Event, kind="settled"):
 
 @dataclass(frozen=True)
 class Annotated(Event, kind="annotated"):
-    """Annotations that are added to messages."""
+    """Annotations added to messages."""
 
     queue: str
     rows: RowSet
@@ -75,17 +75,17 @@ class Annotated(Event, kind="annotated"):
 
 @dataclass(frozen=True)
 class Returned(EndsMessages, Event, kind="returned"):
-    """Messages ACQUIRED → AVAILABLE, or DEFERRED, at their sequence numbers."""
+    """Messages ACQUIRED → AVAILABLE or DEFERRED."""
 
     queue: str
     holder: int
     rows: RowSet
     cause: int
     lease: str | None = None
-    annotations: bytes | None = None  # added to those of the messages
-    time: int | None = None  # of a failed delivery; the next two fields describe it
-    taker: str | None = None  # as in `Ending`
-    error: str | None = None  # of the consumer that rejected the messages
+    annotations: bytes | None = None
+    time: int | None = None  # with the next two fields: a `Failure`
+    taker: str | None = None
+    error: str | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
@@ -122,14 +122,14 @@ class HoldersLost(Event, kind="holders.lost"):
 
 @dataclass(frozen=True)
 class Subscribed(Event, kind="subscribed", journaled=False):
-    """A new subscription of a link to a queue."""
+    """The fields are as in `Subscription` and `commands.Subscribe`."""
 
     queue: str
     holder: int
     priority: int = 0
     exclusive: bool = False
     selector: str | None = None
-    taker: str | None = None  # as in `Ending`
+    taker: str | None = None
     by_number: bool = False
     one_group: bool = False
 
@@ -147,7 +147,7 @@ class Subscribed(Event, kind="subscribed", journaled=False):
 
 @dataclass(frozen=True)
 class Looked(Event, kind="looked", journaled=False):
-    """Progress of a subscription's search, by level: its position, and the epoch of the return log."""
+    """Progress of a subscription's search, by level."""
 
     queue: str
     holder: int
@@ -161,7 +161,7 @@ class Looked(Event, kind="looked", journaled=False):
 
 @dataclass(frozen=True)
 class Excluded(Event, kind="excluded", journaled=False):
-    """Messages that are not offered to this link again."""
+    """Messages that a link has refused."""
 
     queue: str
     holder: int

@@ -1,4 +1,4 @@
-"""Events of messages that do not reach a queue. Their counts end with the broker."""
+"""Events of messages that do not reach a queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .event import Event
 
 @dataclass(frozen=True)
 class MessagesLost(Event, kind="lost", journaled=False):
-    """Messages that were refused or dropped by a queue or an exchange, if it exists."""
+    """Messages that a queue or an exchange, if it exists, refused or dropped."""
 
     node: str
     reason: str  # see `columns.losses`
@@ -27,7 +27,7 @@ class MessagesLost(Event, kind="lost", journaled=False):
 
 @dataclass(frozen=True)
 class SentToExchange(Event, kind="exchange.sent", journaled=False):
-    """Messages that were sent to an exchange, if it exists, lost ones included."""
+    """Messages to an exchange, if it exists, lost ones included."""
 
     exchange: str
     messages: int

@@ -21,9 +21,9 @@ from .transitions import Ending, archive, let_go, replace_values, settle_in, tak
 
 @dataclass(frozen=True)
 class Moved(EndsMessages, Event, kind="moved"):
-    """Messages ARCHIVED in their queue, and AVAILABLE or DELAYED at the tail of the target, in order, with the same payloads.
+    """Messages ARCHIVED in their queue, and AVAILABLE or DELAYED at the tail of the target, with the same payloads.
 
-    With a reason they are dead letters. Without a target, dead letters stay here, because no queue could take them.
+    With a reason they are dead letters. Without a target they stay here, because no queue could take them.
     """
 
     queue: str
@@ -32,11 +32,11 @@ class Moved(EndsMessages, Event, kind="moved"):
     outcome: int
     time: int
     reason: int = 0
-    holder: int = 0  # of ACQUIRED messages, if a link holds them
-    lease: str | None = None  # an operator ended these messages of its batch
-    error: str | None = None  # of the consumer that rejected them
+    holder: int = 0  # a link that holds them
+    lease: str | None = None  # as in `Settled`
+    error: str | None = None
     redriven: bool = False  # dead letters that return to their queue
-    taker: str | None = None  # as in `Ending`
+    taker: str | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]
@@ -69,7 +69,7 @@ class Moved(EndsMessages, Event, kind="moved"):
 
 @dataclass(frozen=True)
 class Copied(Event, kind="copied"):
-    """Copies at the tail of the target, AVAILABLE or DELAYED, with the same payloads."""
+    """Copies in the target, as in `Moved`."""
 
     queue: str
     rows: RowSet
@@ -92,15 +92,13 @@ def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
 
 @dataclass(frozen=True)
 class Redriven(Event, kind="redriven"):
-    """Dead letters that had stayed, ARCHIVED → AVAILABLE, at their sequence numbers, with a delivery count of 0.
-
-    Messages that had expired lose their expiry, so that they do not expire again.
-    """
+    """Dead letters that had stayed, ARCHIVED → AVAILABLE, with a delivery count of 0. If they had expired, they lose their
+    expiry, so that they do not expire again."""
 
     queue: str
     rows: RowSet
     time: int
-    taker: str | None = None  # the user of the command
+    taker: str | None = None
 
     def apply(self, state: BrokerState, position: int) -> None:
         queue = state.queues[self.queue]

@@ -12,7 +12,7 @@ from .event import Event
 
 @dataclass(frozen=True)
 class OutcomesStaged(Event, kind="outcomes.staged"):
-    """Outcomes that wait in a stage for its publish."""
+    """Outcomes in a stage."""
 
     stage: str
     lease: str
@@ -33,7 +33,7 @@ class MalformedFound(Event, kind="malformed.found"):
 
     lease: str
     batch: int
-    outcomes: list[Any]  # see `RowsOutcome.to_json`
+    outcomes: list[Any]  # as in `OutcomesStaged`
 
     def apply(self, state: BrokerState, position: int) -> None:
         batch = state.leases[self.lease].batches[self.batch]

@@ -22,7 +22,7 @@ from .transitions import Arrival, Ending, append, archive, runs_of
 
 @dataclass(frozen=True)
 class QueueDeclared(Event, kind="queue.declared"):
-    """A new queue, with options that differ from their defaults."""
+    """A new queue."""
 
     queue: str
     type: str
@@ -38,7 +38,7 @@ class QueueDeleted(Event, kind="queue.deleted"):
     """The end of a queue, its messages and its bindings."""
 
     queue: str
-    departs: bool = False  # True: its settled messages are still recorded
+    departs: bool = False  # settled messages are still to be recorded
 
     def apply(self, state: BrokerState, position: int) -> None:
         state.delete_queue(self.queue, departs=self.departs)
@@ -66,7 +66,7 @@ class QueueAltered(Event, kind="queue.altered"):
 
 @dataclass(frozen=True)
 class QueuePaused(Event, kind="queue.paused"):
-    """The pause of a queue; False: the end of the pause."""
+    """A pause of a queue, or its end."""
 
     queue: str
     paused: bool
@@ -91,9 +91,9 @@ class Enqueued(Event, kind="enqueued"):
     first: int
     count: int
     sizes: int | Ints
-    time: int  # microseconds since 1970
-    attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
-    payload_rows: Ints | None = None  # None: all, in order
+    time: int
+    attributes: dict[str, Any] | None = None
+    payload_rows: Ints | None = None
     acquired: tuple[Acquired, ...] | None = None  # of *immediate* messages
 
     def apply(self, state: BrokerState, position: int) -> None:
@@ -102,7 +102,7 @@ class Enqueued(Event, kind="enqueued"):
         append(state, state.queues[self.queue], arrival, [(event.holder, event.rows) for event in self.acquired or ()])
 
     def wakes(self, state: BrokerState) -> Iterable[str]:
-        # Messages that links acquire as they arrive wake no other link, unless they replace one that keeps others waiting.
+        # Messages that links acquire as they arrive wake no other link, unless they replace one that kept others waiting.
         return (self.queue,) if self.acquired is None or keeps_order(state.queues[self.queue]) else ()
 
 

@@ -11,7 +11,7 @@ from .event import Event
 
 @dataclass(frozen=True)
 class RecordingBegun(Event, kind="recording.begun"):
-    """The rows of a recording. They do not change, however often its commit is tried."""
+    """The rows of a recording stay the same, however often its commit is tried."""
 
     queue_id: int
     number: int
@@ -24,7 +24,7 @@ class RecordingBegun(Event, kind="recording.begun"):
 
 @dataclass(frozen=True)
 class RecordingEnded(Event, kind="recording.ended"):
-    """The rows are in the queue's table, from this version of the table on."""
+    """The rows are in the queue's table, from this version on."""
 
     queue_id: int
     number: int

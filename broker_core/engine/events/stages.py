@@ -20,16 +20,16 @@ from .transitions import Arrival, append, runs_of
 
 @dataclass(frozen=True)
 class Staged(Event, kind="staged"):
-    """Messages that wait in a stage for its publish."""
+    """Messages of a stage."""
 
     stage: str
     queue: str
     count: int
     sizes: int | Ints
     time: int
-    attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
+    attributes: dict[str, Any] | None = None
     payload_rows: Ints | None = None
-    exchange: str | None = None  # that routed them; if their queue is deleted before the publish, they go with it
+    exchange: str | None = None  # that routed them; they end with their queue
 
     def apply(self, state: BrokerState, position: int) -> None:
         stage = state.begin_stage(self.stage, self.time)
@@ -41,7 +41,7 @@ class Staged(Event, kind="staged"):
 
 @dataclass(frozen=True)
 class Published(Event, kind="published"):
-    """Stages whose messages join their queues. A write names its stages by `attempts`; its other stages are discarded."""
+    """Stages whose messages join their queues. A write names them by `attempts`, and its other stages are discarded."""
 
     stages: list[str]
     key: PublishKey | None
@@ -50,7 +50,7 @@ class Published(Event, kind="published"):
     attempts: Ints | None = None
     sent: list[list[Any]] | None = None  # lease and number of each batch that was read for this write
     user: str | None = None  # owner of the key
-    elsewhere: str | None = None  # the writer's text about the parts of the write at other brokers
+    elsewhere: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -70,7 +70,7 @@ class Published(Event, kind="published"):
                 append(state, state.queues[part.queue], arrival)
             for staged in stage.outcomes:
                 batch = state.leases[staged.lease].batches[staged.batch]
-                if batch.state is BatchState.READ:  # a settled batch has them already: Spark repeated the write
+                if batch.state is BatchState.READ:  # a settled one has them: Spark repeated the write
                     batch.outcomes.add(staged.outcomes)
         write = self.write if self.write is not None else next(iter(names), None)
         if write is not None and not is_transactional(write):
@@ -89,7 +89,7 @@ class Discarded(Event, kind="discarded"):
     """Stages that end without a publish."""
 
     stages: list[str]
-    write: str | None = None  # a write that ends with all its stages
+    write: str | None = None  # it ends with all its stages
 
     def apply(self, state: BrokerState, position: int) -> None:
         state.end_stages(self.stages)
@@ -100,7 +100,7 @@ class Discarded(Event, kind="discarded"):
 
 @dataclass(frozen=True)
 class ReadDropped(Event, kind="read.dropped"):
-    """A batch was read for a write that only repeats an earlier one, without this batch."""
+    """A batch was read for a write that only repeats an earlier one."""
 
     lease: str
     batch: int

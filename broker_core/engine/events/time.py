@@ -34,7 +34,7 @@ class Expired(EndsMessages, Event, kind="expired"):
 
 @dataclass(frozen=True)
 class Delayed(Event, kind="delayed"):
-    """Messages AVAILABLE → DELAYED until their retry. They returned in the same `Together`."""
+    """Messages AVAILABLE → DELAYED until their retry, after their return in the same `Together`."""
 
     queue: str
     rows: RowSet
@@ -52,7 +52,7 @@ class Delayed(Event, kind="delayed"):
 
 @dataclass(frozen=True)
 class CameDue(EndsMessages, Event, kind="came.due"):
-    """Messages DELAYED → AVAILABLE, at their sequence numbers."""
+    """Messages DELAYED → AVAILABLE."""
 
     queue: str
     rows: RowSet
@@ -72,7 +72,7 @@ class CameDue(EndsMessages, Event, kind="came.due"):
 
 @dataclass(frozen=True)
 class Locked(Event, kind="locked", journaled=False):
-    """The time until which a link may hold messages that it has just acquired."""
+    """The time until which a link may hold messages."""
 
     queue: str
     rows: RowSet
@@ -88,7 +88,7 @@ class Locked(Event, kind="locked", journaled=False):
 
 @dataclass(frozen=True)
 class TimePassed(Event, kind="time.passed", journaled=False):
-    """Times up to which everything that was due is done. `due` and `expiry`: milliseconds since 1970; `lock`: of uptime."""
+    """Times up to which everything is done: `due` and `expiry` in milliseconds since 1970, `lock` of uptime."""
 
     due: int
     expiry: int

@@ -1,4 +1,4 @@
-"""Events of open transactions. None is journaled: transactions end with the broker."""
+"""Events of open transactions, which end with the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .event import Event
 
 @dataclass(frozen=True)
 class TransactionBegun(Event, kind="transaction.begun", journaled=False):
-    """A new transaction of a connection, `owner`."""
+    """`owner`: a connection."""
 
     transaction: int
     owner: int
@@ -30,7 +30,7 @@ class Posted(Event, kind="transaction.posted", journaled=False):
     transaction: int
     count: int
     bytes: int
-    up: int  # microseconds of uptime
+    up: int
 
     def apply(self, state: BrokerState, position: int) -> None:
         transaction = state.transactions.open[self.transaction]
@@ -48,7 +48,7 @@ class Retired(Event, kind="transaction.retired", journaled=False):
     holder: int
     rows: RowSet
     outcome: ProvisionalOutcome
-    up: int  # microseconds of uptime
+    up: int
 
     def apply(self, state: BrokerState, position: int) -> None:
         taker = state.taker_of(state.queues[self.queue], self.holder)

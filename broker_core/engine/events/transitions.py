@@ -1,7 +1,7 @@
-"""Transitions of rows between states, and their consequences. Events change messages through these functions alone.
+"""Transitions of rows between states, and their consequences.
 
-Some consequences follow from the state, so no event stores them. A newer value replaces an older one of its key, a ring drops
-its oldest messages, and a publish leaves out duplicates.
+Consequences that follow from the state are in no event: a newer value replaces an older one, a ring drops its oldest messages,
+and a publish leaves out duplicates.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ..model.state import BrokerState
 class Arrival(NamedTuple):
     """Messages that come into a queue together."""
 
-    sizes: int | Ints  # stored bytes of each message, or of every message
-    runs: Sequence[Run]  # where their payloads lie, in order
+    sizes: int | Ints  # as in `Candidates`
+    runs: Sequence[Run]
     time: int  # microseconds since 1970
     attributes: Attributes = NO_ATTRIBUTES
 
@@ -41,7 +41,7 @@ class Ending(NamedTuple):
     outcome: int
     time: int  # microseconds since 1970
     error: str | None = None
-    taker: str | None = None  # name of the link, lease or command that ended the messages, as in `model/names.py`
+    taker: str | None = None  # name of the link, lease or command: see `model.names`
 
 
 class Failure(NamedTuple):
@@ -49,10 +49,10 @@ class Failure(NamedTuple):
 
     time: int  # microseconds since 1970
     taker: str | None = None  # as in `Ending`
-    error: str | None = None  # of a consumer that rejected the messages
+    error: str | None = None  # of the consumer
 
 
-# Rows change their state in these three functions, except for delays that end and dead letters that are redriven.
+# Rows change their state in `acquire`, `archive` and `give_back`, except for delays and redrives.
 def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None = None) -> None:
     subscription = queue.consumers.link(holder)
     taker = subscription or lease
@@ -86,8 +86,7 @@ def annotate(queue: Queue, rows: RowSet, annotations: bytes) -> None:
 
 
 def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failure: Failure | None = None) -> None:
-    """Make ACQUIRED rows AVAILABLE, or DEFERRED, and count the attempt if the cause counts. Then archive values that have a newer
-    one."""
+    """Make ACQUIRED rows AVAILABLE or DEFERRED, and count the attempt if the cause counts."""
     if not rows:
         return
     taker = 0 if failure is None else queue.takers.code(failure.taker)
@@ -111,7 +110,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failur
                 block.defaulted.increment(part, len(block.state))
             if cause in UNLIMITED:
                 block.leased.increment(part, len(block.state))
-        if block.expiry.values is not None:  # these rows may expire before the others, or have expired
+        if block.expiry.values is not None:  # the rows may expire before the others
             block.look_ahead(state.time // 1000)
             queue.note_times(block)
     if available:
@@ -121,7 +120,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int, failur
 
 
 def append(state: BrokerState, queue: Queue, arrival: Arrival, acquired: Sequence[tuple[int, RowSet]] = ()) -> None:
-    """Append messages without duplicates of earlier ones. `acquired`: holders of links that acquire some as they arrive."""
+    """Append messages, except for duplicates. `acquired`: links that acquire some as they arrive."""
     first, attributes = queue.next_sequence, arrival.attributes
     if attributes.ids is not None and queue.rules.duplicate_window:
         wall = arrival.time // 1000
@@ -133,13 +132,13 @@ def append(state: BrokerState, queue: Queue, arrival: Arrival, acquired: Sequenc
         assert arrival.attributes.ids is not None
         queue.remembered.remember(arrival.attributes.ids, wall, queue.rules.duplicate_window)
     queue.append(*arrival)
-    for holder, rows_of_holder in acquired:  # before a ring drops messages: it drops only AVAILABLE ones
+    for holder, rows_of_holder in acquired:  # before a ring drops AVAILABLE messages
         acquire(queue, rows_of_holder, holder)
     settle_in(state, queue, first, arrival.time)
 
 
 def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
-    """Archive the messages that those from sequence number `first` on replace by their key, or push out of a ring."""
+    """Archive the messages that newer ones, from sequence number `first` on, replace or push out of a ring."""
     if queue.rules.key:
         replace_values(state, queue, arrived(queue, first), time)
     if queue.rules.overflow == "ring":
@@ -149,13 +148,13 @@ def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
 
 
 def replace_values(state: BrokerState, queue: Queue, rows: RowSet, time: int) -> None:
-    """Archive the values that `rows`, which are no longer delayed, replace."""
+    """Archive the values that `rows` replace."""
     older = queue.allowed(replaced(queue, rows), Verb.REPLACE)
     archive(state, queue, older, Verb.REPLACE, Ending(Outcome.REPLACED, time))
 
 
 def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
-    """Select messages of runs. `rows` are their indexes, ascending."""
+    """Select messages of runs by their indexes, ascending."""
     selected: list[Run] = []
     start = 0
     for run in runs:
@@ -167,7 +166,7 @@ def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
 
 
 def runs_of(count: int, payload_rows: Ints | None, position: int) -> list[Run]:
-    """Return messages of one payload as runs of consecutive rows. `payload_rows`: ascending; None: all rows."""
+    """`payload_rows`: ascending; None: all rows of the payload."""
     if payload_rows is None:
         return [Run(count, position, 0)]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(payload_rows) != 1) + 1])
@@ -176,7 +175,7 @@ def runs_of(count: int, payload_rows: Ints | None, position: int) -> list[Run]:
 
 
 def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
-    """Remove rows from the count of a link. `lost`: the link did not return them itself."""
+    """The holder no longer holds these rows. `lost`: it did not return them itself."""
     state.transactions.take_back(holder, rows, lost=lost)
     subscription = queue.consumers.link(holder)
     if subscription is None:
@@ -189,7 +188,7 @@ def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost:
 
 
 def take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
-    """Remove rows that an operator ended from the batch of a lease."""
+    """An operator ended rows of a lease's batch."""
     if lease is not None:
         batch = state.leases[lease].current
         assert batch is not None

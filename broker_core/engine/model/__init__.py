@@ -1,4 +1,4 @@
-"""The state of the broker, and questions about it. These modules decide nothing.
+"""The state of the broker, and questions about it.
 
 state                                   the whole state, and its snapshot
 queue, options, policies, names         a queue; its options; options by name pattern; valid names, names of takers
@@ -12,7 +12,5 @@ stages, publish_keys, transaction       writes before their publish; their keys;
 transfer, dispositions                  messages that change their queue; how a delivery ends, and when the next one begins
 recordings                              settled messages that are written to the archive
 
-After a restart the broker derives the holders of groups, the AVAILABLE messages of each block, and the times at which something
-is due. It loses open transactions, which are rolled back, and deliveries to links, whose messages the command `StartBroker`
-returns to their queues.
+A restart loses open transactions, which are rolled back, and deliveries to links, whose messages `StartBroker` returns.
 """

@@ -1,6 +1,6 @@
 """Admission of arriving messages: duplicates are dropped, and messages beyond the queue's limits are refused.
 
-A ring drops older messages, and a key replaces an older value, after the new messages are stored: see `events.transitions`.
+New messages drop or replace older ones when they are stored: see `events.transitions`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NONE: Ints = np.zeros(0, np.int64)
 
 
 class NamesFull(errors.QueueFull):
-    """The queue has its maximum of keys or groups. Capacity for messages does not change that."""
+    """The queue has its maximum of keys or groups."""
 
 
 class Candidates(NamedTuple):
-    """Messages that ask for admission to a queue."""
+    """Messages that ask for admission."""
 
     messages: int
-    sizes: int | Ints  # stored bytes of each message, or of every message
+    sizes: int | Ints  # stored bytes: a number for all messages, or one for each
     attributes: Attributes
 
     def take(self, rows: Ints) -> Candidates:
@@ -40,17 +40,14 @@ class Candidates(NamedTuple):
 class Admission(NamedTuple):
     """Result of the check of candidates."""
 
-    rows: Ints | None = None  # indexes of the admitted messages, ascending; None: all messages
+    rows: Ints | None = None  # indexes of admitted messages, ascending; None: all
     refused: Ints = NONE
     duplicates: int = 0
 
 
 def admit(queue: Queue, candidates: Candidates, now: int, *, whole: bool = False, held: bool = False) -> Admission:
-    """Check messages for a queue with limits. `now`: milliseconds since 1970.
-
-    `whole`: raise QueueFull if some messages are refused. `held`: links acquire the messages as they arrive, so a ring cannot
-    drop them for the next ones.
-    """
+    """`now`: milliseconds since 1970. `whole`: raise QueueFull if some messages are refused. `held`: links acquire the messages
+    as they arrive, so a ring cannot drop them for the next ones."""
     count, sizes, attributes = candidates
     rows = np.arange(count)
     if attributes.ids is not None and queue.rules.duplicate_window:
@@ -66,7 +63,7 @@ def admit(queue: Queue, candidates: Candidates, now: int, *, whole: bool = False
     if whole and not fits.all():
         raise full(queue, len(rows), together=sizes if isinstance(sizes, int) else sizes[rows])
     admitted, refused = rows[fits], rows[~fits]
-    if duplicates and len(refused):  # a duplicate of a refused message is refused, because no copy of it is stored
+    if duplicates and len(refused):  # a duplicate of a refused message is refused, because neither is stored
         assert attributes.ids is not None
         dropped = np.delete(np.arange(count), rows)
         again = dropped[np.isin(attributes.ids[dropped], attributes.ids[refused])]
@@ -75,7 +72,7 @@ def admit(queue: Queue, candidates: Candidates, now: int, *, whole: bool = False
 
 
 def admit_stage(queue: Queue, candidates: Candidates) -> None:
-    """Raise QueueFull unless there is capacity for all messages, so that a publish never blocks. The publish finds duplicates."""
+    """Raise QueueFull unless all messages fit, so that a publish never blocks. The publish finds duplicates."""
     if queue.rules.unrestricted:
         return
     count, sizes, attributes = candidates
@@ -86,8 +83,8 @@ def admit_stage(queue: Queue, candidates: Candidates) -> None:
 
 
 def capacity_left(queue: Queue, usual: int = 0) -> int | None:
-    """None: no limit. A limit of bytes is divided by the mean size of the queue's messages, and rounded up. `usual` is the mean
-    for an empty queue; if it is 0, the result is 1."""
+    """Return a number of messages; None: no limit. Bytes are divided by the mean size of the queue's messages, and rounded up.
+    `usual`: the mean for an empty queue; with 0, the result is 1."""
     rules = queue.rules
     if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
         return None
@@ -102,14 +99,14 @@ def capacity_left(queue: Queue, usual: int = 0) -> int | None:
 
 
 def fill(queue: Queue) -> int | None:
-    """Return how much of its limits a queue has used up, in thousandths: 1000 if it is full. None: no limit."""
+    """Return how much of its limits a queue has used up, in thousandths; None: no limit."""
     messages, size = _taken(queue)
     limits = (messages, queue.rules.max_messages), (size, queue.rules.max_bytes)
     return max((1000 * used // most for used, most in limits if most), default=None)
 
 
 def _taken(queue: Queue) -> tuple[int, int]:
-    """Return the messages and bytes that leave no capacity for new ones. A ring drops AVAILABLE messages."""
+    """Return the messages and bytes that new ones cannot displace. A ring drops AVAILABLE messages."""
     messages, size = queue.live + queue.staged.messages, queue.bytes + queue.staged.bytes
     if queue.rules.overflow != "ring":
         return messages, size
@@ -117,7 +114,7 @@ def _taken(queue: Queue) -> tuple[int, int]:
 
 
 def may_wait(queue: Queue, messages: int, size: int) -> bool:
-    """Return True if the queue blocks, and could ever hold so many messages and bytes."""
+    """Return True if the queue blocks, and could ever hold so much."""
     return queue.rules.overflow == "block" and _fits_if_empty(queue, messages, size)
 
 
@@ -175,7 +172,7 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
 
 def _stays(queue: Queue, attributes: Attributes, rows: Ints, now: int) -> Ints:
-    """In a ring, the next messages can drop all messages that are due."""
+    """In a ring, the next messages can drop all due ones."""
     if queue.rules.overflow != "ring":
         return np.ones(len(rows), np.int64)
     return np.zeros(len(rows), np.int64) if attributes.due is None else (attributes.due[rows] > now).astype(np.int64)
@@ -195,7 +192,7 @@ def within_keys(queue: Queue, keys: Coded) -> Ints:
 
 
 def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: int) -> Ints:
-    """Return by message whether its name is known, or there is capacity for it as a new one."""
+    """Return by message whether its name is known, or fits as a new one."""
     allowed = np.ones(len(coded.names) + 1, np.bool_)
     if len(dictionary) + len(staged) + len(coded.names) > most:
         names = [(code, coded.names[code - 1]) for code in coded.used().tolist()]

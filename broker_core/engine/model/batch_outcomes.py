@@ -1,7 +1,6 @@
 """Outcomes of single messages of a lease's batch (`operation=settle`), applied when the batch is settled.
 
-A write stages its outcomes, and its commit publishes all of them together, like messages. The last outcome of a message counts.
-A message without an outcome is accepted with the batch.
+A write stages and publishes its outcomes like messages. The last outcome of a message counts. Without one, it is accepted.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome
 from .dispositions import DeliveryEnd
 
-#: Error text of messages whose own text is not stored, because a batch or a write has too many different ones.
+#: Instead of further error texts of a batch or a write.
 NOT_KEPT = f"(not kept: more than {MAX_OUTCOMES:,} different errors)"
 
-#: Outcomes that a write may give, by name.
+#: Outcomes that a write may give.
 DISPOSITIONS = {
     "accepted": DeliveryEnd(Outcome.ACCEPTED),
     "rejected": DeliveryEnd(Outcome.REJECTED),
@@ -28,13 +27,13 @@ DISPOSITIONS = {
     "modified": DeliveryEnd(cause=Cause.MODIFIED),  # the attempt counts as failed
 }
 
-#: Outcome of messages that the reader could not decode. A write cannot give it.
+#: Outcome of messages that the reader could not decode.
 MALFORMED = "malformed"
 
 
 @dataclass(frozen=True)
 class RowsOutcome:
-    """One outcome (a name of DISPOSITIONS, or MALFORMED) with its error text, and its messages."""
+    """One outcome (of DISPOSITIONS, or MALFORMED) with its error text, and its messages."""
 
     outcome: str
     error: str | None
@@ -55,7 +54,7 @@ class RowsOutcome:
 
 @dataclass
 class StagedOutcomes:
-    """Outcomes of messages of one batch in one journaled record of a stage."""
+    """Outcomes of one batch in one record of a stage."""
 
     lease: str
     batch: int
@@ -84,7 +83,7 @@ class BatchOutcomes:
         return len(self._entries)
 
     def add(self, newer: Sequence[RowsOutcome]) -> None:
-        """Newer outcomes replace earlier ones of the same messages. Error texts beyond `MAX_OUTCOMES` are not stored."""
+        """Newer outcomes replace earlier ones of the same messages."""
         entries = [*self._entries, *newer]
         kinds = dict.fromkeys((entry.outcome, entry.error) for entry in entries)
         codes = {kind: code for code, kind in enumerate(kinds)}
@@ -103,10 +102,10 @@ class BatchOutcomes:
 
 
 def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:
-    """Merge rejected messages so that about `most` entries remain. The first errors keep their texts."""
+    """Merge rejected messages, so that about `most` entries remain, with the first texts."""
     if len(outcomes) <= most:
         return outcomes
-    # There are few entries without a text. Malformed messages keep theirs, because they have another outcome.
+    # Few entries have no text, or another outcome (MALFORMED).
     merged: list[RowsOutcome] = []
     rest = []
     for number, entry in enumerate(outcomes):

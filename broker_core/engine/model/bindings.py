@@ -1,7 +1,6 @@
 """Bindings, which lead from an exchange to a queue, and the search for matches of a routing key.
 
-A *direct* exchange compares keys, *topic* matches patterns, *headers* compares application properties, and *fanout* matches
-every message. A binding may also have a selector, and leave out messages of one container (no-local).
+A *direct* exchange compares keys, *topic* matches patterns, *headers* compares application properties, *fanout* matches all.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from .topics import Trie
 
 @dataclass(frozen=True)
 class Binding:
-    """A binding. Two bindings that differ in any field are two bindings."""
+    """Two bindings that differ in any field are two bindings."""
 
     queue: str
-    key: str = ""  # of a direct exchange; the pattern of a topic exchange
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # headers that a headers exchange compares
+    key: str = ""  # of a direct exchange; pattern of a topic exchange
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of a headers exchange
     selector: str | None = None
-    no_local: str | None = None  # AMQP container whose own messages are left out
-    name: str | None = None  # unique among the bindings of the queue to the exchange
-    definition: str | None = None  # the condition in the notation of the client that named the binding
+    no_local: str | None = None  # AMQP container whose messages are left out
+    name: str | None = None  # unique for a queue and an exchange
+    definition: str | None = None  # the condition in the notation of the client that named it
 
     @property
     def looks_inside(self) -> bool:
@@ -31,7 +30,7 @@ class Binding:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for equal bindings. 1 and "1" are different here, although they match the same header."""
+        """Equal for equal bindings. 1 and "1" differ, although they match the same header."""
         arguments = tuple(sorted((name, type(value).__name__, value) for name, value in self.arguments.items()))
         return self.queue, self.key, arguments, self.selector, self.no_local, self.name
 
@@ -40,9 +39,9 @@ class Binding:
 
 
 class Targets(NamedTuple):
-    """The queues to which a routing key leads."""
+    """The queues of a routing key."""
 
-    queues: tuple[str, ...]  # independent of the message's content; each queue once
+    queues: tuple[str, ...]  # for any content of a message
     particular: tuple[int, ...]  # numbers of bindings to other queues that depend on the content
 
 
@@ -50,7 +49,7 @@ NOWHERE = Targets((), ())
 
 
 class Matcher(Protocol):
-    """Numbered keys or patterns, and the search for matches of a key."""
+    """Numbered keys or patterns."""
 
     def add(self, key: str, number: int) -> None: ...
 
@@ -60,7 +59,7 @@ class Matcher(Protocol):
 
 
 class _All:
-    """All bindings, for every key."""
+    """Every key matches."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, None] = {}
@@ -76,7 +75,7 @@ class _All:
 
 
 class _Equal:
-    """The bindings with exactly this key."""
+    """Equal keys match."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[int, None]] = {}

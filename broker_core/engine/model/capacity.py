@@ -11,23 +11,21 @@ from .admission import within_keys
 from .queue import Queue
 from .transfer import keys_of
 
-#: By queue with limits, the messages and bytes that one decision has brought to it so far. Each part of a decision is decided on
-#: the state before all parts, so it needs the effect of the earlier parts.
+#: By queue with limits, the messages and bytes that earlier parts of a decision bring to it. All parts are decided on one state.
 Coming = dict[str, tuple[int, int]]
 
 
 def accepts(queue: Queue, source: str) -> bool:
-    """A last-value queue takes no dead letters, because it would replace them."""
+    """A last-value queue would replace dead letters."""
     if queue.name == source or queue.kind == "lastvalue":
         return False
     return source in queue.origins or len(queue.origins) < MAX_ORIGINS
 
 
 def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
-    """Return the first rows for which a queue has capacity. A full ring drops nothing for them.
+    """Return the first rows for which a queue has capacity, and add them to `coming`. A full ring drops nothing for them.
 
-    Rows that are larger than the queue's limit are left out, and so are rows that would exceed `maxKeys`. If the queue has
-    limits, the rows are added to `coming`.
+    Rows that are larger than the queue's limit, or would exceed `maxKeys`, are left out.
     """
     if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
         rows = _without_overlays(source, rows)
@@ -85,7 +83,7 @@ def _within_keys(queue: Queue, source: Queue, rows: RowSet) -> RowSet:
 
 
 def _without_overlays(source: Queue, rows: RowSet) -> RowSet:
-    """Keep the rows without added annotations: there may be no capacity for more of them."""
+    """Keep the rows without added annotations."""
     parts: list[tuple[int, Rows]] = []
     for number, part in rows.items():
         added = np.array(list(source.blocks[number].overlays.among(part)), np.int64)

@@ -1,4 +1,4 @@
-"""Consumers of a queue: exclusive ones, and a single active one. Browsers do not count as consumers.
+"""Consumers of a queue.
 
 | option `consumers` | a second consumer | an exclusive link (`Subscribe.exclusive`) |
 |---|---|---|
@@ -6,11 +6,9 @@
 | exclusive | is refused | is like every link of this queue |
 | single | waits until the active one ends; the highest priority follows, then the oldest | is like with `all` |
 
-A link is a consumer from its attach to its end, with or without credit; a lease, while it holds a batch. Two consumers of a
-*single* queue never hold messages at a time, so a new consumer of a higher priority waits. A link that has ended still holds the
-messages that its open transactions settle.
-
-A link that only asks for deferred messages by their sequence numbers does not count as a consumer.
+A link is a consumer until its end, also without credit; a lease, while it holds a batch. Two consumers of a *single* queue never
+hold messages at a time, so a new consumer of a higher priority waits. A link that has ended still holds the messages that its
+open transactions settle. Browsers, and links that only ask for deferred messages by number, do not count as consumers.
 """
 
 from __future__ import annotations
@@ -25,31 +23,31 @@ from .exclusions import Exclusions, refused_by
 
 @dataclass
 class Subscription:
-    """A consuming link, until the broker ends. For each level: its position, and the epoch of the return log that it has seen."""
+    """A consuming link, until the broker ends."""
 
     holder: int
-    positions: list[int]
-    epochs: list[int]
+    positions: list[int]  # by level
+    epochs: list[int]  # of the return log that it has seen, by level
     priority: int = 0
     selector: str | None = None
     taker: str | None = None  # its name in the archive
     one_group: bool = False  # it takes only messages of the group that it has locked
-    held: dict[int, int] = field(default_factory=dict)  # block → rows held there: the end of the link searches only these
+    held: dict[int, int] = field(default_factory=dict)  # block → number of held rows
     excluded: Exclusions = field(default_factory=Exclusions)
 
 
 class Consumers:
-    """The consumers of one queue. `rule` is the queue's option `consumers`."""
+    """`rule`: the queue's option `consumers`."""
 
     def __init__(self, queue: str, rule: str) -> None:
         self.subscriptions: dict[int, Subscription] = {}
-        self.by_number: dict[int, Subscription] = {}  # of links that ask for deferred messages
-        self.active: int | None = 0 if rule == "single" else None  # the holder that may take messages; 0: none; None: all may
+        self.by_number: dict[int, Subscription] = {}  # of links that only ask for deferred messages
+        self.active: int | None = 0 if rule == "single" else None  # the only holder that may take messages; None: all may
         self.rule = rule
         self._queue = queue
         self._batches: set[int] = set()
         self._exclusive = 0
-        self._outlasting = 0  # messages that the active link, which has ended, holds by open transactions
+        self._outlasting = 0  # messages that an ended active link holds by open transactions
 
     @property
     def holders(self) -> set[int]:
@@ -59,7 +57,7 @@ class Consumers:
         return self.subscriptions.get(holder) or self.by_number.get(holder)
 
     def refused_by_all(self, blocks: dict[int, Block]) -> RowSet:
-        """Return the AVAILABLE messages that every link has refused."""
+        """Only AVAILABLE messages."""
         sets = [subscription.excluded for subscription in self.subscriptions.values()]
         return refused_by(sets, None, blocks) if sets else RowSet()
 
@@ -80,17 +78,17 @@ class Consumers:
             raise InUse(f"queue {self._queue!r} takes one consumer at a time, and another lease holds a batch of it")
 
     def may_take(self, holder: int) -> bool:
-        """`holder`: a link, or 0 for a lease without a batch. If it may not take messages, it finds the queue empty."""
+        """`holder`: a link, or 0 for a lease without a batch."""
         return self.active is None or self.active == holder
 
     def subscribe(self, subscription: Subscription, exclusive: bool) -> None:
         self.subscriptions[subscription.holder] = subscription
-        if exclusive:  # the option can be altered, so `check_link` reads it for each link
+        if exclusive:  # `check_link` reads the option, which can be altered
             self._exclusive = subscription.holder
         self.reconsider()
 
     def unsubscribe(self, holder: int) -> None:
-        """The messages that the link still counts as held are those of its open transactions."""
+        """The link still holds the messages of its open transactions."""
         if self.by_number.pop(holder, None) is not None:
             return
         held = sum(self.subscriptions.pop(holder).held.values())
@@ -114,7 +112,7 @@ class Consumers:
         self.reconsider()
 
     def outlasts(self, holder: int) -> bool:
-        """Return True if the link has ended, and is active by its open transactions."""
+        """Return True if the link has ended, but is active by open transactions."""
         return self._outlasting > 0 and self.active == holder
 
     def reconsider(self) -> None:

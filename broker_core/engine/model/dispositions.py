@@ -1,5 +1,4 @@
-"""Dispositions: a delivery ends by an outcome, or by a return for a cause. This module decides which returns are failed
-attempts, and when the message is tried again."""
+"""The end of a delivery: by an outcome, or by a return, which may be a failed attempt, so that the next one has to wait."""
 
 from __future__ import annotations
 
@@ -20,31 +19,31 @@ if TYPE_CHECKING:
 
 
 class Retry(NamedTuple):
-    """Time of the next delivery, requested by the consumer: `time`, or `after` the return."""
+    """Time of the next delivery, as the consumer asks for it: `time`, or `after` the return."""
 
     after: int = 0  # milliseconds
     time: int | None = None  # milliseconds since 1970
-    gives_way: bool = False  # the queue's own delay, if it has one, comes first
+    gives_way: bool = False  # to the queue's own delay, if it has one
 
     def at(self, now: int) -> int:
-        """`now`: milliseconds since 1970 of the return."""
+        """`now`: of the return, in milliseconds since 1970."""
         return now + self.after if self.time is None else self.time
 
 
 class DeliveryEnd(NamedTuple):
-    """End of a delivery: `outcome` or `cause` is set. `error` belongs to REJECTED, `exclude` and `retry` to a cause."""
+    """`outcome` or `cause` is set. `error` belongs to REJECTED, `exclude` and `retry` to a cause."""
 
     outcome: Outcome | None = None
     cause: Cause | None = None
     error: str | None = None
-    exclude: bool = False  # undeliverable here: not offered to this link again
+    exclude: bool = False  # undeliverable here
     annotations: bytes | None = None
     retry: Retry | None = None
 
 
 ROLLED_BACK = DeliveryEnd(cause=Cause.ROLLBACK)
 
-_GROWS = MAX_MILLISECONDS.bit_length()  # a delay that doubles so often is longer than any allowed one
+_GROWS = MAX_MILLISECONDS.bit_length()  # doublings that exceed any allowed delay
 
 
 def counts_attempt(queue: Queue, cause: Cause) -> bool:
@@ -64,7 +63,7 @@ def counts_towards_limit(queue: Queue, cause: Cause) -> bool:
 
 
 def deferred_among(queue: Queue, rows: RowSet, cause: int) -> RowSet:
-    """Select the ACQUIRED rows that a return for this cause makes DEFERRED."""
+    """ACQUIRED rows that a return for this cause makes DEFERRED."""
     if cause == Cause.DEFERRED:
         return rows
     if all(queue.blocks[number].deferred.values is None for number in rows.blocks):
@@ -85,10 +84,7 @@ def _less(counts: Ints | int, some: Ints | int) -> Ints | int:
 
 
 def retry_times(queue: Queue, rows: RowSet, now: int) -> Iterator[tuple[int, RowSet]]:
-    """Yield each time, in milliseconds since 1970, at which some ACQUIRED messages may be tried again after they return.
-
-    Messages that need not wait are left out.
-    """
+    """Yield the times (milliseconds since 1970) at which ACQUIRED messages may be tried again. Others need not wait."""
     parts: dict[int, list[tuple[int, Rows]]] = {}
     for number, part in rows.items():
         before = failures(queue, queue.blocks[number], part)

@@ -1,4 +1,4 @@
-"""Duplicate detection: the message ids that a queue remembers, limited by count and by time."""
+"""Duplicate detection: the message ids that a queue remembers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..columns.series import Ints
 
 ID_BYTES = 16  # length of the digest of a typed message id; zeros: no id
 _NO_ID = b""  # sixteen zero bytes, as numpy returns them
-#: Oldest ids that are listed in one step: to find its first key, a dict passes over all deleted ones.
+#: Oldest ids that are listed together: to find its first key, a dict passes over all deleted ones.
 _AHEAD = 1 << 14
 
 
 class DuplicateWindow:
-    """Digests and the arrival time of their messages, oldest first. An id costs a Python object."""
+    """Digests and arrival times, oldest first. An id costs a Python object."""
 
     __slots__ = ("_oldest", "_times")
 
     def __init__(self, ids: Ints | None = None, times: Ints | None = None) -> None:
         self._times: dict[bytes, int] = {}
-        self._oldest: list[tuple[bytes, int]] = []  # derived: the next ones to forget, the oldest last
+        self._oldest: list[tuple[bytes, int]] = []  # derived: next to forget, the oldest last
         if ids is not None and times is not None:
             self._times.update(zip(ids.tolist(), times.tolist(), strict=True))
 
@@ -31,8 +31,7 @@ class DuplicateWindow:
         return len(self._times)
 
     def fresh(self, ids: Ints, since: int) -> npt.NDArray[np.bool_]:
-        """Return by message whether its id is new: not remembered since `since` (milliseconds), and not that of an earlier
-        message."""
+        """Return by message whether its id is new: not remembered since `since` (milliseconds), nor that of an earlier one."""
         seen: set[bytes] = set()
         are_new = []
         for digest in ids.tolist():
@@ -42,11 +41,11 @@ class DuplicateWindow:
         return np.array(are_new, np.bool_)
 
     def remember(self, ids: Ints, time: int, most: int) -> None:
-        """The ids are fresh. At most `most` ids are remembered."""
+        """The ids are fresh."""
         times = self._times
         for digest in ids.tolist():
             if digest != _NO_ID:
-                times.pop(digest, None)  # so that it moves to the end
+                times.pop(digest, None)  # it moves to the end
                 times[digest] = time
         while len(times) > most:
             if not self._oldest:

@@ -1,7 +1,6 @@
 """Exchanges: the rules by which a message finds its queues.
 
-An exchange stores no messages. A message is appended once to each queue whose bindings match it. The default exchange consists
-of the names of queues, and is not part of this module.
+A message is appended once to each queue whose bindings match it. The default exchange is not part of this module.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from .bindings import MATCHERS, NOWHERE, Binding, Targets
 
 
 class Exchange:
-    """An exchange with its bindings."""
+    """An exchange and its bindings."""
 
     def __init__(self, name: str, kind: str, options: dict[str, Any], user: str | None = None) -> None:
         # persisted
         self.name = name
         self.kind = kind
         self.options = options
-        self.user = user  # owner of the link that made it; None: it was declared by name
+        self.user = user  # whose link made it; None: it was declared by name
         self.bindings: dict[int, Binding] = {}
         self.next_number = 0
         # derived
-        self.version = 0  # of the bindings; unique among all exchanges until the broker ends
-        self.messages = 0  # sent to it since the broker started, lost ones included
+        self.version = 0  # of the bindings; unique until the broker ends
+        self.messages = 0  # since the broker started, lost ones included
         self.losses = Losses()
         self._matcher = MATCHERS[kind]()
         self._no_local = 0
@@ -75,7 +74,6 @@ class Exchange:
         return self._numbers.get(binding.identity)
 
     def numbers_of(self, queue: str, key: str | None) -> list[int]:
-        """`key`: None for any."""
         bindings = self.bindings.items()
         return [number for number, binding in bindings if binding.queue == queue and (key is None or binding.key == key)]
 
@@ -85,7 +83,7 @@ class Exchange:
     def targets(self, key: str) -> Targets:
         if not self.by_key:
             key = ""
-        elif len(key) > MAX_KEY:  # longer than any binding; not even `#` matches, which bounds the cost of a key
+        elif len(key) > MAX_KEY:  # not even `#` matches, which bounds the cost of a key
             return NOWHERE
         targets = self._known.get(key)
         if targets is None:
@@ -134,7 +132,7 @@ class LifetimeLink(NamedTuple):
 
 
 class Exchanges:
-    """The exchanges of a broker."""
+    """All exchanges."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Exchange] = {}  # persisted

@@ -1,4 +1,4 @@
-"""Types and options of exchanges. An option whose value equals its default is not stored."""
+"""Types and options of exchanges. Defaults are not stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that a link refused (*undeliverable here*). They are not offered to this link again, only to others."""
+"""Messages that a link refused (*undeliverable here*). They are not offered to it again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Exclusions:
-    """A sparse set of rows, by block, ascending. An acquisition pays for it with a binary search."""
+    """A sparse set of rows: by block, ascending."""
 
     __slots__ = ("_blocks", "count")
 

@@ -1,8 +1,8 @@
 """Bindings of headers exchanges.
 
-A binding names headers (application properties) and their values; no value means any. `x-match` is `all` (the default) or `any`
-of the names that do not begin with `x-`. With `all-with-x` and `any-with-x` these names count too. Values are compared as
-texts, in the form of the column `properties`: 42 equals "42".
+A binding names headers (application properties) and their values; no value means any. `x-match` is `all` (the default) or `any`.
+Names that begin with `x-` count only with `all-with-x` or `any-with-x`. Values are compared as texts in the form of the column
+`properties`: 42 equals "42".
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..columns.series import Ints
 
 X_MATCH = "x-match"
 MODES = ("all", "any", "all-with-x", "any-with-x")
-PLAIN = -6, 10  # Arrow writes no exponent if the power of ten of the first digit is in this range
-CELLS = 1 << 22  # of one table of counts (messages by bindings): a few MiB
+PLAIN = -6, 10  # powers of ten of the first digit for which Arrow writes no exponent
+CELLS = 1 << 22  # of one table of counts: a few MiB
 
 Term = tuple[str, str | None]  # name and text of a header; None: any text
 Arguments = Mapping[str, Any]
@@ -33,7 +33,7 @@ def check(arguments: Arguments) -> None:
     for name, value in arguments.items():
         if value is not None and not isinstance(value, (str, bool, int, float)):
             raise InvalidRequest(f"argument {name!r:.80}: {value!r:.80} is not a text, a number or a truth value")
-        if isinstance(value, float) and not math.isfinite(value):  # JSON has no form for NaN and infinity
+        if isinstance(value, float) and not math.isfinite(value):  # which JSON lacks
             raise InvalidRequest(f"argument {name!r:.80} must be finite, or a text: {_digits(value)!r} matches such a header")
 
 
@@ -52,7 +52,7 @@ def _text(value: Any) -> str | None:
 
 
 def _digits(value: float) -> str:
-    """Return a number as the column has it: the shortest text that reads back equal, without a needless point."""
+    """As in the column: the shortest text that reads back equal, without a needless point."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
@@ -67,9 +67,9 @@ def _digits(value: float) -> str:
 
 
 def matching(bindings: Iterable[tuple[int, Arguments]], having: Mapping[Term, Ints], count: int) -> dict[int, Ints]:
-    """Return by number of a binding the ascending indexes of the messages that it matches, out of `count` messages.
+    """Return by number of a binding the indexes, ascending, of its matches among `count` messages.
 
-    `having`: by term, the ascending indexes of messages that have this header, or this header and value.
+    `having`: by term, the indexes, ascending, of messages with this header, or this header and value.
     """
     numbered = list(bindings)
     wanted: dict[Term, list[int]] = {}  # → indexes in `numbered`
@@ -90,7 +90,7 @@ def matching(bindings: Iterable[tuple[int, Arguments]], having: Mapping[Term, In
 
 
 def _hits(present: list[tuple[Ints, Ints]], first: int, stop: int, bindings: int) -> Ints:
-    """Count by message and binding how many of its terms the message has."""
+    """Count by message and binding the terms that the message has."""
     counts = np.zeros((stop - first, bindings), np.int32)
     for rows, indexes in present:
         begin, end = np.searchsorted(rows, (first, stop))

@@ -1,7 +1,6 @@
-"""Consequences of AVAILABLE messages: older values that are replaced, and messages that a full ring drops.
+"""Older values that AVAILABLE messages replace, and messages that a full ring drops.
 
-Of all messages of a key that have been AVAILABLE, the last arrival is the value. A delayed message takes part when it is due,
-at the place of its arrival.
+The value of a key is the last arrival that has been AVAILABLE. A delayed message counts from the time when it is due.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from .queue import Queue
 
 
 def replaced(queue: Queue, rows: RowSet) -> RowSet:
-    """Note messages of a last-value queue that became AVAILABLE, or that links acquired as they arrived. Returns the messages
-    that they replace. Some of these may be held by a consumer, and are archived when they return."""
+    """Note messages of a last-value queue that became AVAILABLE, or that links acquired as they arrived. Returns the older
+    values. If a consumer holds one, it is archived when it returns."""
     codes, sequences = _keyed(queue, rows)
     if not len(codes):
         return RowSet()
     newest, places, keys = queue.newest(), sequences + 1, distinct(codes)
     before = newest[keys]
-    arrivals = before.max() < places[0]  # nearly always: all of them are newer than every known value
-    newest[codes] = places if arrivals else np.maximum(newest[codes], places)  # ascending, so the last one of equal codes counts
+    arrivals = before.max() < places[0]  # nearly always: all are newer than the known values
+    newest[codes] = places if arrivals else np.maximum(newest[codes], places)  # the last one of equal codes counts
     older = sequences[newest[codes] != places]
     earlier = before[(before > 0) & (before < newest[keys])] - 1
     return RowSet.of_sequences(np.concatenate([np.sort(earlier), older]) if arrivals else np.union1d(earlier, older))

@@ -1,4 +1,4 @@
-"""Leases: durable, fenced consumers. A lease holds numbered batches. An offset in a Spark checkpoint names one of them."""
+"""Leases: durable, fenced consumers with numbered batches. An offset in a Spark checkpoint names a batch."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from .batch_outcomes import BatchOutcomes, RowsOutcome
 from .names import shortened, taker_name
 from .reads import Reads
 
-SIGN_BYTES = 8  # of a batch's sign: two signs are equal by accident once in 10^19
-REMEMBERED_BATCHES = 100  # settled ones of these can be read again (a lost commit file, a repeated DataFrame)
+SIGN_BYTES = 8  # two signs are equal by accident once in 10^19
+REMEMBERED_BATCHES = 100  # settled ones can be read again (a lost commit file, a repeated DataFrame)
 
 
 class BatchState(str, Enum):
-    """State of a batch. ACQUIRED and READ batches hold messages; others have ended. `penstock lease list` calls it `stage`."""
+    """State of a batch, which `penstock lease list` calls `stage`."""
 
-    ACQUIRED = "acquired"  # no task has read it; it returns if its lease is not renewed for `UNREAD_TIMEOUT`
+    ACQUIRED = "acquired"  # unread; it returns after `UNREAD_TIMEOUT` without renewal of the lease
     READ = "read"  # a sink may have the messages; it waits for its query without a limit
     SETTLED = "settled"
     VOID = "void"  # returned unread: it reads as empty forever
-    LOST = "lost"  # returned after a read (leaseTimeout, operator): its messages may be delivered again
+    LOST = "lost"  # returned after a read: its messages may be delivered again
 
 
 _PERSISTED = ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned", "query", "query_name")
-# The name of a query without the option `lease`, after the owner. `RANDOM_LEASE` of connector/options.py has the same form: the
-# connector, which travels to executors, cannot import the engine. A test compares the two.
+# The owner, and the name of a query without the option `lease`. A test compares it with `RANDOM_LEASE` of connector/options.py:
+# the connector cannot import the engine.
 _RANDOM_NAME = re.compile(r"(?:(.+):)?q-[0-9a-f]{32}(?:/.*)?")
 HOLDING = (BatchState.ACQUIRED, BatchState.READ)
 
 
 @dataclass
 class Batch:
-    """Messages that a lease has acquired together."""
+    """Messages that a lease acquired together."""
 
     number: int
     holder: int
@@ -60,7 +60,7 @@ class Batch:
 
 
 def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:
-    """The sign distinguishes batches of one number in copies of a data directory: each start of a broker has its own nonce."""
+    """Signs distinguish batches of one number in copies of a data directory: each start of a broker has its own nonce."""
     if not nonce:
         return None
     signed_text = json.dumps([nonce, lease, run, number, rows.first, rows.last, rows.count, wall])
@@ -69,25 +69,25 @@ def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: in
 
 @dataclass
 class Lease:
-    """Durable claim of a Spark query to batches of one queue."""
+    """The right of a Spark query to batches of one queue. Times are microseconds of uptime."""
 
     # persisted
     name: str
     queue: str
     run: str  # chosen when a query without a checkpoint first acquires
     epoch: int = 1  # raised by each planner that takes up the lease; requests of earlier planners are refused
-    finished: int = 0  # Spark has finished every batch up to this number
-    timeout: int | None = None  # microseconds without renewal after which a READ batch returns
+    finished: int = 0  # last batch that Spark has finished
+    timeout: int | None = None  # without renewal, after which a READ batch returns
     selector: str | None = None
-    batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
+    batches: dict[int, Batch] = field(default_factory=dict)  # the last ones, ascending
     excluded: RowSet = field(default_factory=RowSet)  # messages that this epoch does not take again, by `exclude`
-    planned: bool = False  # tasks of a batch of this run were planned, so Spark has written its offset
+    planned: bool = False  # tasks of this run were planned, so Spark has written an offset
     query: str | None = None  # id of the Spark query that last began to read a batch
     query_name: str | None = None
     # derived
-    renewed: int | None = None  # broker uptime in microseconds
+    renewed: int | None = None
     unread: int = 0  # consecutive batches that this epoch finished unread
-    waits_until: int = 0  # broker uptime in microseconds; no other batch before
+    waits_until: int = 0  # no other batch before
 
     @property
     def current(self) -> Batch | None:
@@ -96,25 +96,24 @@ class Lease:
 
     @property
     def checkpointed(self) -> bool:
-        """True if a checkpoint names a batch of this run. Spark writes the offset of a batch before its tasks are planned."""
+        """True if a checkpoint names a batch of this run: Spark writes the offset before it plans tasks."""
         unread = (BatchState.ACQUIRED, BatchState.VOID)
         return self.planned or self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
 
     @property
     def reader(self) -> str | None:
-        """The name of its Spark query, or the query's id."""
         return self.query_name or self.query
 
     @property
     def taker(self) -> str:
-        """Its name in the archive."""
+        """The name in the archive."""
         if self.reader is None:
             return shortened(self.name)
         random_name = _RANDOM_NAME.fullmatch(self.name)
         return taker_name(self.reader, random_name[1] if random_name else self.name) or self.name
 
     def note_query(self, query: str | None, name: str | None) -> None:
-        """A job of the query may have no name, because `foreachBatch` can set the description of its jobs."""
+        """A job may lack the query's name, because `foreachBatch` can set the description of its jobs."""
         if query is not None and (name is not None or query != self.query):
             self.query, self.query_name = query, name
 

@@ -1,14 +1,12 @@
 """Names of queues, exchanges, leases and stages, and of takers.
 
-The name of a taker is shown to people, in the archive and in lists: the client's own name, then its owner in parentheses.
-
-| taker | name | example |
+| taker | name in the archive and in lists | example |
 |---|---|---|
 | link | container id, and user | `orders-worker (alice)` |
 | lease | name or id of the Spark query, and the lease's owner and chosen name | `nightly (alice:etl)` |
 | command | user | `alice` |
 
-A client chooses its container id and query name, so both parts have a limit.
+Clients choose container ids and query names, so each part has a limit.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ from ... import notations
 from ...errors import InvalidRequest
 from ..columns.limits import MAX_NAME, MAX_TAKER_PART
 
-NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, after the thing that has the name
+NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors
 
 EVENTS = "$events"  # queue of the broker's event messages
 
 
 def is_name(name: object) -> bool:
-    """A name is readable: no control characters, no marks of text direction (U+202E), nothing invisible. Names of users and
-    permissions follow the same rule."""
+    """A name has no control characters, no marks of text direction (U+202E), nothing invisible. The rule also holds for users
+    and permissions."""
     return isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
 
 
@@ -33,7 +31,6 @@ def is_node_name(name: object) -> bool:
 
 
 def check_name(subject: str, name: str) -> None:
-    """`subject` is the thing with this name."""
     if not is_name(name):
         raise InvalidRequest(f"{subject}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
 
@@ -51,7 +48,7 @@ def check_node_name(subject: str, name: str) -> None:
 
 
 def shortened(part: str) -> str:
-    """Return a readable part of a name. Control characters become escapes."""
+    """Control characters become escapes."""
     text = part if part.isprintable() else ascii(part)[1:-1]
     return text if len(text) <= MAX_TAKER_PART else f"{text[: MAX_TAKER_PART - 1]}…"
 

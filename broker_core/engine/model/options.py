@@ -1,6 +1,6 @@
-"""Declaration of a queue: types, options, and the rules that follow from them. docs/queues.md describes each option.
+"""Declaration of a queue: types, and options (docs/queues.md).
 
-A value that equals its default is not stored, so equal declarations are equal in any form.
+Defaults are not stored, so equal declarations are equal in any form.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .names import NODE_NAME, is_node_name
 
 TYPES = ("fifo", "priority", "lastvalue")
 QUEUE_NAME = "the name of a queue"
-PRIORITIES = 10  # of AMQP and JMS: 0 to 9
+PRIORITIES = 10  # 0 to 9
 DEFAULT_PRIORITY = 4
 DEFAULT_ATTEMPTS = 20  # as in RabbitMQ's quorum queues
-# To change a default that existing queues are to keep, store a version of the defaults with each queue, in `QueueDeclared` and in
-# the snapshot. Then `rules` can use the earlier default for the earlier version.
+# To change a default that existing queues keep, store a version of the defaults in `QueueDeclared` and in the snapshot. Then
+# `rules` can use the earlier default for the earlier version.
 MAX_BACKOFF = 100
 _KEY = re.compile(r"groupId|subject|messageId|correlationId|properties\..{1,200}", re.DOTALL)
 
 
 class QueueOption(NamedTuple):
-    """An option, as `option` declares it."""
+    """See `option`."""
 
     default: Any
-    allowed: tuple[str, ...] | range | str  # values, the range of a number, or a description
+    allowed: tuple[str, ...] | range | str  # values, a range of numbers, or a description
     alterable: bool
-    on_arrival: bool  # another value than the default may refuse or drop arriving messages
+    on_arrival: bool  # unless it is the default, it may refuse or drop arriving messages
     help: str
-    type: str | None  # type of queue that it belongs to; None: any
+    type: str | None  # of queue; None: any
 
 
 def option(
@@ -51,11 +51,8 @@ def option(
     on_arrival: bool = False,
     type: str | None = None,
 ) -> Any:
-    """Declare an option as a field of `Rules`. Its public name, the check of its values, `queue stat`, `queue alter`, policies,
-    `--help` and `Rules.unrestricted` follow from the declaration.
-
-    tests/engine/test_queue_options.py checks this for each option, and tests/tools/test_queues.py checks docs/queues.md.
-    """
+    """Declare an option as a field of `Rules`. The public name, the check of values, `queue stat`, `queue alter`, policies,
+    `--help` and `Rules.unrestricted` follow from it, as tests/engine/test_queue_options.py checks."""
     return field(metadata={"option": QueueOption(default, allowed, alterable, on_arrival, help, type)})
 
 
@@ -64,7 +61,7 @@ _NO_YES = ("true", "false")
 
 
 class Wants(NamedTuple):
-    """Values of a message that the queue needs on arrival, in addition to priority, expiry and delay."""
+    """Attributes that the queue needs, in addition to priority, expiry and delay."""
 
     group: bool = False
     key: str | None = None
@@ -73,7 +70,7 @@ class Wants(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """The options of one queue with their values. Times are milliseconds. The public name of an option is in camel case."""
+    """The options of a queue. Times are milliseconds. Public names are in camel case."""
 
     durability: str = option(
         "all",
@@ -175,7 +172,7 @@ class Rules:
 
     @cached_property
     def unrestricted(self) -> bool:
-        """True if the queue accepts every message without a check."""
+        """True: arriving messages need no check."""
         return all(getattr(self, name) == option.default for name, option in _BY_FIELD.items() if option.on_arrival)
 
 
@@ -202,7 +199,7 @@ def described() -> str:
 
 
 def checked(type_: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, with typed values. Raises InvalidRequest."""
+    """Return the options that differ from their defaults, typed. Raises InvalidRequest."""
     if type_ not in TYPES:
         raise InvalidRequest(f"type {type_!r:.80} is not known; known are {', '.join(TYPES)}")
     known = [name for name, option in OPTIONS.items() if option.type in (None, type_)]
@@ -218,7 +215,7 @@ def checked(type_: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(name: str, option: QueueOption, value: Any) -> Any:
-    """`value` may be text from a command line."""
+    """`value` may be text."""
     if value is None:
         return option.default
     if isinstance(option.allowed, range):
@@ -238,8 +235,7 @@ def _value(name: str, option: QueueOption, value: Any) -> Any:
 
 
 def check_names(options: Mapping[str, Any]) -> None:
-    """Raise InvalidRequest if an option names a queue that cannot exist. Only a declaration calls it; `checked` also reads the
-    journal."""
+    """Raise InvalidRequest if an option names a queue that cannot exist. `checked`, which also reads the journal, allows it."""
     for name, value in options.items():
         if name in OPTIONS and OPTIONS[name].allowed == QUEUE_NAME and value is not None and not is_node_name(value):
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, {NODE_NAME}")
@@ -255,10 +251,9 @@ def rules(type_: str, options: Mapping[str, Any]) -> Rules:
 
 
 def level_of_priority(levels: int) -> npt.NDArray[np.uint8]:
-    """Return by stored priority (the priority plus one; 0: not set) the level, 0 the lowest, as in AMQP 0-10.
+    """Return the level by stored priority (plus one; 0: not set), 0 the lowest, as in AMQP 0-10.
 
-    The priorities up to 5 - ceil(N/2) are the lowest of N levels. Those from 4 + floor(N/2) on are the highest. Each priority
-    in between has its own level.
+    Priorities up to 5 - ceil(N/2) are the lowest of N levels, those from 4 + floor(N/2) on are the highest.
     """
     if levels == 1:
         return np.zeros(PRIORITIES + 1, np.uint8)

@@ -1,6 +1,6 @@
 """Policies: options of queues and exchanges by name pattern, from `conf/`, and the nodes that a first use makes.
 
-Policies are not journaled; the resulting declarations are. The first policy that matches the name and the type applies.
+Only the resulting declarations are journaled.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from . import exchange_options, options
 
 @dataclass(frozen=True)
 class Policy:
-    """In `pattern`, each `*` stands for any text. `create`: the first use of a name makes a queue or an exchange of this `type`.
-    `options` are defaults of a declaration. Without a type, they are for queues of every type, and a first use makes a fifo
-    queue."""
+    """In `pattern`, each `*` stands for any text. `create`: the first use of a name makes a node of this `type`. `options` are
+    defaults of declarations. Without a type, they are for all queues, and a first use makes a fifo queue."""
 
     pattern: str
     create: bool = False
@@ -42,7 +41,7 @@ class Policy:
 
 
 class Policies:
-    """The policies of a broker, in order."""
+    """Policies in order: the first one that matches a name applies."""
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self._policies = tuple(policies)

@@ -1,7 +1,7 @@
-"""Publish keys: each with the highest number that was published under it, so that a repeated write has no effect.
+"""Publish keys: each with its last published number, so that a repeated write has no effect.
 
 A key is forgotten `PUBLISH_KEY_AGE` after its last publish. Steps of the wall clock beyond a day do not count (`skipped`): the
-clock was set, or the broker was off. A key belongs to the user of its last publish, and the keys of a user are limited.
+clock was set, or the broker was off. A key belongs to the user of its last publish.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..columns.limits import PUBLISH_KEY_AGE
 
 
 class PublishKey(NamedTuple):
-    """Key of an idempotent publish: it has no effect if its number is not higher than the last one of (kind, id)."""
+    """Key of a publish, which has no effect unless its number is higher than the last one of (kind, id)."""
 
     kind: str  # "stream" (query id, batch id) or "txn" (txnAppId, txnVersion)
     id: str
@@ -25,16 +25,16 @@ class Known(NamedTuple):
     """The last publish under a key."""
 
     number: int
-    time: int  # microseconds since 1970, minus the time skipped until then
+    time: int  # microseconds since 1970, without skipped time
     user: str
-    elsewhere: str | None = None  # the writer's text about the parts of the write at other brokers
+    elsewhere: str | None = None  # the writer's text about the write's parts at other brokers
 
 
 class PublishKeys:
-    """The known keys by kind and id, in the order of their last publish."""
+    """The known keys, in the order of their last publish."""
 
     def __init__(self) -> None:
-        self.skipped = 0  # microseconds of the wall clock that do not count for the age of keys
+        self.skipped = 0  # microseconds
         self._known: dict[tuple[str, str], Known] = {}
         self._counts: Counter[str] = Counter()  # derived: keys by user
 
@@ -42,12 +42,12 @@ class PublishKeys:
         return len(self._known)
 
     def last(self, key: PublishKey, now: int) -> int | None:
-        """None: the key is not known, or forgotten at the time `now`."""
+        """None: the key is unknown, or forgotten now."""
         known = self._known.get((key.kind, key.id))
         return None if known is None or known.time < now - self.skipped - PUBLISH_KEY_AGE else known.number
 
     def elsewhere(self, key: PublishKey) -> str | None:
-        """Return the `elsewhere` of the publish with exactly this number."""
+        """Only for the last number."""
         known = self._known.get((key.kind, key.id))
         return known.elsewhere if known is not None and known.number == key.number else None
 

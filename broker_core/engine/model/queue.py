@@ -1,4 +1,4 @@
-"""A queue: its blocks in order, its consumers, and the indexes by which they find messages."""
+"""A queue: its blocks, its consumers, and the indexes by which they find messages."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ from .recordings import QueueRecordings
 
 
 class Clocks(NamedTuple):
-    """The timetables of the broker, which its queues share."""
+    """The timetables of the broker: `due` and `expiry` in milliseconds since 1970, locks in milliseconds of uptime."""
 
-    due: Timetable  # when delayed messages become AVAILABLE: milliseconds since 1970
-    expiry: Timetable  # when messages expire: milliseconds since 1970
-    lock: Timetable  # when locks of links end: milliseconds of uptime
-    group: Timetable  # when links' locks of groups end, by holder: milliseconds of uptime
+    due: Timetable
+    expiry: Timetable
+    lock: Timetable
+    group: Timetable  # locks of groups, by holder instead of block
 
 
 @dataclass
 class PackedBlock:
-    """A full block without a live row, which has left memory: the place of its columns in the journal."""
+    """A full block without a live row, which has left memory."""
 
     number: int
-    position: int  # log position of the record whose payload is the packed columns
-    highest_payload: int
+    position: int  # of the record with the packed columns
+    highest_payload: int  # log position
     first_time: int  # microseconds since 1970 of the first arrival
     last_time: int
     outcomes: list[int]
     lowest_payload: int
     unrecorded: RowSet = field(default_factory=RowSet)
     unrecorded_bytes: int = 0
-    recorded: int = 0  # number plus one of the recording that stored the rows that were unrecorded when the block was packed
-    recorded_before: int = 0  # highest number of a recording, plus one, that had stored rows when the block was packed
+    recorded: int = 0  # as the block's column, for the rows that were unrecorded when the block was packed
+    recorded_before: int = 0  # highest value in the column when the block was packed
     not_wanted: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -69,11 +69,11 @@ class PackedBlock:
 
 @dataclass
 class StagedContent:
-    """Messages that wait in stages for a publish to one queue. They count towards its limits."""
+    """Messages in stages for one queue. They count towards its limits."""
 
     messages: int = 0
     bytes: int = 0
-    keys: Counter[str] = field(default_factory=Counter)  # of a last-value queue: by key, the number of parts that contain it
+    keys: Counter[str] = field(default_factory=Counter)  # of a last-value queue: parts by key
 
     def add(self, messages: int, size: int, keys: Iterable[str], sign: int) -> None:
         self.messages += sign * messages
@@ -85,17 +85,17 @@ class StagedContent:
 
 
 class Queue:
-    """One queue. `enqueued` equals delayed + available + acquired + deferred + archived after every command."""
+    """After every command, `enqueued` equals delayed + available + acquired + deferred + archived."""
 
     def __init__(
         self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None, user: str | None = None
     ) -> None:
         # Persisted: the declaration
-        self.id = 0  # unique in the data directory, also among deleted queues
+        self.id = 0  # unique, also among deleted queues
         self.name = name
         self.kind = kind
         self.options = options
-        self.user = user  # whose link made the queue; None: it was declared by name
+        self.user = user  # whose link made it; None: it was declared by name
         self.paused = False
         # Persisted: the messages
         self.next_sequence = 0
@@ -110,10 +110,10 @@ class Queue:
         self.keys = Dictionary()
         self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.origins: list[str] = []
-        self.takers = Names(MAX_TAKERS)  # of links, leases and commands that ended messages
+        self.takers = Names(MAX_TAKERS)
         # Persisted: counts
-        self.ended = [0] * OUTCOME_CODES  # messages by outcome, those of packed blocks included
-        self.unread = 0  # messages that returned because a finished batch was never read
+        self.ended = [0] * OUTCOME_CODES  # messages by outcome
+        self.unread = 0  # messages of batches that returned unread
         self.malformed = 0
 
         # Derived from the options
@@ -121,13 +121,13 @@ class Queue:
         self._level_of = level_of_priority(self.rules.levels)
         # Derived from the blocks in memory
         self.counts = [0] * len(State)
-        self.bytes = 0  # stored bytes of messages that are not archived
+        self.bytes = 0  # stored bytes of live messages
         self.available_bytes = 0
         self.overlay_bytes = 0
         self.stayed = 0  # dead letters that no other queue could take
         self.waiting = [Waiting() for _ in range(self.rules.levels)]
         self.groups = self._make_groups()
-        self.first_retries: FirstRetries | None = None  # None: they have changed since they were found
+        self.first_retries: FirstRetries | None = None  # None: unknown, because they have changed
         # Derived, and lost at a restart
         self.consumers = Consumers(name, self.rules.consumers)
         self.returns = [ReturnLog() for _ in range(self.rules.levels)]
@@ -153,7 +153,7 @@ class Queue:
         self.consumers.reconsider()
 
     def frees_others(self, holder: int) -> bool:
-        """Return True if other consumers may take more when messages of this holder end."""
+        """Return True if other consumers may take more when the holder's messages end."""
         return self.groups is not None or self.consumers.outlasts(holder)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
@@ -195,7 +195,7 @@ class Queue:
         self.groups = self._make_groups()
 
     def newest(self) -> npt.NDArray[np.int64]:
-        """Return by key the sequence number of its newest message plus one; 0: unknown."""
+        """By key, the sequence number of its newest message plus one; 0: unknown."""
         if len(self._newest) < self.keys.size:
             more = max(self.keys.size, 2 * len(self._newest)) - len(self._newest)
             self._newest = np.concatenate([self._newest, np.zeros(more, np.int64)])
@@ -239,8 +239,8 @@ class Queue:
         return levels
 
     def move(self, block: Block, rows: Rows, verb: Verb) -> None:
-        """Change the state of rows of one block by the table of transitions. No other function does. Raises IllegalTransition,
-        before any change, if the table lacks a transition."""
+        """Change the state of rows of one block. No other function does. Raises IllegalTransition, before any change, if the
+        table lacks a transition."""
         count, states = row_count(rows), block.state[rows].tobytes()
         for step in STEPS[verb]:
             if states == step.alike[:count]:
@@ -281,7 +281,7 @@ class Queue:
             self.available_bytes -= size
             self._count_available(block, rows, -count)
         elif source == DELAYED and self.groups is not None:
-            self._freed(block.base + int(as_array(rows)[0]))  # later messages of its group may have waited for its retry
+            self._freed(block.base + int(as_array(rows)[0]))  # later messages of its group may have waited
         elif source == ACQUIRED and self.groups is not None:
             self._freed(self.groups.let_go(block, block.in_order(rows)))
         if target == AVAILABLE:
@@ -292,13 +292,13 @@ class Queue:
             self._forget_names(block, rows)
 
     def _freed(self, first: int | None) -> None:
-        """Make consumers search again from sequence number `first` on, where a group was freed."""
+        """A group is free from sequence number `first` on: consumers search again."""
         if first is not None:
             for log in self.returns:
                 log.add(first)
 
     def acquired(self, block: Block, rows: Rows, holder: int, *, chose: bool) -> None:
-        """`chose`: the holder may have passed over earlier rows of the same groups."""
+        """`chose`: the holder may have passed over earlier rows of its groups."""
         block.holder.set(rows, holder, len(block.state))
         if self.groups is not None:
             chose = chose or len(self.waiting) > 1
@@ -327,7 +327,7 @@ class Queue:
         link.positions = [0] * len(link.positions)  # it has passed messages of other groups
 
     def first_available(self) -> int:
-        """Return a sequence number before which no message is AVAILABLE."""
+        """No message before this sequence number is AVAILABLE."""
         blocks = [number for waiting in self.waiting if (number := waiting.first) is not None]
         return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
 
@@ -362,7 +362,7 @@ class Queue:
         return RowSet.of((block.number, part[block.state[part] == DEFERRED]) for block, part in existing)
 
     def came_back(self, rows: RowSet) -> None:
-        """Note rows that became AVAILABLE by a return or at the end of a delay: consumers that have passed them search again."""
+        """Note rows that became AVAILABLE, so that consumers that have passed them search again."""
         if self.groups is not None:
             for number, part in rows.items():
                 self.groups.came_back(self.blocks[number], part)
@@ -411,14 +411,14 @@ class Queue:
                 dictionary.came(codes)
 
     def keep_dead_letter(self, block: Block, rows: Rows, reason: int) -> None:
-        """Note dead letters that stay here and are archived next. Their names are kept, because they may be redriven."""
+        """Note dead letters that stay here and are archived next. Their names are kept for a redrive."""
         block.stayed.set(rows, 1, len(block.state))
         block.reason.set(rows, reason, len(block.state))
         self.stayed += row_count(rows)
         self._keep_names(block, rows)
 
     def take_up(self, block: Block, rows: Rows) -> None:
-        """Make archived rows AVAILABLE at their sequence numbers, without attempts."""
+        """Make archived rows AVAILABLE, without attempts."""
         self.recordings.revived(block, rows)
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
@@ -447,7 +447,7 @@ class Queue:
         del self.blocks[block.number]
 
     def position_of(self, subscription: Subscription, level: int = 0) -> int:
-        """Return an earlier position if a message has returned there since."""
+        """An earlier position, if a message has returned there since."""
         lowest = self.returns[level].lowest_since(subscription.epochs[level])
         position = subscription.positions[level]
         return position if lowest is None else min(position, lowest)
@@ -460,14 +460,14 @@ class Queue:
         return self.waiting[level or 0].blocks(first)
 
     def _count_available(self, block: Block, rows: Rows, change: int) -> None:
-        """`change`: the number of rows, negative if they are no longer AVAILABLE."""
+        """`change`: the number of rows, negative for a decrease."""
         if not change:
             return
         if block.level is None:
             self.waiting[0].add(block.number, change)
             return
         sign, levels = 1 if change > 0 else -1, block.level[rows]
-        if (levels == levels[0]).all():  # nearly always: a consumer takes from one level
+        if (levels == levels[0]).all():  # nearly always
             self.waiting[levels[0]].add(block.number, change)
             return
         for level, count in enumerate(np.bincount(levels, minlength=len(self.waiting)).tolist()):

@@ -1,8 +1,7 @@
 """Reads of a leased batch: the micro-batches of Spark that it was read for, and whether their rows were sent.
 
-Spark passes rows to a sink before the sink can ask whether it has sent them already. So a publish marks the batch as sent. A
-publish that only repeats an earlier one marks the batch as dropped, if the rows that were read for it were never sent. The batch
-then returns, instead of being settled.
+Spark passes rows to a sink before the sink can ask whether it has sent them already. So a publish marks the batch as sent, and a
+publish that only repeats an earlier one marks it as dropped. A batch that was dropped and never sent returns when it is finished.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-MAX_READS = 100  # micro-batches and writes that are remembered of one leased batch: nearly always one
+MAX_READS = 100  # micro-batches and writes of one leased batch: nearly always one
 
 
 class SparkBatch(NamedTuple):
@@ -27,7 +26,7 @@ class Reads:
     by: list[SparkBatch] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    unknown: bool = False  # it was read for an unknown micro-batch, or there were too many
+    unknown: bool = False  # some are not known, or there were too many
 
     @property
     def queries(self) -> list[str]:
@@ -53,7 +52,7 @@ class Reads:
 
     @property
     def lost(self) -> bool:
-        """True if a write dropped the rows and had never sent them."""
+        """True if a write dropped the rows and never sent them."""
         return not self.unknown and any(series not in self.sent for series in self.dropped)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Recordings: settled messages that are written to the archive, which is a table for each queue.
+"""Recordings: settled messages that are written to the queue's table in the archive, one recording after another.
 
-The recordings of a queue are numbered 1, 2, 3 … and follow one another. The column `recorded` of a block contains the number of
-the recording plus one. Rows that are settled while the queue's option `archive` is false are NOT_WANTED there.
+The column `recorded` of a block contains the number of the recording plus one; 0: not recorded. Rows that are settled while the
+queue's option `archive` is false are NOT_WANTED there.
 """
 
 from __future__ import annotations
@@ -20,52 +20,50 @@ from ..columns.series import Rows
 if TYPE_CHECKING:
     from .queue import PackedBlock, Queue
 
-MOST_BLOCKS = 64  # of one recording: their columns are copied, 15 bytes for each row of the block
+MOST_BLOCKS = 64  # of one recording: their columns are copied, 15 bytes for each row
 NO_TABLE = -1  # version of a table that does not exist yet
-#: Value in the column `recorded`. Other values are the number of a recording plus one; 0: not recorded.
 NOT_WANTED = 1
 
 
 @dataclass
 class Recording:
-    """Rows of a queue that are added to its table together."""
+    """Rows that are added to a table together."""
 
-    number: int
+    number: int  # 1, 2, 3 …
     rows: RowSet
     bytes: int
     since: int  # microseconds since 1970: none of the rows was settled before
 
 
 class Backlog(NamedTuple):
-    """Rows of a queue that are to be recorded."""
+    """Rows of a queue that are to be recorded. Some wait for the next recording."""
 
     queue_id: int
     queue: str
     rows: int
     bytes: int
-    since: int  # microseconds since 1970: none of the rows was settled before
+    since: int  # as in `Recording`
     waiting_rows: int
     waiting_bytes: int
-    waiting_since: int  # as `since`; NEVER: no rows
-    current: int | None  # number of the recording that has begun
+    waiting_since: int  # NEVER: no rows
+    current: int | None  # number of the current recording
     departed: bool
 
 
 class QueueRecordings:
-    """The recordings of one queue, and the amount that is not recorded yet."""
+    """The recordings of one queue, and its rows that are not recorded yet."""
 
     def __init__(self) -> None:
         # persisted
         self.finished = 0
-        self.version = NO_TABLE  # of the table after that recording
+        self.version = NO_TABLE  # of the table, after that recording
         self.current: Recording | None = None
         # derived
         self.rows = 0
         self.bytes = 0
-        self.since = NEVER  # microseconds since 1970: no row outside the current recording was settled before
+        self.since = NEVER  # as in `Recording`, for rows outside the current one
 
     def settled(self, block: Block, rows: Rows, time: int, *, wanted: bool) -> None:
-        """`time`: microseconds since 1970."""
         if not wanted:
             block.recorded.set(rows, NOT_WANTED, len(block.state))
             return
@@ -76,7 +74,7 @@ class QueueRecordings:
         self.since = min(self.since, time)
 
     def revived(self, block: Block, rows: Rows) -> None:
-        """Forget the settlement of rows that become live again. The next settlement is recorded."""
+        """Forget the settlement of rows that become live again."""
         numbers, current = as_array(rows), self.current
         self._count_off(block, numbers[np.broadcast_to(block.recorded.get(rows), len(numbers)) == 0])
         block.recorded.set(rows, 0, len(block.state))
@@ -114,10 +112,8 @@ class QueueRecordings:
             self.since = NEVER
 
     def end(self, queue: Queue, version: int) -> None:
-        """End the current recording: its rows are in that version of the table. -1: it had no rows.
-
-        A version that is lower than before belongs to a new table.
-        """
+        """The rows of the current recording are in this version of the table; -1: it had no rows. A lower version than before
+        belongs to a new table."""
         current = self.current
         assert current is not None
         for number, rows in current.rows.items():
@@ -125,7 +121,7 @@ class QueueRecordings:
             if block is not None:
                 self._count_off(block, rows)
                 block.recorded.set(rows, current.number + 1, len(block.state))
-            elif entry is not None:  # its rows that were not recorded when it was packed
+            elif entry is not None:
                 self.rows -= entry.unrecorded.count
                 self.bytes -= entry.unrecorded_bytes
                 entry.unrecorded, entry.unrecorded_bytes, entry.recorded = RowSet(), 0, current.number + 1
@@ -147,7 +143,7 @@ class QueueRecordings:
 
     @property
     def oldest(self) -> int:
-        """Time before which every settled row is recorded, in microseconds since 1970. NEVER: every settled row is."""
+        """As `since` in `Recording`, for all rows; NEVER: all are recorded."""
         if not self.rows:
             return NEVER
         return self.since if self.current is None or not self.current.rows else min(self.since, self.current.since)
@@ -168,8 +164,7 @@ class QueueRecordings:
 
 
 def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
-    """Select rows in order: about so many rows and stored bytes, of at most `MOST_BLOCKS` blocks. A packed block is selected
-    whole."""
+    """Select about so many rows and stored bytes, in order, of at most `MOST_BLOCKS` blocks, and of packed blocks all rows."""
     parts: list[tuple[int, Rows]] = []
     for number in sorted({*queue.blocks, *queue.packed}):
         if most_rows <= 0 or most_bytes <= 0 or len(parts) >= MOST_BLOCKS:

@@ -1,8 +1,7 @@
 """Retention: which payloads are still needed, and which messages still have theirs.
 
-Live messages, and settled messages that are not recorded yet, need their payload. So do dead letters that stayed here, because
-a redrive returns them. Without an archive, other settled messages need it too, so that they can be read. `Keeping` limits the
-last two kinds by age.
+Live messages need their payload, and so do settled messages that are not recorded yet. Dead letters that stayed need it for a
+redrive, and, without an archive, settled messages for readers. `Keeping` limits the last two kinds by age.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Keeping(NamedTuple):
 
     stayed: int = 0
     settled: int = 0
-    unrecorded: bool = False  # True: there is an archive, and payloads of unrecorded messages are kept at any position
+    unrecorded: bool = False  # True: with an archive, those of unrecorded messages are kept at any position
 
 
 def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDArray[np.bool_]:
@@ -46,7 +45,7 @@ def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDA
 
 
 def needed_span(entry: PackedBlock, keeping: Keeping) -> tuple[int, int] | None:
-    """Return the lowest and the highest log position, both included, of the needed payloads of a packed block."""
+    """Return the bounds, both included, of the log positions of the needed payloads."""
     if keeping.unrecorded and entry.unrecorded:
         return entry.lowest_payload, entry.highest_payload
     if entry.highest_payload < keeping.settled:
@@ -55,7 +54,7 @@ def needed_span(entry: PackedBlock, keeping: Keeping) -> tuple[int, int] | None:
 
 
 def with_payloads(block: Block, rows: Rows, dropped: Intervals) -> Rows:
-    """Return the rows whose payloads still exist; `rows` itself if all do."""
+    """Return the rows whose payloads still exist."""
     if not dropped or not dropped.meets(block.runs.low, block.runs.high):
         return rows
     numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
@@ -71,8 +70,8 @@ def stayed(block: Block, dropped: Intervals) -> Ints:
 
 
 class Finished:
-    """Full blocks without a live row, by queue and number. Some are about to leave memory; the newest stay for dead letters
-    that may be redriven."""
+    """Full blocks without a live row, by queue and number: they leave memory, but the newest ones with redrivable dead letters
+    stay for now."""
 
     def __init__(self) -> None:
         self.leaving: list[tuple[str, int]] = []
@@ -87,7 +86,7 @@ class Finished:
             self._let_go(next(iter(self._kept)))
 
     def remove(self, queue: str, number: int | None = None) -> None:
-        """The block has a live row again, or has left memory. Without a number: all blocks of a deleted queue."""
+        """The block has a live row again, or has left memory. Without a number: the queue was deleted."""
 
         def is_meant(entry: tuple[str, int]) -> bool:
             return entry[0] == queue and number in (None, entry[1])
@@ -97,7 +96,6 @@ class Finished:
             del self._kept[entry]
 
     def dropped(self, dropped: Intervals) -> None:
-        """Blocks may have no redrivable dead letters any more."""
         for entry, block in list(self._kept.items()):
             if not len(stayed(block, dropped)):
                 self._let_go(entry)

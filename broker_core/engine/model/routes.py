@@ -24,25 +24,24 @@ NO_ROWS = slice(0, 0)
 
 @dataclass(frozen=True)
 class Examined:
-    """The content of a batch for the bindings of an exchange at `version`: by number of a binding, the messages that it
-    matches. A missing binding matches none."""
+    """By number of a binding, the messages of a batch that it matches by their content. A missing binding has no matches."""
 
     version: int
     rows: Mapping[int, Rows]
 
 
 class RoutedPart(NamedTuple):
-    """Messages of a batch, and the queues that get exactly these. A queue is in one part."""
+    """Messages of a batch, and the queues that get exactly these."""
 
     queues: tuple[str, ...]
     rows: Rows  # a slice, or ascending indexes
 
 
 class RoutingResult(NamedTuple):
-    """Result of routing a batch."""
+    """Each queue is in one part."""
 
     parts: list[RoutedPart]
-    refused: Rows  # no binding matches, and the exchange refuses them
+    refused: Rows  # without a matching binding
     dropped: int
 
 
@@ -51,12 +50,12 @@ Asks = tuple[int, Wants]  # the values that a queue needs: see `asks`
 
 
 def asks(rules: Rules) -> Asks:
-    """Queues with equal results share the attributes that are read from messages."""
+    """Queues with equal results need the same attributes."""
     return rules.message_ttl, rules.wants
 
 
 class Inside(NamedTuple):
-    """Bindings of one exchange, at `version`, that depend on the content of messages."""
+    """Bindings of one exchange that depend on the content of messages."""
 
     exchange: str
     version: int
@@ -64,7 +63,7 @@ class Inside(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The parts of a batch that must be read before it can be routed."""
+    """Content of a batch that must be read before it is routed."""
 
     inside: list[Inside]
     rules: Mapping[Asks, Rules]
@@ -83,11 +82,11 @@ def plan(exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue], name: s
 
 
 class Stale(Exception):
-    """The bindings of an exchange have changed since a batch was examined. The batch must be examined again."""
+    """Bindings have changed since the batch was examined: examine it again."""
 
 
 def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded) -> list[Inside]:
-    """Return the bindings that depend on the content of messages. Exchanges without such bindings are left out."""
+    """Exchanges without bindings that depend on the content are left out."""
     inside_by_exchange = []
     for exchange in chain(exchanges, name):
         numbers = {number for key in _distinct(keys) for number in exchange.targets(key).particular}
@@ -98,7 +97,7 @@ def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded)
 
 
 class Sending(NamedTuple):
-    """A batch of messages that is sent to an exchange."""
+    """A batch that is sent to an exchange."""
 
     messages: int
     keys: str | Coded = ""  # routing keys: one for all messages, or one for each
@@ -140,7 +139,7 @@ class _Routing:
             self._given.append(RoutedPart(queues, rows))
 
     def parts(self) -> list[RoutedPart]:
-        """Each queue is in one part: a message that reaches a queue in several ways is appended once."""
+        """A message that reaches a queue in several ways is appended once."""
         parts = self._given
         if sum(len(part.queues) for part in parts) == len({queue for part in parts for queue in part.queues}):
             return parts
@@ -148,7 +147,7 @@ class _Routing:
         for part in parts:
             for queue in part.queues:
                 by_queue.setdefault(queue, []).append(part.rows)
-        together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues with the same messages are joined
+        together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues with the same messages
         for queue, several in by_queue.items():
             together.setdefault(tuple(map(id, several)), ([], several))[0].append(queue)
         return [RoutedPart(tuple(queues), _union(several, self._count)) for queues, several in together.values()]
@@ -204,6 +203,5 @@ def _both(first: Rows, second: Rows, count: int) -> Rows:
 
 
 def _union(several: list[Rows], count: int) -> Rows:
-    """Return a slice if the rows are all of the `count` messages."""
     rows = several[0] if len(several) == 1 else np.unique(np.concatenate([as_array(rows) for rows in several]))
     return slice(0, count) if row_count(rows) == count else rows

@@ -1,9 +1,7 @@
 """Search: the next messages of a queue that a consumer may take, from a sequence number on.
 
-A message is eligible if it is AVAILABLE and every filter admits it. A priority queue is searched level by level, the highest
-first. A link has a position for each level.
-
-A message that waits for its retry is DELAYED, and keeps others waiting if the queue has to keep its order:
+They are AVAILABLE, and every filter admits them. A priority queue is searched level by level, the highest first. A message that
+waits for its retry (DELAYED) keeps others waiting if the queue has to keep its order:
 
 | queue | messages that wait with it |
 |---|---|
@@ -11,7 +9,7 @@ A message that waits for its retry is DELAYED, and keeps others waiting if the q
 | for one consumer at a time (`consumers` is exclusive or single) | all later messages |
 | any other | none |
 
-A message that its sender delayed has not been delivered yet, and keeps no others waiting.
+A message that its sender delayed keeps no others waiting.
 """
 
 from __future__ import annotations
@@ -40,19 +38,19 @@ _NONE: Ints = np.zeros(0, np.int64)
 
 
 class Filter(Protocol):
-    """Admits some of a block's AVAILABLE rows."""
+    """A condition on rows."""
 
     def concerns(self, block: Block) -> bool:
-        """Return True if the filter may exclude a row of this block. For most blocks it does not."""
+        """Return True if the filter may exclude a row of this block, which is rare."""
         ...
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """All rows are AVAILABLE, and in ascending order."""
+        """All rows are AVAILABLE, and ascend."""
         ...
 
 
 class Unexpired(NamedTuple):
-    """Excludes messages that have expired, whether or not they are archived yet."""
+    """Excludes expired messages."""
 
     now: int  # milliseconds since 1970
 
@@ -65,7 +63,7 @@ class Unexpired(NamedTuple):
 
 
 class Without(NamedTuple):
-    """Excludes messages that this consumer has refused, or that returned to it unread."""
+    """Excludes messages that this consumer has refused, or left unread."""
 
     rows: RowSet | Exclusions
 
@@ -78,10 +76,10 @@ class Without(NamedTuple):
 
 
 class Matching(Protocol):
-    """The known matches of a selector in one queue. The caller evaluates the remaining messages, and repeats its request."""
+    """The known matches of a selector. The caller evaluates further messages, and repeats its request."""
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
-        """Return by row, from the block's first on, whether it matches, as far as it is evaluated. For another queue: nothing."""
+        """Return by row whether it matches, as far as the selector is evaluated. For another queue: nothing."""
         ...
 
 
@@ -90,7 +88,7 @@ class Search(NamedTuple):
 
     messages: int
     max_bytes: int | None = None
-    until: int | None = None  # the search stops before this sequence number
+    until: int | None = None  # sequence number, excluded
     filters: Sequence[Filter] = ()
     matching: Matching | None = None
 
@@ -99,21 +97,21 @@ class Found(NamedTuple):
     """Result of a search."""
 
     rows: RowSet
-    unknown: int | None = None  # sequence number at which the search stopped, because the selector is not evaluated there
-    unevaluated: int | None = None  # the last examined block, if its selector is not evaluated for all of its messages
+    unknown: int | None = None  # sequence number where the search stopped, because the selector is not evaluated
+    unevaluated: int | None = None  # last examined block, unless the selector is evaluated for all of its messages
 
 
 NOTHING = Found(RowSet())
 
 
 def find(queue: Queue, first: int, search: Search, level: int | None = 0) -> Found:
-    """`level`: None for all levels, in order."""
+    """`level`: None for a browser, which reads all levels in order."""
     return _at_the_front(queue, first, search, level) or _RunningSearch(queue, search).through(level, first).result()
 
 
 def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -> Found | None:
-    """Find messages in the frequent case: they are consecutive in the first block with AVAILABLE messages, and nothing excludes
-    one of them. Returns None in all other cases."""
+    """The frequent case: the messages are consecutive in the first block with AVAILABLE ones, and nothing excludes one. None:
+    another case."""
     if len(queue.waiting) > 1 or search.matching is not None or search.until is not None or queue.paused:
         return None
     if level is not None and barrier(queue, level) != NEVER:
@@ -138,7 +136,7 @@ def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -
 
 
 def find_all(queue: Queue, search: Search) -> Found:
-    """Search the whole queue, higher levels first, for a lease."""
+    """Search the whole queue, for a lease."""
     running = _RunningSearch(queue, search)
     for level in open_levels(queue):
         running.through(level, 0)
@@ -148,7 +146,7 @@ def find_all(queue: Queue, search: Search) -> Found:
 
 
 def open_levels(queue: Queue) -> Iterator[int]:
-    """Yield the levels that a consumer may take messages of, the highest first: none below one with a barrier."""
+    """Yield the levels that a consumer may take from, the highest first, down to a barrier."""
     for level in reversed(range(queue.rules.levels)):
         yield level
         if barrier(queue, level) != NEVER:
@@ -174,7 +172,7 @@ class _RunningSearch:
         return Found(RowSet.of(parts), self._unknown, self._unevaluated)
 
     def through(self, level: int | None, first: int) -> _RunningSearch:
-        stop = NEVER if level is None else barrier(self._queue, level)  # a browser, which reads all levels, is not kept waiting
+        stop = NEVER if level is None else barrier(self._queue, level)  # browsers do not wait
         if stop != NEVER:
             self._until = stop if self._search.until is None else min(stop, self._search.until)
         if not self.done:
@@ -213,7 +211,7 @@ class _RunningSearch:
         if start >= stop:
             return slice(start, start)
         levels = None if level is None else block.level
-        of_level: npt.NDArray[np.uint16] | None = None  # rows that `start` and `stop` index, if not the rows of the block
+        of_level: npt.NDArray[np.uint16] | None = None  # if set, `start` and `stop` are indexes of these rows
         if levels is not None and level is not None and block.full:
             of_level = block.of_level(level)
             if of_level is None:
@@ -249,7 +247,7 @@ class _RunningSearch:
 
 
 def within_bytes(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
-    """Return the first rows that fit `room` bytes, and their size. `alone`: at least one row."""
+    """Return the first rows that fit `room` bytes, and their size. `alone`: at least one."""
     sizes = block.sizes.get(rows)
     least = 1 if alone else 0  # `room` is negative after a larger message
     if isinstance(sizes, int):
@@ -311,14 +309,14 @@ def keeps_order(queue: Queue) -> bool:
 
 
 def barrier(queue: Queue, level: int) -> int:
-    """Return the sequence number before which a consumer of this level has to stop. It may take nothing of lower levels."""
+    """Return the sequence number before which consumers of this level stop. They take nothing of lower levels."""
     if not queue.counts[DELAYED] or not _one_at_a_time(queue):
         return NEVER
     return _first_retries(queue).levels[level]
 
 
 class InTurn(NamedTuple):
-    """A filter that excludes messages after a message of their group that waits for its retry."""
+    """Excludes messages after one of their group that waits for its retry."""
 
     groups: Ints
     lowest: Ints

@@ -1,7 +1,7 @@
 """Names of stages, and of the writes that they belong to.
 
-A write is one `df.write` or one micro-batch. Each attempt of each task has its own stage. A publish names the attempts that
-count; the other stages of the write are discarded. Other clients use single stages: a write with one stage of the same name.
+A write is one `df.write` or one micro-batch. Each attempt of a task has its own stage. A publish names the attempts that count,
+and discards the others. Other clients use single stages: a write with one stage of the same name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of the broker: the persisted part, the derived part, and the snapshot."""
+"""The state of the broker, and its snapshot."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from .retention import Finished
 from .stages import write_of
 from .transaction import Transactions
 
-# The version of the snapshot's description. To change the description after a release: raise the version, and let `restore` read
-# the earlier one too (a missing entry has a value that means the same).
+# To change the description after a release: raise the version, and let `restore` also read the earlier one, in which a new entry
+# has a value that means the same.
 SNAPSHOT_VERSION = 1
 
-# The holder of a row is a number in a column. Even numbers are batches of leases, and persisted. Odd numbers are links: these end
-# with the broker, so their numbers begin at 1 after each start.
+# Holders of rows: even numbers are batches of leases, and persisted. Odd numbers are links, which end with the broker: they begin
+# at 1 after each start.
 LEASE_HOLDER, LINK_HOLDER, NEXT_HOLDER = 2, 1, 2
 
-DISCARDED = -1  # in place of the number of published messages, for a write that was discarded
+DISCARDED = -1  # instead of a number of published messages
 
 
 @dataclass
@@ -57,8 +57,8 @@ class StagedPart:
     count: int
     sizes: int | Ints
     attributes: Attributes = NO_ATTRIBUTES
-    payload_rows: Ints | None = None  # the rows of the record's payload; None: all
-    exchange: str | None = None  # that routed the messages; None: they were sent to the queue
+    payload_rows: Ints | None = None  # rows of the record's payload; None: all
+    exchange: str | None = None  # that routed the messages
 
     @property
     def bytes(self) -> int:
@@ -79,7 +79,7 @@ class StagedPart:
 
 @dataclass
 class StageParts:
-    """Content of a stage."""
+    """A stage."""
 
     parts: list[StagedPart] = field(default_factory=list)
     outcomes: list[StagedOutcomes] = field(default_factory=list)
@@ -87,14 +87,14 @@ class StageParts:
 
 @dataclass
 class Write:
-    """The stages of one write that wait for its publish."""
+    """The stages of one write."""
 
     time: int  # microseconds since 1970 of the last addition
     stages: dict[str, None] = field(default_factory=dict)
 
 
 class BrokerState:
-    """The state of a broker. `policies` and `records` come from its settings, and do not change."""
+    """`policies` and `records` come from the settings, and do not change."""
 
     def __init__(self, policies: Policies = NO_POLICIES, *, records: bool = False) -> None:
         # persisted
@@ -103,9 +103,9 @@ class BrokerState:
         self.dropped = NOTHING
         self.queues: dict[str, Queue] = {}
         self.leases: dict[str, Lease] = {}
-        self.past_epoch = 0  # highest epoch of deleted leases: a new lease, which may have the same name, begins above it
+        self.past_epoch = 0  # highest epoch of deleted leases: new ones, perhaps of the same name, begin above it
         self.stages: dict[str, StageParts] = {}
-        self.ended_writes: dict[str, int] = {}  # the last ones: number of published messages, or DISCARDED
+        self.ended_writes: dict[str, int] = {}  # the last ones: published messages, or DISCARDED
         self.publish_keys = PublishKeys()
         self.exchanges = Exchanges()
         self.next_queue_id = 1
@@ -113,18 +113,18 @@ class BrokerState:
         # derived
         self.by_id: dict[int, Queue] = {}
         self.writes: dict[str, Write] = {}
-        self.readers: dict[str, dict[str, int]] = {}  # by Spark query: leases, and the batch of each that was read for it
+        self.readers: dict[str, dict[str, int]] = {}  # Spark query → lease → batch that was read for it
         self.next_link = LINK_HOLDER
         self.policies = policies
         self.records = records  # False: there is no archive
-        self.made: Counter[str] = Counter()  # by user: existing queues and exchanges that the user's links made
-        self.links: dict[str, dict[int, LifetimeLink]] = {}  # queue or exchange → links that its lifetime depends on
+        self.made: Counter[str] = Counter()  # by user: queues and exchanges that the user's links made
+        self.links: dict[str, dict[int, LifetimeLink]] = {}  # queue or exchange → its links
         self.transactions = Transactions()
         self.nonce = ""
         self.started = 0  # `Now.up` at the start of the broker
         due, expiry, lock = (Timetable(self._has_block) for _ in range(3))
         self.clocks = Clocks(due, expiry, lock, Timetable(self._has_group_lock))
-        self.expired_at = 0  # milliseconds since 1970: the last search for expired messages
+        self.expired_at = 0  # last search for expired messages: milliseconds since 1970
         self.staged_bytes = 0
         self.finished = Finished()
 
@@ -137,7 +137,7 @@ class BrokerState:
         return known is not None and known.groups is not None and holder in known.groups.locks
 
     def go_on_to(self, time: int) -> None:
-        """A step of the wall clock does not age the publish keys."""
+        """Steps of the wall clock do not age publish keys."""
         if self.time:
             self.publish_keys.skipped += max(0, time - self.time - CLOCK_STEP)
         self.time = time
@@ -156,7 +156,7 @@ class BrokerState:
         if stage is None:
             stage = self.stages[name] = StageParts()
             write.stages[name] = None
-            self.ended_writes.pop(name, None)  # a single stage may be made again under the same name
+            self.ended_writes.pop(name, None)  # a single stage may be made again
         return stage
 
     def end_stages(self, names: Iterable[str]) -> None:
@@ -199,7 +199,7 @@ class BrokerState:
         self.past_epoch = max(self.past_epoch, lease.epoch)
 
     def read_for(self, reader: SparkBatch) -> list[tuple[Lease, Batch]]:
-        """Return the batches that hold messages and were read for this micro-batch."""
+        """Return the unsettled batches that were read for this micro-batch."""
         batches = []
         for name in self.readers.get(reader.query, ()):
             lease = self.leases[name]
@@ -208,25 +208,24 @@ class BrokerState:
         return batches
 
     def taker_of(self, queue: Queue, holder: int) -> str | None:
-        """Return the name of a link, which may have ended and hold the messages by an open transaction."""
+        """The link may have ended, and hold messages by open transactions."""
         subscription = queue.consumers.link(holder)
         return self.transactions.taker_of(holder) if subscription is None else subscription.taker
 
     def holder_name(self, queue: Queue, sequence: int) -> str | None:
-        """Return the name of the link or lease that has acquired a message, if one has."""
+        """Return the name of the link or lease that has acquired a message."""
         block, row = queue.blocks.get(sequence >> BLOCK_BITS), np.array([sequence % BLOCK_ROWS])
         if block is None or sequence >= queue.next_sequence or block.state[row] != ACQUIRED:
             return None
         return self.name_of(queue, int(np.broadcast_to(block.holder.get(row), 1)[0]))
 
     def name_of(self, queue: Queue, holder: int) -> str | None:
-        """Return the name of a link or lease that has acquired messages."""
+        """Return the name of a link or lease with acquired messages."""
         leases = (lease for lease in self.leases.values() if lease.current is not None and lease.current.holder == holder)
         lease = next(leases, None) if holder % NEXT_HOLDER == LEASE_HOLDER % NEXT_HOLDER else None
         return self.taker_of(queue, holder) if lease is None else lease.taker
 
     def count_staged(self, part: StagedPart, sign: int) -> None:
-        """`sign`: 1 if the part was added, -1 if it was removed."""
         self.staged_bytes += sign * part.bytes
         queue = self.queues.get(part.queue)
         if queue is not None:
@@ -257,7 +256,7 @@ class BrokerState:
             del self.departed[queue.id], self.by_id[queue.id]
 
     def delete_queue(self, name: str, *, departs: bool) -> None:
-        """Stages keep their messages for a queue of this name, except for messages of its bindings."""
+        """Stages keep messages for a later queue of this name, unless they came through its bindings."""
         queue = self.queues[name]
         for stage in self.stages.values() if queue.staged.messages else ():
             for part in stage.parts:
@@ -288,7 +287,7 @@ class BrokerState:
                 del self.made[user]
 
     def drop(self, intervals: Sequence[Sequence[int]]) -> None:
-        """Note that payloads were dropped. Packed blocks that are no longer readable are removed."""
+        """Also removes packed blocks that are no longer readable."""
         self.dropped = self.dropped.plus(intervals)
         self.finished.dropped(self.dropped)
         for queue in self.by_id.values():
@@ -299,7 +298,7 @@ class BrokerState:
                     del queue.packed[entry.number]
 
     def blocks_to_pack(self, most: int) -> list[tuple[str, int]]:
-        """Blocks of a current recording cannot leave memory."""
+        """Blocks of a current recording stay in memory."""
         ready = (entry for entry in self.finished.leaving if not self.queues[entry[0]].recordings.is_recording(entry[1]))
         return list(itertools.islice(ready, most))
 
@@ -308,8 +307,7 @@ class BrokerState:
             self.finished.add(queue.name, block, self.dropped)
 
     def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return a cut of the persisted state: its description for JSON, and for each queue copies of the columns of its blocks,
-        and of its groups' states."""
+        """Return a description for JSON, and, in the order of its queues, copies of the columns of blocks and group states."""
         every = [*self.queues.values(), *self.departed.values()]
         blocks: list[dict[str, Any]] = []
         for queue in every:
@@ -337,7 +335,7 @@ class BrokerState:
         }, blocks
 
     def _restore_queue(self, queue: Queue, fields: dict[str, Any], arrays: Iterator[Any]) -> None:
-        """The packed columns of the queue are the next of `arrays`."""
+        """The next of `arrays` are those of the queue."""
         self.give_id(queue, fields["id"])
         queue.next_sequence, queue.packed_rows, queue.paused = fields["next"], fields["packedRows"], fields["paused"]
         queue.unread, queue.malformed, queue.ended = fields["unread"], fields["malformed"], fields["ended"]

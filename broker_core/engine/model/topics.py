@@ -1,7 +1,6 @@
 """Patterns of topic exchanges: words between dots; `*` is one word, `#` is any number of words.
 
-The patterns are stored in a trie with a node for each word. A key is followed through all nodes that it can reach together, so
-the cost grows with the matches, not with the number of patterns.
+A key is followed through all nodes of a trie that it can reach, so the cost grows with the matches, not with the patterns.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _after(nodes: Iterable[_Node], word: str) -> Iterator[_Node]:
 
 
 def _with_none(nodes: Iterable[_Node]) -> dict[_Node, None]:
-    """Return these nodes, and the nodes that they reach by a `#` without words."""
+    """Add the nodes that these reach by a `#` without words."""
     reached: dict[_Node, None] = {}
     for node in nodes:
         following: _Node | None = node

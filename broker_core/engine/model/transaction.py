@@ -1,7 +1,7 @@
 """Open transactions (part 4 of AMQP 1.0). They end with the broker.
 
-Posted messages are in a stage: journaled, unseen, without sequence numbers. Outcomes are provisional until the commit, and the
-last one of a message counts. The messages stay ACQUIRED by their link until the commit, and after a rollback.
+Posted messages are in a stage: journaled, unseen, without sequence numbers. Outcomes are provisional until the commit: the
+messages stay ACQUIRED by their link, also after a rollback. The last outcome of a message counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ...errors import PenstockError
     from .dispositions import DeliveryEnd
 
-STAGE = "\0transaction "  # contains a character that is not allowed in names
-COMPACT = 4096  # rows in a list of outcomes from which on replaced outcomes are removed
+STAGE = "\0transaction "  # no name contains \0
+COMPACT = 4096  # rows from which on replaced outcomes are removed
 
 
 def stage_of(number: int) -> str:
@@ -36,7 +36,7 @@ def is_transactional(stage: str) -> bool:
 
 
 class ProvisionalOutcome(NamedTuple):
-    """Outcome of messages: `disposition` after a commit, and `default` for settled messages after a rollback."""
+    """`disposition` applies after a commit, `default` to settled messages after a rollback."""
 
     disposition: DeliveryEnd
     default: DeliveryEnd
@@ -50,13 +50,13 @@ class ProvisionalOutcomes:
 
     def __init__(self, queue: str, taker: str | None) -> None:
         self.queue = queue
-        self.taker = taker  # the link's name in the archive
-        self.count = 0  # rows in the list, replaced ones included
+        self.taker = taker
+        self.count = 0  # rows, replaced ones included
         self._rows: list[Ints] = []
-        self._numbers: list[int] = []  # for each entry, the number of its outcome; -1: removed
+        self._numbers: list[int] = []  # parallel: the number of the outcome; -1: removed
         self._distinct: dict[ProvisionalOutcome, int] = {}
         self._compacted = 0
-        self._first, self._last = NEVER, -1  # bounds of all sequence numbers
+        self._first, self._last = NEVER, -1
         self._latest: tuple[Ints, Ints] | None = None
 
     def set(self, rows: RowSet, outcome: ProvisionalOutcome | None) -> None:
@@ -81,7 +81,7 @@ class ProvisionalOutcomes:
         return RowSet.of_sequences(self.latest()[0])
 
     def may_have(self, first: int, last: int) -> bool:
-        """Fast check of bounds, because a link may have many transactions."""
+        """A fast check, because a link may have many transactions."""
         return self._first <= last and first <= self._last
 
     def has_any(self, sequences: Ints) -> bool:
@@ -91,7 +91,7 @@ class ProvisionalOutcomes:
         return len(mine) > 0 and bool((mine[at] == sequences).any())
 
     def latest(self) -> tuple[Ints, Ints]:
-        """Return the sequence numbers, ascending, and the number of each one's last outcome."""
+        """Return the sequence numbers, ascending, and the numbers of their last outcomes."""
         if self._latest is None:
             self._latest = self._find_latest()
         return self._latest
@@ -121,7 +121,7 @@ class Transaction:
     number: int
     owner: int
     user: str | None
-    began: int | None = None  # broker uptime in microseconds of its first work
+    began: int | None = None  # uptime of its first work, in microseconds
     bytes: int = 0
     posted: int = 0
     failed: PenstockError | None = None  # the reason, if it can only be rolled back
@@ -129,11 +129,11 @@ class Transaction:
 
     @property
     def messages(self) -> int:
-        """Number of posted and retired messages."""
+        """Posted and retired messages."""
         return self.posted + sum(outcomes.count for outcomes in self.outcomes.values())
 
     def works(self, up: int) -> None:
-        """Note work at this uptime. The age counts from the first work, because clients declare a transaction long before."""
+        """The age counts from the first work, because clients declare transactions long before."""
         if self.began is None:
             self.began = up
 
@@ -144,9 +144,9 @@ class Transactions:
     def __init__(self) -> None:
         self.open: dict[int, Transaction] = {}
         self.next = 1
-        self.by_owner: Counter[int] = Counter()  # number of open transactions by connection
+        self.by_owner: Counter[int] = Counter()  # connections
         self.by_user: Counter[str | None] = Counter()
-        self._holders: dict[int, set[int]] = {}  # by holder, the transactions with outcomes for its messages
+        self._holders: dict[int, set[int]] = {}  # by holder: transactions with outcomes for its messages
 
     def begin(self, number: int, owner: int, user: str | None) -> None:
         self.open[number] = Transaction(number, owner, user)
@@ -172,7 +172,7 @@ class Transactions:
         return [(number, self.open[number].outcomes[holder]) for number in self._holders.get(holder, ())]
 
     def having(self, holder: int, rows: RowSet, beside: int | None = None) -> list[tuple[int, ProvisionalOutcomes]]:
-        """Return those of `outcomes_of` with some of these rows, except the transaction `beside`."""
+        """As `outcomes_of`, of transactions with some of these rows, without the transaction `beside`."""
         if holder not in self._holders or not rows:
             return []
         first, last = rows.first, rows.last

@@ -1,4 +1,4 @@
-"""Transfer of messages from one queue to another. A payload is stored once: both queues refer to the same journal records."""
+"""Transfer of messages from one queue to another. Both queues refer to the same payloads in the journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .queue import Queue
 
 @dataclass(frozen=True)
 class Cargo:
-    """Messages in order, with a column for each attribute; None: every message has the default."""
+    """Messages as columns; None: every message has the default."""
 
     count: int
     sizes: int | Ints
@@ -33,7 +33,7 @@ class Cargo:
     errors: dict[int, str] = field(default_factory=dict)
 
     def died(self, queue: str, reason: Reason) -> Cargo:
-        """Return the messages as dead letters of this queue. A message that was a dead letter before keeps its origin."""
+        """Return the messages as dead letters of this queue. Earlier dead letters keep their origin."""
         before = np.zeros(self.count, np.int64) if self.origin is None else self.origin.codes.astype(np.int64)
         names = [*([] if self.origin is None else self.origin.names), queue]
         first = before == 0
@@ -120,7 +120,7 @@ def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
 
 
 def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
-    """Return `expiry` or `due` in milliseconds since 1970, 0: not set."""
+    """`expiry` or `due`, as from `Block.times`."""
     blocks = queue.blocks
     return _joined(rows, lambda number, part: blocks[number].times(getattr(blocks[number], name), part), np.int64)
 
