@@ -69,11 +69,7 @@ class Failures:
             return None
         indexes = np.flatnonzero(causes)
         failed = as_array(rows)[indexes]
-        deliveries = [
-            [np.array(np.broadcast_to(column.get(failed), len(failed))) for column in columns]
-            for columns in self._columns
-            if columns[0].values is not None
-        ]
+        deliveries = [[column.array(failed) for column in columns] for columns in self._columns if columns[0].values is not None]
         return FailedRows(indexes, deliveries, tuple(self._errors))
 
     def _number_of(self, error: str) -> int:

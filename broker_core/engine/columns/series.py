@@ -151,6 +151,13 @@ class RowColumn:
         """The number 0: no row ever had another value."""
         return 0 if self.values is None else self.values[rows]
 
+    def array(self, rows: Ints) -> Ints:
+        """Return a copy of the values."""
+        return np.zeros(len(rows), np.uint8) if self.values is None else self.values[rows]
+
+    def value(self, row: int) -> int:
+        return 0 if self.values is None else int(self.values[row])
+
     def _room(self, value: int, capacity: int) -> Ints:
         values = self.values
         if values is None:
@@ -186,6 +193,9 @@ class Sizes:
     def get(self, rows: Rows) -> Ints | int:
         """One number: the size of each row."""
         return self.uniform if self.uniform is not None else self._column.get(rows)
+
+    def array(self, rows: Ints) -> Ints:
+        return self._column.array(rows) if self.uniform is None else np.full(len(rows), self.uniform)
 
     def total(self, rows: Rows, count: int) -> int:
         sizes = self.get(rows)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import events as e
-from ..columns.rowset import RowSet, as_array, row_count
+from ..columns.rowset import RowSet, as_array
 from ..columns.series import Ints, Rows
 from ..columns.states import Cause, Outcome, Reason
 from ..model.capacity import accepts, fitting
@@ -162,13 +162,7 @@ def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> Row
     if target not in queue.origins:
         return RowSet()
     code = queue.origins.index(target) + 1
-    parts = []
-    for number, part in rows.items():
-        block, count = queue.blocks[number], row_count(part)
-        origins = np.broadcast_to(block.origin.get(part), count)
-        reasons = np.broadcast_to(block.reason.get(part), count)
-        parts.append((number, as_array(part)[(origins == code) & (reasons == reason)]))
-    return RowSet.of(parts)
+    return queue.select(rows, lambda block, part: (block.origin.array(part) == code) & (block.reason.array(part) == reason))
 
 
 def _expires_into(state: BrokerState, queue: Queue) -> bool:

@@ -192,16 +192,16 @@ def _steps(queue: Queue, seeker: _Seeker, rows: RowSet, window: tuple[int, int],
 def _by_filter(queue: Queue, row_filter: Filter, excluded: RowSet) -> c.Hindrance:
     hindrance = c.Hindrance(_EXCLUDED_BY[type(row_filter)], excluded.count)
     block = queue.blocks[excluded.first >> BLOCK_BITS]
-    code = np.broadcast_to(block.group.get(np.array([excluded.first % BLOCK_ROWS])), 1).astype(np.int64)
+    code = block.group.value(excluded.first % BLOCK_ROWS)
     if isinstance(row_filter, FreeGroup):
-        holder, locks = int(row_filter.groups.holders(code)[0]), row_filter.groups.locks
-        group = row_filter.groups.names.name(int(code[0]))
+        holder, locks = int(row_filter.groups.holders(np.array([code]))[0]), row_filter.groups.locks
+        group = row_filter.groups.names.name(code)
         return hindrance._replace(holder=holder, group=group, locked=holder in locks and locks[holder].group == group)
     if isinstance(row_filter, OfGroup) and row_filter.code:
         return hindrance._replace(group=queue.group_names.name(row_filter.code))
     if isinstance(row_filter, InTurn):
-        first = int(row_filter.lowest[np.searchsorted(row_filter.groups, code)[0]])
-        return hindrance._replace(group=queue.group_names.name(int(code[0])), until=_due(queue, first))
+        first = int(row_filter.lowest[np.searchsorted(row_filter.groups, code)])
+        return hindrance._replace(group=queue.group_names.name(code), until=_due(queue, first))
     return hindrance
 
 

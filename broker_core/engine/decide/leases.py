@@ -19,9 +19,10 @@ from ..columns.limits import (
     UNREAD_PAUSE_MOST,
     UNREAD_TIMEOUT,
 )
-from ..columns.rowset import RowSet, row_count
+from ..columns.rowset import RowSet
 from ..columns.states import Cause
 from ..model.batch_outcomes import DISPOSITIONS
+from ..model.capacity import bytes_of
 from ..model.groups import FreeGroup
 from ..model.lease import HOLDING, Batch, BatchState, Lease, signed
 from ..model.names import check_name, shortened, taker_name
@@ -247,7 +248,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
     # Messages for which the selector is not evaluated are invisible to a lease.
     rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))
-    if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
+    if not command.alone and command.max_bytes is not None and bytes_of(queue, rows) > command.max_bytes:
         rows = RowSet()  # a larger message needs its own batch
     if not rows or not queue.consumers.may_take(0):
         if lease is None:
@@ -288,11 +289,7 @@ def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> De
     batch = None if lease is None else lease.current
     if lease is None or batch is None or batch.number != command.batch:
         return Decision([], (0, 0))
-    return Decision([], (batch.rows.count, _bytes(need_queue(state, lease.queue), batch.rows)))
-
-
-def _bytes(queue: Queue, rows: RowSet) -> int:
-    return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
+    return Decision([], (batch.rows.count, bytes_of(need_queue(state, lease.queue), batch.rows)))
 
 
 @decides(c.PlanBatches)

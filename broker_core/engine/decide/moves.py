@@ -67,7 +67,7 @@ def _check_waiting(state: BrokerState, queue: Queue, sequence: int) -> bool:
     if block is None or block.state[row] == ARCHIVED:
         raise errors.MessageNotFound(f"{subject} has ended already{_end_of(queue, block, row)}: nothing was changed. Look again")
     if block.state[row] == ACQUIRED:
-        holder = state.name_of(queue, int(np.broadcast_to(block.holder.get(slice(row, row + 1)), 1)[0]))
+        holder = state.name_of(queue, block.holder.value(row))
         raise errors.InUse(f"{subject} is held by {holder}: nothing was changed. Try again when it is returned")
     return False
 
@@ -75,8 +75,7 @@ def _check_waiting(state: BrokerState, queue: Queue, sequence: int) -> bool:
 def _end_of(queue: Queue, block: Block | None, row: int) -> str:
     if block is None:
         return ""
-    outcome, taker = (int(np.broadcast_to(column.get(slice(row, row + 1)), 1)[0]) for column in (block.outcome, block.taker))
-    name = Outcome(outcome).name.lower().replace("_", "-")
+    name, taker = Outcome(block.outcome.value(row)).name.lower().replace("_", "-"), block.taker.value(row)
     return f" ({name}{f' by {queue.takers.names[taker - 1]}' if taker else ''})"
 
 
@@ -136,7 +135,7 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
         return rows if named is None else rows[_within(rows + block.base, *named)]
 
     dead_rows, more = _look(queue, command.first, command.last, command.messages, dead)
-    here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.dropped))) for n, rows in dead_rows.items())
+    here = queue.select(dead_rows, lambda block, rows: np.isin(rows, stayed(block, state.dropped)))
     taker = taker_name(None, command.user)
     if back := fitting(queue, queue, here, coming):
         events.append(e.Redriven(queue.name, back, now.wall, taker))
@@ -164,17 +163,12 @@ def _within(sequences: Ints, firsts: Ints, reach: Ints) -> npt.NDArray[np.bool_]
 
 
 def _in_group(block: Block, rows: Ints, group: c.DeathGroup) -> npt.NDArray[np.bool_]:
-    has_reason: npt.NDArray[np.bool_] = np.broadcast_to(block.reason.get(rows), len(rows)) == group.reason
+    has_reason: npt.NDArray[np.bool_] = block.reason.array(rows) == group.reason
     if group.error is None:
         return has_reason
     texts, wanted = block.errors or {}, group.error
     has_reason &= np.fromiter((texts.get(row, "") == wanted for row in rows.tolist()), np.bool_, len(rows))
     return has_reason
-
-
-def _among(rows: Any, others: Ints) -> Ints:
-    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-    return np.intersect1d(numbers, others, assume_unique=True)
 
 
 def redrivable(block: Block, dropped: Intervals) -> Ints:

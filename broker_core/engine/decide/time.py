@@ -98,7 +98,7 @@ def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[B
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:
         rows = block.unlocked(basis.state.uptime(basis.now.up))
-        holders = np.broadcast_to(block.holder.get(rows), len(rows))
+        holders = block.holder.array(rows)
         for holder in np.unique(holders).tolist():
             held.setdefault(holder, []).append((block.number, rows[holders == holder]))
     for holder, parts in held.items():

@@ -34,8 +34,8 @@ def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet
         rows = _within_keys(queue, source, rows)
     if not rules.max_messages and not rules.max_bytes:
         return rows
-    if rules.max_bytes:
-        rows = _not_larger(source, rows, rules.max_bytes)  # otherwise they would keep back all later rows forever
+    if rules.max_bytes:  # larger rows would keep back all later rows forever
+        rows = source.select(rows, lambda block, part: block.sizes.array(part) <= rules.max_bytes)
     messages, size = coming.get(queue.name, (0, 0))
     if rules.max_messages:
         rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged.messages - messages))
@@ -61,18 +61,10 @@ def first_of(rows: RowSet, count: int) -> RowSet:
     return RowSet.of(parts)
 
 
-def _not_larger(source: Queue, rows: RowSet, max_bytes: int) -> RowSet:
-    parts: list[tuple[int, Rows]] = []
-    for number, part in rows.items():
-        fit = np.broadcast_to(source.blocks[number].sizes.get(part), row_count(part)) <= max_bytes
-        parts.append((number, part if fit.all() else as_array(part)[fit]))
-    return RowSet.of(parts)
-
-
 def _within(source: Queue, rows: RowSet, max_bytes: int) -> RowSet:
     if not rows:
         return rows
-    sizes = [np.broadcast_to(source.blocks[number].sizes.get(part), row_count(part)) for number, part in rows.items()]
+    sizes = [source.blocks[number].sizes.array(as_array(part)) for number, part in rows.items()]
     fit = int(np.searchsorted(np.cumsum(np.concatenate(sizes), dtype=np.int64), max_bytes, side="right"))
     return first_of(rows, fit)
 
@@ -87,6 +79,5 @@ def _without_overlays(source: Queue, rows: RowSet) -> RowSet:
     parts: list[tuple[int, Rows]] = []
     for number, part in rows.items():
         added = np.array(list(source.blocks[number].overlays.among(part)), np.int64)
-        numbers = np.arange(part.start, part.stop) if isinstance(part, slice) else part
-        parts.append((number, np.delete(numbers, added)))
+        parts.append((number, np.delete(as_array(part), added)))
     return RowSet.of(parts)

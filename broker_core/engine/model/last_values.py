@@ -33,8 +33,7 @@ def arrived(queue: Queue, first: int) -> RowSet:
     rows = RowSet.range(first, queue.next_sequence)
     if not queue.counts[DELAYED]:
         return rows
-    parts = ((number, as_array(part)) for number, part in rows.items())
-    return RowSet.of((number, some[queue.blocks[number].state[some] != DELAYED]) for number, some in parts)
+    return queue.select(rows, lambda block, part: block.state[part] != DELAYED)
 
 
 def surplus(queue: Queue) -> RowSet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -258,15 +258,15 @@ class Queue:
         names = ", ".join(State(state).name for state in np.unique(states)) or "nothing"
         return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {names}")
 
+    def select(self, rows: RowSet, test: Callable[[Block, Ints], Ints]) -> RowSet:
+        """Keep the rows for which `test` is true. Rows of messages that are not in memory are left out."""
+        blocks = ((self.blocks[number], part) for number, part in rows.items() if number in self.blocks)
+        parts = ((block, as_array(clip(part, 0, block.filled))) for block, part in blocks)
+        return RowSet.of((block.number, part[test(block, part)]) for block, part in parts)
+
     def allowed(self, rows: RowSet, verb: Verb) -> RowSet:
         legal = np.frombuffer(LEGAL[verb], np.uint8)
-        parts: list[tuple[int, Rows]] = []
-        for number, part in rows.items():
-            block = self.blocks.get(number)
-            if block is not None:
-                numbers = as_array(clip(part, 0, block.filled))
-                parts.append((number, numbers[np.isin(block.state[numbers], legal)]))
-        return RowSet.of(parts)
+        return self.select(rows, lambda block, part: np.isin(block.state[part], legal))
 
     def _step(self, block: Block, rows: Rows, count: int, step: Step) -> None:
         self.changes += 1
@@ -346,14 +346,7 @@ class Queue:
             self.keys.forget(gone)
 
     def held_by(self, holder: int, rows: RowSet) -> RowSet:
-        parts = []
-        for number, part in rows.items():
-            block = self.blocks.get(number)
-            if block is not None:
-                numbers = as_array(clip(part, 0, block.filled))
-                mine = block.holder.get(numbers) == np.int64(holder)
-                parts.append((number, numbers[(block.state[numbers] == ACQUIRED) & mine]))
-        return RowSet.of(parts)
+        return self.select(rows, lambda block, part: (block.state[part] == ACQUIRED) & (block.holder.array(part) == holder))
 
     def deferred_rows(self, rows: RowSet) -> RowSet:
         """Select the rows that are DEFERRED now. Sequence numbers without a message may be among `rows`."""
@@ -396,7 +389,7 @@ class Queue:
         self._keep_names(block, live)
         if self.groups is not None:
             held = as_array(block.in_order(np.flatnonzero(block.state[: block.filled] == ACQUIRED)))
-            holders = np.broadcast_to(block.holder.get(held), len(held))
+            holders = block.holder.array(held)
             for holder in np.unique(holders).tolist():
                 self.groups.acquired(block, held[holders == holder], holder, self.first_available())
         if block.stayed.values is not None:
@@ -428,7 +421,7 @@ class Queue:
             column.set(rows, 0, len(block.state))
         block.failures.clear(rows, len(block.state))
         numbers = as_array(rows)
-        sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]
+        sent_here = numbers[block.origin.array(numbers) == 0]
         block.reason.set(sent_here, 0, len(block.state))
         for row in numbers.tolist() if block.errors else ():
             block.errors.pop(row, None)

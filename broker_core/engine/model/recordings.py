@@ -76,7 +76,7 @@ class QueueRecordings:
     def revived(self, block: Block, rows: Rows) -> None:
         """Forget the settlement of rows that become live again."""
         numbers, current = as_array(rows), self.current
-        self._count_off(block, numbers[np.broadcast_to(block.recorded.get(rows), len(numbers)) == 0])
+        self._count_off(block, numbers[block.recorded.array(numbers) == 0])
         block.recorded.set(rows, 0, len(block.state))
         if current is not None and (mine := current.rows.rows(block.number)) is not None:
             gone = np.intersect1d(as_array(mine), numbers, assume_unique=True)
@@ -94,7 +94,7 @@ class QueueRecordings:
         if block.unrecorded:
             self.rows += len(rows)
             self.bytes += block.sizes.total(rows, len(rows))
-            settled = np.broadcast_to(block.settled.get(rows), len(rows))
+            settled = block.settled.array(rows)
             self.since = min(self.since, block.runs.time[0] + (max(1, int(settled.min())) - 1) * 1000)
 
     def adopt_packed(self, entry: PackedBlock) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ..columns.blocks import Block
 from ..columns.intervals import Intervals
 from ..columns.limits import MAX_KEPT_BLOCKS
+from ..columns.rowset import as_array
 from ..columns.series import Ints, Rows
 from ..columns.states import ARCHIVED
 
@@ -57,7 +58,7 @@ def with_payloads(block: Block, rows: Rows, dropped: Intervals) -> Rows:
     """Return the rows whose payloads still exist."""
     if not dropped or not dropped.meets(block.runs.low, block.runs.high):
         return rows
-    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    numbers = as_array(rows)
     gone = dropped.contains(block.positions(numbers))
     return numbers[~gone] if gone.any() else rows
 

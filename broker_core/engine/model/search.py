@@ -295,7 +295,7 @@ def _retries(block: Block) -> RetriesOfBlock:
     delayed = np.flatnonzero(block.state[: block.filled] == DELAYED)
     rows = delayed[block.awaits_retry(delayed)]
     levels, first = np.unique(0 * rows if block.level is None else block.level[rows], return_index=True)
-    codes, first_of_group = np.unique(np.broadcast_to(block.group.get(rows), len(rows)).astype(np.int64), return_index=True)
+    codes, first_of_group = np.unique(block.group.array(rows).astype(np.int64), return_index=True)
     grouped = codes > 0
     return RetriesOfBlock(levels, rows[first] + block.base, codes[grouped], rows[first_of_group[grouped]] + block.base)
 

@@ -214,10 +214,10 @@ class BrokerState:
 
     def holder_name(self, queue: Queue, sequence: int) -> str | None:
         """Return the name of the link or lease that has acquired a message."""
-        block, row = queue.blocks.get(sequence >> BLOCK_BITS), np.array([sequence % BLOCK_ROWS])
+        block, row = queue.blocks.get(sequence >> BLOCK_BITS), sequence % BLOCK_ROWS
         if block is None or sequence >= queue.next_sequence or block.state[row] != ACQUIRED:
             return None
-        return self.name_of(queue, int(np.broadcast_to(block.holder.get(row), 1)[0]))
+        return self.name_of(queue, block.holder.value(row))
 
     def name_of(self, queue: Queue, holder: int) -> str | None:
         """Return the name of a link or lease with acquired messages."""
