@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from .. import commands as c
@@ -42,11 +42,6 @@ def decide(state: BrokerState, command: c.Command[R], now: c.Now) -> Decision[R]
 
 
 def effects_of(state: BrokerState, events: Sequence[tuple[e.Event, Any]]) -> Effects:
-    wakes: Iterable[str] = ()
-    may_end: Iterable[str] = ()
-    for event, _ in events:
-        if names := event.wakes(state):
-            wakes = {**dict.fromkeys(wakes), **dict.fromkeys(names)} if wakes else names
-        if names := event.may_end(state):
-            may_end = {**dict.fromkeys(may_end), **dict.fromkeys(names)} if may_end else names
+    wakes = {name: None for event, _ in events for name in event.wakes(state)}
+    may_end = {name: None for event, _ in events for name in event.may_end(state)}
     return Effects(tuple(wakes), tuple(may_end)) if wakes or may_end else NO_EFFECTS

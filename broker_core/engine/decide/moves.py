@@ -166,8 +166,7 @@ def _in_group(block: Block, rows: Ints, group: c.DeathGroup) -> npt.NDArray[np.b
     has_reason: npt.NDArray[np.bool_] = block.reason.array(rows) == group.reason
     if group.error is None:
         return has_reason
-    texts, wanted = block.errors or {}, group.error
-    has_reason &= np.fromiter((texts.get(row, "") == wanted for row in rows.tolist()), np.bool_, len(rows))
+    has_reason &= np.fromiter((block.errors.get(row, "") == group.error for row in rows.tolist()), np.bool_, len(rows))
     return has_reason
 
 

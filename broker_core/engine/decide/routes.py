@@ -23,6 +23,7 @@ from ..model.admission import full
 from ..model.queue import Queue
 from ..model.routes import NO_ROWS, RoutedPart, Sending, Stale, asks, route
 from ..model.state import BrokerState
+from .dead_letters import as_one
 from .decision import Decision, decides
 from .exchanges import need_exchange
 from .losses import losses
@@ -157,7 +158,6 @@ class _Distribution:
     def decision(self, reply: c.Sent) -> Decision[c.Sent]:
         decision = Decision([], reply, waits=self._waits or not self._events)
         if self._events:
-            whole = self._events[0] if len(self._events) == 1 else e.Together(tuple(self._events))
-            decision.add(whole, payload=self.command.payload)
+            decision.add(as_one(self._events), payload=self.command.payload)
         decision.extend(self._after)
         return decision

@@ -25,6 +25,7 @@ from ..columns.states import Cause
 from ..model.dispositions import ROLLED_BACK, DeliveryEnd
 from ..model.state import BrokerState
 from ..model.transaction import ProvisionalOutcome, Transaction, stage_of
+from .dead_letters import as_one
 from .decision import Basis, Decision, decides, need_queue
 from .links import end_delivery
 from .stages import publish_stages, stage
@@ -165,11 +166,9 @@ def _end_by_default(basis: Basis, queue: str, holder: int, rows: RowSet, default
 
 def _together(parts: Parts) -> Parts:
     """Join the journaled events. The others follow."""
-    journaled = tuple(event for event, _ in parts if event.journaled)
+    journaled = [event for event, _ in parts if event.journaled]
     rest = [(event, payload) for event, payload in parts if not event.journaled]
-    if not journaled:
-        return rest
-    return [(journaled[0] if len(journaled) == 1 else e.Together(journaled), None), *rest]
+    return [(as_one(journaled), None), *rest] if journaled else rest
 
 
 @decides(c.TimeOutTransactions)

@@ -45,6 +45,15 @@ class Event:
         return ()
 
 
+class WakesQueue:
+    """An event after which consumers of its queue may find messages."""
+
+    queue: str
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,)
+
+
 def apply(state: BrokerState, event: Event, position: int) -> None:
     if event.time is not None and event.time > state.time:
         state.go_on_to(event.time)

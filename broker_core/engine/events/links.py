@@ -11,7 +11,7 @@ from ..columns.states import Cause, Reason, Verb
 from ..model.consumers import Subscription
 from ..model.lease import Batch
 from ..model.state import NEXT_HOLDER, BrokerState
-from .event import Event
+from .event import Event, WakesQueue
 from .lifetimes import UNTIL_UNUSED, EndsMessages, with_lifetime
 from .transitions import Ending, Failure, acquire, annotate, archive, give_back, let_go, take_out
 
@@ -74,7 +74,7 @@ class Annotated(Event, kind="annotated"):
 
 
 @dataclass(frozen=True)
-class Returned(EndsMessages, Event, kind="returned"):
+class Returned(EndsMessages, WakesQueue, Event, kind="returned"):
     """Messages ACQUIRED → AVAILABLE or DEFERRED."""
 
     queue: str
@@ -97,9 +97,6 @@ class Returned(EndsMessages, Event, kind="returned"):
         queue.totals.unlocked += self.rows.count * late
         let_go(state, queue, self.holder, self.rows, lost=late)
         take_out(state, self.lease, self.rows)
-
-    def wakes(self, state: BrokerState) -> Iterable[str]:
-        return (self.queue,)
 
 
 @dataclass(frozen=True)

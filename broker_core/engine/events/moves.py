@@ -14,7 +14,7 @@ from ..columns.states import Outcome, Reason, Verb
 from ..model.search import keeps_order
 from ..model.state import BrokerState
 from ..model.transfer import Cargo, load, unload
-from .event import Event
+from .event import Event, WakesQueue
 from .lifetimes import EndsMessages
 from .transitions import Ending, archive, let_go, replace_values, settle_in, take_out
 
@@ -91,7 +91,7 @@ def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
 
 
 @dataclass(frozen=True)
-class Redriven(Event, kind="redriven"):
+class Redriven(WakesQueue, Event, kind="redriven"):
     """Dead letters that had stayed, ARCHIVED → AVAILABLE, with a delivery count of 0. If they had expired, they lose their
     expiry, so that they do not expire again."""
 
@@ -115,6 +115,3 @@ class Redriven(Event, kind="redriven"):
         queue.came_back(self.rows)
         if queue.rules.key:
             replace_values(state, queue, self.rows, self.time)
-
-    def wakes(self, state: BrokerState) -> Iterable[str]:
-        return (self.queue,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.batch_outcomes import RowsOutcome, StagedOutcomes
+from ..model.batch_outcomes import RowsOutcome, StagedOutcomes, with_newer
 from ..model.state import BrokerState
 from .event import Event
 
@@ -37,4 +37,4 @@ class MalformedFound(Event, kind="malformed.found"):
 
     def apply(self, state: BrokerState, position: int) -> None:
         batch = state.leases[self.lease].batches[self.batch]
-        batch.outcomes.add([RowsOutcome.from_json(outcome) for outcome in self.outcomes])
+        batch.outcomes = with_newer(batch.outcomes, [RowsOutcome.from_json(outcome) for outcome in self.outcomes])

@@ -14,7 +14,7 @@ from ..model.queue import PackedBlock
 from ..model.recordings import NOT_WANTED
 from ..model.search import keeps_order
 from ..model.state import BrokerState
-from .event import Event
+from .event import Event, WakesQueue
 from .lifetimes import EndsMessages
 from .links import Acquired
 from .transitions import Arrival, Ending, append, archive, runs_of
@@ -34,7 +34,7 @@ class QueueDeclared(Event, kind="queue.declared"):
 
 
 @dataclass(frozen=True)
-class QueueDeleted(Event, kind="queue.deleted"):
+class QueueDeleted(WakesQueue, Event, kind="queue.deleted"):
     """The end of a queue, its messages and its bindings."""
 
     queue: str
@@ -43,15 +43,12 @@ class QueueDeleted(Event, kind="queue.deleted"):
     def apply(self, state: BrokerState, position: int) -> None:
         state.delete_queue(self.queue, departs=self.departs)
 
-    def wakes(self, state: BrokerState) -> Iterable[str]:
-        return (self.queue,)
-
     def may_end(self, state: BrokerState) -> Iterable[str]:
         return state.exchanges.leading_to(self.queue)
 
 
 @dataclass(frozen=True)
-class QueueAltered(Event, kind="queue.altered"):
+class QueueAltered(WakesQueue, Event, kind="queue.altered"):
     """New values of options; None: the default."""
 
     queue: str
@@ -59,9 +56,6 @@ class QueueAltered(Event, kind="queue.altered"):
 
     def apply(self, state: BrokerState, position: int) -> None:
         state.queues[self.queue].alter(self.options)
-
-    def wakes(self, state: BrokerState) -> Iterable[str]:
-        return (self.queue,)
 
 
 @dataclass(frozen=True)

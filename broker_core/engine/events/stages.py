@@ -8,6 +8,7 @@ from typing import Any
 
 from ..columns.attributes import Attributes
 from ..columns.series import Ints
+from ..model.batch_outcomes import with_newer
 from ..model.lease import BatchState
 from ..model.publish_keys import PublishKey
 from ..model.reads import series_of
@@ -71,7 +72,7 @@ class Published(Event, kind="published"):
             for staged in stage.outcomes:
                 batch = state.leases[staged.lease].batches[staged.batch]
                 if batch.state is BatchState.READ:  # a settled one has them: Spark repeated the write
-                    batch.outcomes.add(staged.outcomes)
+                    batch.outcomes = with_newer(batch.outcomes, staged.outcomes)
         write = self.write if self.write is not None else next(iter(names), None)
         if write is not None and not is_transactional(write):
             state.end_write(write, sum(part.count for stage in stages for part in stage.parts))

@@ -10,7 +10,7 @@ from ..columns.rowset import RowSet
 from ..columns.states import Outcome, Verb
 from ..model.search import keeps_order
 from ..model.state import BrokerState
-from .event import Event
+from .event import Event, WakesQueue
 from .lifetimes import EndsMessages
 from .transitions import Ending, archive, replace_values
 
@@ -51,7 +51,7 @@ class Delayed(Event, kind="delayed"):
 
 
 @dataclass(frozen=True)
-class CameDue(EndsMessages, Event, kind="came.due"):
+class CameDue(EndsMessages, WakesQueue, Event, kind="came.due"):
     """Messages DELAYED → AVAILABLE."""
 
     queue: str
@@ -65,9 +65,6 @@ class CameDue(EndsMessages, Event, kind="came.due"):
         queue.came_back(self.rows)
         if queue.rules.key:
             replace_values(state, queue, self.rows, self.time)
-
-    def wakes(self, state: BrokerState) -> Iterable[str]:
-        return (self.queue,)
 
 
 @dataclass(frozen=True)

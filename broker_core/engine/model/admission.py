@@ -88,11 +88,10 @@ def capacity_left(queue: Queue, usual: int = 0) -> int | None:
     rules = queue.rules
     if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
         return None
-    left, messages = [], queue.live + queue.staged.messages
+    left, (messages, size) = [], queue.occupied
     if rules.max_messages:
         left.append(rules.max_messages - messages)
     if rules.max_bytes:
-        size = queue.bytes + queue.staged.bytes
         counted, sized = (messages, size) if size else (1, usual or rules.max_bytes)
         left.append(-(-(rules.max_bytes - size) * counted // sized))
     return max(0, min(left))
@@ -107,7 +106,7 @@ def fill(queue: Queue) -> int | None:
 
 def _taken(queue: Queue) -> tuple[int, int]:
     """Return the messages and bytes that new ones cannot displace. A ring drops AVAILABLE messages."""
-    messages, size = queue.live + queue.staged.messages, queue.bytes + queue.staged.bytes
+    messages, size = queue.occupied
     if queue.rules.overflow != "ring":
         return messages, size
     return messages - queue.counts[State.AVAILABLE], size - queue.available_bytes
@@ -124,10 +123,9 @@ def _fits_if_empty(queue: Queue, messages: int, size: int) -> bool:
 
 
 def must_wait(queue: Queue, messages: int, size: int) -> bool:
-    rules = queue.rules
-    full = rules.max_messages and queue.live + queue.staged.messages + messages > rules.max_messages
-    full = full or (rules.max_bytes and queue.bytes + queue.staged.bytes + size > rules.max_bytes)
-    return bool(full) and may_wait(queue, messages, size)
+    rules, (taken, taken_bytes) = queue.rules, queue.occupied
+    is_full = 0 < rules.max_messages < taken + messages or 0 < rules.max_bytes < taken_bytes + size
+    return is_full and may_wait(queue, messages, size)
 
 
 def fresh(queue: Queue, ids: Ints, now: int) -> Ints:

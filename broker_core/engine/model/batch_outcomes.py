@@ -5,7 +5,6 @@ A write stages and publishes its outcomes like messages. The last outcome of a m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,35 +69,23 @@ class StagedOutcomes:
         return cls(lease, batch, epoch, [RowsOutcome.from_json(outcome) for outcome in outcomes])
 
 
-class BatchOutcomes:
-    """Outcomes of a batch's messages. A message is in at most one entry."""
-
-    def __init__(self, entries: Sequence[RowsOutcome] = ()) -> None:
-        self._entries = list(entries)
-
-    def __iter__(self) -> Iterator[RowsOutcome]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def add(self, newer: Sequence[RowsOutcome]) -> None:
-        """Newer outcomes replace earlier ones of the same messages."""
-        entries = [*self._entries, *newer]
-        kinds = dict.fromkeys((entry.outcome, entry.error) for entry in entries)
-        codes = {kind: code for code, kind in enumerate(kinds)}
-        sequences = np.concatenate([entry.rows.sequences() for entry in entries] or [np.zeros(0, np.int64)])[::-1]
-        code_of = np.repeat([codes[entry.outcome, entry.error] for entry in entries], [entry.rows.count for entry in entries])
-        sequences, last = np.unique(sequences, return_index=True)
-        latest = code_of[::-1][last]
-        order = np.argsort(latest, kind="stable")
-        codes_used, begins = np.unique(latest[order], return_index=True)
-        parts, known = np.split(sequences[order], begins[1:]), list(kinds)
-        merged = []
-        for code, rows in zip(codes_used.tolist(), parts, strict=False):
-            outcome, error = known[code]
-            merged.append(RowsOutcome(outcome, error, RowSet.of_sequences(rows)))
-        self._entries = [RowsOutcome(entry.outcome, entry.error, entry.rows.packed()) for entry in cut(merged, MAX_OUTCOMES)]
+def with_newer(earlier: list[RowsOutcome], newer: list[RowsOutcome]) -> list[RowsOutcome]:
+    """Return the outcomes of a batch, each message once: newer outcomes replace earlier ones."""
+    entries = [*earlier, *newer]
+    kinds = dict.fromkeys((entry.outcome, entry.error) for entry in entries)
+    codes = {kind: code for code, kind in enumerate(kinds)}
+    sequences = np.concatenate([entry.rows.sequences() for entry in entries] or [np.zeros(0, np.int64)])[::-1]
+    code_of = np.repeat([codes[entry.outcome, entry.error] for entry in entries], [entry.rows.count for entry in entries])
+    sequences, last = np.unique(sequences, return_index=True)
+    latest = code_of[::-1][last]
+    order = np.argsort(latest, kind="stable")
+    codes_used, begins = np.unique(latest[order], return_index=True)
+    parts, known = np.split(sequences[order], begins[1:]), list(kinds)
+    merged = []
+    for code, rows in zip(codes_used.tolist(), parts, strict=False):
+        outcome, error = known[code]
+        merged.append(RowsOutcome(outcome, error, RowSet.of_sequences(rows)))
+    return [RowsOutcome(entry.outcome, entry.error, entry.rows.packed()) for entry in cut(merged, MAX_OUTCOMES)]
 
 
 def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:

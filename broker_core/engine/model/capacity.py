@@ -36,11 +36,11 @@ def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet
         return rows
     if rules.max_bytes:  # larger rows would keep back all later rows forever
         rows = source.select(rows, lambda block, part: block.sizes.array(part) <= rules.max_bytes)
-    messages, size = coming.get(queue.name, (0, 0))
+    (taken, taken_bytes), (messages, size) = queue.occupied, coming.get(queue.name, (0, 0))
     if rules.max_messages:
-        rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged.messages - messages))
+        rows = first_of(rows, max(0, rules.max_messages - taken - messages))
     if rules.max_bytes:
-        rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged.bytes - size))
+        rows = _within(source, rows, max(0, rules.max_bytes - taken_bytes - size))
     coming[queue.name] = messages + rows.count, size + bytes_of(source, rows)
     return rows
 

@@ -37,9 +37,9 @@ def arrived(queue: Queue, first: int) -> RowSet:
 
 
 def surplus(queue: Queue) -> RowSet:
-    rules = queue.rules
-    messages = queue.live + queue.staged.messages - rules.max_messages if rules.max_messages else 0
-    size = queue.bytes + queue.staged.bytes - rules.max_bytes if rules.max_bytes else 0
+    rules, (messages, size) = queue.rules, queue.occupied
+    messages = messages - rules.max_messages if rules.max_messages else 0
+    size = size - rules.max_bytes if rules.max_bytes else 0
     parts = []
     for number in queue.blocks_with_available(None, 0):
         if messages <= 0 and size <= 0:

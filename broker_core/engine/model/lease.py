@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..columns.rowset import RowSet
-from .batch_outcomes import BatchOutcomes, RowsOutcome
+from .batch_outcomes import RowsOutcome
 from .names import shortened, taker_name
 from .reads import Reads
 
@@ -43,7 +43,7 @@ class Batch:
     holder: int
     rows: RowSet
     state: BatchState = BatchState.ACQUIRED
-    outcomes: BatchOutcomes = field(default_factory=BatchOutcomes)
+    outcomes: list[RowsOutcome] = field(default_factory=list)
     sign: str | None = None
     reads: Reads = field(default_factory=Reads)
 
@@ -54,7 +54,7 @@ class Batch:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
-        outcomes = BatchOutcomes([RowsOutcome.from_json(outcome) for outcome in data["outcomes"]])
+        outcomes = [RowsOutcome.from_json(outcome) for outcome in data["outcomes"]]
         rows, state, reads = RowSet.from_json(data["rows"]), BatchState(data["state"]), Reads.from_json(data["reads"])
         return cls(data["number"], data["holder"], rows, state, outcomes, data["sign"], reads)
 

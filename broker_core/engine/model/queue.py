@@ -145,6 +145,11 @@ class Queue:
     def live(self) -> int:
         return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED] + self.counts[DEFERRED]
 
+    @property
+    def occupied(self) -> tuple[int, int]:
+        """Messages and bytes that count towards the limits."""
+        return self.live + self.staged.messages, self.bytes + self.staged.bytes
+
     def alter(self, options: dict[str, Any]) -> None:
         self.changes += 1
         self.options = checked(self.kind, {**self.options, **options})

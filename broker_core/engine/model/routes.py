@@ -194,10 +194,9 @@ class _Routing:
 
 
 def _both(first: Rows, second: Rows, count: int) -> Rows:
-    if first == slice(0, count) if isinstance(first, slice) else False:
-        return second
-    if isinstance(second, slice) and second == slice(0, count):
-        return first
+    for rows, others in ((first, second), (second, first)):
+        if isinstance(rows, slice) and rows == slice(0, count):
+            return others
     both: Ints = np.intersect1d(as_array(first), as_array(second), assume_unique=True)
     return both
 

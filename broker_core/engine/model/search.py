@@ -266,8 +266,7 @@ def _merged(parts: list[tuple[int, Rows]]) -> list[tuple[int, Rows]]:
 
 
 def _first_retries(queue: Queue) -> FirstRetries:
-    if queue.first_retries is None:
-        queue.first_retries = _find_first_retries(queue)
+    queue.first_retries = queue.first_retries or _find_first_retries(queue)
     return queue.first_retries
 
 

@@ -93,18 +93,12 @@ class ProvisionalOutcomes:
     def latest(self) -> tuple[Ints, Ints]:
         """Return the sequence numbers, ascending, and the numbers of their last outcomes."""
         if self._latest is None:
-            self._latest = self._find_latest()
+            sequences = np.concatenate([np.zeros(0, np.int64), *self._rows])[::-1]
+            numbers = np.repeat(np.array(self._numbers, np.int64), [len(rows) for rows in self._rows])[::-1]
+            sequences, last = np.unique(sequences, return_index=True)
+            is_set = numbers[last] >= 0
+            self._latest = sequences[is_set], numbers[last][is_set]
         return self._latest
-
-    def _find_latest(self) -> tuple[Ints, Ints]:
-        if not self._rows:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        sequences = np.concatenate(self._rows)[::-1]
-        numbers = np.repeat(self._numbers, [len(rows) for rows in self._rows])[::-1]
-        sequences, last = np.unique(sequences, return_index=True)
-        numbers = numbers[last]
-        is_set = numbers >= 0
-        return sequences[is_set], numbers[is_set]
 
     def _compact(self) -> None:
         sequences, latest = self.latest()
