@@ -10,7 +10,7 @@ attributes, dictionary    the values that a queue needs from messages; names tha
 overlays, group_states    annotations that were added after a message arrived; bytes that are kept with a message group
 failures                  the last failed deliveries of a message
 waiting                   where AVAILABLE messages wait; how far back a return moves a consumer
-totals, losses            counts since the start of the broker; messages that were refused or dropped
+totals, losses, counters  counts since the start of the broker; messages that were refused or dropped; counts by key
 timetable                 when something is due
 limits                    every limit of the engine, with unit and reason
 """

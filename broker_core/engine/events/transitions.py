@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
+from ..columns.counters import add_to
 from ..columns.limits import MAX_ERROR_TEXT, MAX_FAILURE_TEXT
 from ..columns.losses import DUPLICATE, RING
 from ..columns.rowset import RowSet, as_array, row_count
@@ -64,7 +65,7 @@ def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None = None)
         queue.totals.acquired(block, part)
         block.lock.set(part, 0, len(block.state))
         if subscription is not None:
-            subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
+            add_to(subscription.held, number, row_count(part))
 
 
 def archive(state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, ending: Ending) -> None:
@@ -182,9 +183,7 @@ def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost:
         queue.consumers.let_go(holder, rows.count)
         return
     for number, part in rows.items():
-        subscription.held[number] -= row_count(part)
-        if not subscription.held[number]:
-            del subscription.held[number]
+        add_to(subscription.held, number, -row_count(part))
 
 
 def take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ..columns.counters import add_to
 from ..columns.limits import MAX_KEY, MAX_ROUTE_CACHE
 from ..columns.losses import Losses
 from .bindings import MATCHERS, NOWHERE, Binding, Targets
@@ -177,8 +178,6 @@ class Exchanges:
 
     def _count(self, exchange: str, queue: str, change: int) -> None:
         counts = self._bound.setdefault(queue, {})
-        counts[exchange] = counts.get(exchange, 0) + change
-        if not counts[exchange]:
-            del counts[exchange]
+        add_to(counts, exchange, change)
         if not counts:
             del self._bound[queue]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ..columns.counters import add_to
 from ..columns.limits import PUBLISH_KEY_AGE
 
 
@@ -58,16 +59,14 @@ class PublishKeys:
         self._drop((key.kind, key.id))
         time -= self.skipped
         self._known[key.kind, key.id] = Known(key.number, time, user, elsewhere)
-        self._counts[user] += 1
+        add_to(self._counts, user, 1)
         while (oldest := next(iter(self._known))) and self._known[oldest].time < time - PUBLISH_KEY_AGE:
             self._drop(oldest)
 
     def _drop(self, name: tuple[str, str]) -> None:
         known = self._known.pop(name, None)
         if known is not None:
-            self._counts[known.user] -= 1
-            if not self._counts[known.user]:
-                del self._counts[known.user]
+            add_to(self._counts, known.user, -1)
 
     def to_json(self) -> list[list[Any]]:
         """`skipped` is not included."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ...errors import IllegalTransition
 from ..columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..columns.blocks import Block
+from ..columns.counters import add_to
 from ..columns.dictionary import Dictionary, Names
 from ..columns.group_states import GroupStates
 from ..columns.limits import MAX_TAKERS, NEVER
@@ -79,9 +80,7 @@ class StagedContent:
         self.messages += sign * messages
         self.bytes += sign * size
         for key in keys:
-            self.keys[key] += sign
-            if not self.keys[key]:
-                del self.keys[key]
+            add_to(self.keys, key, sign)
 
 
 class Queue:

@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import DamagedJournal
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.blocks import Block
+from ..columns.counters import add_to
 from ..columns.dictionary import Names
 from ..columns.group_states import GroupStates
 from ..columns.intervals import NOTHING, Intervals
@@ -282,9 +283,7 @@ class BrokerState:
 
     def count_made(self, user: str | None, change: int) -> None:
         if user is not None:
-            self.made[user] += change
-            if not self.made[user]:
-                del self.made[user]
+            add_to(self.made, user, change)
 
     def drop(self, intervals: Sequence[Sequence[int]]) -> None:
         """Also removes packed blocks that are no longer readable."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...errors import TransactionRolledBack
+from ..columns.counters import add_to
 from ..columns.limits import NEVER
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
@@ -195,11 +196,5 @@ class Transactions:
     def end(self, number: int) -> None:
         self.forget_work(number)
         ended = self.open.pop(number)
-        _count_down(self.by_owner, ended.owner)
-        _count_down(self.by_user, ended.user)
-
-
-def _count_down(counts: Counter[Any], key: Any) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
+        add_to(self.by_owner, ended.owner, -1)
+        add_to(self.by_user, ended.user, -1)
