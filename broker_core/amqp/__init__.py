@@ -2,7 +2,7 @@
 
     from penstock.broker_core.amqp import Connection, ConnectionSettings, Role
 
-Two ends over a wire of memory. A real program moves the same octets through a socket:
+Two ends in memory. A program moves the same octets through a socket:
 
     >>> client, server = (Connection(role, ConnectionSettings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
     >>> def turn():
@@ -35,12 +35,12 @@ A link and a message:
     >>> disposed.state, disposed.settled
     (Accepted(), True)
 
-The modules, from the bottom up:
+The modules, bottom up:
 
 types, encoder, decoder                      the type system (part 1)
-composites, performatives                    every composite type, in one table
-messages, transactions                       messages, also those of a control link
-frames, fastpath                             frames one at a time, and a buffer at a time
+composites, performatives                    all composite types
+messages, transactions                       messages, also of a control link
+frames, fastpath                             frames one by one, and a buffer at a time
 scram, sasl                                  logins
 states                                       the state tables
 links, senders, receivers, resume            links

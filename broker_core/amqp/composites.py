@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
-        """Stand in for `typing_extensions`, which only type checkers need."""
         return lambda decorator: decorator
 
 
@@ -44,7 +43,7 @@ class Field(NamedTuple):
 
 
 class Composite:
-    """Base of all composites, with the two descriptors and the roles that it can play in a field."""
+    """Base of all composites, with both descriptors and the roles that it can play in a field."""
 
     __slots__ = ()
     CODE: ClassVar[int]
@@ -101,8 +100,7 @@ def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: 
 class Invalid(NamedTuple):
     """A composite of a known type with fields that its definition does not allow.
 
-    `fields` are its valid fields, by attribute, and `wrong` the attributes of the others. Both are empty if the list itself is
-    wrong.
+    `fields` are its valid fields by attribute, `wrong` the attributes of the others. Both are empty if the list itself is wrong.
     """
 
     cls: type[Composite]
@@ -113,14 +111,14 @@ class Invalid(NamedTuple):
 
 
 def decode_body(buffer: bytes, position: int, end: int, limits: DecoderLimits = LIMITS) -> tuple[Composite | Invalid, int]:
-    """Return the body of a frame, which is `Invalid` if a field is."""
+    """Return the body of a frame, `Invalid` if a field is."""
     value, after = decode(buffer, position, end, limits)
     try:
         body = compose(value)
     except FieldError as error:
         assert isinstance(value, Described)
         known = _class_of(value.descriptor)
-        assert known is not None  # otherwise there were no fields to check
+        assert known is not None
         body = _sifted(known, value.value, error)
     cls = body.cls if isinstance(body, Invalid) else type(body)
     if not issubclass(cls, Composite) or "frame" not in cls.PROVIDES:
@@ -151,7 +149,7 @@ def _class_of(descriptor: Value) -> type[Composite] | None:
 
 
 def compose(value: Value) -> Value:
-    """Return the composite of a known descriptor, and any other value unchanged. Raises FieldError."""
+    """Return the composite of a known descriptor, any other value unchanged. Raises FieldError."""
     if not isinstance(value, Described):
         return value
     cls = _class_of(value.descriptor)
@@ -205,7 +203,7 @@ def _exactly(*classes: type) -> Callable[[Value], Value]:
 
 
 def _number(cls: type[int]) -> Callable[[Value], int]:
-    """Convert to a plain int. The field defines its type, so both ways of decoding agree."""
+    """Convert to a plain int: the field defines its type, so both ways of decoding agree."""
 
     def convert(value: Value) -> int:
         if type(value) is not cls:
@@ -216,7 +214,7 @@ def _number(cls: type[int]) -> Callable[[Value], int]:
 
 
 def _role(role: str, *, is_extensible: bool = True) -> Callable[[Value], Value]:
-    """Check for a composite that provides `role`, or for an extension's unknown described type."""
+    """Require a composite that provides `role`, or an extension's unknown described type."""
 
     def convert(value: Value) -> Value:
         composite = compose(value)
@@ -286,7 +284,7 @@ def _put_composite(out: bytearray, value: Composite) -> None:
 
 
 def _put_symbols(out: bytearray, value: tuple[str, ...] | str) -> None:
-    # Always an array: a single symbol is also legal, but some peers refuse it.
+    # A single symbol is also legal, but some peers refuse it.
     items = (value,) if isinstance(value, str) else tuple(value)
     encode_into(out, Array("symbol", items))
 
@@ -317,7 +315,7 @@ def _put_boolean(out: bytearray, value: bool) -> None:
     encoder.put_boolean(out, value)
 
 
-# Wire type → check of a decoded value, writer of a field's value.
+# Wire type → check of a decoded value, writer of a value.
 _KINDS: dict[str, tuple[Callable[[Value], Value], Callable[[bytearray, Any], None]]] = {
     "boolean": (_exactly(bool), _put_boolean),
     "ubyte": (_number(UByte), encoder.put_ubyte),

@@ -1,8 +1,8 @@
-"""The connection (2.2 to 2.4), without sockets, clocks or threads. The caller passes the octets, and the time if it matters. It
-closes the transport when the connection is `finished`.
+"""The connection (2.2 to 2.4). The caller passes the octets, and the time if it matters. It closes the transport when the
+connection is `finished`.
 
-A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach. A mistake of the caller is a
-LocalProtocolError and changes nothing. After our close, or an error, all further input is dropped (2.4.6).
+An error of the peer is reported as `Violated` and answered, after our own open, begin or attach. After our close, or an error,
+all further input is dropped (2.4.6).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # after an err
 class Connection:
     """One end of one connection.
 
-    A server with a SASL layer admits peers without it only if `sasl_required` is False. `fast=False` decodes every frame one at a
-    time (for tests).
+    A server admits peers without SASL only if `sasl_required` is False. `fast=False` decodes frames one by one (for tests).
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Connection:
         self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions
         self.unfinished_size = 0  # octets of incomplete deliveries
         self.credit_overrun = 0  # deliveries beyond credit that each link takes from a peer that miscounts
-        #: Called with that number when it changes. Returns False if the number exceeds a limit over several connections.
+        #: Called with `unfinished_size` when it changes. Returns False if that exceeds a limit over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self.names_per_session = False  # a link's name is unique in its session, not in its container (2.6.1)
         self._out: list[bytes] = []
@@ -74,7 +73,7 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """True when nothing more will be read or written. Close the transport once `data_to_send` is empty."""
+        """True when nothing more will be read or written, except `data_to_send`. Then close the transport."""
         return self._dead or self.state is _C.END or (self._deaf and self.state is _C.DISCARDING)
 
     @property
@@ -101,14 +100,12 @@ class Connection:
         return data
 
     def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:
-        """Return the events in these octets, which may end anywhere in a frame. `now` is in seconds of a clock that only moves
-        forward.
-        """
+        """Return the events in these octets, which may end inside a frame. `now`: seconds of a clock that only moves forward."""
         return list(self.events_in(data, now))
 
     def events_in(self, data: bytes, now: float | None = None) -> Iterator[events.Event]:
-        """Iterate over the events that `receive_data` returns. The caller must take all of them. A frame is handled when its
-        event is taken, so the caller can answer an open or begin before the following frames are handled.
+        """Iterate over the events of `receive_data`. The caller must take all of them. A frame is handled when its event is
+        taken, so the caller can answer an open or begin before the following frames.
         """
         if not (data and self._reads):
             return
@@ -127,7 +124,7 @@ class Connection:
         return [events.Lost()]
 
     def forget_all(self) -> None:
-        """Forget all that an application would keep with a link that it may resume, except the link's `unsettled`."""
+        """Forget everything that a link kept for a resume refers to, except the link's `unsettled`."""
         self._out.clear()
         self._received.clear()
         self._scan = scan_plainly
@@ -210,7 +207,7 @@ class Connection:
         self.state, self._violation = state, None
 
     def refuse(self, error: RemoteProtocolError) -> bool:
-        """Refuse the peer's open with a SASL outcome, or an open and a close. Returns True if a frame was sent."""
+        """Refuse the peer's open with a SASL outcome, or an open and a close. Return True if a frame was sent."""
         if self.finished or self.local_open is not None:
             return False
         if self._handshake.done:
@@ -377,7 +374,7 @@ class Connection:
         return [event]
 
     def _violated(self, error: ProtocolError) -> list[events.Event]:
-        """Discard the peer's input from now on, because of its error (2.4.6). The answer is a close.
+        """Discard the peer's further input (2.4.6). The answer is a close.
 
         The close leaves here if the application does not know of the connection and will not send our open. A local error means
         that the peer's limits do not allow an answer.
@@ -396,8 +393,8 @@ class Connection:
         return [events.Violated(error)]
 
     def answer(self, violated: events.Violated) -> None:
-        """Answer an error of the peer with a detach, end or close, after an attach, begin or open if ours is missing. Does
-        nothing if no answer is due. Raises LocalProtocolError if the peer's limits do not allow it.
+        """Answer an error with a detach, end or close, after an attach, begin or open if ours is missing. Does nothing if no
+        answer is due. Raises LocalProtocolError if the peer's limits do not allow it.
         """
         (violated.link or violated.session or self).answer_violation()
 

@@ -1,11 +1,10 @@
 """Decoding of values (part 1).
 
-The decoder allocates nothing that the octets do not prove. A size must fit in the remaining octets. A count must fit in the size:
-each element has at least its constructor, or in an array its width. Nesting, and so recursion, and the number of values of one
-call are limited.
+The decoder allocates nothing that the octets do not prove. A size must fit in the remaining octets, and a count in the size: an
+element has at least its constructor, or in an array its width. Nesting, and the number of values of one call, are limited.
 
-Two attacks need more. An array of a type without width (null, true, uint0, …) could announce 4 G elements in 12 octets, so each
-such element counts as `WIDTHLESS` values. A map with thousands of keys with chosen hashes would take seconds, so the keys of a
+Two attacks need more. An array of a type without width (null, true, uint0, …) could announce 4 G elements in 12 octets, so such
+an element counts as `WIDTHLESS` values. A map with thousands of keys with chosen hashes would take seconds, so the keys of a
 large map are not hashed. Maps as keys of maps would have the same effect, so in a key, keys are simple values.
 """
 
@@ -23,10 +22,10 @@ from .errors import DecodeError
 from .types import Array, Char, Decimal32, Decimal64, Decimal128, Described, Pairs, Symbol, Value
 
 MAX_DEPTH = 64  # levels of nesting; clients send a handful. Python limits a recursion to 1,000 frames
-MAX_ITEMS = 1 << 18  # values in all, with nested ones. Each costs the sender two octets, the reader an object
-WIDTHLESS = 64  # values that an array's element without octets counts as: it costs only the reader
+MAX_ITEMS = 1 << 18  # values, with nested ones. Each costs the sender two octets, the reader an object
+WIDTHLESS = 64  # values that an array's element without octets counts as
 MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
-# Types whose hashes are secret. A peer can choose many keys of the other types whose hashes all collide.
+# Types whose hashes are secret. Of the other types a peer can choose keys that collide.
 _SALTED = frozenset({str, Symbol, Char, bytes, Decimal32, Decimal64, Decimal128})
 _COMPOUND = frozenset({list, dict, Pairs, Array, Described})
 
@@ -203,8 +202,8 @@ def _to_map(flat: list[Value], position: int) -> Value:
 
 
 def _has_compound_key(value: Value) -> bool:
-    """Return True if a map in this value has a key that is itself compound. As a key, such a value would be hashed and encoded
-    again for each level of keys in keys.
+    """Return True if a map in this value has a compound key. As a key, such a value would be hashed and encoded again for each
+    level of keys in keys.
     """
     kind = type(value)
     if kind is dict or kind is Pairs:
@@ -256,7 +255,7 @@ def _array(width: int) -> _Reader:
 
 
 def _of(cls: type) -> Callable[[Any], Value]:
-    """Return a maker that skips the range check of `cls`: the width has checked it."""
+    """Return a maker without the range check of `cls`: the width has checked it."""
     base = next(b for b in (int, float, bytes, str) if issubclass(cls, b))
     new: Any = base.__new__
     return lambda value: new(cls, value)
@@ -266,7 +265,7 @@ def _symbol(data: bytes) -> Symbol:
     return str.__new__(Symbol, data.decode("ascii"))
 
 
-# Octets of the smallest element of an array, by the upper half of its format code. They limit a count before any allocation.
+# Octets of the smallest element of an array, by the upper half of its format code.
 _SMALLEST = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 2, 0xD: 8, 0xE: 3, 0xF: 9}
 
 # Section 1.6: format code, name of the type, reader of its data.

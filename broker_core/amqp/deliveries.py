@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """A message on its way, from its first transfer until it is settled. `state` is our last state, `remote_state` the peer's,
-    `in_short`.
-    """
+    """A message from its first transfer until it is settled. `state` is our last state, `remote_state` the peer's, `in_short`."""
 
     link: Link
     id: int
@@ -39,7 +37,7 @@ class Delivery:
 
 
 class DeliveryBlock(NamedTuple):
-    """Complete messages with consecutive delivery ids, from `first` on. Made if `Receiver.in_blocks`."""
+    """Complete messages with consecutive delivery ids from `first` on, for `Receiver.in_blocks`."""
 
     first: int
     payloads: list[bytes]
@@ -49,13 +47,12 @@ class DeliveryBlock(NamedTuple):
 class Unsettled(dict[int, "Delivery"]):
     """Unsettled deliveries of one direction of a session, in the order of their ids.
 
-    A disposition names up to 2**31 ids in 30 octets, and a peer may repeat it. So the cost of a range is the number of deliveries
-    that it changes, plus a search by bisection. `_all` and `_open` hold ids in order; `_open` holds those without an outcome from
-    the peer. They are updated when a range is not complete, and ended deliveries are dropped when a search meets them. `_stated`
-    holds ranges that the peer has put in a transaction, with their state. In these three ids do not wrap.
+    A disposition names up to 2**31 ids in 30 octets, and a peer may repeat it. So a range costs only the number of deliveries
+    that it changes, plus a bisection. `_all` and `_open` (without an outcome from the peer) hold ids in order. They are updated
+    when a range is not complete, and ended deliveries are dropped when a search meets them. `_stated` holds ranges that the peer
+    has put in a transaction, with their state. In these three ids do not wrap.
 
-    Within a transaction a peer may change an outcome: `exhausted` after `CHANGES` times for each delivery, and `SPARE` times
-    more.
+    Within a transaction a peer may change an outcome: `exhausted` after `CHANGES` times for each delivery, and `SPARE` more.
     """
 
     __slots__ = ("_all", "_changed", "_newest", "_open", "_period", "_stated", "_top")
@@ -73,7 +70,7 @@ class Unsettled(dict[int, "Delivery"]):
         self._period = 0
 
     def take(self, first: int, last: int, newest: int) -> list[Delivery]:
-        """Remove and return the deliveries from `first` to `last`. `newest` is the session's last delivery id."""
+        """Remove and return the deliveries of a range. `newest` is the session's last delivery id."""
         if first == last:
             alone = self.pop(first, None)
             return [] if alone is None else [alone]
@@ -102,8 +99,8 @@ class Unsettled(dict[int, "Delivery"]):
         return [delivery for delivery in deliveries if not isinstance(delivery.remote_state, TERMINAL)]
 
     def place(self, first: int, last: int, newest: int, state: DeliveryState, period: int) -> list[Delivery]:
-        """Return the deliveries from `first` to `last` whose last state in a transaction differs from this one. States of an
-        earlier `period` do not count.
+        """Return the deliveries of a range whose last state in a transaction differs from this one. States of an earlier `period`
+        do not count.
         """
         if period != self._period or len(self._stated) > 2 * len(self) + _VAIN:
             self._period = period
@@ -112,7 +109,7 @@ class Unsettled(dict[int, "Delivery"]):
         low, high = self._range(first, last)
         deliveries: list[Delivery] = []
         if low <= high:
-            comparable = state if in_short(state) is state else object()  # large states are not comparable, and equal no other
+            comparable = state if in_short(state) is state else object()  # large states are not comparable
             for begin, end in self._state(low, high, comparable):
                 deliveries += self._alive(begin, end)
         self._changed += len(deliveries)
@@ -203,7 +200,7 @@ class LostDeliveries:
     """Deliveries of ours that ended before their receiver gave them a state: with their link, or aborted.
 
     A later state changes nothing, but a state in a transaction must be reported. Ids are kept as ranges, in order, without wrap.
-    Beyond `RANGES` the two lowest become one, with all ids between them.
+    Beyond `RANGES` the two lowest become one.
     """
 
     __slots__ = ("_ranges", "_top")

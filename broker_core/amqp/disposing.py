@@ -1,5 +1,5 @@
-"""Encoding of dispositions by templates: from one to the next only their delivery ids change. A template is learnt from the plain
-encoder, which encodes a disposition with two conspicuous ids, and is cut at the ids.
+"""Encoding of dispositions by templates: only their delivery ids change. The plain encoder encodes a disposition with two
+conspicuous ids, and the template is cut at them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from .frames import encode_frame
 from .performatives import Accepted, DeliveryState, Disposition, Released
 
-_ALIKE = (None, Accepted, Released)  # states without a field: all of one kind have the same octets
+_ALIKE = (None, Accepted, Released)  # states without a field have the same octets
 _KEPT = 1024  # templates; a channel has a handful
 
 _ONE, _SEVERAL = struct.Struct(">BI"), struct.Struct(">BIBI")
@@ -23,7 +23,7 @@ _FIRST, _LAST = 0xF1F2F3F4, 0xF5F6F7F8
 def frames(
     channel: int, ranges: Iterable[tuple[int, int]], *, role: bool, state: DeliveryState | None, settled: bool
 ) -> list[bytes] | None:
-    """Return a disposition frame for each range of delivery ids, first and last included; None for a state with fields."""
+    """Return a disposition frame for each range of delivery ids, last included; None for a state with fields."""
     kind: Any = None if state is None else type(state)
     if kind not in _ALIKE:
         return None

@@ -1,7 +1,7 @@
-"""Encoding of values (part 1), always in the shortest encoding of a type, so a value has one canonical form.
+"""Encoding of values (part 1), always in the shortest form, so a value has one canonical encoding.
 
-In an array all elements share one constructor: the shortest that fits every element. The forms without data (uint0, ulong0, true,
-list0) are not used for elements: readers refuse them, because they would have to trust the count of such an array.
+All elements of an array share the shortest constructor that fits them. The forms without data (uint0, ulong0, true, list0) are
+not used for elements: readers refuse them, because they would have to trust the count of such an array.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ _ELEMENTS: dict[str, _Elements] = {
     "array": _arrays,
 }
 
-# Found by exact type, then by the bases in order: an IntEnum is a long, a subclass of str a string.
+# By exact type, then by the bases in order: an IntEnum is a long, a subclass of str a string.
 WRITERS: dict[type, _Writer] = {
     type(None): lambda out, value: out.append(0x40),
     bool: put_boolean,

@@ -1,7 +1,7 @@
 """Errors, in two kinds as in h11: a `LocalProtocolError` is the caller's fault, a `RemoteProtocolError` the peer's.
 
-`Connection.receive_data` queues the answer to a remote error and reports the error as an event. It does not raise, because the
-valid frames before the error in the same buffer must not be lost.
+`Connection.receive_data` reports a remote error as an event and queues the answer. It does not raise, because the valid frames
+before the error must not be lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Condition:
-    """Error conditions of the specification, by name. They are plain strings, because a peer may use others."""
+    """Error conditions of the specification. They are plain strings, because a peer may use others."""
 
     # 2.8.15 amqp-error
     INTERNAL_ERROR = "amqp:internal-error"
@@ -64,13 +64,11 @@ class LocalProtocolError(ProtocolError):
 
 
 class EncodeError(LocalProtocolError):
-    """A value out of its type's range, or of a type that AMQP does not have."""
+    """A value out of its type's range, or of a type unknown to AMQP."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """A violation of the protocol by the peer. `condition` is the symbol of the answer (2.8.15 to 2.8.18, 4.5.8), `description`
-    is for people.
-    """
+    """A violation by the peer. `condition` is the symbol of the answer (2.8.15 to 2.8.18, 4.5.8), `description` is for people."""
 
     def __init__(self, condition: str, description: str, scope: Scope = Scope.CONNECTION) -> None:
         super().__init__(f"{condition}: {description}")
@@ -89,14 +87,14 @@ class DecodeError(RemoteProtocolError):
 
 
 class FieldError(RemoteProtocolError):
-    """A well-formed field with a value that its definition does not allow (amqp:invalid-field)."""
+    """A well-formed field with an invalid value (amqp:invalid-field)."""
 
     def __init__(self, description: str, scope: Scope = Scope.CONNECTION) -> None:
         super().__init__(Condition.INVALID_FIELD, description, scope)
 
 
 class FramingError(RemoteProtocolError):
-    """An invalid frame header, or one that breaks a limit of framing (amqp:connection:framing-error)."""
+    """An invalid frame header, or one beyond a limit (amqp:connection:framing-error)."""
 
     def __init__(self, description: str) -> None:
         super().__init__(Condition.FRAMING_ERROR, description)

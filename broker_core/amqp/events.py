@@ -1,8 +1,8 @@
 """Events that `Connection.receive_data` returns, in the order in which they happened.
 
-Answer an open, begin, attach, close, end or detach with the method of the same name of the event's object, unless ours was first.
-An answer may wait. The library itself sends only the answers that the specification prescribes: headers, flows with `echo`, and
-the answers to the peer's errors (`Violated`).
+Answer an open, begin, attach, close, end or detach with the method of that name of the event's object, unless ours was first. An
+answer may wait. The library itself sends only prescribed answers: headers, flows with `echo`, and the answers to the peer's
+errors (`Violated`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Authenticated(ConnectionEvent):
 
 @dataclass(slots=True)
 class AuthenticationFailed(ConnectionEvent):
-    """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer."""
+    """Failure of SASL, which ends the connection. `reason` is for the log, never for the peer."""
 
     code: int
     reason: str
@@ -101,9 +101,9 @@ class Stolen(ConnectionEvent):
 
 @dataclass(slots=True)
 class Flowed(ConnectionEvent):
-    """The peer's flow, whose numbers have been applied. A flow of the session alone has no `link`.
+    """The peer's flow, whose numbers have been applied. A session's flow has no `link`.
 
-    `completed` is the link whose delivery waited for the window and left completely with this flow.
+    `completed` is the link whose delivery waited for the window and is now sent completely.
     """
 
     session: Session
@@ -122,7 +122,7 @@ class Delivered(ConnectionEvent):
 
 @dataclass(slots=True)
 class Arrived(ConnectionEvent):
-    """Complete messages of one link that takes them in blocks (`Receiver.in_blocks`)."""
+    """Complete messages of a link with `Receiver.in_blocks`."""
 
     link: Link
     block: DeliveryBlock
@@ -130,7 +130,7 @@ class Arrived(ConnectionEvent):
 
 @dataclass(slots=True)
 class Aborted(ConnectionEvent):
-    """A delivery that its sender has aborted. Its received part is discarded (2.6.14)."""
+    """A delivery that its sender has aborted. The received part is discarded (2.6.14)."""
 
     link: Link
     delivery: Delivery
@@ -141,8 +141,8 @@ class Disposed(ConnectionEvent):
     """The peer's disposition, with the unsettled deliveries of its `ranges` that it changes. Settled ones are forgotten.
 
     A disposition that does not settle changes deliveries without an outcome, if it has one, or deliveries outside its
-    transaction's state. For *received* only the last delivery of a range is included, unless it settles. Neighbouring
-    dispositions with the same state may share an event.
+    transaction's state. For *received* it then includes only the last delivery of a range. Neighbouring dispositions with the
+    same state may share an event.
     """
 
     session: Session
@@ -157,8 +157,7 @@ class Named(ConnectionEvent):
     """Mention of an open transaction (`Connection.coordinated`), for `count` messages or outcomes; negative for an aborted
     message.
 
-    It precedes the events of the same frames, even if these are refused or dropped, or concern deliveries that have ended and
-    cause no event.
+    It precedes the events of the same frames, even if these are refused or dropped, or concern ended deliveries.
     """
 
     txn_id: bytes

@@ -1,11 +1,11 @@
 """Scanning of a whole buffer: transfers, dispositions and flows by templates learnt from the plain decoder.
 
-From one transfer of a client to the next only the frame's size, the delivery id, the tag and the payload change. So the octets of
-the first one become a template, a compiled struct that cuts a frame into fixed pieces and holes. A later frame with the same
-pieces differs only in holes of fixed width, which cannot make it invalid. It costs one unpack and a comparison of tuples.
+From one transfer to the next only the frame's size, the delivery id, the tag and the payload change. So the octets of the first
+one become a template, a compiled struct that cuts a frame into fixed pieces and holes. A later frame with the same pieces differs
+only in holes of fixed width, which cannot make it invalid. It costs one unpack and a comparison of tuples.
 
-The fast way equals the plain way if the positions of the holes are right: a property test compares both ways. A template holds a
-decoded performative, so only short ones without a large state or properties are learnt.
+A property test compares the fast way with the plain way. A template holds a decoded performative, so only short ones without a
+large state or properties are learnt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .performatives import Disposition, Flow, Transfer, in_short
 MAX_TEMPLATES = 256
 MAX_LEARNT = 256  # octets of a performative; repeated ones have a few dozen
 
-# Fields that may be holes, by their index in the list. Only uints of fixed width and a binary of up to 255 octets qualify.
+# Indexes of the fields that may be holes. Only uints of fixed width and a binary of up to 255 octets qualify.
 _HOLES: dict[type, frozenset[int]] = {
     Transfer: frozenset({1, 2}),  # delivery-id, delivery-tag
     Disposition: frozenset({1, 2}),  # first, last
@@ -83,7 +83,7 @@ class _FrameTemplate:
         self.fixed = tuple(fixed)
         self.attributes = tuple(attributes)
         self.size = len(octets)
-        # The shape of a run: an id and a tag, a whole message in one frame.
+        # A run has an id and a tag, and a whole message in one frame.
         t = self.base
         self.run = (
             isinstance(t, Transfer)
@@ -126,7 +126,7 @@ _SIZE: Callable[[bytes, int], tuple[int]] = struct.Struct(">I").unpack_from
 
 
 class _Items:
-    """Items of one scan. The last one, `last`, may grow if it has a template, `run`."""
+    """Items of one scan. The `last` one may grow if it has a template, `run`."""
 
     __slots__ = ("items", "last", "run")
 
@@ -174,7 +174,7 @@ class Scanner:
     def scan(
         self, buffer: bytes, position: int, max_frame_size: int, single: bool = False
     ) -> tuple[list[Frame | TransferRun | Dispositions], int, RemoteProtocolError | None]:
-        """Return all complete frames, the start of the rest, and an error there, if any. With `single`, stops after one item: the
+        """Return all complete frames, the start of the rest, and an error there, if any. With `single`, stop after one item: the
         first frames of a connection change the rules for the following ones.
         """
         scanned = _Items()
@@ -222,7 +222,7 @@ class Scanner:
         return frame
 
     def _learn(self, frame: Frame, buffer: bytes, position: int, size: int) -> None:
-        # Only the plain shape: no extended header, descriptor as smallulong, list8 or list32.
+        # Only without an extended header, with a descriptor as smallulong, and list8 or list32.
         smallulong = buffer[position + 8 : position + 10] == b"\x00\x53"
         if buffer[position + 4] != 2 or not smallulong or buffer[position + 11] not in _LISTS:
             return
@@ -236,14 +236,14 @@ class Scanner:
 
 
 def _is_small(performative: Any) -> bool:
-    """Return whether a short performative is also small when decoded: it may announce thousands of nulls in ten octets."""
+    """Return whether a short performative is also small when decoded: ten octets may announce thousands of nulls."""
     if type(performative) is not Flow:
         return in_short(performative.state) is performative.state
     return all(type(value) is bytes for value in (performative.properties or {}).values())
 
 
 # Constructor of a list → length of a template's key, offset of the fields. Both count from the data offset: 4 octets of header, 3
-# of descriptor, then constructor, size and count. A key ends with the handle, so all frames of one link share it.
+# of descriptor, constructor, size and count. A key ends with the handle, so all frames of one link share it.
 _LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
 
@@ -281,7 +281,7 @@ def _with(performative: Any, changes: dict[str, Any]) -> Any:
 def scan_plainly(
     buffer: bytes, position: int, max_frame_size: int, single: bool = False
 ) -> tuple[list[Frame | TransferRun | Dispositions], int, RemoteProtocolError | None]:
-    """Scan by the plain decoder alone. `Scanner.scan` must return the same frames, once its runs are single frames."""
+    """Scan by the plain decoder alone. `Scanner.scan` must return the same frames."""
     items: list[Frame | TransferRun | Dispositions] = []
     while len(buffer) - position >= 4:
         try:

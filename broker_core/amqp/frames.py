@@ -1,5 +1,5 @@
-"""Protocol headers and frames (2.2, 2.3, 5.3.1), one at a time. A body with invalid fields is a result, `Invalid`, because its
-error may concern only a link or session.
+"""Protocol headers and frames (2.2, 2.3, 5.3.1). A body with invalid fields is a result, `Invalid`, because its error may concern
+only a link or session.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ AMQP_ID, TLS_ID, SASL_ID = 0, 2, 3
 
 _HEADER = struct.Struct(">IBBH")
 
-# The values of a performative are nested less deeply than a message's. Link properties of clients are the deepest.
+# Performatives are nested less deeply than messages. Link properties of clients are the deepest.
 FRAME_LIMITS = DecoderLimits(depth=16, items=1 << 16)
 
 
 class Frame(NamedTuple):
-    """A frame. An empty frame (a heartbeat) has no `performative`. `payload` follows the performative."""
+    """A frame. A heartbeat has no `performative`. `payload` follows the performative."""
 
     channel: int
     performative: Composite | Invalid | None
@@ -112,7 +112,7 @@ class Reassembly:
         return octets
 
     def keep(self, octets: bytes, *, framed: bool) -> None:
-        """Keep octets that were not handled. If they are `framed`, they begin with the size of a frame."""
+        """If the octets are `framed`, they begin with the size of a frame."""
         self._rest, self._need = octets, 1
         if framed and len(octets) >= 4:
             self._need = max(1, int.from_bytes(octets[:4], "big") - len(octets))
@@ -123,7 +123,7 @@ class Reassembly:
 
 
 def _joined(parts: list[bytes | bytearray]) -> bytearray:
-    """Join pieces. The first one grows if it was joined before, so each octet is copied only a few times."""
+    """Join pieces. The result of an earlier join grows, so each octet is copied only a few times."""
     first, *others = parts
     whole = first if type(first) is bytearray else bytearray(first)
     for part in others:

@@ -29,7 +29,7 @@ class HandshakeStep(NamedTuple):
 
 
 class Handshake:
-    """The handshake, from the first octet until it is `done`."""
+    """The handshake until it is `done`."""
 
     def __init__(
         self, role: Role, settings: ConnectionSettings, sasl: SaslServer | SaslClient | None, sasl_required: bool
@@ -109,7 +109,7 @@ class Handshake:
         return HandshakeStep(after, out, [events.Authenticated(sasl.user, sasl.mechanism or "")])
 
     def give_up(self) -> list[bytes]:
-        """Return the SASL outcome for a peer whose login took too long (5.3.3.6), or nothing."""
+        """Return the SASL outcome for a peer whose login took too long (5.3.3.6)."""
         if not (self._server and self._in_sasl):
             return []
         return self._encoded([SaslOutcome(code=SASL_SYS_TEMP)])

@@ -1,8 +1,8 @@
 """Idle time-outs (2.4.5) as arithmetic, in seconds of a clock that only moves forward.
 
-We give up after twice the time-out that the peer received, and send a frame after half of the peer's. If octets came or left
-without a time, the next `tick` assumes the worst for us: input has just come, output left at the previous tick. So a heartbeat
-may be early and a time-out late by one interval, never the reverse.
+We give up after twice our time-out, and send a frame after half of the peer's. If octets came or left without a time, the next
+`tick` assumes that input has just come and output left at the previous tick. So a heartbeat may be early and a time-out late by
+one interval, never the reverse.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class IdleTimers:
         self._came = self._left = False
 
     def agree(self, ours: int | None, theirs: int | None) -> None:
-        """Set the two idle time-outs, in milliseconds. None and 0 mean no time-out."""
+        """Set both idle time-outs, in milliseconds. None and 0 mean none."""
         self._patience = 2 * ours / 1000 if ours else None
         self._interval = theirs / 2000 if theirs else None
 

@@ -1,13 +1,13 @@
 """Input of a session: dispositions, runs, and frames with an invalid field.
 
-A disposition is carried out and reported only if it changes a delivery: an outcome is final. *Received* changes nothing: a
-receiver reports progress with it, and only the last delivery of its range is reported.
+A disposition is applied and reported only if it changes a delivery: an outcome is final. *Received* changes nothing: a receiver
+reports progress with it, and only the last delivery of its range is reported.
 
-A block of a run never extends past a renewal of the session's window, so the renewing flows have the same place as without runs.
+A block of a run ends where the session's window is renewed, so the flows have the same place as without runs.
 
-A frame with an invalid field ends the links that it names (2.6.5), or the session if it names no link. Its valid fields count: a
-transfer uses the session's window, and a flow sets it. A detach frees its handle, and a state names its transaction. A
-disposition ends the links of the unsettled deliveries in its range.
+A frame with an invalid field ends the links that it names (2.6.5), or else the session. Its valid fields count: a transfer uses
+the session's window, a flow sets it, a detach frees its handle, and a state names its transaction. A disposition ends the links
+of the unsettled deliveries in its range.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _set_state(session: Session, deliveries: list[Delivery], state: DeliveryStat
 
 
 def take_run(session: Session, run: TransferRun) -> list[events.Event]:
-    """Return the events of a run. They equal those of its frames, except that more deliveries share one event."""
+    """Return the events of the run's frames, except that more deliveries share an event."""
     reported: list[events.Event] = []
     begin, count = 0, len(run.ids)
     while begin < count:
@@ -162,7 +162,7 @@ def _plainly(session: Session, frames: list[Frame]) -> list[events.Event]:
 # --- frames with an invalid field
 
 _FLOW_OF_SESSION = ("next_incoming_id", "incoming_window", "next_outgoing_id", "outgoing_window")
-# Fields without which the link of a frame is unknown, or its session cannot continue.
+# Without these fields the link of a frame is unknown, or its session cannot continue.
 _NEEDED = {
     Attach: {"name", "handle", "role", "initial_delivery_count"},
     Detach: {"handle"},
@@ -211,7 +211,7 @@ def _attach(session: Session, frame: Invalid) -> list[events.Event]:
 
 
 def state_of(frame: Invalid) -> object:
-    """Return the state of a frame if it names a transaction."""
+    """Return the state of a frame that names a transaction."""
     if "state" in frame.fields or "state" not in frame.wrong:
         return frame.fields.get("state")
     index = next(number for number, field in enumerate(frame.cls.FIELDS) if field.attribute == "state")

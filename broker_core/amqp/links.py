@@ -27,8 +27,8 @@ UNANSWERED = frozenset({LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED,
 class Link:
     """One endpoint, from its attach to its detach. `role` is ours. Numbers have 32 bits and wrap.
 
-    `unsettled` holds our unsettled deliveries by tag. `resumable` holds the deliveries of an earlier endpoint that our attach
-    named, until each is resumed once (2.6.13).
+    `unsettled` holds our unsettled deliveries by tag, `resumable` those of an earlier endpoint that our attach named, until each
+    is resumed once (2.6.13).
     """
 
     role: ClassVar[bool]
@@ -54,7 +54,7 @@ class Link:
 
     @property
     def source(self) -> Source | Described | None:
-        """The source as the sending end describes it, which is authoritative (2.6.3), as the receiving end is for the target."""
+        """The source as the sending end describes it, which is authoritative (2.6.3). For the target, the receiving end is."""
         attach = self.local_attach if self.role == SENDER else self.remote_attach
         return attach.source if attach else None
 
@@ -94,7 +94,7 @@ class Link:
         properties: Mapping[str, Value] | None = None,
     ) -> None:
         """Send our attach. In an answer, omitted modes are the peer's, and a null terminus of ours refuses (see `refuse`). Raises
-        LocalProtocolError if the link's state, the peer's handle-max or its max-frame-size does not allow the attach.
+        LocalProtocolError if the link's state, the peer's handle-max or its max-frame-size does not allow it.
         """
         state = states.advance(states.LINK, self.state, "s:attach")
         remote = self.remote_attach
@@ -131,7 +131,7 @@ class Link:
             self.answer_violation()
 
     def refuse(self, condition: str, description: str | None = None) -> None:
-        """Refuse an attach: answer with a null terminus, then a closing detach with the error (2.6.3)."""
+        """Answer an attach with a null terminus, then a closing detach with the error (2.6.3)."""
         assert self.remote_attach is not None
         if self.role == SENDER:
             self.attach(target=self.remote_attach.target)
@@ -141,9 +141,7 @@ class Link:
             self.detach(closed=True, error=Error(condition=condition, description=description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
-        """Send our detach. Without `closed`, the link's unsettled deliveries stay for a resume. An error destroys the endpoint
-        (2.6.5).
-        """
+        """Without `closed`, the unsettled deliveries stay for a resume. An error destroys the endpoint (2.6.5)."""
         if self.state in UNANSWERED:
             raise LocalProtocolError("an attach is answered with attach before detach")
         state = states.advance(states.LINK, self.state, "s:detach" if error is None else "s:error")
@@ -184,13 +182,13 @@ class Link:
             self.delivery_count = attach.initial_delivery_count
 
     def on_detach(self, detach: Detach) -> list[events.Event]:
-        """Handle the peer's detach, which frees its handle. Returns no event if our own detach has an error to report."""
+        """Return no event if our own detach has an error to report."""
         state = states.advance(states.LINK, self.state, "r:detach")
         self._leave(state, forget=detach.closed or detach.error is not None)
         return [] if self._violation is not None else [events.Detached(self, detach.closed, detach.error)]
 
     def violated(self, error: RemoteProtocolError) -> events.Event:
-        """Discard the peer's input from now on, because of its error (2.6.5). The answer is a detach."""
+        """Discard the peer's further input (2.6.5). The answer is a detach."""
         self.state = states.advance(states.LINK, self.state, "r:error")
         self.drop_unfinished()
         self.session.forget(self)
@@ -231,7 +229,7 @@ class Link:
 
 
 def as_error(error: RemoteProtocolError) -> Error:
-    """Return the error for the peer: short and in ASCII, so that it fits any frame."""
+    """Return an error that fits any frame: short and in ASCII."""
     text = error.description.encode("ascii", "replace").decode()
     return Error(condition=error.condition, description=text[:200])
 
@@ -245,7 +243,7 @@ FREED = 1024  # detaches that cross follow each other closely
 
 
 class Freed(dict[int, None]):
-    """Numbers that the peer has freed and not used again, oldest first: at most `FREED`."""
+    """Up to `FREED` numbers that the peer has freed and not used again, oldest first."""
 
     def add(self, number: int) -> None:
         self.pop(number, None)

@@ -27,19 +27,19 @@ _SYMBOLS = {
     b"amqp:amqp-value:*": VALUE,
     b"amqp:footer:map": FOOTER,
 }
-# Type of a section's value. An amqp-value may have any type.
+# An amqp-value may have any type.
 _SECTION_KIND = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
 _SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
 
 
-#: Sections of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured.
+#: Sections of an incoming message. An empty one has five octets, and costs a step whenever the message is measured.
 MAX_SECTIONS = 4096
-#: Sections of a message that was taken before there was `MAX_SECTIONS`, or by another broker.
+#: Sections of a message from another broker, or from before `MAX_SECTIONS`.
 MAX_SECTIONS_READ = LIMITS.items
 
 
 class Section(NamedTuple):
-    """Position of a section: `start` of its descriptor, `value` its value's constructor, `end` the first octet after it."""
+    """A section: `start` of its descriptor, `value` its value's constructor, `end` the first octet after it."""
 
     code: int
     start: int
@@ -48,7 +48,7 @@ class Section(NamedTuple):
 
 
 def scan(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS) -> list[Section]:
-    """Return the sections of a message in order. Measures values without decoding them. Raises DecodeError."""
+    """Return the sections in order, without decoding values. Raises DecodeError."""
     if type(message) is not bytes:
         message = bytes(message)
     sections: list[Section] = []
@@ -71,7 +71,7 @@ def scan(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECT
 
 
 def bare(message: bytes, sections: list[Section] | None = None) -> bytes:
-    """Return the immutable part of a message, byte for byte: from the properties to the end of the body."""
+    """Return the immutable part, byte for byte: from the properties to the end of the body."""
     if sections is None:
         sections = scan(message, most=MAX_SECTIONS_READ)
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
@@ -128,9 +128,7 @@ Annotations = Mapping[Any, Value]
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """A whole message.
-
-    The body is `data`, `sequences` or `value`. A message has at most one of them.
+    """A whole message, whose body is at most one of `data`, `sequences` and `value`.
 
     Attributes:
         header: Durability, priority, time to live.
@@ -141,7 +139,7 @@ class Message:
         data: One or more binaries.
         sequences: One or more lists.
         value: Any value, which may be null.
-        has_value: Whether `value` is the body even if it is None, which AMQP encodes as null.
+            has_value: Whether `value` is the body even if it is None (null).
         footer: Annotations behind the body.
 
     Example:
@@ -218,9 +216,7 @@ _ATTRIBUTE = {
 
 
 def _check_keys(code: int, mapping: Value) -> None:
-    """Check a map: application properties map strings to simple values (3.2.5); annotations have symbols or ulongs as keys
-    (3.2.10).
-    """
+    """Application properties map strings to simple values (3.2.5). Annotations have symbols or ulongs as keys (3.2.10)."""
     if isinstance(mapping, Pairs):
         raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types, or with more than {MAX_HASHED} that are not texts")
     if code == APPLICATION_PROPERTIES:

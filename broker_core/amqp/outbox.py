@@ -1,4 +1,4 @@
-"""Transfers on their way out of a session, cut to the peer's frame size and delayed by its window (2.5.6, 2.6.14)."""
+"""Outgoing transfers of a session, cut to the peer's frame size and delayed by its window (2.5.6, 2.6.14)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Transfers that the peer's incoming window does not take yet. True while there are any."""
+    """Transfers that wait for the peer's incoming window. True while there are any."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -26,13 +26,13 @@ class Outbox:
         return bool(self._pending)
 
     def put(self, link: Sender, transfer: Transfer, payload: bytes) -> None:
-        """Send as much of a transfer as the window takes, in as many frames as it needs. The rest waits."""
+        """Send as much of a transfer as the window takes. The rest waits."""
         self._session.count_outgoing()
         self._pending.append((link, transfer, payload))
         self.pump()
 
     def pump(self) -> Sender | None:
-        """Send as much as the window takes now. Returns the link whose delivery it completes, or None."""
+        """Send as much as the window takes now. Return the link whose delivery it completes, or None."""
         session = self._session
         completed = None
         while self._pending and session.remote_incoming_window > 0:
@@ -55,7 +55,7 @@ class Outbox:
         return completed
 
     def put_ready(self, pieces: list[bytes], count: int) -> None:
-        """Send `count` encoded frames, one transfer each, which the window takes. A frame may be in several pieces."""
+        """Send `count` encoded transfers, which the window takes. A frame may be in several pieces."""
         states.advance(states.SESSION, self._session.state, "s:frame")
         self._session.count_outgoing()
         self._session.connection.send_raw(pieces)

@@ -155,8 +155,8 @@ UNKNOWN = Described(Symbol("unknown"), None)  # stands for any other delivery st
 
 
 def in_short(state: DeliveryState | None) -> Any:
-    """Return the part of a sent delivery state that is kept: its kind, without large contents. Otherwise each unsettled delivery
-    could keep a decoded frame.
+    """Return the part of a received delivery state that is kept, without large contents. Otherwise each unsettled delivery could
+    keep a decoded frame.
     """
     kind = type(state)
     if state is None or kind in _SMALL:

@@ -2,7 +2,7 @@
 
 A sender may use credit up to the highest delivery-limit that we announced, until it confirms a lower one. So messages on their
 way when we took credit back are accepted. The delivery-count advances with each complete or aborted delivery, and with the
-sender's own count when it gives up credit. The sender's count never moves ours back, nor beyond the granted credit.
+sender's own count when it gives up credit. That count never moves ours back, nor beyond the granted credit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_TAG = 32  # octets (2.8.7)
 
 @dataclass(slots=True, eq=False)
 class _Partial:
-    """A delivery whose last transfer has not come yet. An `ignored` one resumes a delivery that we do not have (2.7.5)."""
+    """A delivery whose last transfer has not come. An `ignored` one resumes a delivery that we do not have (2.7.5)."""
 
     delivery: Delivery
     ignored: bool
@@ -49,7 +49,7 @@ class _Partial:
     counted: bool = False  # by the sender, before its last transfer
 
     def add(self, payload: bytes) -> None:
-        """Append octets to one buffer. A list of parts would grow large if a peer sends its message octet by octet."""
+        """Append to one buffer. A list of parts would grow large for a message sent octet by octet."""
         if not self.data:
             self.data = payload
         else:
@@ -63,7 +63,7 @@ class Receiver(Link):
 
     role = RECEIVER
     #: True if runs of transfers become blocks, for applications that settle ranges of ids. A later state of the sender is then
-    #: dropped, and a repeated tag is not detected.
+    #: dropped, and a repeated tag not detected.
     in_blocks = False
     _partial: _Partial | None = None
     _limit = 0  # delivery-count + link-credit, as last announced
@@ -74,8 +74,8 @@ class Receiver(Link):
     def grant(
         self, credit: int, *, drain: bool = False, echo: bool = False, properties: Mapping[str, Value] | None = None
     ) -> None:
-        """Set the link credit to `credit` messages (not added to the old credit) and send it. `drain` asks the sender to use it
-        up now, `echo` asks for its flow state.
+        """Replace the link credit, in messages, and send it. `drain` asks the sender to use it up now, `echo` to send its flow
+        state.
         """
         if not 0 <= credit <= 0x7FFFFFFF:
             raise LocalProtocolError(f"a credit of {credit} messages")
@@ -93,7 +93,7 @@ class Receiver(Link):
     # --- the peer's side
 
     def on_attach(self, attach: Attach) -> None:
-        """Handle the attach. Our count starts at the sender's initial delivery-count, including credit granted before."""
+        """Our count starts at the sender's initial delivery-count, including credit granted before."""
         early = self.link_credit
         super().on_attach(attach)
         self._limit = self._granted = serial.add(self.delivery_count, early)
@@ -231,7 +231,7 @@ class Receiver(Link):
             raise FieldError("a continuation transfer with another id, tag or format", Scope.LINK)
 
     def on_run(self, run: TransferRun, begin: int, end: int) -> list[Delivery] | DeliveryBlock | None:
-        """Return transfers `begin` to `end` of a run as deliveries or a block; None if they need `on_transfer`."""
+        """Return transfers `begin` to `end` of a run; None if they need `on_transfer`."""
         ids, tags, payloads = run.ids[begin:end], run.tags[begin:end], run.payloads[begin:end]
         count, first, last = len(ids), ids[0], ids[-1]
         settled = run.transfer.settled is True
@@ -276,7 +276,7 @@ class Receiver(Link):
 
 
 def _apply_state(delivery: Delivery, state: DeliveryState) -> None:
-    """Apply a transfer's state. All states of one delivery must name the same transaction (4.4.1)."""
+    """All states of one delivery must name the same transaction (4.4.1)."""
     known = delivery.remote_state
     if isinstance(known, TransactionalState) and (not isinstance(state, TransactionalState) or state.txn_id != known.txn_id):
         raise not_allowed("a delivery whose transfers are not of one transaction")

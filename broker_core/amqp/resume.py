@@ -41,8 +41,8 @@ _START = (0, 0)
 
 
 def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool = False) -> dict[bytes, Resolution]:
-    """Return the sending end's action for every tag of either map. With `receiver_incomplete`, a tag's absence from the
-    receiver's map means nothing.
+    """Return the sending end's action for every tag of either map. With `receiver_incomplete`, a tag missing from the receiver's
+    map means nothing.
     """
     actions = {}
     for tag, mine in sender.items():
@@ -59,7 +59,7 @@ def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool
 
 
 def offset_of(message: bytes, position: tuple[int, int]) -> int:
-    """Return the offset in an encoded message of a position from `resolve`: section number, and octets inside it (3.4.1)."""
+    """Return the offset in an encoded message of a position: section number, and octets inside it (3.4.1)."""
     section, offset = position
     begin = 0
     for _ in range(section):
@@ -83,7 +83,7 @@ def _both(mine: DeliveryState | None, theirs: DeliveryState | None) -> Resolutio
 
 
 def _position(state: DeliveryState | None) -> tuple[int, int]:
-    # `offset_of` walks the sections one by one. No receiver is so far into a message; one that claims it gets the whole message.
+    # `offset_of` walks the sections one by one. A receiver that claims to be so far into a message gets the whole message.
     if not isinstance(state, Received) or state.section_number > MAX_SECTIONS:
         return _START
     return state.section_number, state.section_offset

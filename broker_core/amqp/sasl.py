@@ -1,9 +1,9 @@
 """SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256; the client also has SCRAM-SHA-512.
 
-The server also has MSSBCBS, the name that clients of Azure Service Bus give to ANONYMOUS: they present tokens after the login.
+The server also has MSSBCBS, ANONYMOUS for clients of Azure Service Bus: they present tokens after the login.
 
 A server gives a wrong password, an unknown user and a malformed response the same answer, after the same work. An unknown user is
-checked against credentials derived from a secret, so that salt and effort look like a real user's. Only the caller receives the
+checked against credentials derived from a secret, so that salt and effort look like a real user's. Only the caller gets the
 reason. A second attempt needs a new connection (5.3.2).
 """
 
@@ -41,8 +41,8 @@ class SaslServer:
 
     `mechanisms` are offered, best first. `verify` checks a password in clear text, by default against the result of `lookup`.
     `external` is the name that the transport has proved, such as a TLS certificate's. `secret` stays the same for the life of a
-    server. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` is the reason of the
-    failure. `claimed` is the name that was tried.
+    server. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` why it failed. `claimed`
+    is the name that was tried.
     """
 
     mechanisms: Sequence[str]

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677): arithmetic and texts of both sides, and the credentials that a server stores.
 
-A client also uses SCRAM-SHA-512. PLAIN is checked against the same credentials. Channel binding is not offered: the gs2 flag `y`
-is accepted, `p=` is refused.
+A client also uses SCRAM-SHA-512. PLAIN is checked against the same credentials. Without channel binding: the gs2 flag `y` is
+accepted, `p=` is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHA_256, SHA_512 = "sha256", "sha512"
 
 
 class ScramCredentials(NamedTuple):
-    """Stored credentials of one user (RFC 5802, 3): a salt, the iteration count, two keys of 32 octets."""
+    """Stored credentials of one user (RFC 5802, 3). The keys have 32 octets."""
 
     salt: bytes
     iterations: int
@@ -33,14 +33,14 @@ class ScramError(ValueError):
 
 
 def make_credentials(password: str, salt: bytes, iterations: int = MIN_ITERATIONS) -> ScramCredentials:
-    """Derive the stored credentials of a password. `salt`: at least 16 random octets."""
+    """`salt`: at least 16 random octets."""
     salted = salted_password(password, salt, iterations)
     client_key = _mac(salted, b"Client Key")
     return ScramCredentials(salt, iterations, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
 
 
 def check_password(credentials: ScramCredentials, password: str) -> bool:
-    """Return True if the credentials were made from this password. Compares in constant time."""
+    """Compare in constant time."""
     try:
         salted = salted_password(password, credentials.salt, credentials.iterations)
     except ScramError:
@@ -120,7 +120,7 @@ def unescape_name(text: str) -> str:
 
 
 def saslprep(text: str) -> str:
-    """Prepare text for storage (RFC 4013): equal passwords become equal octets. Raises ScramError for prohibited text."""
+    """Prepare text (RFC 4013), so that equal passwords have equal octets. Raises ScramError for prohibited text."""
     mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in text if not stringprep.in_table_b1(c))
     result = unicodedata.normalize("NFKC", mapped)
     if any(prohibits(c) for prohibits in _PROHIBITED for c in result):

@@ -1,7 +1,7 @@
 """The sending end of a link (2.6.7, 2.6.12 to 2.6.14): use and drain of credit, and messages cut into transfers.
 
 Transfers beyond the peer's session window wait in the session and leave with its next flow. At most one delivery of a session
-waits, and no other is accepted meanwhile (`can_send` is False): an unbounded queue here would hide a slow peer from the caller.
+waits, and no other is accepted meanwhile (`can_send` is False): an unbounded queue would hide a slow peer from the caller.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Sender(Link):
     """A link on which we send messages."""
 
     role = SENDER
-    #: The transaction in which messages are acquired for this link (4.4.3). The receiver's flows set it, the application clears
-    #: it at the discharge. Our flows name it.
+    #: The transaction in which messages are acquired for this link (4.4.3). The receiver's flows set it, ours name it, and the
+    #: application clears it at the discharge.
     txn_id: bytes | None = None
     #: The delivery whose last transfer was not sent yet.
     incomplete: Delivery | None = None
@@ -109,8 +109,8 @@ class Sender(Link):
     def send_many(
         self, tags: Sequence[bytes], payloads: Sequence[bytes], *, settled: bool | None = None, state: DeliveryState | None = None
     ) -> list[Delivery]:
-        """Send as many of the messages, in order, as credit, window and frame size allow now. The octets equal those of single
-        `send` calls, at a fraction of the cost.
+        """Send as many of the messages, in order, as credit, window and frame size allow now. The octets equal those of
+        `send`.
         """
         if not self.can_send:
             return []
@@ -167,7 +167,7 @@ class Sender(Link):
     def _send_alike(
         self, tags: Sequence[bytes], payloads: Sequence[bytes], frame: _TransferFrame, settled: bool, state: DeliveryState | None
     ) -> list[Delivery]:
-        """Send transfers that are `_alike`. The octets before and after the holes are made once."""
+        """Send transfers that are `_alike`. The octets around the holes are made once."""
         count, width, first = len(tags), len(tags[0]), self.session.next_delivery_id
         head, fields, handle, tail = frame
         length = len(handle) + 5 + 2 + width + len(tail)
@@ -192,7 +192,7 @@ class Sender(Link):
         self.available = max(0, self.available - count)
 
     def abort_rest(self) -> bool:
-        """Abort a delivery with transfers that wait for the session's window. Returns True if there is one."""
+        """Abort a delivery whose transfers wait for the session's window. Return True if there is one."""
         delivery = self.incomplete
         if delivery is None or not self.session.outbox.abort(self):
             return False
@@ -201,7 +201,7 @@ class Sender(Link):
         return True
 
     def drained(self) -> None:
-        """Use up the remaining credit, if the receiver has asked to drain, and report that (2.6.7)."""
+        """If the receiver has asked to drain, use up the credit and report that (2.6.7)."""
         if not self.drain or self.incomplete is not None:
             return
         self.delivery_count = serial.add(self.delivery_count, self.link_credit)
@@ -211,7 +211,7 @@ class Sender(Link):
     # --- the peer's side
 
     def on_flow(self, flow: Flow) -> None:
-        """Handle the receiver's credit. It counts from its delivery-count, or from our initial one."""
+        """The receiver's credit counts from its delivery-count, or from our initial one."""
         if flow.link_credit is not None:
             count = flow.delivery_count
             if count is None:

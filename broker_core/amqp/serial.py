@@ -16,7 +16,7 @@ def add(number: int, count: int) -> int:
 
 
 def difference(left: int, right: int) -> int:
-    """Return the number of steps from `right` to `left`: -2**31 … 2**31-1."""
+    """Return the steps from `right` to `left`: -2**31 … 2**31-1."""
     return ((left - right + _HALF) & MASK) - _HALF
 
 

@@ -1,7 +1,6 @@
 """Session endpoints (2.5): the two windows, delivery ids, dispositions, and the handles of the links.
 
-The session counts transfers before a link sees them, also those of detached links. Otherwise the windows of both ends would drift
-apart. The window limits frames; credit limits messages.
+Transfers of detached links also count, so that the windows of both ends agree. The window limits frames; credit limits messages.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _IN_ERROR = frozenset({LinkState.ERRORED, LinkState.VIOLATED, LinkState.VIOLATED
 
 
 class Session:
-    """A session. `incoming` and `outgoing` hold the unsettled deliveries, by delivery id."""
+    """A session. `incoming` and `outgoing` hold the unsettled deliveries by id."""
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
         self.connection = connection
@@ -98,7 +97,7 @@ class Session:
             self.answer_violation()
 
     def end(self, error: Error | None = None) -> None:
-        """Send our end. After an end with an error, later input from the peer is discarded (2.5.4)."""
+        """After an end with an error, later input from the peer is discarded (2.5.4)."""
         state = states.advance(states.SESSION, self.state, "s:end" if error is None else "s:error")
         self.connection.send(self.local_channel, End(error=error))
         self._violation = None
@@ -111,8 +110,8 @@ class Session:
         return Receiver(self, name)
 
     def dispose(self, deliveries: Sequence[Delivery], state: DeliveryState | None = None, *, settled: bool = True) -> None:
-        """Send the state of deliveries, all of one direction. Neighbours share a frame. Raises LocalProtocolError for a settled
-        delivery, or one that the sender has to settle first (receiver-settle-mode second).
+        """Send the state of deliveries of one direction. Raises LocalProtocolError for a settled delivery, or for one that the
+        sender has to settle first (receiver-settle-mode second).
         """
         role = deliveries[0].link.role if deliveries else RECEIVER
         for delivery in deliveries:
@@ -140,7 +139,7 @@ class Session:
             self.settle(deliveries, role)
 
     def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
-        """Settle received deliveries, in blocks or single, with an outcome without fields."""
+        """Settle received deliveries with an outcome without fields."""
         states.advance(states.SESSION, self.state, "s:frame")
         frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True)
         if frames is None:
@@ -171,7 +170,7 @@ class Session:
         self.connection.send(self.local_channel, performative, payload)
 
     def forget(self, link: Link) -> None:
-        """Remove the deliveries of a link that is closed or in error. They stay in `link.unsettled`."""
+        """Remove the deliveries of a link that is closed or in error, except from `link.unsettled`."""
         lost: list[int] = []
         for delivery in link.unsettled.values():
             mine = self.outgoing if link.role == SENDER else self.incoming
@@ -217,9 +216,7 @@ class Session:
             self._forget_deliveries()
 
     def forget_all(self) -> None:
-        """Forget all links and deliveries: no frame can concern them any more. Each link still has its own deliveries, in
-        `unsettled`.
-        """
+        """Forget all links and deliveries. Each link keeps its own deliveries in `unsettled`."""
         self.outbox.clear()
         for link in self.handles.all_links:
             link.drop_unfinished()
@@ -240,7 +237,7 @@ class Session:
         return events.Begun(self, begin)
 
     def on_end(self, end: End | Invalid) -> list[events.Event]:
-        """Handle the peer's end. Returns no event if our end had, or will have, an error."""
+        """Return no event if our end had, or will have, an error."""
         reported: list[events.Event] = []
         if isinstance(end, End):
             reported = [] if self.discards else [events.Ended(self, end.error)]
@@ -307,8 +304,8 @@ class Session:
     def is_usable(self, link: Link) -> bool:
         """Return False if input for the link is dropped: we have closed it, or will because of the peer's error.
 
-        A link that we have only detached still receives until the peer has also detached. Otherwise both ends would assume that
-        the receiver has the transfers on their way.
+        A link that we have only detached receives until the peer's detach. Otherwise both ends would assume that the receiver has
+        the transfers on their way.
         """
         if link.state is LinkState.ERRORED and not self.settings.errant_link_ends_session:
             return False
@@ -384,7 +381,7 @@ class Session:
         return [events.Flowed(self, link, flow, completed)]
 
     def on_attach(self, attach: Attach, *, is_valid: bool = True) -> list[events.Event]:
-        """Handle the peer's attach: an answer to ours, or a new link. A valid new link takes its name from another one."""
+        """Handle an answer to our attach, or a new link. A valid new link takes its name from another one."""
         if attach.handle > self.settings.handle_max:
             raise RemoteProtocolError(Condition.FRAMING_ERROR, f"handle {attach.handle} beyond handle-max")
         if attach.handle in self.remote_links:
@@ -405,7 +402,7 @@ class Session:
         return [*reported, events.Attached(link, attach)]
 
     def on_detach(self, detach: Detach) -> list[events.Event]:
-        """Handle the peer's detach of a handle. Ignores a second one: clients answer a detach that crossed theirs."""
+        """Ignores a second detach of a handle: clients answer a detach that crossed theirs."""
         if detach.handle in self.handles.left:
             return []
         link = self.link(detach.handle)

@@ -1,4 +1,4 @@
-"""Identity and limits of one end of a connection. A peer that breaks a limit gets the condition of that limit."""
+"""Identity and limits of one end of a connection. Each limit has its own error condition."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ConnectionSettings:
     `first_frame_size` is for frames before the peer's open and `sasl_frame_size` for frames inside SASL (both 512 in the
     specification; some clients need more). `channel_max` and `handle_max` are the highest numbers. `idle_time_out` is in
     milliseconds; a peer that asks for less than `min_remote_idle_time_out` is refused. The windows are in transfer frames per
-    session. `max_message_size` is the limit of a delivery on a link that sets no other, `max_unfinished_size` that of incomplete
-    deliveries, over all links; 0 means any.
+    session. `max_message_size` is the default limit of a link's deliveries, `max_unfinished_size` that of incomplete deliveries
+    over all links; 0 means any.
 
-    If `answers_violations` is False, the application chooses the moment of the answer to an error (`Connection.answer`): it may
-    have earlier frames to answer first. If `errant_link_ends_session` is False, input for a link that we detached with an error
-    is dropped instead (2.6.5), for peers whose transfers were on their way.
+    If `answers_violations` is False, the application chooses when to answer an error (`Connection.answer`), since it may have
+    earlier frames to answer. If `errant_link_ends_session` is False, input for a link that we detached with an error is dropped
+    (2.6.5), for peers whose transfers were on their way.
     """
 
     container_id: str

@@ -1,15 +1,14 @@
 """All states and transitions (2.4.6, 2.5.5, 2.6). Only these tables decide when a frame may be sent or received.
 
-Each machine is one table: (state, action) → next state. An action begins with `s:` (we send) or `r:` (we receive). A missing
-entry is an error: a LocalProtocolError for our frame, a RemoteProtocolError for the peer's. Its condition is in `_CONDITIONS`, or
-amqp:illegal-state.
+Each table maps (state, action) to the next state. An action begins with `s:` (we send) or `r:` (we receive). A missing entry is a
+LocalProtocolError for our frame, and a RemoteProtocolError for the peer's.
 
 The tables follow the specification's diagrams. They add three kinds of states:
 
 - `*_UNANSWERED`: a peer may pipeline, so its close, end or detach may be read before our own open, begin or attach is sent.
 - Closing, ending and detaching with an error (`s:error`), since later input is then treated differently.
-- `VIOLATED*`: the peer has made an error (`r:error`) and the answer is still to be sent. The peer's input is discarded from the
-  error on. Our own begin or attach, and the answers to earlier frames, still leave before the answer to the error.
+- `VIOLATED*`: the peer has made an error (`r:error`) and the answer is still to be sent. The peer's later input is discarded. Our
+  own begin or attach, and the answers to earlier frames, still leave before the answer.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class SessionState(_State):
 
 
 class LinkState(_State):
-    """States of a link (2.6.3 to 2.6.6). ERRORED: we have detached with an error and wait for the peer's detach."""
+    """States of a link (2.6.3 to 2.6.6). ERRORED: we have detached with an error, and the peer has not."""
 
     DETACHED = "detached"
     ATTACH_SENT = "attach sent"
@@ -85,7 +84,7 @@ _C, _S, _L = ConnectionState, SessionState, LinkState
 
 
 def _with_frames(table: dict[_Some, dict[str, _Some]], *, sends: tuple[_Some, ...], receives: tuple[_Some, ...]) -> _Table[_Some]:
-    """Add the frames that we send and receive in a state. They do not change it."""
+    """Add the frames that do not change a state."""
     for action, states in (("s:frame", sends), ("r:frame", receives)):
         for state in states:
             table[state][action] = state
@@ -151,7 +150,7 @@ LINK = _with_frames(
     receives=(_L.ATTACH_RCVD, _L.ATTACHED, _L.DETACH_SENT, _L.VIOLATED_UNANSWERED, _L.VIOLATED),
 )
 
-# Errors for missing entries other than amqp:illegal-state for the whole connection.
+# Missing entries whose error is not amqp:illegal-state for the connection.
 _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[str, Scope]] = {
     (_L.ERRORED, "r:frame"): (Condition.ERRANT_LINK, Scope.SESSION),  # 2.6.5
     **{

@@ -1,4 +1,4 @@
-"""Local transactions (part 4): the messages of a control link. A controller writes them, a coordinator reads them."""
+"""Local transactions (part 4): the messages of a control link, from a controller to a coordinator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .errors import DecodeError
 from .messages import Message, decode_message
 from .performatives import Declare, Discharge, TransactionalState
 
-# 4.5.7 txn-capability: a capability that a controller desires and a coordinator offers.
+# 4.5.7 txn-capability: desired by a controller, offered by a coordinator.
 LOCAL_TRANSACTIONS = "amqp:local-transactions"
 MULTI_TXNS_PER_SSN = "amqp:multi-txns-per-ssn"
 MULTI_SSNS_PER_TXN = "amqp:multi-ssns-per-txn"
@@ -17,7 +17,7 @@ TXN_ID = "txn-id"  # property of a flow that asks for transactional acquisition 
 
 
 class Coordinated:
-    """Open transactions of a coordinator on a connection, and the number of messages and outcomes in which the peer names them.
+    """Open transactions on a connection, and the number of messages and outcomes in which the peer names them.
 
     A frame is counted before its link or session can refuse or drop it, so a coordinator can detect lost work.
     """
@@ -51,12 +51,12 @@ def is_same(first: object, second: object) -> bool:
 
 
 def request(body: Declare | Discharge) -> bytes:
-    """Return a controller's message: the body alone, as an amqp-value (4.2, 4.3)."""
+    """Return a controller's message (4.2, 4.3)."""
     return Message(value=body, has_value=True).encode()
 
 
 def request_of(payload: bytes) -> Declare | Discharge:
-    """Return the request in a message on a control link, without its other sections. Raises DecodeError, FieldError."""
+    """Return the request in a control link's message. Raises DecodeError, FieldError."""
     message = decode_message(payload)
     body = compose(message.value) if message.has_value else None
     if not isinstance(body, (Declare, Discharge)):

@@ -9,9 +9,8 @@
     binary uuid timestamp       bytes, uuid.UUID, Timestamp (ms since 1970, UTC)
     list map array described    list, dict (or Pairs if a dict cannot hold it), Array, Described
 
-Numbers and texts are subclasses of int and str: a reader uses a uint as a number, and only the encoder needs its type. `UInt(1)
-== Int(1) == True` in Python and not in AMQP, so a map with such keys decodes to `Pairs`, without losing an entry. Decimals are
-carried and compared by their bits.
+Numbers and texts are subclasses of int and str: only the encoder needs their types. `UInt(1) == Int(1) == True` in Python and not
+in AMQP, so a map with such keys decodes to `Pairs`, without losing an entry. Decimals are carried and compared by their bits.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Named:
 
 
 class _Integer(_Named, int):
-    """An integer of a fixed width. A value out of range raises EncodeError when it is made."""
+    """An integer of a fixed width. Raises EncodeError for a value out of range."""
 
     __slots__ = ()
     low: ClassVar[int]
@@ -48,56 +47,56 @@ class _Integer(_Named, int):
 
 
 class UByte(_Integer):
-    """An unsigned integer of 8 bits."""
+    """An unsigned 8-bit integer."""
 
     __slots__ = ()
     low, high = 0, 0xFF
 
 
 class UShort(_Integer):
-    """An unsigned integer of 16 bits."""
+    """An unsigned 16-bit integer."""
 
     __slots__ = ()
     low, high = 0, 0xFFFF
 
 
 class UInt(_Integer):
-    """An unsigned integer of 32 bits."""
+    """An unsigned 32-bit integer."""
 
     __slots__ = ()
     low, high = 0, 0xFFFFFFFF
 
 
 class ULong(_Integer):
-    """An unsigned integer of 64 bits."""
+    """An unsigned 64-bit integer."""
 
     __slots__ = ()
     low, high = 0, 0xFFFFFFFFFFFFFFFF
 
 
 class Byte(_Integer):
-    """A signed integer of 8 bits."""
+    """A signed 8-bit integer."""
 
     __slots__ = ()
     low, high = -0x80, 0x7F
 
 
 class Short(_Integer):
-    """A signed integer of 16 bits."""
+    """A signed 16-bit integer."""
 
     __slots__ = ()
     low, high = -0x8000, 0x7FFF
 
 
 class Int(_Integer):
-    """A signed integer of 32 bits."""
+    """A signed 32-bit integer."""
 
     __slots__ = ()
     low, high = -0x80000000, 0x7FFFFFFF
 
 
 class Long(_Integer):
-    """A signed integer of 64 bits. Decoding returns a plain `int`, which has the same encoding."""
+    """A signed 64-bit integer. Decoding returns a plain `int`, which has the same encoding."""
 
     __slots__ = ()
     low, high = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
@@ -111,7 +110,7 @@ class Timestamp(_Integer):
 
 
 class Float(_Named, float):
-    """A binary32 number of IEEE 754, rounded to 32 bits when it is made, so it equals the sent one."""
+    """An IEEE 754 binary32 number, rounded when it is made, so it equals the sent one."""
 
     __slots__ = ()
 
@@ -171,7 +170,7 @@ class Decimal128(_Opaque):
 
 
 class Pairs(_Named, tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold, as pairs in the order of the wire. Its keys are equal or unhashable in Python, or more than
+    """A map that a dict cannot hold, as pairs in wire order. Its keys are equal or unhashable in Python, or more than
     `decoder.MAX_HASHED` of them have hashes that a peer can choose.
     """
 
@@ -191,8 +190,8 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of values of one type (1.6.24). `kind` is that type's AMQP name. `descriptors` are those of every element, the
-    outermost first.
+    """An array of values of one type (1.6.24). `kind` is that type's AMQP name. Every element has all `descriptors`, outermost
+    first.
     """
 
     kind: str

@@ -1,20 +1,20 @@
-"""The append-only log of everything durable: group commit, snapshots, recovery. It stores bytes, and has no notion of queues.
+"""The append-only log of everything durable. It stores bytes, and has no notion of queues.
 
 journal            `Journal`: begin here
-recovery           the part of the log that counts after a crash. Read it before you change the order or content of writes
+recovery           the part of the log that counts after a crash. Read it before you change the order of writes
 writer             the thread that writes and syncs
-record_groups      a group of records that is being filled
-segment_writer     the segment that is being written
-records, segments  the format of the log, and its files
+record_groups      a group of records while it is filled
+segment_writer     the segment being written
+records, segments  the log's format, and its files
 versions           the check of format versions
-lineage            the owner of numbers that a state has given, after a restore
-manifest, holes    the segments that must exist, the dropped ones, and the known length of the log
-holds              readers that keep dropped segments on the disk for a while
+lineage            the owner of numbers, after a restore
+manifest, holes    the segments that must exist, the dropped ones, the known length of the log
+holds              readers that keep dropped segments on the disk
 snapshots          the whole state at one position
 replay, tail       the log in order; the last segment, which a crash can tear
-payloads, view     bytes of a record; those of a journal that another process writes
-disk, locks        all I/O; the process that holds the directory
-reserve            space on the disk for writes that must not fail when it is full
+payloads, view     bytes of a record; those of another process's journal
+disk, locks        all I/O; the directory's holder
+reserve            space for writes that must not fail on a full disk
 descriptors        file descriptors in reserve
 shortages          waits of the writer for either
 

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-RESERVED = 16  # descriptors: twice a segment, a manifest or snapshot, and the directory; the rest against races
-RESERVED_TO_WRITE = 8  # a part for writers only
+RESERVED = 16  # twice a segment, a manifest or snapshot, and the directory; the rest against races
+RESERVED_TO_WRITE = 8  # for writers only
 
 _T = TypeVar("_T")
 
 
 class Descriptors:
-    """Descriptors in reserve, and the directory as a descriptor, which stays valid when the directory is moved.
+    """Descriptors in reserve, and a descriptor of the directory, which stays valid when the directory is moved.
 
-    For any thread. List operations are atomic, and a destructor may run between any two lines, so there is no lock.
+    For any thread. Without a lock: list operations are atomic, and a destructor may run between any two lines.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,9 +33,8 @@ class Descriptors:
                 self._reserve.append(os.dup(self.directory))
 
     def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
-        """Call `open_it`; if no descriptor is left, close one of the reserve and try again. `leave` of them stay there.
-
-        Raises the OSError of `open_it`.
+        """Call `open_it`; if no descriptor is left, close one of the reserve and try again. `leave` of them stay there. Raises
+        the OSError of `open_it`.
         """
         while True:
             try:
@@ -44,7 +43,7 @@ class Descriptors:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._reserve) <= leave:
                     raise
                 with contextlib.suppress(IndexError):  # another thread took the last one
-                    os.close(self._reserve.pop())  # another thread may take it first; the loop tries again
+                    os.close(self._reserve.pop())
             else:
                 if len(self._reserve) < RESERVED:
                     self._fill()

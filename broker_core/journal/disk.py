@@ -1,14 +1,14 @@
 """All I/O of the journal, behind the interface `Disk`, so that tests can lose unsynced bytes, fill the disk, or fail a sync.
 
-The journal expects the following of a disk at a power cut:
+At a power cut, the journal expects of a disk:
 
-- Bytes that were appended and not synced: any of their pages may be missing and read as zeros, or the file may end before them.
-- Zeros that were written ahead may still be there after all appended bytes.
+- Any pages of appended, unsynced bytes may be missing and read as zeros, or the file may end before them.
+- Zeros that were written ahead may remain after all appended bytes.
 - A created, renamed or unlinked file may be back in its former state until `sync_directory`, each name on its own.
 - Synced bytes and synced names stay.
 
-An OSError that `is_shortage` is temporary: the process has no file descriptor left, not even in reserve. A write that finds the
-disk full, without reserve, raises an OSError that `is_full`. It leaves the file unchanged, and can be repeated.
+An OSError that `is_shortage` is temporary: no file descriptor is left, not even in reserve. A write that finds the disk full,
+without reserve, raises an OSError that `is_full`. It leaves the file unchanged, and can be repeated.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 
 
 class FileIdentity(NamedTuple):
-    """Identity of a file on this host: st_dev and st_ino."""
+    """st_dev and st_ino of a file on this host."""
 
     device: int
     inode: int
 
 
 def is_shortage(error: OSError) -> bool:
-    """Return True if the process or the system had no descriptor or memory left. This is temporary; the file has no fault."""
+    """Return True if the system had no descriptor or memory left. This is temporary; the file has no fault."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -56,29 +56,26 @@ class AppendFile(Protocol):
     """A file that one thread writes, from its beginning."""
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of `buffers` at the end.
-
-        After an OSError an unknown number of bytes is written. If the error `is_full`, the file is unchanged.
-        """
+        """Write all of `buffers` at the end. After an OSError an unknown number of bytes is written; if it `is_full`, none."""
 
     def preallocate(self, nbytes: int) -> None:
-        """Write zeros ahead for `nbytes` more bytes: a sync is quicker if the length of the file stays.
+        """Write zeros for `nbytes` more bytes ahead: a sync is quicker if the file's length stays.
 
-        Until `close` the file may therefore end in zeros. A failure may go unnoticed; OSError as of `append`.
+        Until `close` the file may end in zeros. A failure may go unnoticed; OSError as of `append`.
         """
 
     def start_sync(self) -> None:
-        """Let the disk begin with the appended bytes, and return. A later `sync` then takes less time."""
+        """Let the disk begin with the appended bytes, so that a later `sync` takes less time."""
 
     def sync(self) -> None:
-        """Return when everything appended is on the disk. After an OSError its content is unknown."""
+        """Return when everything appended is on the disk. After an OSError the content is unknown."""
 
     def close(self) -> None:
         """Cut off zeros that were written ahead."""
 
 
 class ReadFile(Protocol):
-    """A file open for reading. It stays readable after its name is removed. Safe for several threads."""
+    """A file open for reading, by several threads. It stays readable after its name is removed."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Return fewer than `length` bytes only at the file's end. A bad page is an OSError, not a signal."""
@@ -92,7 +89,7 @@ class ReadFile(Protocol):
 
 
 class NoteFile(Protocol):
-    """A few bytes that are overwritten in place and never synced. After a power cut, any mixture of them may remain."""
+    """A few bytes that are overwritten in place and never synced. A power cut may leave any mixture of them."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -105,7 +102,7 @@ class Disk(Protocol):
     def names(self) -> list[str]: ...
 
     def create(self, name: str, *, optional: bool = False) -> AppendFile:
-        """Replace a file of that name. `optional`: the caller can do without it if the disk is full."""
+        """Replace a file of that name. The caller can do without an `optional` file if the disk is full."""
 
     def open(self, name: str) -> ReadFile: ...
 
@@ -113,7 +110,7 @@ class Disk(Protocol):
         """Replace a note of that name. Other holders of the replaced file keep it."""
 
     def size(self, name: str) -> int:
-        """Return the size of a file, bytes, without opening it."""
+        """Return the size in bytes, without opening the file."""
 
     def rename(self, old: str, new: str) -> None:
         """Replace an existing file."""
@@ -124,28 +121,28 @@ class Disk(Protocol):
         """Return when all names are on the disk."""
 
     def free_bytes(self) -> int:
-        """Return the number of bytes that can still be written: the free space of the disk, and the reserve."""
+        """Return how many bytes can still be written: the free space and the reserve."""
 
     def fill_reserve(self, nbytes: int) -> None:
         """Make the reserve `nbytes` large, if the disk has at least twice that. Raises nothing."""
 
     def has_reserve(self) -> bool:
-        """Return True if the reserve is whole. Without one, the disk is full."""
+        """Return True if the reserve is whole. Otherwise the disk is full."""
 
     def path(self, name: str) -> str:
-        """Return the absolute path under which another process of this host opens the file."""
+        """Return the absolute path for other processes of this host."""
 
     def now_ns(self) -> int:
-        """Return the wall clock, nanoseconds since 1970. It stamps files, and no decision depends on it."""
+        """Return nanoseconds since 1970. No decision depends on it."""
 
     def monotonic_s(self) -> float:
-        """Return seconds since an arbitrary moment, to measure calls and to schedule syncs."""
+        """Return seconds since an arbitrary moment."""
 
     def close(self) -> None: ...
 
 
 def write_file(disk: Disk, name: str, pieces: Iterable[Buffer], *, optional: bool = False) -> None:
-    """Write a whole file. Under its name it is complete or absent, even after a power cut. `optional`: as for `Disk.create`."""
+    """Write a whole file. Under its name it is complete or absent, even after a power cut. `optional` as for `Disk.create`."""
     file = disk.create(name + TEMPORARY, optional=optional)
     try:
         for piece in pieces:
@@ -189,7 +186,7 @@ class _LocalAppend:
     def __init__(self, descriptors: Descriptors, reserve: Reserve, name: str, optional: bool) -> None:
         self._descriptors, self._helped = descriptors, partial(reserve.helped, optional=optional)
         self._fd = self._helped(lambda: descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
-        self._synced = self._size = self._preallocated = 0  # offsets up to which bytes are on the disk, appended, and zeros
+        self._synced = self._size = self._preallocated = 0  # offsets of the bytes on the disk, appended, and zeros
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         size = self._size
@@ -225,7 +222,7 @@ class _LocalAppend:
         except OSError as error:
             if not is_full(error):
                 raise
-            # The disk is nearly full. The bytes to append may still fit.
+            # The bytes to append may still fit.
 
     def start_sync(self) -> None:
         start_sync(self._fd, self._synced)
@@ -284,7 +281,7 @@ class LocalDisk:
     """A directory of this host, created with mode 0700 and locked against a second broker.
 
     An existing directory also gets mode 0700 if it is empty or a broker's. Raises `DirectoryLocked`, which names the holder's
-    process, if another `LocalDisk` has it; StorageError if the lock file is not a plain file, or the directory cannot be used.
+    process, if another `LocalDisk` has it; StorageError if the lock is not a plain file, or the directory cannot be used.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -380,9 +377,8 @@ def _make_directory(path: Path) -> None:
 
 
 def _keep_private(directory: int) -> None:
-    """Remove the permissions of group and others from our directory, if it is empty or contains a broker's lock.
-
-    A directory with other files, or of another account, keeps its permissions.
+    """Remove the permissions of group and others, if the directory is empty or contains a broker's lock, and is not another
+    account's.
     """
     status = os.fstat(directory)
     names = os.listdir(directory)

@@ -1,4 +1,4 @@
-"""Holds of readers that still use positions from before a drop of segments. The files stay until the readers release them.
+"""Holds of readers that use positions from before a drop of segments. The files stay until the readers release them.
 
 All readers between two drops share one object, so a hold costs nothing.
 """
@@ -13,14 +13,15 @@ from .segments import Segment
 
 
 class Hold:
-    """Object that a reader keeps while it uses positions. It has no methods."""
+    """Object that a reader keeps while it uses positions."""
 
     __slots__ = ("__weakref__",)
 
 
 class Holds:
     """Dropped segments, each with the holds older than its drop. `hold`, `since` and `segments` are for any thread, the rest for
-    one thread at a time."""
+    one at a time.
+    """
 
     def __init__(self) -> None:
         self._current = Hold()
@@ -45,7 +46,7 @@ class Holds:
         return [segment for _, segments in list(self._waiting) for segment in segments]
 
     def released(self) -> list[Segment]:
-        """Remove and return the segments that no reader holds any more."""
+        """Remove and return the segments that no reader holds."""
         segments: list[Segment] = []
         while self._waiting and self._waiting[0][0]() is None:
             segments += self._waiting.popleft()[1]

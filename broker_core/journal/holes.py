@@ -1,4 +1,4 @@
-"""Holes: parts of the log whose segments were dropped, sorted, with content between any two. Recovery accepts exactly these."""
+"""Holes: parts of the log whose segments were dropped, sorted, with content between any two. Recovery accepts only these."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Hole(NamedTuple):
-    """A missing part of the log, from `begin` up to, not including, `end`. Both are LSNs."""
+    """A missing part of the log, from the LSN `begin` up to, not including, `end`."""
 
     begin: int
     end: int
@@ -18,7 +18,7 @@ Holes = tuple[Hole, ...]
 
 
 def merged(holes: Iterable[tuple[int, int]]) -> Holes:
-    """Intervals that touch or overlap become one; empty ones are left out."""
+    """Join intervals that touch or overlap; leave out empty ones."""
     holes_in_order: list[Hole] = []
     for begin, end in sorted(holes):
         if begin >= end:

@@ -29,9 +29,9 @@ ID_FILE = "id"
 class Journal(Writer):
     """A log in one data directory; see `open`. Methods may be called from any thread, unless they say otherwise.
 
-    `snapshot`: the latest one at the start. `snapshot_position`: LSN of the last durable one; segments below it may be dropped.
-    `repaired`: the tail that recovery cut, or the snapshots that it skipped. `written_by`: the version of Penstock that wrote
-    the directory before, as the end of a text.
+    `snapshot`: the latest one at the start. `snapshot_position`: LSN of the last durable one; segments below may be dropped.
+    `repaired`: the tail that recovery cut, or the snapshots that it skipped. `written_by`: the version of Penstock that wrote the
+    directory before, as the end of a text.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Journal(Writer):
         on_failure: Callable[[Exception], None] | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> Journal:
-        """Open the journal on `disk`, which the journal then owns, and repair it after a crash.
+        """Open the journal on `disk`, which it then owns, and repair it after a crash.
 
-        Raises DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails. The
-        caller must then release the lock of the directory with `disk.close()`.
+        Raises DamagedJournal, with file and offset, if something confirmed is damaged; StorageError if the disk fails. Then the
+        caller must release the directory's lock with `disk.close()`.
         """
         options = options or JournalOptions()
         if options.fsync not in ("always", "interval", "never"):
@@ -77,7 +77,7 @@ class Journal(Writer):
         return cls(LogFiles(disk, chain, listed, broker_id, form, recovered.generation), recovered, options, on_failure)
 
     def adopt(self, numbers: Mapping[str, int]) -> None:
-        """Note, at the first start after a restore, the last number of each numbered subject."""
+        """Note, at the first start after a restore, the last number of each subject."""
         if self.lineage.parent is not None:
             self._change(self.lineage.adopted(numbers))
 
@@ -97,8 +97,8 @@ class Journal(Writer):
     def log_bytes(self, position: int, limit: int) -> list[tuple[str, int, bytes]]:
         """Return segment, offset in its file, and bytes of the log from `position` on, at most `limit` and below `stored`.
 
-        A segment's header comes with its first byte of the log. Raises DataLoss if the segment was dropped, DamagedJournal if
-        the file is shorter than before.
+        A segment's header comes with its first byte. Raises DataLoss if the segment was dropped, DamagedJournal if the file is
+        shorter than before.
         """
         pieces, stop = list[tuple[str, int, bytes]](), self.stored
         while limit > 0 and position < stop:
@@ -118,7 +118,7 @@ class Journal(Writer):
         return [segment.name for segment in self._chain.all]
 
     def replay(self, position: int) -> Iterator[Record]:
-        """Yield the written records from `position` on, which need not be the start of a record.
+        """Yield the written records from `position` on, which may be inside a record.
 
         Records in dropped segments are missing. All records from the snapshot's position on exist. Raises DamagedJournal at the
         first record that does not match its checksum.
@@ -133,8 +133,7 @@ class Journal(Writer):
     def payload(self, position: int) -> pa.Buffer:
         """Return the payload of the record at `position`, mapped and 8-byte aligned. Waits until it is written. It stays valid.
 
-        The checksum is checked at the first read. Raises DataLoss if the segment was dropped and no reader of the position
-        holds it (`hold`).
+        The first read checks the checksum. Raises DataLoss if the segment was dropped and no reader holds it (`hold`).
         """
         if position >= self.written:
             self._check_position(position)
@@ -142,17 +141,15 @@ class Journal(Writer):
         return self._payloads.get(position)
 
     def locate(self, position: int) -> Located:
-        """Locate that payload for a process of this host that maps it itself. Waits until it is durable; otherwise like
-        `payload`."""
+        """Locate that payload for a process of this host that maps it itself. Waits until it is durable."""
         if position >= self.durable:
             self._check_position(position)
             self.wait(position + 1)
         return self._payloads.locate(position)
 
     def hold(self) -> Hold:
-        """Return an object to keep while positions that are known now are used.
-
-        While it exists, `payload` and `locate` find the records of segments that are dropped from now on.
+        """Return an object to keep while positions that are known now are used: `payload` and `locate` then find the records of
+        segments that are dropped from now on.
         """
         return self._holds.hold()
 
@@ -166,8 +163,7 @@ class Journal(Writer):
         """Write the state at `position`, by one thread at a time. The snapshot counts when this returns.
 
         First waits until the log is synced up to there, in every fsync mode. Raises ResourceLimit if the disk is full: the
-        earlier snapshots still count, and the journal continues. Raises StorageError if the disk fails: then the journal has
-        failed as well.
+        earlier snapshots still count. Raises StorageError if the disk fails, and with it the journal.
         """
         if position > self.end:
             raise InvalidRequest(f"position {position} is past the end of the journal, {self.end}")
@@ -181,11 +177,11 @@ class Journal(Writer):
         self.snapshot_position = max(self.snapshot_position, position)
 
     def segments(self, hold: Hold | None = None) -> list[SegmentInfo]:
-        """With a hold, include the dropped segments that it keeps."""
+        """Return the segments, including the dropped ones that `hold` keeps."""
         return self._infos(lambda: self._chain.all if hold is None else self._readable(hold))
 
     def _readable(self, hold: Hold) -> list[Segment]:
-        current = self._chain.all  # first: a segment that is dropped after this line is in both
+        current = self._chain.all  # first: a segment that is then dropped is in both
         return sorted({*current, *self._holds.since(hold)}, key=lambda segment: (segment.base, segment.end))
 
     def _infos(self, listed: Callable[[], Sequence[Segment]]) -> list[SegmentInfo]:
@@ -202,8 +198,8 @@ class Journal(Writer):
     def drop(self, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
         """Drop these segments, anywhere in the log, if they are below the last durable snapshot. Return the dropped ones.
 
-        The last segment always stays. By one thread at a time. Files that readers hold are unlinked by a later
-        `unlink_dropped`. Raises ResourceLimit if the disk is full, and then drops nothing; StorageError as of `write_snapshot`.
+        The last segment always stays. By one thread at a time. A later `unlink_dropped` unlinks files that readers hold. Raises
+        ResourceLimit if the disk is full, and then drops nothing; StorageError as of `write_snapshot`.
         """
         wanted, every = {(segment.base, segment.end) for segment in segments}, self._chain.all
         gone = {s.base for s in every[:-1] if (s.base, s.end) in wanted and s.base < s.end <= self.snapshot_position}
@@ -215,7 +211,7 @@ class Journal(Writer):
             self._manifest.drop(dropped, self.synced)
         except OSError as error:
             raise self._write_error("the list of segments", error) from error
-        self._holds.dropped(dropped)  # before they leave the chain, so that a segment is always in one of the two
+        self._holds.dropped(dropped)  # before they leave the chain, so that they are always in one of the two
         self._chain.retire(dropped)
         self.unlink_dropped()
         return infos
@@ -225,7 +221,7 @@ class Journal(Writer):
         return self._infos(lambda: self._holds.segments)
 
     def unlink_dropped(self) -> int:
-        """Unlink the dropped segments that no reader holds any more; return how many. By the thread that drops."""
+        """Unlink the dropped segments that no reader holds; return how many. By the thread that drops."""
         free = self._holds.released()
         self._chain.forget(free)
         try:
@@ -239,7 +235,7 @@ class Journal(Writer):
         return len(free)
 
     def _write_error(self, subject: str, error: OSError) -> ResourceLimit | StorageError:
-        """A full disk is not a failure; otherwise the journal fails."""
+        """Return an error. A full disk is not a failure; otherwise the journal fails."""
         if is_full(error):
             return DiskFull(f"the disk is full, {subject} was given up: {error}")
         if is_shortage(error):
@@ -261,7 +257,7 @@ class Journal(Writer):
     def close(self) -> None:
         """Write and sync all appended records (none, if never started).
 
-        StorageError if the journal failed, now or before; the lock of the directory is released anyway.
+        StorageError if the journal failed, now or before; the directory's lock is released anyway.
         """
         if self._is_closed:
             return

@@ -1,8 +1,8 @@
 """The lineage of a data directory: its id, or a new id if it was restored from a copy, which may be older than its original.
 
 Numbers that a state gives, and that are known elsewhere, belong to a lineage: a restored state gives the same numbers again, to
-other things. A recording that had begun and not ended may differ between the two. A broker that finds such a difference disowns
-the number, and gives it again. The file `lineage`:
+other things. A recording that had begun and not ended may differ between the two. A broker that finds a difference disowns the
+number, and gives it again. The file `lineage`:
 
     {"version": 1, "name": lineage, "parent": the former one | null, "history": {subject: [[former lineage, its last number] …]}}
 
@@ -24,13 +24,13 @@ NAME = "lineage"
 VERSION = 1
 BYTES_MAX = 16 << 20
 
-#: The owners of the numbers of something: lineages and their last numbers, ascending. Each begins after the one before it.
+#: Owners of the numbers of a subject: lineages and their last numbers, ascending.
 History = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """Content of the file. In a directory without the file, the name is its id."""
+    """Content of the file. Without one, the name is the directory's id."""
 
     name: str
     parent: str | None = None
@@ -45,16 +45,16 @@ class Lineage:
         return (*((name, min(last, number)) for name, last in self.history.get(subject, ())), (self.name, number))
 
     def restored(self, name: str) -> Lineage:
-        """Return the lineage of a directory that is restored from a copy of this one."""
+        """Return the lineage of a directory that is restored from this one's copy."""
         return Lineage(name, self.parent or self.name, self.history)
 
     def adopted(self, numbers: Mapping[str, int]) -> Lineage:
-        """Return the lineage after the first start. Numbers up to these belong to the former lineages."""
+        """Return the lineage after the first start. Numbers up to these belong to former lineages."""
         before = Lineage(self.parent or self.name, None, self.history)
         return Lineage(self.name, None, {subject: before.until(subject, number) for subject, number in numbers.items()})
 
     def disowned(self, subject: str, number: int) -> Lineage:
-        """Return the lineage that owns `number`, the last one of `subject` that was given before it."""
+        """Return the lineage that owns `number`, the last one of `subject` from before it."""
         before = tuple((name, min(last, number - 1)) for name, last in self.history.get(subject, ()))
         return Lineage(self.name, self.parent, {**self.history, subject: before})
 

@@ -1,4 +1,4 @@
-"""The lock of a data directory. One broker at a time has it, and other processes can see which."""
+"""The lock of a data directory, of one broker at a time. Other processes can see which."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import DirectoryLocked, StorageError
 
-LOOKED_AT_S = 0.1  # a process that only looks at the lock holds it for an instant
+LOOKED_AT_S = 0.1  # a process that only looks at the lock (`holder`) holds it for an instant
 
 
 def holder(directory: Path) -> str | None:
@@ -36,7 +36,7 @@ def _holder(lock: int) -> str:
 
 
 def _take(lock: int) -> None:
-    """Raises the error of `flock`. A process that only looks at the lock (`holder`) holds it for an instant."""
+    """Raises the error of `flock`."""
     until = time.monotonic() + LOOKED_AT_S
     while True:
         try:

@@ -1,6 +1,6 @@
 """The list of segments that must exist, and the known length of the log.
 
-Segments are dropped anywhere in the log but at its end, so the files alone do not show which are missing.
+Segments are dropped anywhere in the log but at its end, so files alone do not show which are missing.
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
 
@@ -12,18 +12,18 @@ Segments are dropped anywhere in the log but at its end, so the files alone do n
 The manifest is replaced as a whole:
 
 - before a new directory gets its `id`, without segments: a directory with an `id` has a manifest;
-- when a segment has begun, before its first write: every segment with content is listed;
-- before dropped segments are unlinked, without them, and with the hole that they leave (holes.py);
-- when a start has repaired the directory, before it unlinks the replaced files;
+- when a segment has begun, before its first write: all segments with content are listed;
+- before dropped segments are unlinked, without them, and with their hole (holes.py);
+- when a start has repaired the directory, before it unlinks replaced files;
 - when the journal is closed in order, with its end.
 
-At a start every listed segment must exist, with its original header: a file of the same name from another lineage has another
-secret. A segment that is not listed was begun just before a crash, and counts like any other. If it begins in a hole, it was
-dropped and is unlinked now. Any other gap between two segments, or before the first, is a loss.
+At a start every listed segment must exist, with its original header: a file of another lineage has another secret. A segment that
+is not listed was begun just before a crash, and counts. If it begins in a hole, it was dropped and is unlinked now. Any other gap
+between two segments, or before the first, is a loss.
 
-`synced` is overwritten in place after each sync, and never synced itself, which takes microseconds. It is never ahead of the
-disk, and exact after kill -9. After a power cut it may be an earlier one, torn (then it is ignored), or missing. It counts only
-for a segment that the manifest lists, because in a backup made with hard links it may belong to a later segment.
+`synced` is overwritten in place after each sync, which takes microseconds, and never synced itself. It is never ahead of the
+disk, and exact after kill -9. After a power cut it may be an earlier one, missing, or torn (then it is ignored). It counts only
+for a listed segment, because in a backup made with hard links it may belong to a later one.
 
 To change the format: raise `VERSION`, and keep reading the former ones. Field `product` may be missing.
 """
@@ -50,7 +50,7 @@ VERSION = 1
 SYNCED_NAME = "synced"
 SYNCED_MAGIC = b"PENSTSYN"
 SYNCED_VERSION = 1
-BYTES_MAX = 64 << 20  # limits the read of a damaged manifest; enough for some million segments
+BYTES_MAX = 64 << 20  # of a damaged manifest to read; enough for some million segments
 
 _SYNCED = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
@@ -76,7 +76,7 @@ def write(
 
 
 def read(disk: Disk, broker_id: str | None = None) -> ManifestContent | None:
-    """Return None if the file is missing. DamagedJournal if it is damaged, or belongs to another broker."""
+    """Return None without a file. DamagedJournal if it is damaged, or another broker's."""
     if NAME not in disk.names():
         return None
     line, _, checksum = disk.open(NAME).read(0, BYTES_MAX).rstrip(b"\n").rpartition(b"\n")
@@ -117,7 +117,7 @@ def _synced(disk: Disk, known: set[int]) -> int:
 
 
 def check(disk: Disk, content: ManifestContent | None, headers: Sequence[Segment], snapshot: bool) -> None:
-    """Refuse a directory with a missing segment, by its name."""
+    """Refuse a directory with a missing segment."""
     if content is None:
         if not headers and not snapshot:
             raise DamagedJournal(
@@ -148,10 +148,9 @@ class Manifest:
     """Keeper of both files while a journal runs. For any thread; only the writer calls `note`."""
 
     def __init__(self, disk: Disk, broker_id: str, segments: Callable[[], Sequence[Segment]], holes: Holes) -> None:
-        """`segments` returns the current segments."""
         self._disk, self._broker_id, self._segments = disk, broker_id, segments
         self._lock = Lock()
-        self.holes = holes  # segments that begin in them are not listed any more, and are being removed
+        self.holes = holes  # segments that begin in them are being removed, and not listed
         self._file: NoteFile | None = None
 
     def write(self, synced: int) -> None:
@@ -160,7 +159,7 @@ class Manifest:
             self._write(synced)
 
     def drop(self, dropped: Iterable[Segment], synced: int) -> None:
-        """Add the hole that these segments leave. They may be unlinked afterwards. OSError as of `write`."""
+        """Add the hole that these segments leave. They may then be unlinked. OSError as of `write`."""
         with self._lock:
             before, self.holes = self.holes, merged([*self.holes, *((s.base, s.end) for s in dropped)])
             try:
@@ -174,13 +173,13 @@ class Manifest:
         write(self._disk, self._broker_id, listed, synced, self.holes)
 
     def note(self, segment: Segment, synced: int) -> None:
-        """`segment` is the last one. If that fails, an older note stays."""
+        """`segment` is the last one."""
         data = _SYNCED.pack(SYNCED_MAGIC, SYNCED_VERSION, segment.checksum, synced)
         try:
             if self._file is None:
                 self._file = self._disk.create_note(SYNCED_NAME)
             self._file.write(data + _CRC.pack(crc32(data)))
-        except OSError:  # an older note is correct as well
+        except OSError:  # an older note is also correct
             pass
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Payloads: the bytes of a record, mapped from its segment, and checked when they are read for the first time.
+"""Payloads: the bytes of a record, mapped from its segment, and checked at the first read.
 
-The check reads the file instead of touching the mapping. If the disk fails a page, a read raises an error, but a mapping raises a
-signal that ends the process. At least the last `REMEMBERED` positions are not checked again.
+The check reads the file. If the disk fails a page, a read raises an error, but a mapping raises a signal that ends the process.
+At least the last `REMEMBERED` positions are not checked again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .records import RECORD_BYTES, checksum_of, record_is_good, unpack_record
 from .replay import damaged
 from .segments import Segment, SegmentChain, out_of_files
 
-FIRST_READ = 4096  # bytes; the header and meta of most records, or all of a small one
+FIRST_READ = 4096  # bytes: header and meta of most records, or all of a small one
 REMEMBERED = 1 << 15  # positions; two sets of them are some 10 MB
 
 
@@ -29,8 +29,7 @@ class _Extent(NamedTuple):
 class Located(NamedTuple):
     """Location of a payload, for a process of this host that maps the file itself.
 
-    That process compares device and inode of the file that it opens. In a container, or in a copied directory, the path may lead
-    to another file.
+    That process compares device and inode: in a container, or a copied directory, the path may lead to another file.
     """
 
     path: str
@@ -45,8 +44,8 @@ class Payloads:
 
     def __init__(self, disk: Disk, chain: SegmentChain) -> None:
         self._disk, self._chain = disk, chain
-        self._young: dict[int, _Extent] = {}  # derived: checked most recently
-        self._old: dict[int, _Extent] = {}  # derived: checked before those
+        self._young: dict[int, _Extent] = {}  # checked most recently
+        self._old: dict[int, _Extent] = {}  # checked before those
 
     def get(self, position: int) -> pa.Buffer:
         segment, extent = self._find(position)

@@ -1,8 +1,7 @@
-"""A group of records while it is filled. Records get their positions immediately; the group gets its header when the writer
-takes it.
+"""A group of records while it is filled. Records get their positions immediately; the group gets its header at the end.
 
 A payload above `INLINE_BYTES` is kept by reference, and the writer computes its checksum (`zlib.crc32` lets other threads run).
-So an append, which happens under the broker's lock, neither copies nor reads it.
+So an append, under the broker's lock, neither copies nor reads it.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from ..errors import InvalidRequest
 from .disk import Buffer
 from .records import END_BYTES, GROUP_BYTES, MASK, META_MAX, RECORD_BYTES, Format, GroupHeader, pack_group, pack_record, padded
 
-INLINE_BYTES = 1 << 14  # a payload up to this size is copied in some 2 µs, less than the cost of a reference
+INLINE_BYTES = 1 << 14  # up to this size a copy takes some 2 µs, less than a reference costs
 
 _PADDING = [b"\0" * n for n in range(8)]
 
 
 class RecordGroup:
-    """Records from `start` on. `end` is the LSN after the last one, before the end mark. `form` has the version
-    `segments.VERSION`."""
+    """Records from `start` on. `end` is the LSN after the last one, before the end mark. `form` is of version
+    `segments.VERSION`.
+    """
 
     __slots__ = ("_form", "_large", "_pieces", "_sealed", "_small", "end", "records", "start")
 
@@ -32,13 +32,13 @@ class RecordGroup:
         self.end = start + GROUP_BYTES
         self.records = 0
         self._sealed: list[Buffer] | None = None
-        self._small: list[bytes] = [b""]  # the run being filled; the first item of the first run becomes the header
+        self._small: list[bytes] = [b""]  # the run being filled; the first item of all becomes the header
         self._pieces: list[list[bytes] | memoryview] = [self._small]
         self._large: list[tuple[list[bytes], int, bytes, list[memoryview], int]] = []  # run, index in it, meta, payload, position
 
     @property
     def after(self) -> int:
-        """LSN after the group and its end mark."""
+        """LSN after the end mark."""
         return self.end + END_BYTES
 
     def append(self, meta: bytes, payload: Sequence[Buffer]) -> int:
@@ -63,7 +63,7 @@ class RecordGroup:
     def _append_large(self, meta: bytes, views: list[memoryview], size: int) -> int:
         position = self.end
         end = position + record_bytes(len(meta), size)
-        self._small.append(b"")  # replaced by header and meta when the checksum is known
+        self._small.append(b"")  # for header and meta, when the checksum is known
         self._large.append((self._small, len(self._small) - 1, meta, views, position))
         self._pieces.extend(view for view in views if view.nbytes)
         self._small = [_PADDING[-size & 7]]
@@ -73,8 +73,7 @@ class RecordGroup:
         return position
 
     def seal(self, synced: int) -> list[Buffer]:
-        """Return the group's bytes, to be written in this order. Repeated calls return the same. No record may be added
-        afterwards."""
+        """Return the group's bytes in order, the same at each call. No record may be added afterwards."""
         if self._sealed is not None:
             return self._sealed
         for run, index, meta, views, position in self._large:

@@ -1,7 +1,7 @@
 r"""Format of the log: records, and the groups in which they are written.
 
 An LSN (log sequence number, here also *position*) is a byte offset in the whole log, from 0. It is never reused for something
-that was confirmed. The log is a chain of groups, without a byte between them:
+that was confirmed. The log is a chain of groups, without gaps:
 
     group  = magic 8s | checksum u32 | records u32 | own LSN u64 | length u64 | synced u64         40 bytes
              records
@@ -13,27 +13,27 @@ that was confirmed. The log is a chain of groups, without a byte between them:
 
 Little-endian. A group's `length` counts everything from its magic to its end mark. `synced` is the position below which the log
 was known to be on the disk when the group was written. Its checksum covers records..synced. A record's checksum covers
-magic..payload length and the meta. The payload has its own, since it is not read during a replay. All are zlib.crc32.
+magic..payload length and the meta. The payload has its own, since a replay does not read it. All are zlib.crc32.
 
-Recovery looks for groups after a torn write, by their magic, and trusts their `synced` (tail.py). Payloads are in the same file,
-and every sender can write payloads. So each start of a broker draws a secret of 12 random bytes. The secret is in the headers of
-the segments that it writes (segments.py), mode 0600, and nowhere else:
+After a torn write, recovery finds groups by their magic, and trusts their `synced` (tail.py). Payloads are in the same file, and
+every sender can write them. So each start of a broker draws a secret of 12 random bytes. It is in the headers of the segments
+that this start writes (segments.py), mode 0600, and nowhere else:
 
     4 bytes   second half of a group's magic, after "PGRP"
     4 bytes   seed of a group's checksum
     4 bytes   xor the position: seed of a record's checksum, and of its payload's
 
-One valid group is enough to compute others, but no client sees one: only payloads leave the broker. So a forger has to guess 64
-bits, once for each 40 bytes of payload: a chance of 2^-41 for a whole segment of them.
+One valid group is enough to compute others, but only payloads leave the broker. So a forger has to guess 64 bits, once for each
+40 bytes of payload: a chance of 2^-41 for a whole segment of them.
 
 The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad, including those
-of a copied directory that another broker has used. A recovered tail, which is a copy, keeps version and secret of its original.
+of a copied directory that another broker has used. A recovered tail, a copy, keeps version and secret of its original.
 
-The end mark ends in a byte that is not zero. So if a file ends in zeros inside a group, that group was not completely written.
+The end mark does not end in zero. So if a file ends in zeros inside a group, that group was not completely written.
 
 To change the format: raise `segments.VERSION`. Keep the old structs here under their version, and let `Format` carry the
 differences to the readers below. Never write an old version, except for the copy of a tail. `flags` (0 today) is for a record
-that old readers must refuse: an unknown flag is damage to them.
+that old readers must refuse: they treat an unknown flag as damage.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GroupHeader(NamedTuple):
     """Header of a group."""
 
     lsn: int
-    length: int  # bytes, header and end mark included
+    length: int  # bytes, with header and end mark
     records: int
     synced: int  # LSN known to be on the disk when the group was written
 
@@ -84,7 +84,7 @@ def padded(length: int) -> int:
 
 
 class Format(NamedTuple):
-    """Magic and seeds of a segment's groups and records, by its version and secret: see above."""
+    """Magic and seeds of a segment's groups and records: see above."""
 
     version: int
     secret: bytes
@@ -98,7 +98,7 @@ class Format(NamedTuple):
         return cls(version, secret, GROUP_MAGIC + secret[:4], group_seed, record_seed)
 
     def seed(self, position: int) -> int:
-        """Return the seed of the checksums of the record at `position` and of its payload."""
+        """Return the seed of the checksums of a record and of its payload."""
         return (position ^ self.record_seed) & MASK
 
 
@@ -122,7 +122,7 @@ def unpack_group(data: bytes, index: int, form: Format, lsn: int) -> GroupHeader
 
 
 def pack_record(seed: int, meta: bytes, payload_crc: int, payload_bytes: int) -> bytes:
-    """Return a record without its payload: header, meta, padding. `seed`: `Format.seed` of its position."""
+    """Return a record up to its payload. `seed`: `Format.seed` of its position."""
     tail = _record_tail.pack(RECORD_MAGIC, 0, len(meta), payload_crc, payload_bytes)
     checksum = crc32(meta, crc32(tail, seed))
     return checksum.to_bytes(4, "little") + tail + meta + b"\0" * (-len(meta) & 7)
@@ -142,7 +142,6 @@ class RecordHeader(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Bytes of the whole record."""
         return self.payload_at + padded(self.payload_bytes)
 
 
@@ -155,7 +154,7 @@ def unpack_record(data: bytes, index: int) -> RecordHeader | None:
 
 
 def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
-    """Return True if header and meta match their checksum. `seed`: `Format.seed` of the record's position."""
+    """Return True if header and meta match their checksum. `seed`: `Format.seed` of the position."""
     stop = index + RECORD_BYTES + meta_bytes
     if stop > len(data):
         return False
@@ -163,7 +162,7 @@ def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
 
 
 def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int | None:
-    """Return crc32 of the bytes [offset, offset + length) of a file; None if the file ends before."""
+    """Return crc32 of `length` bytes of a file; None if the file ends before."""
     checksum, stop = seed, offset + length
     while offset < stop:
         piece = file.read(offset, min(COPY_BYTES, stop - offset))
@@ -175,7 +174,7 @@ def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int 
 
 
 class FileWindow:
-    """A file read in pieces, which grow while it is read in order, and shrink when it skips ahead (payloads during a replay)."""
+    """A file read in pieces, which grow while it is read in order, and shrink when it skips ahead (payloads in a replay)."""
 
     SMALLEST, LARGEST = 1 << 14, COPY_BYTES
 
@@ -186,8 +185,7 @@ class FileWindow:
         self.start = 0
 
     def at(self, offset: int, length: int) -> int:
-        """Read the file's bytes [offset, offset + length) into `data`. Return the index of the first byte; -1 if the file ends
-        before."""
+        """Read `length` bytes at `offset` into `data`. Return the index of the first; -1 if the file ends before."""
         index = offset - self.start
         if not 0 <= index <= len(self.data) - length:
             onward = 0 <= index <= len(self.data)

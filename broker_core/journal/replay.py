@@ -1,7 +1,6 @@
 """The records of a segment in order, without their payloads.
 
-Hot: after a million single messages a start reads a million records, so the loop uses local names and one checksum per record. It
-skips payloads, and checks group headers, record headers and metas.
+Hot: after a million single messages a start reads a million records, so the loop uses local names and one checksum per record.
 """
 
 from __future__ import annotations

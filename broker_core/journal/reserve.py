@@ -1,8 +1,8 @@
-"""Disk space in reserve. The file `reserve` of a data directory holds blocks for writes that must not fail on a full disk.
+"""Disk space in reserve: the file `reserve` holds blocks for writes that must not fail on a full disk.
 
 Settling, purging and retention write little and free much, so they continue on a full disk, even if another program has filled
-it. A write that finds the disk full cuts a piece off the reserve and tries again. Files that are optional, such as snapshots,
-leave half of the reserve. The content of the file is never read.
+it. A write that finds the disk full cuts a piece off the reserve and tries again. Optional files, such as snapshots, leave half
+of the reserve. The content is never read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar
 NAME = "reserve"
 PIECE_BYTES = 64 << 10  # cut off at a time: enough for some hundred settlements, and little for another program to take
 OPTIONAL_SHARE = 2  # optional files leave one part in this many
-_ZEROS_BYTES = 1 << 20  # written at a time, if the file system cannot allocate blocks without a write
+_ZEROS_BYTES = 1 << 20  # written at a time, if the file system cannot allocate blocks
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 _T = TypeVar("_T")
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 def is_full(error: OSError) -> bool:
-    """Return True if the disk, or the quota of the account, had no space left. This is temporary."""
+    """Return True if the disk, or the account's quota, had no space left. This is temporary."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve:
-    """The reserve of a data directory, empty until `open`. For any thread."""
+    """Empty until `open`. For any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -55,11 +55,11 @@ class Reserve:
 
     @property
     def is_whole(self) -> bool:
-        """Until the reserve has the size of the last `fill`, the disk is full."""
+        """False, and the disk full, until the reserve has the size of the last `fill`."""
         return self._held >= self._wanted
 
     def fill(self, nbytes: int) -> None:
-        """Make the reserve `nbytes` large, if at least as much is free on the disk afterwards. Raises nothing."""
+        """Make the reserve `nbytes` large, if at least as much stays free on the disk. Raises nothing."""
         with self._lock:
             if not self._usable:
                 return
@@ -80,7 +80,7 @@ class Reserve:
         try:
             _allocate(self._fd, self._held, nbytes)
         except OSError:
-            self._cut(self._held)  # blocks that were allocated before the error
+            self._cut(self._held)  # frees blocks that were allocated before the error
             raise
         self._held = nbytes
 
@@ -89,7 +89,7 @@ class Reserve:
         self._held = nbytes
 
     def draw(self, *, optional: bool = False) -> bool:
-        """Give a piece back to the disk, for a write that follows immediately. Return False if the reserve is used up."""
+        """Give a piece back to the disk, for an immediate write. Return False if the reserve is used up."""
         with self._lock:
             leave = self._wanted // OPTIONAL_SHARE if optional else 0
             if self._held <= leave or _has_no_inodes(self._directory):  # blocks do not help

@@ -1,4 +1,4 @@
-"""The segment that is being written, and the start of the next one. By one thread at a time."""
+"""The segment being written, and the start of the next one. By one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .reserve import is_full
 from .segments import Segment, SegmentChain, SegmentHeader, create
 from .shortages import Shortages
 
-SMALL_BYTES = 8 << 10  # a smaller group is written into preallocated zeros: its sync would mostly wait for the new file length
+SMALL_BYTES = 8 << 10  # a smaller group is written into preallocated zeros: its sync would mostly wait for the new length
 
 
 class LogFiles(NamedTuple):
-    """Files of a log, and the fields that the headers of its next segments share."""
+    """Files of a log, and the common fields of its next segments' headers."""
 
     disk: Disk
     chain: SegmentChain
@@ -99,5 +99,5 @@ class SegmentWriter:
             if not is_full(error):  # the next start copies the tail
                 raise
         self._file.close()
-        with contextlib.suppress(OSError):  # the manifest of the last segment's begin, and the note, are enough
+        with contextlib.suppress(OSError):  # the manifest of the last begin, and the note, are enough
             self._files.manifest.write(synced)

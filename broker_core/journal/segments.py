@@ -4,11 +4,11 @@
              id 64s | secret 12s | crc32 of all before u32                                                     128 bytes
              groups (records.py): the byte of LSN n stands at 128 + n - base
 
-The name is `<base>-<generation>.seg`, both decimal. A file gets its name only when its header and its first content (a recovered
-tail: the log up to `born`) are on the disk. So a named file with a bad header is damaged, and everything below `born` is synced.
+The name is `<base>-<generation>.seg`, both decimal. A file gets its name when its header and first content (a recovered tail: the
+log up to `born`) are on the disk. So a named file with a bad header is damaged, and everything below `born` is synced.
 
 A segment ends where the next one begins. More bytes may follow in its file: preallocated zeros, or a tail that recovery has
-copied into the next segment. Of two segments with one base, the higher generation replaced the other, which is garbage.
+copied into the next segment. Of two segments with one base, the lower generation is garbage.
 
 To change the format: see records.py. `VERSION` is the version of everything in the file.
 """
@@ -35,7 +35,7 @@ SUFFIX = ".seg"
 HEADER_BYTES = 128
 MAGIC = b"PENSTSEG"
 ID_BYTES = 64  # longest broker id, UTF-8
-OPEN_FILES = 64  # segments kept open for reading: well below the usual 1,024 descriptors of a process
+OPEN_FILES = 64  # kept open for reading: well below the usual 1,024 descriptors of a process
 
 _HEADER = struct.Struct("<8sIIQQQII64s12s")
 _CRC = struct.Struct("<I")
@@ -48,8 +48,8 @@ class SegmentInfo(NamedTuple):
     base: int
     end: int
     path: str
-    bytes: int  # size of the file, preallocated zeros included
-    first_time_ns: int  # when it was begun, nanoseconds since 1970
+    bytes: int  # size of the file, with preallocated zeros
+    first_time_ns: int  # when it was begun, since 1970
 
 
 @dataclass(eq=False)
@@ -100,7 +100,7 @@ class SegmentHeader(NamedTuple):
 
 
 def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
-    """`end` of the segment is the LSN after which only zeros follow. DamagedJournal if the header is bad."""
+    """`end` is the LSN after which only zeros follow. DamagedJournal if the header is bad."""
     path, file = disk.path(name), disk.open(name)
     data = file.read(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
@@ -132,7 +132,7 @@ def _content_end(file: ReadFile) -> int:
 
 
 def create(disk: Disk, header: SegmentHeader, content: Iterable[Buffer] = ()) -> tuple[Segment, AppendFile]:
-    """Create a segment with `content`, the log from `base` to `born`. All of it, and its name, is on the disk afterwards."""
+    """`content` is the log from `base` to `born`. All of it, and the name, is on the disk afterwards."""
     _, form, base, born, generation, created_ns = header
     name, data = name_of(base, generation), header.pack()
     file = disk.create(name + TEMPORARY)
@@ -152,17 +152,17 @@ def create(disk: Disk, header: SegmentHeader, content: Iterable[Buffer] = ()) ->
 class SegmentChain:
     """The segments of a journal, in order, for readers in any thread. One thread at a time calls `retire` and `forget`.
 
-    Dropped segments are found as long as a reader may have their positions.
+    Dropped segments are found while a reader may have their positions.
     """
 
     def __init__(self, disk: Disk, segments: Iterable[Segment]) -> None:
         self._disk = disk
         self._lock = Lock()
-        self._files: dict[str, ReadFile] = {}  # derived, bounded by OPEN_FILES, oldest first
+        self._files: dict[str, ReadFile] = {}  # at most OPEN_FILES, oldest first
         self._set(tuple(segments), ())
 
     def _set(self, segments: tuple[Segment, ...], retired: tuple[Segment, ...]) -> None:
-        self._all = (segments, [s.base for s in segments], retired)  # one assignment, so that readers see a consistent state
+        self._all = (segments, [s.base for s in segments], retired)  # one assignment gives readers a consistent state
 
     @property
     def all(self) -> tuple[Segment, ...]:

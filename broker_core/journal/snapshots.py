@@ -1,4 +1,4 @@
-"""Snapshots: the whole state at one position of the log, so that a start need not read the log from its beginning.
+"""Snapshots: the whole state at one position of the log, so that a start need not read the whole log.
 
     file  = magic 8s | version u32 | arrays u32 | position u64 | meta bytes u64 | meta crc u32 | id bytes u32 | id 64s
 
@@ -9,9 +9,8 @@
 
 Little-endian. The name is `<position>-<number>.snap`, both decimal; the number distinguishes snapshots of one position.
 
-A snapshot is written only when the log is synced up to its position, in every fsync mode. So its existence proves that the log
-was on the disk up to there: a log that ends before it is damaged. If the latest snapshot is damaged, the one before is used, as
-long as the log still reaches back to it.
+A snapshot is written only when the log is synced up to its position, in every fsync mode. So a log that ends before it is
+damaged. If the latest snapshot is damaged, the one before is used, as long as the log reaches back to it.
 
 To change the format: raise `VERSION`, and keep reading the former ones.
 """
@@ -43,7 +42,7 @@ _CRC = struct.Struct("<II")
 
 
 class Snapshot(NamedTuple):
-    """State at `position`, where replay continues. The arrays are mapped, not copied, each 64-byte aligned in the file."""
+    """State at `position`, where replay continues. The arrays are mapped, each 64-byte aligned in the file."""
 
     position: int
     meta: bytes
@@ -51,7 +50,7 @@ class Snapshot(NamedTuple):
 
 
 def names_of(disk: Disk) -> list[str]:
-    """Return the names of the snapshots, latest first."""
+    """Return the names, latest first."""
     return sorted((name for name in disk.names() if name.endswith(SUFFIX)), reverse=True)
 
 
@@ -121,8 +120,7 @@ def _aligned(length: int) -> int:
 
 
 def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
-    """Return offset and name of the first fault in a snapshot's file. Reads the whole file. StorageError as of
-    `check_version`."""
+    """Return offset and name of the first fault in a snapshot's file. StorageError as of `check_version`."""
     file = disk.open(name)
     size, head = file.size(), file.read(0, _HEAD.size)
     if len(head) < _HEAD.size or head[:8] != MAGIC:

@@ -1,4 +1,4 @@
-"""Check of the last segment, which a crash can tear: its good part, and the fault after it (the rules: recovery.py)."""
+"""Check of the last segment, which a crash can tear: its good part, and the fault after it (rules: recovery.py)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SECTOR = 512  # bytes; the smallest unit that a disk writes
 
 
 class Tail(NamedTuple):
-    """The last segment, read to its end. `synced`, `end` and `file_end` are LSNs: base <= synced <= end <= file_end."""
+    """The last segment. `synced`, `end` and `file_end` are LSNs: base <= synced <= end <= file_end."""
 
-    synced: int  # on the disk below this, a boundary of groups
-    end: int  # good below this, a boundary of groups
-    file_end: int  # only zeros follow in the file
+    synced: int  # on the disk below this boundary of groups
+    end: int  # good below this boundary of groups
+    file_end: int  # only zeros follow
     has_records: bool  # between synced and end
     cut: str | None  # reason to cut [end, file_end); None if it is empty
 
@@ -42,7 +42,7 @@ class _Group(NamedTuple):
 
 
 class _BadGroup(NamedTuple):
-    """A bad group. It begins at `lsn` and fails within [low, high). `end` is unknown (None) if its header is bad."""
+    """It begins at `lsn` and fails within [low, high). `end` is None if its header is bad."""
 
     lsn: int
     end: int | None
@@ -81,9 +81,8 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
 
 
 def first_fault(file: ReadFile, segment: Segment, stop: int) -> tuple[int, str] | None:
-    """Return offset and name of the first wrong byte below the LSN `stop`.
-
-    A start ignores bytes without a meaning: zeros between records, and the checksum in the end mark. This function checks them.
+    """Return offset and name of the first wrong byte below the LSN `stop`, including bytes that a start ignores: zeros between
+    records, and the checksum in the end mark.
     """
     groups, _, bad = _walk(file, segment, stop)
     for group in groups:
@@ -133,7 +132,7 @@ def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group]
 
 
 def _highest_synced_after(file: ReadFile, segment: Segment, lsn: int, file_end: int) -> int:
-    """Return the highest synced position in the groups after a break, which are found by their magic; 0 if none follows."""
+    """Return the highest synced position in the groups after a break, which are found by their magic; 0 without any."""
     magic = segment.form.magic
     synced, offset, stop = 0, segment.offset(lsn) + 8, segment.offset(file_end)
     while offset < stop:

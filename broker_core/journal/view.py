@@ -1,4 +1,4 @@
-"""Payloads of a journal that another process of this host writes, mapped and checked as that process does."""
+"""Payloads of a journal that another process of this host writes, mapped and checked like its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .segments import Segment, SegmentChain, read_header
 
 
 class JournalView:
-    """Payloads of a journal's segments, as far as its writer has written them. By one thread."""
+    """Payloads in segments, as far as their writer has written them. By one thread."""
 
     def __init__(self, path: Path | str, broker_id: str) -> None:
         self._disk, self._broker_id = OthersDirectory(path), broker_id

@@ -1,10 +1,10 @@
-"""The writer thread: it takes the records that have accumulated, writes them, syncs once and notifies.
+"""The writer thread: it writes the records that have accumulated, syncs once and notifies.
 
-    synced <= durable <= written <= end + END_BYTES        (without a copy; with one, durable may be lower)
+    synced <= durable <= written <= end + END_BYTES        (with a required copy, durable may be lower)
 
-`durable` is `stored`, which is `synced` with fsync=always and `written` otherwise. With a required copy (`require_copy`), it is
-the lower of `stored` and the position that the copy has. `end` is the position after the last record. Once its group is written,
-`written` is the position after that group's end mark.
+`durable` is `stored`, which is `synced` with fsync=always and `written` otherwise. With `require_copy`, it is the lower of
+`stored` and the position that the copy has. `end` is the position after the last record. Once its group is written, `written` is
+the position after that group's end mark.
 
 In every fsync mode a sync happens before a new segment begins, when `sync` is called, and at the close. So at most the last
 segment has unsynced bytes.
@@ -32,7 +32,7 @@ from .shortages import Shortages
 
 Fsync = Literal["always", "interval", "never"]
 
-GROUP_LIMIT = 32 << 20  # bytes; a larger group would save no time, and delay its first record
+GROUP_LIMIT = 32 << 20  # bytes; a larger group would only delay its first record
 # A write from the thread that appended saves two switches between threads, but blocks that thread. So only a small group is
 # written this way, and only while the disk syncs this quickly. One slow sync stops it; many quick ones resume it.
 QUICK_S = 0.001
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
-    """Position and end of a record. Both are LSNs, bytes."""
+    """Position and end of a record, LSNs."""
 
     position: int
     end: int
@@ -53,8 +53,8 @@ class Appended(NamedTuple):
 class JournalOptions:
     """Options of a journal."""
 
-    fsync: Fsync = "always"  # durable means synced; interval, never: durable means written
-    interval_s: float = 0.1  # with "interval": at most this long between two syncs. "never" syncs when a segment is full
+    fsync: Fsync = "always"  # durable means synced; with interval and never: written
+    interval_s: float = 0.1  # with "interval": at most this long between syncs. "never" syncs when a segment is full
     segment_bytes: int = 256 << 20  # a group that would begin after these goes into a new segment
     buffer_bytes: int = 64 << 20
 
@@ -80,14 +80,14 @@ class Writer:
         self._work = threading.Condition(self._lock)  # the writer waits here
         self._done = threading.Condition(self._lock)  # all others
         self._idle = False  # the thread waits and has to be woken
-        self._taken_over = False  # another thread writes in place of the writer's
+        self._taken_over = False  # another thread writes
         self._stopping = False
         self._shortages = Shortages(self._monotonic_s, lambda: self.failure is not None)
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
 
         self._open: RecordGroup | None = None
-        self._more_to_come = False  # the open group is not complete: more records must be in it
+        self._more_to_come = False  # the open group is not complete
         self._full: deque[RecordGroup] = deque()  # complete, to be written before the open one
         self._next = end
         self._hurried = 0  # a caller waits for everything below this position
@@ -104,14 +104,14 @@ class Writer:
     # ---- appending
 
     def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
-        """Append a record, by one thread at a time. Never waits for the disk. Large buffers of `payload` are not copied, and
+        """Append a record, by one thread at a time, without waiting for the disk. Large buffers of `payload` are not copied, and
         must not change afterwards.
 
-        Without `hurry` the record is written together with the next one that hurries, or when a caller waits for it. The caller
-        ensures that one of these happens.
+        Without `hurry` the record is written with the next one that hurries, or when a caller waits for it. The caller ensures
+        that one of these happens.
 
-        `more`: this record and the following ones share one group, until a record without `more` or `complete`. After a crash
-        the log has all of them, or no part of them. The caller must not wait for an incomplete group, which is not written.
+        With `more`, this record and the following ones share one group, until a record without `more` or `complete`. After a
+        crash the log has all of them, or no part. The caller must not wait for an incomplete group, which is not written.
         """
         with self._lock:
             if self.failure is not None or self._stopping:
@@ -136,12 +136,12 @@ class Writer:
             self._more_to_come = False
             if hurry:
                 self._hurried = max(self._hurried, self.end)
-            # Also if a caller has hurried to this end before: the thread was woken then, and could not write yet.
+            # Also if a caller has hurried to this end before: the thread could not write yet.
             if self._write_due() or self._stopping:
                 self._wake()
 
     def hurry(self, end: int) -> None:
-        """Let the thread write up to `end` now, because a caller waits for it elsewhere. Returns immediately."""
+        """Let the thread write up to `end` now, because a caller waits for it elsewhere."""
         if end > self._hurried:
             with self._lock:
                 self._hurry(end)
@@ -201,7 +201,7 @@ class Writer:
     def _hand_back(self) -> None:
         with self._lock:
             self._taken_over = False
-            if self._due() or self._time_to_sync() is not None:  # the thread has new work, or a sync to wait for
+            if self._due() or self._time_to_sync() is not None:
                 self._work.notify()
             else:
                 self._idle = True
@@ -214,7 +214,7 @@ class Writer:
         return self._fits(nbytes)
 
     def _fits(self, nbytes: int) -> bool:
-        # A record larger than the whole buffer fits when the buffer is empty; otherwise it would never fit.
+        # A record larger than the whole buffer fits when the buffer is empty.
         return self.end - self.durable + nbytes <= self._options.buffer_bytes or self.durable >= self.end
 
     def reserve(self, nbytes: int, timeout_s: float) -> None:
@@ -296,7 +296,7 @@ class Writer:
             self._done.notify_all()
 
     def add_stored_listener(self, callback: Callable[[], None]) -> None:
-        """Let the thread that writes call `callback()` whenever `stored` may have grown. It must not block."""
+        """Let the writing thread call `callback()` whenever `stored` may have grown. It must not block."""
         with self._lock:
             self._stored_listeners = [*self._stored_listeners, callback]
 
@@ -436,7 +436,7 @@ class Writer:
         for callback in self._listeners:
             try:
                 callback(durable)
-            except Exception:  # its loop may be closed; the log does not depend on its listeners
+            except Exception:  # the log does not depend on its listeners, whose loop may be closed
                 _log.exception("a listener of the journal failed, and will not be called again")
                 with self._lock:
                     self._listeners = [listener for listener in self._listeners if listener is not callback]
@@ -444,16 +444,16 @@ class Writer:
     def fail(self, error: BaseException) -> None:
         """Stop permanently: a write or sync failed, or the log and the owner's state differ.
 
-        Unwritten records are discarded. Every call that waits or comes later raises a StorageError that names `error`.
-        `on_failure` is called once, by this thread. May be called under a lock of the caller.
+        Unwritten records are discarded. Every call that waits or comes later raises a StorageError that names `error`. May be
+        called under a lock of the caller.
         """
         with self._lock:
             if self.failure is not None:
                 return
             self.failure = StorageError(f"the journal failed and the broker must stop, nothing was retried: {error}")
             self.failure.__cause__ = error
-            # The end moves beyond all that can become durable, so that every later wait for it fails. The thread may be writing
-            # the last group at this moment.
+            # The end moves beyond all that can become durable, so that every later wait fails. The thread may be writing the last
+            # group at this moment.
             self.end += END_BYTES + 1
             self._open = None
             self._full.clear()

@@ -1,8 +1,8 @@
-"""Messages: in columns, in AMQP's encoding, and the conversion between both. Independent of queues and disks.
+"""Messages in columns, in AMQP's encoding, and the conversion between both. Independent of queues and disks.
 
 columns         the declaration of all columns
 payloads        messages as the journal stores them
-assembly        record batches of the columns that a reader asks for
+assembly        record batches of requested columns
 conversion      from one stored form to the other
 encoding/       AMQP's encoding of many messages
 batch_checks    names, types and contents of a client's record batch
@@ -12,5 +12,5 @@ annotations     names of message annotations
 delivery_times  annotations with the time of delivery
 delivery_key    the column `delivery`
 
-Every stored message can leave again, because values that AMQP cannot hold are refused on arrival.
+Every stored message can leave again: values that AMQP cannot hold are refused on arrival.
 """

@@ -9,14 +9,14 @@ DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds after the arriva
 
 RETRY_DELAY = Symbol("x-opt-retry-delay")  # milliseconds, in a modified outcome for a queue without a delay of its own
 
-REPORTS = Symbol("penstock:reports-received")  # of a link whose receiver reports the deliveries that the application has received
+REPORTS = Symbol("penstock:reports-received")  # of a link whose receiver reports received deliveries
 
-# Of a dead letter, made by `reading.dead_letters`. Clients recognize a dead letter by the first annotation.
+# Of a dead letter, made by `reading.dead_letters`. Clients recognize it by the first annotation.
 DEATH_REASON = Symbol("x-opt-death-reason")
 DEATH_QUEUE = Symbol("x-opt-death-queue")
 DEATH_SEQUENCE = Symbol("x-opt-death-sequence")
 DEATH_TIME = Symbol("x-opt-death-time")
 DEATH_ERROR = Symbol("x-opt-death-error")
 
-# Prefix before the quoted name of an application property, which a program of Service Bus has changed.
+# Before the quoted name of an application property that a program of Service Bus has changed.
 CHANGED_PROPERTY = "x-opt-changed-property:"

@@ -1,4 +1,4 @@
-"""Record batches of the columns that a reader asks for, from stored rows and the broker's own columns.
+"""Record batches of requested columns, from stored rows and the broker's own columns.
 
 Pure pyarrow, since the broker and Spark's executors use it.
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 #: First and last time that a read returns, in microseconds since 1970; other times are null. Spark's `collect` and Python UDFs
-#: convert times to local time, up to 16 hours behind UTC and 14 hours ahead of it, and Python's datetime has the years 1 to 9999.
-#: At the beginning, Python also computes the day before.
+#: convert times to local time, 16 hours behind UTC to 14 hours ahead, and Python's datetime has the years 1 to 9999. At the
+#: beginning, Python also computes the day before.
 FIRST_TIME = -62_135_596_800_000_000 + 48 * 3_600_000_000
 LAST_TIME = 253_402_300_799_999_999 - 14 * 3_600_000_000
 
-#: Stored rows: a batch, or a table whose columns may have several chunks.
+#: Stored rows: a batch, or a table of several chunks.
 Payload = TypeVar("Payload", pa.RecordBatch, pa.Table)
 
 
@@ -37,12 +37,11 @@ def assemble(
     stored: bool = False,
     malformed: Malformed,
 ) -> Payload:
-    """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A table stays a table if
-    `stored`.
+    """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A `stored` table stays a table.
 
     `system` contains values of system columns: `queue` and `sequenceNumber` always. A value is one for all rows, or one for
-    each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. A column that neither
-    `system` nor `payload` contains is converted from the other form, or null.
+    each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. Other columns that
+    `payload` lacks are converted from the other form, or null.
 
     With `stored` nothing is converted. A message that cannot be decoded is added to `malformed`, by sequence number: its
     converted columns are null, and `error` contains the reason.
@@ -69,7 +68,7 @@ def assemble(
 
 
 def _known_or(known: pa.Array | None, computed_values: pa.Array) -> pa.Array:
-    """Return computed values, except in rows whose value is known: rows of the archive keep the type of the sender's body."""
+    """Values of the archive win: they keep the type of the sender's body."""
     if known is None:
         return computed_values
     import pyarrow.compute as pc
@@ -116,7 +115,7 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
 
 
 def computed(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> dict[str, pa.Array]:
-    """Return those of the columns `names` that `payload`, which has one form, does not hold and the other form determines.
+    """Return the columns of `names` that `payload`, which has one form, lacks and the other form determines.
 
     `names` may contain `conversion.ENVELOPE`, for encoded messages.
     """
@@ -132,7 +131,7 @@ def computed(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, 
     if "annotations" in names and "encodedAnnotations" in held:
         wanted.append("annotations")
     made = conversion.decoded(payload, wanted, sequence, malformed) if wanted else {}
-    if "annotations" in made and "annotations" in held:  # some rows have encoded annotations, other rows have texts from Spark
+    if "annotations" in made and "annotations" in held:  # some rows are encoded, others are texts from Spark
         import pyarrow.compute as pc
 
         made["annotations"] = pc.coalesce(made["annotations"], payload.column("annotations"))
@@ -174,7 +173,7 @@ def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malform
 
     columnar = pc.invert(form)
     parts = [_converted(columns, batch.filter(mask), queue, malformed) for mask in (form, columnar)]
-    # Restore the order: the places of the encoded rows, followed by the places of the columnar rows.
+    # Restore the order: the places of the encoded rows, then of the columnar rows.
     places = pa.concat_arrays([pc.indices_nonzero(form), pc.indices_nonzero(columnar)])
     return joined(parts).take(pc.array_sort_indices(places))
 
@@ -214,10 +213,10 @@ Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Item]]:
-    """Group neighbors into batches of one form, with about `most_rows` rows or `most_bytes` bytes.
+    """Group neighbors into batches of one form, of about `most_rows` rows or `most_bytes` bytes.
 
-    Each item is (item, rows, bytes, form, is large). A large item is a group on its own, so that it need not be copied. If
-    `items` raises an error, the group before it comes first.
+    An item is (item, rows, bytes, form, is large). A large item is a group on its own, so that it need not be copied. If `items`
+    raises an error, the group before it comes first.
     """
     group: list[Item] = []
     all_rows = all_bytes = 0
@@ -253,8 +252,8 @@ def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
     return array.view(type_) if pa.types.is_timestamp(type_) and pa.types.is_int64(array.type) else array.cast(type_)
 
 
-# Constant columns are slices of cached arrays, one for each value and power of two. A stream of batches of any lengths builds
-# each only once. The caches are small, since a constant string column can be as big as a column.
+# Constant columns are slices of cached arrays, one for each value and power of two. So batches of any lengths build few of them.
+# The caches are small, since a constant string column can be big.
 
 
 def constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:

@@ -20,11 +20,11 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
     """Return an incoming batch with known columns of the right types, in the order of the mask.
 
     A string body becomes its UTF-8 bytes. Large, view and dictionary forms of a type, and other widths of an integer, are cast.
-    `encoding.validity` checks the content of a `message`.
+    `encoding.validity` checks a `message` inside.
 
     Raises InvalidRequest with column and row, and ResourceLimit if the cast columns would have more than `most_bytes`. That
-    size is computed before the cast, since a dictionary or views can repeat one value many times. `now` is in milliseconds
-    since 1970; None sets no limit to `deliveryTime`.
+    size is computed first, since a dictionary or views can repeat a value many times. `now`: milliseconds since 1970; None sets
+    no limit to `deliveryTime`.
     """
     try:
         names = batch.schema.names
@@ -34,9 +34,9 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
             _check_type(name, array.type)
     except UnicodeDecodeError:
         raise InvalidRequest("the record batch is malformed: a name in its schema is not UTF-8") from None
-    # Offsets and UTF-8 from outside are checked first: once journaled, they could not be removed.
+    # First, because once journaled, invalid offsets and UTF-8 could not be removed.
     text_checks.validate(batch)
-    # Nulls have no bytes that would prove their number: a dictionary of nulls may claim any number.
+    # No bytes prove the number of nulls: a dictionary of them may claim any.
     for name, array in arrays.items():
         if pa.types.is_dictionary(array.type) and pa.types.is_null(array.type.value_type):
             arrays[name] = pa.nulls(len(array))
@@ -123,7 +123,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _without_hidden(array: pa.Array) -> pa.Array:
-    """Return views with empty null slots. Null slots were not checked, and a cast would follow them."""
+    """Return views with empty null slots: these were not checked, and a cast would follow them."""
     import numpy as np
 
     if array.type not in _VIEWS or not array.null_count:
@@ -135,7 +135,7 @@ def _without_hidden(array: pa.Array) -> pa.Array:
 
 
 def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
-    """Compute the bytes of an array after a cast, without the cast."""
+    """Compute the bytes of an array after a cast."""
     types = pa.types
     if array.type == wanted:
         return int(array.get_total_buffer_size())

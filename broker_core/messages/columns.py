@@ -1,11 +1,11 @@
 """Columns of a message: names, Arrow types, and the stored form.
 
 A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly
-as it came, without separate columns for its contents). The other sections of an AMQP client's message are stored as they came
-in internal columns, which users cannot send or ask for by name.
+as it came). The other sections of an AMQP client's message are stored as they came in internal columns, which users cannot
+send or name.
 
 Pure pyarrow, since the broker, the connector's planner and Spark's executors use it. `pyarrow.compute` is imported inside
-functions: it takes 30 ms, and Spark's planning workers need only names and types.
+functions: it takes 30 ms, and Spark's planning workers do not need it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     Integers: TypeAlias = "int | pa.Array | np.ndarray[Any, Any] | Sequence[int]"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-# Field names and nullability are Spark's (`to_arrow_type` of a MapType): record batches must match Spark's schema exactly.
+# Field names and nullability are those of Spark's MapType, since record batches must match Spark's schema exactly.
 STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=True))
 
 
 class Column(NamedTuple):
-    """One column. Schemas, masks, Spark's types, the checks of AMQP's ranges, and the columns of each path follow from it."""
+    """One column: the source of schemas, masks, Spark's types, the checks of AMQP's ranges, and the columns of each path."""
 
     type: pa.DataType
-    bit: int | None  # of a payload's mask; a new column gets the next one. None: a system column, which the broker adds
+    bit: int | None  # of a payload's mask; a new column gets the next one. None: a system column, added by the broker
     section: str | None  # of an AMQP message
     wire: str | None = None  # type of the field, or of the map's keys. OCTETS: the whole section as it came
     nullable: bool = True
     default: bool = False  # a source returns the column by default
     read: str = "any"  # Spark reads that may name it: "any", `BATCH` or `NOBODY`
-    written: bool = False  # by a sink, which ignores other columns, so that rows can be written back as they were read
-    mapped: bool = True  # a task on the broker's host can compute it from a file and the location of the messages
+    written: bool = False  # by a sink, which ignores other columns, so that rows can be written as they were read
+    mapped: bool = True  # a task on the broker's host can compute it from a file and the messages' location
 
 
 BATCH, NOBODY, OCTETS = "batch", "nobody", "octets"
@@ -68,7 +68,7 @@ COLUMNS: dict[str, Column] = {
     "sequenceNumber": Column(pa.int64(), None, None, nullable=False, default=True),
     "enqueuedTime": Column(TIMESTAMP, None, None, nullable=False, default=True),
     "body": _stored(pa.binary(), 0, BODY, default=True),
-    "bodyType": Column(pa.string(), None, BODY),  # computed from the message: data, string, binary or json
+    "bodyType": Column(pa.string(), None, BODY),  # data, string, binary or json
     "messageId": _stored(pa.string(), 1, PROPERTIES, "message-id", default=True),
     "correlationId": _stored(pa.string(), 2, PROPERTIES, "message-id", default=True),
     "subject": _stored(pa.string(), 3, PROPERTIES, "string", default=True),
@@ -84,7 +84,7 @@ COLUMNS: dict[str, Column] = {
     "absoluteExpiryTime": _stored(TIMESTAMP, 13, PROPERTIES, "timestamp", default=True),
     "deliveryCount": Column(pa.int32(), None, None, default=True),
     "properties": _stored(STRING_MAP, 14, APPLICATION_PROPERTIES, "string", default=True),
-    "message": _stored(pa.binary(), 17, BARE, OCTETS),  # the bare message as it came, of an encoded block
+    "message": _stored(pa.binary(), 17, BARE, OCTETS),  # of an encoded block
     "annotations": _stored(STRING_MAP, 16, ANNOTATIONS, "symbol"),
     "groupSequence": _stored(pa.int64(), 15, PROPERTIES, "uint"),
     "delivery": Column(pa.binary(), None, None, mapped=False),
@@ -92,9 +92,9 @@ COLUMNS: dict[str, Column] = {
     "outcome": _ended(pa.string()),
     "settledTime": _ended(TIMESTAMP),
     "error": _ended(pa.string()),
-    "holder": _ended(pa.string()),  # the query, the client with its user, or the operator, that ended the message
+    "holder": _ended(pa.string()),  # the query, client with its user, or operator that ended the message
     "failures": _ended(pa.string()),  # the last failed deliveries in the queue, as JSON
-    "lockedUntil": _ended(TIMESTAMP),  # end of the lock of an acquired message; null: it has none that ends
+    "lockedUntil": _ended(TIMESTAMP),  # of an acquired message; null: its lock has no end
     "ttl": _sent(pa.int64(), 18, HEADER, "uint"),  # milliseconds
     "deliveryTime": _sent(TIMESTAMP, 19, ANNOTATIONS, "timestamp"),
     "encodedAnnotations": _internal(20, ANNOTATIONS),  # the whole section, descriptor included
@@ -110,9 +110,9 @@ SYSTEM_COLUMNS: dict[str, pa.DataType] = {name: column.type for name, column in 
 INTERNAL_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.read == NOBODY and not column.written)
 NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.nullable)
 DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items() if column.default)
-#: Contained in a bare AMQP message: never stored together with `message`.
+#: Contained in a bare AMQP message: never stored with `message`.
 BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in (PROPERTIES, APPLICATION_PROPERTIES, BODY))
-#: The columns of an encoded message: the fields of its header, and the bytes of its other sections.
+#: The columns of an encoded message: fields of its header, and bytes of its other sections.
 ENCODED_COLUMNS: tuple[str, ...] = tuple(
     name for name in MESSAGE_COLUMNS if COLUMNS[name].section == HEADER or COLUMNS[name].wire == OCTETS
 )
@@ -125,8 +125,9 @@ _TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COL
 
 
 class _Cached:
-    """Cache of a function's latest results. Unlike that of `functools.lru_cache`, it can be pickled: Spark Connect ships this
-    module by value."""
+    """Cache of a function's latest results. Unlike `functools.lru_cache`, it can be pickled: Spark Connect ships this module by
+    value.
+    """
 
     def __init__(self, function: Callable[..., Any], limit: int) -> None:
         self._function = function
@@ -147,7 +148,6 @@ class _Cached:
 
 
 def cached(limit: int) -> Callable[[Callable[..., Any]], _Cached]:
-    """Cache the latest `limit` results of a function."""
     return lambda function: _Cached(function, limit)
 
 
@@ -189,12 +189,12 @@ def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
     stored = {name: batch.column(i) for i, name in enumerate(batch.schema.names) if name in MESSAGE_COLUMNS}
     used = {name: stored[name] for name in MESSAGE_COLUMNS if name in stored and stored[name].null_count < rows}
     mask = mask_of(used)
-    # `from_arrays`: a record batch without columns (no rows) has no length to infer.
+    # `from_arrays`: a record batch without columns has no length to infer.
     return mask, pa.RecordBatch.from_arrays(list(used.values()), schema=payload_schema(mask))
 
 
 def unpack(mask: int, buffer: pa.Buffer) -> pa.RecordBatch:
-    """Return the batch of a record-batch message without a schema. Its arrays are views of `buffer`."""
+    """Return the batch of an IPC message without a schema. Its arrays are views of `buffer`."""
     return pa.ipc.read_record_batch(buffer, payload_schema(mask))
 
 

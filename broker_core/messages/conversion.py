@@ -1,8 +1,8 @@
 """Conversion of messages from one stored form to the other.
 
-The modules that convert need numpy and the AMQP library, and their import takes as long as all others together. They are
-imported for the first message that needs them. An executor therefore needs numpy only to read messages of AMQP clients, or to
-encode messages for them.
+The modules that convert need numpy and the AMQP library, whose import takes as long as all others together. They are imported for
+the first message that needs them. So an executor needs numpy only to read messages of AMQP clients, or to encode messages for
+them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 from .. import executor_modules
 from ..errors import InvalidRequest
 
-#: Name for `decoded` of the bytes before the body. It is null if the message does not end with its body.
+#: Name for `decoded` of the bytes before the body; null if the message does not end with its body.
 ENVELOPE = "envelope"
 #: Reasons why messages cannot be read, by sequence number.
 Malformed = dict[int, str]
 
 
 def decoded(payload: pa.RecordBatch, names: list[str], sequence: Any, malformed: Malformed) -> dict[str, pa.Array]:
-    """Decode columns out of encoded messages. `sequence` is the first row's number, or one number for each row.
+    """Decode columns out of encoded messages. `sequence` is the first row's number, or one for each row.
 
     A message that cannot be decoded is null in all columns and added to `malformed`.
     """
@@ -45,7 +45,7 @@ def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malf
         if payload.num_rows == 1:
             malformed[_number(sequence, first)] = str(error)
             return pa.nulls(1, pa.binary())
-    half = payload.num_rows // 2  # few rows are invalid, if any: a search by halves finds them
+    half = payload.num_rows // 2  # few rows are invalid: a search by halves finds them
     parts = ((payload.slice(0, half), first), (payload.slice(half), first + half))
     return pa.concat_arrays([_encoded(bare, part, at, sequence, malformed) for part, at in parts])
 

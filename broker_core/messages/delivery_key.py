@@ -1,7 +1,7 @@
 """Keys of the column `delivery`: they name a message and its batch, so that a sink can settle the message later.
 
-A key is opaque to users. The epoch fences off an old planner: keys of a planner that has a successor settle nothing. To change
-the format, increment `VERSION`; a key of another version is refused.
+Keys are opaque to users. The epoch fences off an old planner: keys of a planner with a successor settle nothing. To change the
+format, increment `VERSION`; keys of other versions are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEQUENCE = 8
 
 
 class Deliveries(NamedTuple):
-    """Rows of a column that belong to one batch, in the column's order."""
+    """Rows of a column that belong to one batch, in order."""
 
     lease: str
     batch: int
@@ -50,8 +50,8 @@ def column(prefix: bytes, sequences: Any) -> pa.Array:
 def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliveries]:
     """Group the chosen rows by batch, in the order of each batch's first row. Usually there is one batch.
 
-    Raises InvalidRequest with the first row that contains no valid key. Each batch costs a pass over all remaining rows, so
-    callers stop at the first batch that they do not know.
+    Raises InvalidRequest with the first row without a valid key. Each batch costs a pass over all remaining rows, so callers
+    stop at the first unknown batch.
     """
     if deliveries.null_count:
         row = int(np.flatnonzero(deliveries.is_null().to_numpy(zero_copy_only=False))[0])

@@ -1,7 +1,6 @@
 """Annotations with the time of delivery.
 
-A time in the past, and a delay of 0 or less, mean immediate delivery: clocks differ, and a sender may compute either from a
-deadline that has passed.
+A time in the past, and a delay of 0 or less, mean immediate delivery: clocks differ, and a deadline may have passed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def read(section: bytes) -> Mapping[Any, Any]:
 
 
 def due(notes: Mapping[Any, Any], now: int) -> int:
-    """Return when a message may be delivered, in milliseconds since 1970; 0 for immediately. Invalid annotations are ignored."""
+    """Return when to deliver a message, in milliseconds since 1970; 0 for immediately. Ignores invalid annotations."""
     time, delay = notes.get(DELIVERY_TIME), notes.get(DELIVERY_DELAY)
     if _is_number(time):
         return max(0, int(time))
@@ -35,8 +34,9 @@ def due(notes: Mapping[Any, Any], now: int) -> int:
 
 
 def check(notes: Mapping[Any, Any], now: int | None) -> None:
-    """Check the annotations of a message, or of an outcome. `now` is in milliseconds since 1970; None sets no limit to a time.
-    Raises InvalidRequest."""
+    """Check the annotations of a message or outcome. `now`: milliseconds since 1970; None sets no limit to a time. Raises
+    InvalidRequest.
+    """
     time = notes.get(DELIVERY_TIME)
     if time is not None:
         if not _is_number(time):

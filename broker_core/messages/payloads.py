@@ -1,6 +1,6 @@
 """Messages as the journal stores them.
 
-A journal payload is a mask of columns (8 bytes, little-endian), followed by an Arrow IPC record batch without a schema.
+A journal payload is a mask of columns (8 bytes, little-endian), then an Arrow IPC record batch without a schema.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
 
 
 def store(payload: Payload, mask: int | None = None) -> Stored:
-    """Return a validated batch as a journal payload. With a `mask`, the batch has the stored form already."""
+    """Return a validated batch as a journal payload. With a `mask`, it has the stored form already."""
     if isinstance(payload, UniformMessages):
         return Stored([payload.mask.to_bytes(MASK_BYTES, "little"), *payload.serialized()], payload)
     if mask is None:
@@ -58,8 +58,8 @@ def mask_of(payload: pa.Buffer) -> int:
     return int.from_bytes(payload.slice(0, MASK_BYTES).to_pybytes(), "little")
 
 
-# The stored size of a message is the size of its body or bare message, and of the texts of its properties. `maxBytesPerTrigger`
-# counts these bytes. A size is an int if all are equal, otherwise int64 of shape (rows,).
+# The stored size of a message is that of its body or bare message, and of the texts of its properties, as `maxBytesPerTrigger`
+# counts. A size is an int if all are equal, otherwise int64 of shape (rows,).
 
 
 def encoded_sizes(messages: list[bytes]) -> int | npt.NDArray[np.int64]:
@@ -76,7 +76,7 @@ def stored_sizes(payload: pa.RecordBatch) -> int | npt.NDArray[np.int64]:
     if "properties" in payload.schema.names:
         maps = payload.column("properties")
         bounds = arrays.offsets(maps)
-        for texts in (maps.keys, maps.items):  # whole children: the map's own offsets are indexes of them
+        for texts in (maps.keys, maps.items):  # whole children, which the map's offsets index
             ends = arrays.offsets(texts)[bounds] if len(texts) else np.zeros(len(bounds), np.int64)
             sizes += np.diff(ends) * arrays.valid(maps)
     if not len(sizes):

@@ -1,4 +1,4 @@
-"""Checks that the texts of record batches from outside are UTF-8. An error names the column, the row and the remedy."""
+"""Checks that texts of record batches are UTF-8. An error names the column, the row and the remedy."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class _InvalidText(NamedTuple):
 
 
 def validate(batch: pa.RecordBatch) -> None:
-    """Check the buffers and texts of a record batch. Raises InvalidColumn for a text that is not UTF-8, and InvalidRequest for
-    any other fault."""
+    """Raises InvalidColumn for a text that is not UTF-8, and InvalidRequest for any other fault."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -52,7 +51,7 @@ def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
 
 
 def _find(array: pa.Array) -> _InvalidText | None:
-    """Return the first text of a column that is not UTF-8; None if all are valid, or if the column cannot be read.
+    """Return the first text that is not UTF-8; None if all are valid, or if the column cannot be read.
 
     Each buffer is checked before it is followed: an unchecked offset may point outside of the process's memory.
     """

@@ -1,6 +1,6 @@
-"""Checks that AMQP can hold messages in columns, made on arrival, since AMQP clients may receive them.
+"""Checks that AMQP can hold messages in columns, since AMQP clients may receive them.
 
-Pure pyarrow, since Spark's tasks also check before they send. Absent columns cost nothing, and no function loops over messages.
+Pure pyarrow, since Spark's tasks check before they send. Absent columns cost nothing, and nothing loops over messages.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _check_map(name: str, maps: pa.Array) -> None:
     counts = pc.min_max(pc.subtract(ends.slice(1), ends.slice(0, len(maps)))).as_py()
     most = counts["max"]
     if most == counts["min"] and keys.slice(most).equals(keys.slice(0, len(keys) - most)):
-        keys, ends = keys.slice(0, most), ends.slice(0, 2)  # the first row represents all rows
+        keys, ends = keys.slice(0, most), ends.slice(0, 2)  # the first row represents all
     owners = pc.list_parent_indices(pa.ListArray.from_arrays(pc.subtract(ends, ends[0]), keys))
     if rows is not None:
         owners = rows.take(owners)
@@ -80,8 +80,7 @@ def _check_map(name: str, maps: pa.Array) -> None:
 
 
 def _check_once(name: str, keys: pa.Array, owners: pa.Array, most: int) -> None:
-    """Raise InvalidRequest for a key that a map has twice. A few entries are compared with each other, which is faster than
-    hashing all of them."""
+    """Refuse a key that a map has twice. Comparing a few entries with each other is faster than hashing all."""
     import pyarrow.compute as pc
 
     coded = keys.dictionary_encode()

@@ -1,14 +1,14 @@
-"""Conversion between encoded AMQP messages and stored columns, without a Python object for each field.
+"""Conversion between encoded AMQP messages and columns, without a Python object for each field.
 
 arriving          complete messages of AMQP clients into the stored form
-leaving           stored messages into complete messages
-foreign_messages  messages of another broker: into the stored form, and their keys
+leaving           the way back
+foreign_messages  another broker's messages into the stored form, and their keys
 uniform_messages  messages with the same header, kept without Arrow
 decoding          encoded messages into columns
 bare_encoder      columns into bare messages
-reference         the reference decoder: one message at a time, every valid form
+reference         the reference decoder: one message at a time, every form
 texts, rendering  AMQP values as text: one at a time, and in vectors
-walk              the sections and values of many bare messages in lock step
+walk              sections and values of many bare messages in lock step
 octets, arrays    vector operations on bytes, and on Arrow arrays
 maps, entries     maps of many messages: decoded, and encoded
 headers           header sections

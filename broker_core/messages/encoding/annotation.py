@@ -20,26 +20,26 @@ from .octets import replaced
 
 KEPT_SECTIONS = 1024  # cached valid sections; a full cache is cleared
 KEPT_OCTETS = 512  # longer sections, and those of more values, are checked each time
-#: The budget of the sections around one message. Sections in `known` are not counted; together they stay within `MAX_ITEMS`.
+#: The budget around one message. Sections in `known` are not counted; together they stay within `MAX_ITEMS`.
 AROUND = MAX_ITEMS - 3 * KEPT_OCTETS
 
-#: Sections that `check` accepted before. Read-only for other modules.
+#: Sections that `check` accepted. Read-only for other modules.
 known: set[bytes] = set()
 
 
 def check(section: bytes, budget: Budget) -> None:
-    """Check a section of annotations, or a footer: it is a map whose keys are symbols or ulongs.
+    """Check a section of annotations, or a footer: a map whose keys are symbols or ulongs.
 
-    Its values are decoded as well, since it may leave merged with others or be read as text. `budget` is shared by the sections
-    of one message. Raises DecodeError, FieldError.
+    Values are also decoded, since they may leave merged with others or be read as text. `budget` is shared by the sections of a
+    message. Raises DecodeError, FieldError.
     """
     if section in known:
         return
     before = budget[0]
     (section_at,) = scan(section)
     mapping, _ = decode(section, section_at.value, section_at.end, budget=budget)
-    # Among symbols and ulongs, keys that are equal in Python are equal in AMQP. A map that does not become a dict has other keys,
-    # or many ulongs.
+    # Symbols and ulongs that are equal in Python are equal in AMQP. So a map that does not become a dict has other keys, or many
+    # ulongs.
     if type(mapping) is not dict:
         text = f"a key that is neither symbol nor ulong, or more than {MAX_HASHED} keys other than symbols"
         raise FieldError(f"section 0x{section_at.code:02x} has {text}")
@@ -84,14 +84,14 @@ def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[typ
 def overlaid(payload: pa.RecordBatch, overlays: Mapping[int, Sequence[bytes]]) -> pa.RecordBatch:
     """Return the rows of a stored batch, encoded or columnar, with `overlays` in their annotations.
 
-    `overlays` contains encoded maps in their order, by row: annotations that a *modified* outcome added (3.4.5). Of equal keys
-    the last entry wins. Rows with overlays are few, and each is built separately.
+    `overlays` contains, by row, encoded maps that a *modified* outcome added (3.4.5). They are merged in order. Rows with
+    overlays are few, and each is built separately.
     """
     sections = {row: merged(_section(payload, row), maps) for row, maps in overlays.items()}
     if "message" not in payload.schema.names:
         named = ["annotations"]
         return _with(payload, "annotations", {row: reference.row(None, s, named)["annotations"] for row, s in sections.items()})
-    if "annotations" in payload.schema.names:  # from Spark, next to a message: from here on they are in the section
+    if "annotations" in payload.schema.names:  # from Spark, next to a message: now they are in the section
         payload = _with(payload, "annotations", dict.fromkeys(sections))
     return _with(payload, "encodedAnnotations", sections)
 

@@ -52,14 +52,14 @@ def lengths(array: pa.Array) -> Ints:
 
 
 def big_endian(values: Ints, width: int) -> Octets:
-    """Return integers of any shape as big-endian octets, along a new last axis."""
+    """Return integers as big-endian octets along a new last axis."""
     return values.astype(f">i{width}" if width == 8 else f">u{width}").view(np.uint8).reshape(*values.shape, width)
 
 
 def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, Ints | int]:
     """Return the bytes before each value of variable width (`ahead`, constructor and size), and their number.
 
-    `codes` are the constructors for up to 255 bytes (0xa0, 0xa1, 0xa3), of a shape that broadcasts to the shape of `sizes`.
+    `codes` are the constructors for up to 255 bytes (0xa0, 0xa1, 0xa3), and broadcast to the shape of `sizes`.
     """
     first = len(ahead)
     small = sizes < 256
@@ -80,7 +80,7 @@ def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, 
 def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, present: Bools) -> tuple[pa.Array, Ints | int]:
     """Return descriptor, constructor (0xc0 or 0xc1), size and count of a section, and their number of bytes.
 
-    The section is a list or map of `counts` elements in `sizes` bytes. It has no bytes in rows that are not `present`.
+    The section is a list or map of `counts` elements in `sizes` bytes. It is left out in rows that are not `present`.
     """
     large = (sizes > 254) | (counts > 255)
     any_large = bool(large.any())
@@ -100,7 +100,7 @@ def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, prese
 
 
 def check_ascii(name: str, array: pa.Array, row_of: Ints | None = None) -> None:
-    """Raise InvalidRequest unless all values are ASCII. `row_of` is the row of each value, if it is not its own index."""
+    """Raise InvalidRequest for a value beyond ASCII. `row_of` is the row of each value, if not its index."""
     places = not_ascii(array)
     if len(places):
         places = places[valid(array)[places]]

@@ -4,7 +4,7 @@ The common encodings (short descriptor, no described values) are followed throug
 next four bytes determine the next table and the width of the size. Other messages go through `messages.scan`, which alone
 refuses. A property test compares both.
 
-A message is refused if a reader could not decode it. Delivery annotations are for one hop: they are checked and dropped.
+A message is refused if a reader could not decode it. Delivery annotations are checked and dropped: they are for one hop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ArrivedMessages(NamedTuple):
     """Messages that arrived together."""
 
     payload: Payload  # the well-formed messages in order
-    mask: int  # of the columns of `payload`, without columns of nulls
+    mask: int  # of the columns that are not all null
     durable: bool  # any header is durable
     refused: list[tuple[int, Exception]]  # index and error (DecodeError, FieldError)
     sizes: int | npt.NDArray[np.int64]  # stored sizes of `payload`
@@ -85,8 +85,8 @@ class _Parts:
 def arrived(payloads: Sequence[bytes], now: int | None = None) -> ArrivedMessages:
     """Return complete encoded messages as a batch in the stored form.
 
-    `now` is in milliseconds since 1970; None sets no limit to delivery times. Raises ResourceLimit if all messages together
-    exceed `MAX_BATCH_BYTES`.
+    `now` is in milliseconds since 1970; None sets no limit to delivery times. Raises ResourceLimit beyond `MAX_BATCH_BYTES` in
+    all.
     """
     if sum(map(len, payloads)) > MAX_BATCH_BYTES:
         raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer together")
@@ -123,7 +123,7 @@ def _without(
 
 
 def _whole(payload: bytes, error: Exception) -> Exception:
-    """Return the error of a message that is invalid inside, with its offset in the whole message."""
+    """Return the error of a message that is invalid inside, with the offset in the whole message."""
     try:
         decode_message(payload)
     except RemoteProtocolError as whole_error:
@@ -137,7 +137,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
     messages, ttls = parts.messages, parts.ttls
     keep_message, keep_header = messages.append, parts.headers.append
     before: bytes | None = None  # the ttl of the previous message
-    # Of the last message that was a single data section: its first bytes, and where its size ends and the bare message begins.
+    # Of the last message that was one data section: its first bytes, the end of its size, and the start of the bare message.
     prefix, size_end, bare_at, its_header = b"", 0, 0, NOTHING
     for number, payload in enumerate(payloads):
         end = len(payload)
@@ -217,7 +217,7 @@ def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: 
 
 
 def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
-    """Return the position of the bare message, and the message annotations. KeyError for sections that must be checked."""
+    """Return the position of the bare message, and the message annotations. KeyError for sections to be checked."""
     note = None
     table = _TABLES[HEADER]
     while position < len(payload) and payload[position + 2] < PROPERTIES:
@@ -256,11 +256,11 @@ def _plain(payload: bytes, parts: _Parts) -> None:
 
 
 _AROUND = (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER)
-_MOST = MAX_SECTIONS - 3  # sections that the table follows, after up to three before them; `scan` counts more
-_SHORT = 4 * _MOST  # bytes of a message that cannot have more sections: each has at least four
-_DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # the head of a data section → bytes of its size
+_MOST = MAX_SECTIONS - 3  # sections that the table follows, after up to three; `scan` counts more
+_SHORT = 4 * _MOST  # bytes of a message without more sections: each has at least four
+_DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # head of a data section → bytes of its size
 
-# (0x00, 0x53, section, constructor) → the table of the next section, bytes of a fixed width, bytes of the size otherwise.
+# (0x00, 0x53, section, constructor) → the table of the next section, its fixed width, otherwise the bytes of its size.
 _Table = dict[bytes, tuple[Any, int, int]]
 
 _KINDS = {PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
@@ -289,10 +289,10 @@ _TABLES = _tables()
 
 
 def _distinct(fields: list[HeaderFields]) -> list[HeaderFields]:
-    # Usually all are the same object, which `count` compares by identity.
+    # Usually all are one object, which `count` compares by identity.
     if not fields or fields.count(fields[0]) == len(fields):
         return fields[:1]
-    # Not a set: senders choose the numbers, and could choose colliding hashes.
+    # Not a set: senders could choose colliding hashes.
     kinds = {(header.priority is None, header.durable, header.ttl is None): header for header in fields}
     return [fields[0], *kinds.values()]
 

@@ -1,9 +1,8 @@
 """Rows of columns as bare AMQP messages (3.2): properties, application properties, one data section.
 
-A message is a row of small binary columns (constructors and sizes, which numpy makes for all fields together) and of the
-columns with the values. Arrow joins them. The encodings are the shortest that AMQP has, byte for byte those of
-`broker_core.amqp`: nulls at the end of the properties and empty sections are left out. Times are whole milliseconds, as in
-AMQP.
+A message is a row of small binary columns (constructors and sizes, which numpy makes for all fields together) and of the columns
+with the values, joined by Arrow. The encodings are byte for byte those of `broker_core.amqp`, the shortest: nulls at the end of
+the properties and empty sections are left out. Times are whole milliseconds, as in AMQP.
 """
 
 from __future__ import annotations
@@ -41,14 +40,15 @@ MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its bytes in 31
 _MAX_UINT = 2**32 - 1
 
 _CODES = {"message-id": STRING, "string": STRING, "binary": BINARY, "symbol": SYMBOL, "timestamp": TIMESTAMP, "uint": UINT}
-# The fields of the properties that have a column, in their order.
+# Properties that have a column, in order.
 _FIELDS = tuple((name, _CODES[field.wire]) for name, field in FIELDS.items())
 _SIZED = (STRING, BINARY, SYMBOL)
 
 
 def bare_messages(payload: pa.RecordBatch) -> pa.Array:
-    """Return the bare message of each row. Raises InvalidRequest, with column and row, for a value that AMQP cannot represent,
-    and ResourceLimit for more than `MAX_BYTES` in all."""
+    """Raises InvalidRequest, with column and row, for a value that AMQP cannot represent, and ResourceLimit for more than
+    `MAX_BYTES` in all.
+    """
     return joined(*bare_parts(payload))
 
 
@@ -70,9 +70,10 @@ def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
 
 
 def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
-    """Encode the message annotations of each row, from `annotations` and `deliveryTime`; empty for a row with neither.
+    """Encode the message annotations of each row, from `annotations` and `deliveryTime`; empty for a row with neither, None if
+    no row has any.
 
-    None if no row has any. A delivery time in its own column replaces the one in the map. Raises InvalidRequest.
+    A delivery time in its own column replaces the one in the map. Raises InvalidRequest.
     """
     if "annotations" not in payload.schema.names and "deliveryTime" not in payload.schema.names:
         return None
@@ -115,7 +116,7 @@ def _properties(held: Mapping[str, pa.Array], rows: int) -> tuple[list[pa.Array]
     for i, (name, _) in enumerate(_FIELDS[:used]):
         if name in held:
             present[i] = valid(held[name]) if held[name].null_count else True
-    # The number of fields in each row's list, and the fields that it contains, if only as nulls.
+    # The number of fields in each row's list, and the fields in it, if only as nulls.
     counts = (present * np.arange(1, used + 1)[:, None]).max(axis=0)
     listed = np.arange(used)[:, None] < counts
     texts = [i for i in range(used) if _FIELDS[i][1] in _SIZED]
@@ -151,7 +152,7 @@ def _texts(
 
 
 def _with_nulls(octets: Octets, widths: Ints | int, present: Bools, listed: Bools) -> Ints | int:
-    """Replace absent values with nulls; return the bytes of each: one for a null, none after the last field of a list."""
+    """Replace absent values with nulls. Return the bytes of each: one for a null, none after the last field of a list."""
     if present.all():
         return widths
     octets[~present, 0] = NULL

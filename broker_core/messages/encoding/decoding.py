@@ -1,16 +1,16 @@
 """Encoded messages into columns, without a Python object for a message or a field.
 
-`reference` decodes the rows that vectors cannot follow: forms that ordinary clients do not send, and damage, which it refuses
-with the reason. The vectors can be slow on a strange message, but never wrong: they make every check of the reference decoder.
-`texts` defines the values of columns, except for:
+`reference` decodes the rows that vectors cannot follow: rare forms, and damage, which it refuses with the reason. The vectors can
+be slow on a strange message, but never wrong: they make every check of the reference decoder. `texts` defines the values of
+columns, except for:
 
 - `body`: the joined bytes of the data sections, or the bytes of a binary or string (UTF-8) amqp-value.
-  Any other value, and the elements of all sequences, are JSON text. Null in a message without a body;
+  Any other value, and the elements of all sequences, are JSON text. Null without a body;
 - `bodyType`: *data*, *binary*, *string* or *json*, for these four cases;
 - `envelope`: the bytes before the body, if the message ends with the bytes of `body`, which are not JSON; otherwise null;
 - `userId`: the binary's text if it is UTF-8, otherwise its base64;
 - `creationTime`, `absoluteExpiryTime`: null if 64 bits of microseconds cannot hold it;
-- `properties`, `annotations`: null if the message has no such section.
+- `properties`, `annotations`: null without such a section.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ _OF_BODY = ("body", "bodyType", ENVELOPE)
 
 
 def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-    """Return columns of encoded messages, and the refused rows with their reasons. All columns are null in refused rows.
+    """Return columns of encoded messages, and the refused rows with their reasons. Refused rows are null in all columns.
 
-    `names` are any of `columns.BARE_COLUMNS`, `annotations` and `ENVELOPE`. Only the sections of `names` are decoded; all
-    sections are measured.
+    `names` are any of `columns.BARE_COLUMNS`, `annotations` and `ENVELOPE`. Only their sections are decoded; all are measured.
     """
     refused: dict[int, str] = {}
     chunks = [_chunk(payload.slice(n, CHUNK_ROWS), names, n, refused) for n in range(0, payload.num_rows, CHUNK_ROWS)]
@@ -87,7 +86,7 @@ def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Arr
 
 
 def _body(walk: Walk, asked: bool) -> tuple[Cells, Octets]:
-    """Return the value of each body, and the code of its section (0 without a body)."""
+    """Return the value of each body, and its section's code (0 without a body)."""
     body, section = Cells.none(walk.first), np.zeros(len(walk.first), np.uint8)
     for code, rows in walk.body():
         cells = walk.value(code, rows)
@@ -142,7 +141,7 @@ _BODY = simple()
 
 
 def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the requested fields. The other fields are checked as well: a section is refused as a whole."""
+    """Return the requested fields. The other fields are also checked: a section is refused as a whole."""
     decoded: dict[str, pa.Array] = {}
     if not fields:
         return {name: pa.nulls(len(walk.first), MESSAGE_COLUMNS[name]) for name in asked}

@@ -31,7 +31,7 @@ def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools]
     """
     present = valid(maps)
     if maps.null_count:
-        maps = maps.take(pa.array(np.arange(len(maps))))  # a copy in which nulls have no entries
+        maps = maps.take(pa.array(np.arange(len(maps))))  # nulls of the copy have no entries
     bounds = offsets(maps)
     first, last = int(bounds[0]), int(bounds[-1])
     keys, values = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
@@ -57,7 +57,7 @@ def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: i
         return
     per_row = int(counts[0])
     if (counts == per_row).all() and keys.slice(per_row).equals(keys.slice(0, len(keys) - per_row)):
-        keys, rows = keys.slice(0, per_row), rows[:per_row]  # the usual case: all rows have the keys of the first
+        keys, rows = keys.slice(0, per_row), rows[:per_row]  # usually all rows have the keys of the first
     codes = keys.dictionary_encode()
     pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
     twice = np.flatnonzero(pairs[1:] == pairs[:-1])

@@ -1,4 +1,4 @@
-"""Fields of the section of properties (3.2.4): their columns, and single fields read from one encoded message."""
+"""Fields of the properties (3.2.4): their columns, and single fields read from one encoded message."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def _attribute(column: str) -> str:
 
 
 ALL_FIELDS = {name: PropertyField(place, _attribute(name), _wire(name)) for place, name in enumerate(_ORDER)}
-#: The fields that have a column.
 FIELDS = {name: field for name, field in ALL_FIELDS.items() if name in COLUMNS}
 
 _MESSAGE_ID, _USER_ID, _TO = (ALL_FIELDS[name].place for name in ("messageId", "userId", "to"))
-_LIST_WIDTH = {0x45: 0, 0xC0: 1, 0xD0: 4}  # bytes of a list's size, and also of its count
+_LIST_WIDTH = {0x45: 0, 0xC0: 1, 0xD0: 4}  # bytes of a list's size, and of its count
 _NULL, _BINARY = 0x40, 0xA0
 
 
 def address_of(message: bytes) -> str | None:
-    """Read `to` of an encoded message. Raises DecodeError for malformed sections or properties. The fields before it are not
-    checked."""
+    """Read `to` of an encoded message. Raises DecodeError for malformed sections or properties, without checking the fields
+    before it.
+    """
     for section in scan(message):
         if section.code == PROPERTIES:
             address = _field(message, section.value, section.end, _TO)
@@ -62,8 +62,8 @@ def address_of(message: bytes) -> str | None:
 def user_id_of(message: bytes) -> bytes | None:
     """Read `user-id` of an encoded message; None also if it is malformed: that is noticed when it is stored.
 
-    An empty one names no user: the Java SDK of Azure Service Bus writes it in every message.
-    Called for every message that a user sends. It steps over the sections before the properties by their sizes.
+    An empty one names no user: the Java SDK of Azure Service Bus writes it in every message. Called for every message that a
+    user sends, so it steps over the sections before the properties by their sizes.
     """
     try:
         position = _properties(message)
@@ -123,10 +123,10 @@ ID_BYTES = 16
 
 
 def id_digests(batch: pa.RecordBatch) -> npt.NDArray[np.bytes_] | None:
-    """Return a digest of each message's id (S16) for duplicate detection, zeros without an id; None if no message has one.
+    """Return a digest of each message's id (S16), zeros without an id; None if no message has one.
 
-    Types are part of the digest: the ulong 1 and the string "1" are two ids. This loops over messages, but queues that detect
-    duplicates keep an object per id anyway.
+    Types are part of the digest: the ulong 1 and the string "1" are two ids. This loops over messages, but duplicate detection
+    keeps an object per id anyway.
     """
     if "message" in batch.schema.names:
         ids = [_digest(message_id(message)) for message in batch.column("message").to_pylist()]
@@ -142,5 +142,5 @@ def _digest(value: Any) -> bytes:
         return b""
     octets = value if isinstance(value, bytes) else str(value).encode()
     kind = b"text" if isinstance(value, str) else b"binary" if isinstance(value, bytes) else type(value).__name__.encode()[:16]
-    # numpy's strings lose a zero byte at the end, and two ids would be equal.
+    # numpy's strings lose a zero byte at the end, which would make two ids equal.
     return blake2b(octets, digest_size=ID_BYTES - 1, person=kind).digest() + b"\1"

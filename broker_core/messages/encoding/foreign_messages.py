@@ -1,7 +1,7 @@
-"""Complete messages of another broker, many at a time: cut into the stored form, and recognized when they come again.
+"""Complete messages of another broker: cut into the stored form, and recognized when they come again.
 
-A broker may change header, annotations and footer, but not the bare message between them. A message that `walk` does not follow
-is measured by `messages.scan`, which alone refuses messages.
+A broker may change header, annotations and footer, but not the bare message between them. `messages.scan` measures a message that
+`walk` does not follow, and alone refuses messages.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .octets import Mask, Places, at, slices, validity, with_nulls, word
 from .walk import APPLICATION_PROPERTIES, DATA, NULL, PROPERTIES, VALUE, Cells, Walk, walk_of
 
 _HASHED_AT_ONCE = 1024  # messages; no other thread runs meanwhile
-_PIECE = 2047  # bytes that Python's hash takes without releasing the interpreter
-MOST_SECTIONS = 16  # sections of one body that are followed in lock step
+_PIECE = 2047  # bytes that Python hashes without releasing the interpreter
+MOST_SECTIONS = 16  # of one body, followed in lock step
 _DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)  # places of fields in a header
 _BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the value is in the byte
 _UINTS = (NULL, 0x43, 0x52, 0x70)
@@ -46,8 +46,8 @@ class Cut(NamedTuple):
 class MessageKeys(NamedTuple):
     """Keys of messages: the first 128 bits of SHA-256 of the bytes after the annotations, which include the id.
 
-    A producer that repeats an id with other content sends another message. A checksum would let a sender forge the key of
-    another message, and thereby lose it.
+    The same id with other content is another message. A checksum would let a sender forge the key of another message, and
+    thereby lose it.
     """
 
     known: Mask  # messages with an id
@@ -118,7 +118,7 @@ def _header(walk: Walk) -> list[Cells | None]:
 
 
 def _annotations(walk: Walk) -> tuple[Places, Places]:
-    """Skip both sections of annotations. Return where the message annotations begin and end."""
+    """Skip all annotations. Return where the message annotations begin and end."""
     walk.skip(DELIVERY_ANNOTATIONS)
     begin, end = walk.first.copy(), walk.first.copy()
     rows = walk.rows_of(MESSAGE_ANNOTATIONS)
@@ -211,12 +211,12 @@ def _bare_of(message: bytes) -> bytes:
         return b""
 
 
-# With processor instructions for SHA-256 it is faster than BLAKE2b; without them it takes three times as long.
+# With processor instructions for SHA-256 it is faster than BLAKE2b, otherwise it takes three times as long.
 _digest = methodcaller("digest")
 
 
 def _digests(buffer: pa.Buffer, starts: Places, ends: Places) -> Numbers:
-    """Return the first 128 bits of the hash of each slice, as two numbers. All slices must lie inside the buffer."""
+    """Return the first 128 bits of each slice's hash, as two numbers. All slices must lie inside the buffer."""
     octets = memoryview(buffer)
     digests_of_groups: list[Numbers] = [np.empty((0, 2), np.uint64)]
     for first in range(0, len(starts), _HASHED_AT_ONCE):

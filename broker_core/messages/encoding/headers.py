@@ -1,7 +1,6 @@
 """Header sections (3.2.1) and the columns `durable`, `priority`, `ttl`. A null is a field that the sender left out.
 
-Headers repeat from message to message, so both directions are cached. Only the ttl may differ in every message: a header is
-also cached without the bytes of its ttl.
+Headers repeat, so both directions are cached. Only the ttl may differ in every message: a header is also cached without its ttl.
 
 A field that the sender set is sent again, even with the default value, and a field that it left out stays out: a receiver may
 have its own defaults. `first-acquirer` is written if it is true, `delivery-count` unless it is 0.
@@ -29,7 +28,7 @@ _UINT = b"\x70"  # of 4 bytes. Shorter ones are few enough for `known`
 
 
 class HeaderFields(NamedTuple):
-    """Fields of a header, in the order of the stored columns."""
+    """Fields in the order of the stored columns."""
 
     priority: int | None
     durable: bool | None
@@ -38,16 +37,16 @@ class HeaderFields(NamedTuple):
 
 NOTHING = HeaderFields(None, None, None)
 
-#: Fields of header sections that were read before. Read-only for other modules.
+#: Fields of header sections that were read. Read-only for other modules.
 known: dict[bytes, HeaderFields] = {}
 #: Fields without the ttl, by the header's length: the position of the ttl's 4 bytes, and a cache by the bytes around them.
-#: All headers of a length in the cache have their ttl at the same position. A hit therefore has the same bytes before its ttl as
-#: a valid header, ending with the ttl's constructor, and the next 4 bytes may be any.
+#: All headers of one length have their ttl at the same position. So a hit has the same bytes before its ttl as a valid header,
+#: ending with the ttl's constructor, and the next 4 bytes may be any.
 but_ttl: dict[int, tuple[int, dict[bytes, HeaderFields]]] = {}
 
 
 def read(octets: bytes) -> HeaderFields:
-    """Decode a header section. Raises DecodeError, or FieldError for a field of the wrong type or too many fields."""
+    """Decode a header section. Raises DecodeError, or FieldError for wrong types or too many fields."""
     fields = known.get(octets)
     if fields is None:
         fields = _read(octets)
@@ -58,7 +57,7 @@ def read(octets: bytes) -> HeaderFields:
 
 
 def with_other_ttl(octets: bytes, before: bytes | None) -> tuple[HeaderFields, bytes]:
-    """Return the fields of a header that differs from a cached one only in its ttl, without the ttl, and the ttl's bytes.
+    """Return the fields, without the ttl, of a header that differs from a cached one only in its ttl, and the ttl's bytes.
 
     `before`: the ttl of the previous message. A ttl that comes twice is cached with its header. Raises KeyError.
     """
@@ -130,7 +129,7 @@ def write(priority: int | None, durable: bool | None, ttl: int | None, attempts:
 def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: Any) -> list[bytes] | bytes:
     """Return the header of each row of a stored batch with columns of these names, or the one header of all rows.
 
-    `attempts` and `returned` are one value for all rows, or one for each row. The work is per distinct header, not per row.
+    `attempts` and `returned` are one value for all rows, or one for each. The work is per distinct header.
     """
     columns = [_codes(payload, name) if name in names else _ABSENT for name in ("priority", "durable", "ttl")]
     columns += [_distinct(attempts), _distinct(returned)]
@@ -148,7 +147,7 @@ def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: 
     return [octets[i] for i in inverse.tolist()]
 
 
-_Codes = tuple["npt.NDArray[np.int64] | None", list[Any]]  # index of each row's value; None: all rows have the first value
+_Codes = tuple["npt.NDArray[np.int64] | None", list[Any]]  # index of each row's value; None: all have the first value
 _ABSENT: _Codes = None, [None]
 
 

@@ -1,8 +1,7 @@
 """Leaving messages: from rows in the stored form to complete encoded messages.
 
-The parts of a message are columns, joined row by row in one call of Arrow. The only Python object for each row is its `bytes`.
-Encoded rows are sent exactly as they came, except for the header, which the broker writes, and for annotations that a
-*modified* outcome added.
+The parts of a message are columns, joined row by row in one call of Arrow, so a row's only Python object is its `bytes`. Encoded
+rows are sent exactly as they came, except for the header, and for annotations that a *modified* outcome added.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .uniform_messages import UniformMessages
 
 FEW = 8  # rows for which plain Python is faster than Arrow
 MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits
-JOINED_BYTES = 1 << 30  # more bytes are joined in two halves: an Arrow binary column ends at 2^31
+JOINED_BYTES = 1 << 30  # more bytes are joined in halves: an Arrow binary column ends at 2^31
 
 
 def leaving(
@@ -36,7 +35,7 @@ def leaving(
 
     `attempts` is the header's delivery-count. `returned` is not 0 if the message was acquired before. Both are one number for
     all rows, or one for each. `overlays` contains encoded maps by row, which are merged into its annotations in order. `ttl`
-    contains the milliseconds that each message has left, 0 for none. Without `ttl`, the ttl stays as it came.
+    contains the milliseconds that each message has left, 0 for none. Without it, the ttl stays as it came.
 
     Raises InvalidRequest, with row and column, for a columnar row that AMQP cannot represent.
     """
@@ -58,7 +57,7 @@ def leaving(
     header = headers.written(payload, names, attempts, returned)
     before, middle, after = _columns(payload, names)
     single: Iterable[int] = overlays  # rows that Python joins
-    if rows <= FEW and "message" in names:  # Arrow's preparations take longer than Python does
+    if rows <= FEW and "message" in names:  # Python is faster than Arrow's preparations
         messages, single = [b""] * rows, range(rows)
     else:
         head = pa.scalar(header, pa.binary()) if isinstance(header, bytes) else pa.array(header, pa.binary())
@@ -83,7 +82,7 @@ def _part(numbers: int | npt.NDArray[Any], of: slice) -> int | npt.NDArray[Any]:
 
 
 def _columns(payload: pa.RecordBatch, names: list[str]) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
-    """Return the columns before the bare message, of the bare message, and after it; each list may be empty."""
+    """Return the columns before, of and after the bare message; each list may be empty."""
     if "encodedAnnotations" in names:
         notes = payload.column("encodedAnnotations")
     else:

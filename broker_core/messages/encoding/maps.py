@@ -14,7 +14,7 @@ from .walk import NULL, Cells, SectionMaps, Walk
 def map_array(walk: Walk, buffer: pa.Buffer, maps: SectionMaps, keys: tuple[int, ...]) -> pa.Array:
     """Return the maps as `columns.STRING_MAP`; null in messages without one.
 
-    Marks as odd a message with a bad entry, with a key whose constructor is not in `keys`, or with a repeated key.
+    Marks as odd a message with a bad entry, a repeated key, or a key whose constructor is not in `keys`.
     """
     entries = _Entries(walk, maps)
     names = _same_keys(walk.buffer, [entry.key for entry in maps.entries], keys) if entries.is_regular else None
@@ -30,7 +30,7 @@ def map_array(walk: Walk, buffer: pa.Buffer, maps: SectionMaps, keys: tuple[int,
 
 
 def check_entries(walk: Walk, buffer: pa.Buffer, maps: SectionMaps, keys: tuple[int, ...]) -> None:
-    """Mark as odd the messages that `map_array` marks, without building arrays of the entries."""
+    """Mark the messages that `map_array` marks as odd, without building arrays."""
     entries = _Entries(walk, maps)
     if not entries.is_regular or _first_keys(walk.buffer, [entry.key for entry in maps.entries], keys) is None:
         entries.names(walk, buffer, keys)
@@ -38,7 +38,7 @@ def check_entries(walk: Walk, buffer: pa.Buffer, maps: SectionMaps, keys: tuple[
 
 
 class _Entries:
-    """The entries of all maps, message by message. Odd messages have no entries."""
+    """Entries of all maps, message by message. Odd messages have none."""
 
     def __init__(self, walk: Walk, maps: SectionMaps) -> None:
         self.pairs = maps.entries

@@ -1,8 +1,8 @@
 """Vector operations on the bytes of many messages.
 
-A *place* is an index into the one buffer with all messages of a block. Places are int64 arrays with one element for each
-message (or value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the
-last byte, and the caller checks the place.
+A *place* is an index into the buffer with all messages of a block. Places are int64 arrays with one element for each message (or
+value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the last byte,
+and the caller checks the place.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-# The allocator returns freed memory above 128 KiB to the system, and gets it back page by page. That costs a third of the time of
-# a loop over such arrays. The GNU C library raises the limit to twice the largest block that was mapped alone and freed, such as
-# this one.
+# The allocator returns freed memory above 128 KiB to the system. Getting it back page by page costs a third of the time of a loop
+# over such arrays. The GNU C library raises the limit to twice the largest block that was mapped and freed, such as this one.
 np.empty(16 << 20, np.uint8)
 
 
@@ -38,9 +37,8 @@ def word(buffer: Octets, places: Places) -> Places:
 def slices(buffer: pa.Buffer, starts: Places, ends: Places) -> pa.Array:
     """Return a binary array of copies of `buffer[start:end]`. The slices must lie in the buffer in the order of the rows.
 
-    Slices of one length are elements of one width to numpy, which gathers them twice as fast as Arrow, into memory of the right
-    size. Otherwise starts and ends, used as offsets, make an array of alternating slices and gaps, of which Arrow takes every
-    second element.
+    numpy gathers slices of one length twice as fast as Arrow, into memory of the right size. Otherwise starts and ends, used as
+    offsets, make an array of alternating slices and gaps, of which Arrow takes every second element.
     """
     rows = len(starts)
     width = same_length(starts, ends)
@@ -59,7 +57,7 @@ _WIDE = 1 << 16  # octets of a slice; numpy was not slower at any measured width
 
 
 def column(octets: Octets, widths: Places | int) -> pa.Array:
-    """Return a binary array of the first `widths` bytes of each line. Lines are the last axis."""
+    """Return a binary array of the first `widths` bytes of each line (the last axis)."""
     most = octets.shape[-1]
     lines = octets.reshape(-1, most)
     rows = len(lines)
@@ -89,7 +87,7 @@ def same_length(starts: Places, ends: Places) -> int:
 
 
 def of_width(buffer: Octets, starts: Places, width: int) -> Octets:
-    """Return the slices of this width as a matrix, one row each. All slices must lie inside the buffer."""
+    """Return slices of one width as a matrix. All must lie inside the buffer."""
     overlapping = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, strides=(1,))
     return overlapping[starts].view(np.uint8).reshape(-1, width)
 
@@ -121,7 +119,7 @@ def validity(valid: Mask | None) -> pa.Buffer | None:
 
 
 def with_nulls(array: pa.Array, type_: pa.DataType, valid: Mask | None) -> pa.Array:
-    """Return a binary array under another variable-width type, null in rows that are not `valid`. Nothing is copied."""
+    """View a binary array as another variable-width type, null in rows that are not `valid`."""
     return pa.Array.from_buffers(type_, len(array), [validity(valid), *array.buffers()[1:]])
 
 
@@ -138,7 +136,7 @@ def is_ascii(octets: Octets) -> bool:
 def not_utf8(array: pa.Array) -> npt.NDArray[np.int64]:
     if is_ascii(data_of(array)) or _casts(array):
         return np.empty(0, np.int64)
-    # An invalid text, or a user id that is not a text. Most rows are valid: a search by halves finds the others.
+    # Most rows are valid: a search by halves finds the others.
     if len(array) == 1:
         return np.zeros(1, np.int64)
     half = len(array) // 2

@@ -1,5 +1,6 @@
-"""Reference decoder: one encoded message at a time. It defines the values of the columns of `decoding`, and decodes the forms
-that are too rare for vectors. Tests compare both on generated and on damaged messages."""
+"""Reference decoder: one encoded message at a time. It defines the values of the columns of `decoding`, and decodes forms that
+are too rare for vectors. Tests compare both.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ REFUSALS = (RemoteProtocolError,)
 
 
 class NotBare(RemoteProtocolError):
-    """A section that does not belong in a bare message: a client stored a complete message as a bare one."""
+    """A section that does not belong in a bare message: a client stored a complete one."""
 
     def __init__(self, code: int) -> None:
         super().__init__("amqp:decode-error", f"section 0x{code:02x} does not belong in a bare message (3.2)")
@@ -35,8 +36,8 @@ class NotBare(RemoteProtocolError):
 def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) -> dict[str, Any]:
     """Return the columns `names` of one message as Python values. A time is an int of microseconds, a map a list of pairs.
 
-    All sections are measured, and the sections of requested columns are decoded as a whole. Raises RemoteProtocolError:
-    DecodeError and FieldError as `decode_message` does, and NotBare.
+    All sections are measured, and those of requested columns decoded as a whole. Raises RemoteProtocolError: DecodeError and
+    FieldError as `decode_message` does, and NotBare.
     """
     values: dict[str, Any] = {}
     if any(name != "annotations" for name in names):
@@ -51,7 +52,7 @@ def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) 
 
 
 def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
-    """Return the sections `codes` of a bare message. All sections are measured. Raises like `row`."""
+    """Return the sections `codes` of a bare message. All are measured. Raises like `row`."""
     sections = scan(message, most=MAX_SECTIONS_READ)
     for section in sections:
         if not PROPERTIES <= section.code <= VALUE:
@@ -113,7 +114,7 @@ def user_text(user: bytes) -> str | None:
 
 
 def _micros(milliseconds: int) -> int | None:
-    """Return microseconds; None for a time that 64 bits cannot hold (years beyond ±292,000, which clients use for *never*)."""
+    """Return None for a time that 64 bits cannot hold (years beyond ±292,000, which clients use for *never*)."""
     micros = milliseconds * 1000
     return micros if -(2**63) <= micros < 2**63 else None
 
@@ -129,6 +130,6 @@ def _annotations(section: bytes | None) -> list[tuple[str, str | None]] | None:
         raise NotBare(sections[0].code if sections else HEADER)
     texts: dict[str, str | None] = {}
     for key, value in (decode_message(section).message_annotations or {}).items():
-        # A symbol and a ulong can have the same text. A map has each key once: the first entry wins.
+        # A symbol and a ulong can have the same text. The first entry wins.
         texts.setdefault(str(text(key)), text(value))
     return list(texts.items())

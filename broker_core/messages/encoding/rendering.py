@@ -1,7 +1,7 @@
-"""Values of many messages as Arrow text, without a Python object for each value: the vector form of `texts`.
+"""Values of many messages as Arrow text, without a Python object for each: the vector form of `texts`.
 
-Constructors without an entry in `_WRITERS`, and values that fail their check (invalid UTF-8, a boolean of 7), are reported as
-*bad* and left to the reference decoder.
+Constructors that are not in `_WRITERS`, and invalid values (bad UTF-8, a boolean of 7), are reported as *bad* and left to the
+reference decoder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JSON_NULL = 0xFF
 
 
 def allowing(*codes: int) -> Mask:
-    """Return a table of the constructors that a column accepts. Null is always accepted."""
+    """Return a table of the constructors that a column accepts. Null is always one."""
     table = np.zeros(256, np.bool_)
     table[[NULL, *codes]] = True
     return table
@@ -74,7 +74,7 @@ def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = Fals
 
 
 def unfit(buffer: pa.Buffer, cells: Cells, allowed: Mask) -> Indices:
-    """Return the rows whose value is bad, or must be decoded by the reference."""
+    """Return the rows whose value is bad, or left to the reference."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowed[present]])
@@ -100,7 +100,7 @@ def _present(code: Octets) -> Indices:
 
 
 def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
-    """Return the texts of user ids: usually UTF-8, otherwise base64."""
+    """Return the texts of user ids: UTF-8, otherwise base64."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowing(*BINARY)[present]])
@@ -142,7 +142,7 @@ def _typed(base: pa.Array, type_: pa.DataType, valid: Mask | None, bad: Indices)
     if len(bad):
         valid = np.ones(len(base), np.bool_) if valid is None else valid.copy()
         valid[bad] = False
-        # A later validation would read the bytes of a null, so they are dropped.
+        # A later validation would read the bytes of a null.
         lengths = np.where(valid, np.diff(offsets_of(base)), 0)
         starts = offsets_of(base)[:-1].astype(np.int64)
         base = slices(base.buffers()[2], starts, starts + lengths)
@@ -241,7 +241,7 @@ def _base64(buffer: pa.Buffer, start: Places, end: Places) -> tuple[pa.Array, In
     return pa.Array.from_buffers(pa.string(), len(start), [None, pa.py_buffer(bounds), pa.py_buffer(out)]), _NONE
 
 
-#: The integers that have bytes, as numpy reads them.
+#: Integers that have bytes, as numpy reads them.
 NUMBERS = {0x50: ">u1", 0x60: ">u2", 0x70: ">u4", 0x80: ">u8", 0x52: ">u1", 0x53: ">u1"}
 NUMBERS |= {0x51: ">i1", 0x61: ">i2", 0x71: ">i4", 0x81: ">i8", 0x54: ">i1", 0x55: ">i1"}
 _WRITERS: dict[int, _Writer] = {code: _number(kind) for code, kind in {**NUMBERS, 0x72: ">f4", 0x82: ">f8"}.items()}

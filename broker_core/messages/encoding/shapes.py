@@ -1,8 +1,8 @@
 """Quick check that a bare message is valid, without decoding it. It accepts nearly every message of AMQP clients.
 
-A section of properties or application properties is compared with *shapes* of sections that were walked before. The bytes of
-types and sizes, and the keys, are the same; texts are ASCII at the same places; the bytes of numbers and binaries may be any.
-The comparison is one operation on two large integers. An unknown form is not invalid: the decoder decides.
+Properties and application properties are compared with *shapes* of sections that were walked before. The bytes of types and
+sizes, and the keys, are the same; texts are ASCII at the same places; the bytes of numbers and binaries may be any. The
+comparison is one operation on two large integers. The decoder decides about an unknown form.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .octets import Mask
 from .rendering import BINARY, STRING, SYMBOL, allowing
 from .walk import WIDTH
 
-MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # values of one section: with those of the other section within the decoder's limit
+MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # of one section: with the other section's within the decoder's limit
 KEPT_SHAPES = 1024  # of all lengths
 OF_ONE_LENGTH = 4
 KEPT_OCTETS = 1024  # a longer section is walked each time
 
-#: By the length of a section, descriptor included: a mask of the compared bits, and their expected value.
+#: By the length of a section: a mask of the compared bits, and their expected value.
 shapes: dict[int, list[tuple[int, int]]] = {}
 _count = 0  # of all shapes
 
-# The extent of a value, by its constructor: a positive number of bytes in all, or one of these.
+# The extent of a value, by its constructor: a positive number of bytes, or one of these.
 _MISS, _TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL, _BINARY, _LONG_BINARY = range(0, -7, -1)
 _SIZED = {0xA1: _TEXT, 0xB1: _LONG_TEXT, 0xA3: _SYMBOL, 0xB3: _LONG_SYMBOL, 0xA0: _BINARY, 0xB0: _LONG_BINARY}
 
@@ -137,7 +137,7 @@ def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
 
 
 def _learn(octets: bytes, values: list[tuple[int, int]]) -> None:
-    """Cache the shape of a section, unless it has a text beyond ASCII."""
+    """Cache the shape of a section, unless a text is not ASCII."""
     global _count
     mask = bytearray(b"\xff" * len(octets))
     for position, after in values:

@@ -1,7 +1,6 @@
 """AMQP values as text, one at a time: the texts that Spark's columns show for values other than strings, and JSON for a body.
 
-Every value that `broker_core.amqp` decodes has exactly one text. `rendering` does the same for many values, and tests compare
-both.
+Every value that `broker_core.amqp` decodes has exactly one text. `rendering` does the same for many values; tests compare both.
 
 | AMQP | text | in JSON |
 |---|---|---|
@@ -90,7 +89,7 @@ def _scalar(value: Any) -> str:
         return int.__repr__(value)
     if isinstance(value, Decimal):
         return str(value)
-    # Arrow's digits, since `rendering` lets Arrow write a million together.
+    # Arrow's digits, as in `rendering`, where Arrow writes a million together.
     kind = pa.float32() if isinstance(value, Float) else pa.float64()
     digits: str = pa.array([float(value)], kind).cast(pa.string())[0].as_py()
     return digits
@@ -115,9 +114,9 @@ def _simple(value: Any) -> Any:
 
 
 def iso(milliseconds: int) -> str:
-    """Return a time in ISO 8601, UTC, for every 64-bit number of milliseconds since 1970 (`datetime` ends at the year 9999)."""
+    """Return a 64-bit number of milliseconds since 1970 in ISO 8601, UTC (`datetime` ends at the year 9999)."""
     days, rest = divmod(milliseconds, _DAY)
-    # The proleptic Gregorian calendar in eras of 400 years from 1 March: the leap day is then the last day of its year.
+    # The proleptic Gregorian calendar in eras of 400 years from 1 March, so that the leap day is the last day of its year.
     era, day = divmod(days + 719_468, 146_097)
     of_era = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     day -= 365 * of_era + of_era // 4 - of_era // 100

@@ -1,10 +1,9 @@
 """Encoded messages with the same header, as they came: the usual messages of AMQP clients.
 
-Most messages leave soon after they arrived. Through a record batch, the whole way would take twice the time for 100 messages,
-and 4.5 times for a single message.
+Most messages leave soon. Through a record batch, the whole way would take twice the time for 100 messages, and 4.5 times for one.
 
-A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: the record
-batch of a sample message is a *template*, which gets the length of each later message.
+A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: the record batch
+of a sample message is a *template*, which gets the length of each later message.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from . import headers
 from .headers import HeaderFields
 
 FEW = 16  # messages for which plain Python is faster than Arrow
-#: A length that occurs nowhere else in a record batch. Padded to 8 bytes it is another number.
+#: A length that occurs nowhere else in a record batch, nor does it padded to 8 bytes.
 SAMPLE_BYTES = 1_000_003
 CACHED_HEADERS = 64  # a sender uses one or two
 OBJECT_BYTES = 56  # of memory for each message besides its bytes: the object, and its place in a list
@@ -33,7 +32,7 @@ _PADDING = [bytes(count) for count in range(8)]
 
 
 class UniformMessages(NamedTuple):
-    """Bare messages with the same header, which has no ttl: that needs a column."""
+    """Bare messages with the same header, without a ttl: that needs a column."""
 
     messages: list[bytes]
     header: HeaderFields
@@ -74,7 +73,7 @@ class UniformMessages(NamedTuple):
 
 
 class _ColumnForm(NamedTuple):
-    """Columns that the record batches of messages with one header have in common."""
+    """Common columns of messages with one header."""
 
     values: list[pa.Scalar]  # of the columns before `message`
     schema: pa.Schema
@@ -91,10 +90,10 @@ def _form(header: HeaderFields) -> _ColumnForm:
 class _RecordTemplate(NamedTuple):
     """Bytes that Arrow writes before a single message: metadata, the other columns, and the two offsets of the message.
 
-    They contain the length of the message twice, and the length of all buffers once.
+    They contain the message's length twice, and the length of all buffers once.
     """
 
-    head: bytes  # ends with the second offset of the message, which is its length
+    head: bytes  # ends with the message's second offset, which is its length
     buffers_at: int  # position of the length of all buffers
     length_at: int  # position of the message's length
     other_buffers: int  # bytes of all buffers except the message
@@ -125,7 +124,7 @@ def _only(head: bytes, number: int) -> int:
 
 
 def binary(values: list[bytes]) -> pa.Array:
-    """Return a binary array, for a few values faster than `pa.array`."""
+    """Faster than `pa.array` for a few values."""
     if len(values) > FEW:
         return pa.array(values, pa.binary())
     ends = np.array([0, *accumulate(map(len, values))], np.int32)

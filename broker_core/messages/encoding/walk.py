@@ -1,11 +1,11 @@
 """Many messages in lock step: each step reads one constructor of every message that has one.
 
-All messages of a block lie in one buffer, with a cursor for each. The cost of a step is a few vector operations, independent of
-the number of messages, and lower if all of them have the same constructor at that step.
+All messages of a block lie in one buffer, with a cursor for each. A step costs a few vector operations, independent of the number
+of messages, and less if all have the same constructor.
 
-Nothing here raises. Forms that are too rare for vectors, and damage, are marked *odd* and left to the reference decoder.
-Cursors only move forward: if a cursor is exactly at the announced end after the announced number of elements, no element has
-left the section. Counts above `MOST_PAIRS` are odd before a step is made, which limits the number of steps.
+Nothing here raises. Forms that are too rare for vectors, and damage, are marked *odd* and left to the reference decoder. Cursors
+only move forward: if a cursor is exactly at the announced end after the announced number of elements, no element has left the
+section. Counts above `MOST_PAIRS` are odd before a step is made, which limits the number of steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER = 0x71, 0x72, 0x78
 PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE = 0x73, 0x74, 0x75, 0x76, 0x77
 NULL = 0x40
 LISTS, MAPS, BINARIES = (0x45, 0xC0, 0xD0), (0xC1, 0xD1), (0xA0, 0xB0)
-#: The constructors of each section's value; an amqp-value may have any.
+#: Constructors of each section's value; an amqp-value may have any.
 CONSTRUCTORS: dict[int, tuple[int, ...]] = {
     **dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), MAPS),
     PROPERTIES: LISTS,
@@ -32,14 +32,14 @@ CONSTRUCTORS: dict[int, tuple[int, ...]] = {
     SEQUENCE: LISTS,
     VALUE: (),
 }
-MOST_PAIRS = 64  # entries of a map that are followed in lock step
+MOST_PAIRS = 64  # entries of a map that are followed
 MOST_FIELDS = 13  # of the properties
 
 Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
 ALL = slice(None)
 
 # By constructor: bytes of a fixed width, bytes of its size (0 for a fixed width), and whether it is known. A described value
-# (0x00) is not known: the value that it describes would have to be followed.
+# (0x00) is not: the value in it would have to be followed.
 WIDTH = np.repeat(np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0]), 16)
 SIZE = np.repeat(np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4]), 16)
 _CODES = (
@@ -70,7 +70,7 @@ class Cells:
 
 @dataclass
 class MapEntries:
-    """The entries at one place of a map, for the rows that have that many."""
+    """The entries at one place of a map, for the rows that have so many."""
 
     rows: Rows
     key: Cells
@@ -78,15 +78,15 @@ class MapEntries:
 
 
 class SectionMaps(NamedTuple):
-    """The maps in one section of the messages."""
+    """The maps in one section."""
 
     rows: Rows | None  # that have the section
-    counts: Places  # of the entries of each map
+    counts: Places  # of each map's entries
     entries: list[MapEntries]
 
 
 class Walk:
-    """Cursors over the messages `first[i]:last[i]` of `buffer`. `odd` marks messages that are no longer followed."""
+    """Cursors over the messages `first[i]:last[i]` of `buffer`. `odd` messages are no longer followed."""
 
     def __init__(self, buffer: Octets, first: Places, last: Places) -> None:
         self.buffer = buffer
@@ -105,14 +105,14 @@ class Walk:
         if short.all() and here.all():
             self.cursor = place + 3
             return code
-        # Other descriptors, eight bytes of ulong or a symbol, are odd.
+        # Other descriptors, a long ulong or a symbol, are odd.
         self.odd |= here & ~short
         here &= short
         self.cursor = np.where(here, place + 3, place)
         return np.where(here, code, np.uint8(0))
 
     def rows_of(self, code: int) -> Rows | None:
-        """Return the rows whose cursor is at the value of such a section; None without any."""
+        """Return the rows whose cursor is at such a section's value; None without any."""
         mask = self.code == code
         if mask.all():
             return ALL
@@ -131,12 +131,12 @@ class Walk:
     def body(self) -> list[tuple[int, Rows]]:
         """Return the kinds of body, and the rows that have each.
 
-        The rows are determined before a body is followed: a second section of a body is odd, unless the caller looks for it.
+        The rows are determined first: a second section of a body is odd, unless the caller looks for it.
         """
         return [(code, rows) for code in (DATA, SEQUENCE, VALUE) if (rows := self.rows_of(code)) is not None]
 
     def cleared(self, cells: Cells) -> Cells:
-        """Return cells, one for each message, null in odd messages."""
+        """Return one cell for each message, null in odd ones."""
         if self.odd.any():
             cells.code[self.odd] = NULL
             cells.start[self.odd] = cells.end[self.odd] = self.first[self.odd]
@@ -172,7 +172,7 @@ class Walk:
         return code, start, end
 
     def value(self, code: int, rows: Rows) -> Cells:
-        """Return the whole value of a section with this code. The cursors move on."""
+        """Return the value of a section with this code. The cursors move on."""
         cells = Cells(*self.element(rows, self.cursor[rows]))
         if CONSTRUCTORS[code]:
             self.require(rows, cells.code, CONSTRUCTORS[code])
@@ -218,7 +218,7 @@ class Walk:
     def fields(self, code: int, *, wanted: bool = True) -> list[Cells | None]:
         """Follow the lists of a section, which have up to 13 fields. A field is None if it is null in all rows.
 
-        Return an empty list if no row has the section. Unless the fields are `wanted`, skip the section.
+        Return [] if no row has the section, or if the fields are not `wanted`, which skips it.
         """
         if not wanted:
             self.skip(code)
@@ -241,7 +241,7 @@ class Walk:
         return fields
 
     def maps(self, code: int, *, wanted: bool = True) -> SectionMaps:
-        """Follow the maps of a section. Unless the entries are `wanted`, skip the section."""
+        """Follow the maps of a section, or skip it unless the entries are `wanted`."""
         if not wanted:
             self.skip(code)
         if not wanted or (rows := self.rows_of(code)) is None:
@@ -263,7 +263,7 @@ class Walk:
     def _each(self, rows: Rows, count: Places, place: Places, end: Places, read: Callable[[int, Rows, Places], Places]) -> None:
         """Read the first of each row's `count` elements, then the second of the rows that have one, and so on up to `end`.
 
-        `read` gets the number of the element, its rows and their places, and returns the ends.
+        `read` gets the element's number, its rows and their places, and returns the ends.
         """
         least = int(count.min())
         for number in range(int(count.max())):
