@@ -27,9 +27,9 @@ _SYMBOLS = {
     b"amqp:amqp-value:*": VALUE,
     b"amqp:footer:map": FOOTER,
 }
-# An amqp-value may have any type.
-_SECTION_KIND = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
-_SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
+#: Types of the sections' values. An amqp-value may have any type.
+SECTION_KINDS = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
+SECTION_KINDS |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
 
 
 #: Sections of an incoming message. An empty one has five octets, and costs a step whenever the message is measured.
@@ -58,8 +58,8 @@ def scan(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECT
             raise DecodeError(f"more than {most} sections: send the body in fewer and larger ones", position)
         code, value = _descriptor(message, position, end)
         kind = KINDS.get(message[value]) if value < end else None
-        if code in _SECTION_KIND and kind != _SECTION_KIND[code]:
-            raise DecodeError(f"section 0x{code:02x} holds no {_SECTION_KIND[code]}", value)
+        if code in SECTION_KINDS and kind != SECTION_KINDS[code]:
+            raise DecodeError(f"section 0x{code:02x} holds no {SECTION_KINDS[code]}", value)
         after = skip(message, value, end, limits.depth)
         if code < last or (code == last and code not in (DATA, SEQUENCE)):
             raise DecodeError(f"section 0x{code:02x} after section 0x{last:02x}", position)

@@ -21,7 +21,6 @@ import pyarrow as pa
 from ...amqp.decoder import KINDS
 from ...amqp.errors import RemoteProtocolError
 from ...amqp.messages import (
-    APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
     FOOTER,
@@ -29,6 +28,7 @@ from ...amqp.messages import (
     MAX_SECTIONS,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    SECTION_KINDS,
     SEQUENCE,
     VALUE,
     bare,
@@ -263,9 +263,6 @@ _DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # head of a dat
 # (0x00, 0x53, section, constructor) → the table of the next section, its fixed width, otherwise the bytes of its size.
 _Table = dict[bytes, tuple[Any, int, int]]
 
-_KINDS = {PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
-_KINDS |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
-
 
 def _follows(code: int, last: int) -> bool:
     if code in (SEQUENCE, VALUE) and last in (DATA, SEQUENCE):
@@ -278,7 +275,7 @@ def _tables() -> dict[int, _Table]:
     for last, table in tables.items():
         for code in range(DELIVERY_ANNOTATIONS, FOOTER + 1):
             for constructor, kind in KINDS.items():
-                if _follows(code, last) and _KINDS.get(code, kind) == kind:
+                if _follows(code, last) and SECTION_KINDS.get(code, kind) == kind:
                     sized = int(SIZE[constructor])
                     fixed = 0 if sized else 4 + int(WIDTH[constructor])
                     table[bytes((0x00, 0x53, code, constructor))] = tables[code], fixed, sized

@@ -93,7 +93,7 @@ def of_width(buffer: Octets, starts: Places, width: int) -> Octets:
 
 
 def data_of(array: pa.Array) -> Octets:
-    """Return the bytes of a binary array whose offsets begin with 0."""
+    """Return all bytes of a binary array, also those before its first offset."""
     data = array.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
@@ -156,8 +156,8 @@ def _casts(array: pa.Array) -> bool:
 
 
 def not_ascii(array: pa.Array) -> npt.NDArray[np.int64]:
-    ends, data = offsets_of(array), array.buffers()[2]
-    octets = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if data is not None else np.empty(0, np.uint8)
+    ends = offsets_of(array)
+    octets = data_of(array)[ends[0] : ends[-1]]
     if is_ascii(octets):
         return np.empty(0, np.int64)
     return np.unique(np.searchsorted(ends, np.flatnonzero(octets > 127) + ends[0], side="right") - 1)

@@ -18,19 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...amqp.decoder import KINDS
+from ...amqp.messages import SECTION_KINDS
 from .octets import Mask, Octets, Places, at, offsets_of, word
 
 DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER = 0x71, 0x72, 0x78
 PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE = 0x73, 0x74, 0x75, 0x76, 0x77
 NULL = 0x40
-LISTS, MAPS, BINARIES = (0x45, 0xC0, 0xD0), (0xC1, 0xD1), (0xA0, 0xB0)
 #: Constructors of each section's value; an amqp-value may have any.
-CONSTRUCTORS: dict[int, tuple[int, ...]] = {
-    **dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), MAPS),
-    PROPERTIES: LISTS,
-    DATA: BINARIES,
-    SEQUENCE: LISTS,
-    VALUE: (),
+CONSTRUCTORS = {
+    section: tuple(code for code, kind in KINDS.items() if kind == wanted) for section, wanted in SECTION_KINDS.items()
 }
 MOST_PAIRS = 64  # entries of a map that are followed
 MOST_FIELDS = 13  # of the properties
@@ -42,11 +39,7 @@ ALL = slice(None)
 # (0x00) is not: the value in it would have to be followed.
 WIDTH = np.repeat(np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0]), 16)
 SIZE = np.repeat(np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4]), 16)
-_CODES = (
-    *(0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72, 0x73, 0x74),
-    *(0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0),
-)
-_KNOWN = np.isin(np.arange(256), _CODES)
+_KNOWN = np.isin(np.arange(256), list(KINDS))
 
 
 @dataclass
@@ -174,7 +167,7 @@ class Walk:
     def value(self, code: int, rows: Rows) -> Cells:
         """Return the value of a section with this code. The cursors move on."""
         cells = Cells(*self.element(rows, self.cursor[rows]))
-        if CONSTRUCTORS[code]:
+        if code in CONSTRUCTORS:
             self.require(rows, cells.code, CONSTRUCTORS[code])
         self.advance(rows, cells.end)
         return cells
