@@ -42,7 +42,7 @@ class Journal(Writer):
         self._disk, self._chain, self._manifest = files.disk, files.chain, files.manifest
         self.lineage = lineage.read(self._disk, self.broker_id)
         self.snapshot, self.repaired = recovered.snapshot, recovered.repaired
-        self.written_by = manifest.writer(recovered.product)
+        self.written_by = manifest.writer(recovered.manifest.product)
         self._payloads = Payloads(self._disk, self._chain)
         self._holds = Holds()
         self.snapshot_position = recovered.snapshot.position if recovered.snapshot else 0
@@ -72,7 +72,7 @@ class Journal(Writer):
             remedy = ". The disk is full, and the reserve does not suffice: free some space, then start again" * is_full(error)
             raise StorageError(f"the journal cannot be opened: {error}{remedy}") from error
         chain = SegmentChain(disk, recovered.segments)
-        listed = Manifest(disk, broker_id, lambda: chain.all, recovered.holes)
+        listed = Manifest(disk, broker_id, lambda: chain.all, recovered.manifest.holes)
         form = Format.of(segments.VERSION, os.urandom(SECRET_BYTES))
         return cls(LogFiles(disk, chain, listed, broker_id, form, recovered.generation), recovered, options, on_failure)
 

@@ -30,6 +30,7 @@ To change the format: raise `VERSION`, and keep reading the former ones. Field `
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -116,8 +117,8 @@ def _synced(disk: Disk, known: set[int]) -> int:
     return int(position) if magic == SYNCED_MAGIC and version == SYNCED_VERSION and segment in known else 0
 
 
-def check(disk: Disk, content: ManifestContent | None, headers: Sequence[Segment], snapshot: bool) -> None:
-    """Refuse a directory with a missing segment."""
+def check(disk: Disk, content: ManifestContent | None, headers: Sequence[Segment], snapshot: bool) -> ManifestContent:
+    """Return the manifest. Refuses a directory without it, or with a missing segment."""
     if content is None:
         if not headers and not snapshot:
             raise DamagedJournal(
@@ -142,6 +143,7 @@ def check(disk: Disk, content: ManifestContent | None, headers: Sequence[Segment
                 f"{disk.path(name)}, offset 0: this is not the file that was begun here; it may be from a copy of the "
                 "directory that was also used. Restore the file from a backup"
             )
+    return content
 
 
 class Manifest:
@@ -175,12 +177,10 @@ class Manifest:
     def note(self, segment: Segment, synced: int) -> None:
         """`segment` is the last one."""
         data = _SYNCED.pack(SYNCED_MAGIC, SYNCED_VERSION, segment.checksum, synced)
-        try:
+        with contextlib.suppress(OSError):  # an older note is also correct
             if self._file is None:
                 self._file = self._disk.create_note(SYNCED_NAME)
             self._file.write(data + _CRC.pack(crc32(data)))
-        except OSError:  # an older note is also correct
-            pass
 
     def close(self) -> None:
         if self._file is not None:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from ..errors import DamagedJournal, DataLoss, StorageError
+from ..errors import DamagedJournal, StorageError
 from .disk import Disk, is_shortage
 from .records import RECORD_BYTES, checksum_of, record_is_good, unpack_record
 from .replay import damaged
-from .segments import Segment, SegmentChain, out_of_files
+from .segments import Segment, SegmentChain, dropped_position, out_of_files
 
 FIRST_READ = 4096  # bytes: header and meta of most records, or all of a small one
 REMEMBERED = 1 << 15  # positions; two sets of them are some 10 MB
@@ -55,7 +55,7 @@ class Payloads:
             if is_shortage(error):
                 raise out_of_files(f"the record at position {position} cannot be read now", error) from error
             if isinstance(error, FileNotFoundError):
-                raise _dropped(position) from None
+                raise dropped_position(position) from None
             raise StorageError(f"the segment {segment.name} cannot be mapped: {error}") from error
 
     def locate(self, position: int) -> Located:
@@ -91,13 +91,9 @@ class Payloads:
             if checksum != header.payload_crc:
                 raise damaged(path, extent.offset, "a payload")
         except FileNotFoundError:
-            raise _dropped(position) from None
+            raise dropped_position(position) from None
         except OSError as error:
             if is_shortage(error):
                 raise out_of_files(f"the record at position {position} cannot be read now", error) from error
             raise DamagedJournal(f"{path}, offset {offset}: the disk does not read it: {error}") from error
         return extent
-
-
-def _dropped(position: int) -> DataLoss:
-    return DataLoss(f"position {position} is no longer in the journal: its segment was dropped")

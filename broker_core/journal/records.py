@@ -43,7 +43,7 @@ from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
-from .disk import COPY_BYTES, ReadFile
+from .disk import COPY_BYTES, ReadFile, pieces_of
 
 GROUP = struct.Struct("<8sIIQQQ")
 RECORD = struct.Struct("<IHHIIQ")
@@ -163,14 +163,11 @@ def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
 
 def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int | None:
     """Return crc32 of `length` bytes of a file; None if the file ends before."""
-    checksum, stop = seed, offset + length
-    while offset < stop:
-        piece = file.read(offset, min(COPY_BYTES, stop - offset))
-        if not piece:
-            return None
+    checksum, read = seed, 0
+    for piece in pieces_of(file, offset, offset + length):
         checksum = crc32(piece, checksum)
-        offset += len(piece)
-    return checksum
+        read += len(piece)
+    return checksum if read == length else None
 
 
 class FileWindow:

@@ -47,6 +47,7 @@ from ..errors import DamagedJournal
 from . import manifest
 from .disk import TEMPORARY, Disk, pieces_of, write_file
 from .holes import Holes, covers
+from .manifest import ManifestContent
 from .replay import damaged
 from .segments import HEADER_BYTES, SUFFIX, Segment, SegmentHeader, create, read_header
 from .snapshots import Snapshot, load_latest
@@ -74,8 +75,7 @@ class Recovered(NamedTuple):
     generation: int
     snapshot: Snapshot | None
     repaired: Repair | None
-    holes: Holes
-    product: str | None
+    manifest: ManifestContent  # the one that was read
 
 
 def recover(disk: Disk, broker_id: str) -> Recovered:
@@ -84,20 +84,18 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     for name in disk.names():
         if name.endswith(TEMPORARY):
             disk.unlink(name)
-    listed = manifest.read(disk, broker_id)
-    product = None if listed is None else listed.product
+    content = manifest.read(disk, broker_id)
     snapshot, bad_snapshots = load_latest(disk, broker_id)
     headers = [read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)]
-    manifest.check(disk, listed, headers, snapshot is not None or bool(bad_snapshots))
-    holes = () if listed is None else listed.holes
-    segments, replaced = _chain(disk, headers, holes)
-    _check_reach(disk, segments, holes, snapshot, bad_snapshots)
+    listed = manifest.check(disk, content, headers, snapshot is not None or bool(bad_snapshots))
+    segments, replaced = _chain(disk, headers, listed.holes)
+    _check_reach(disk, segments, listed.holes, snapshot, bad_snapshots)
     generation = max((s.generation for s in segments), default=0) + 1
     if not segments:
-        _write_manifest(disk, broker_id, listed, [], holes)
-        return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots), holes, product)
+        _write_manifest(disk, broker_id, listed, [])
+        return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots), listed)
     last = segments[-1]
-    known = max(snapshot.position if snapshot else 0, listed.synced if listed else 0)
+    known = max(snapshot.position if snapshot else 0, listed.synced)
     tail = read_tail(disk.open(last.name), disk.path(last.name), last, known)
     cut = _copy_cut_tail(disk, last, tail) if tail.cut is not None else None
     last.end = tail.synced
@@ -107,20 +105,17 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     remaining = [s for s in segments if s.end > s.base]
     if not remaining or remaining[-1].end < last.base:  # only an empty segment gives the end of the log
         remaining.append(last)
-    _write_manifest(disk, broker_id, listed, remaining, holes)
+    _write_manifest(disk, broker_id, listed, remaining)
     for segment in replaced:
         disk.unlink(segment.name)
-    return Recovered(remaining, remaining[-1].end, generation, snapshot, _report(cut, bad_snapshots), holes, product)
+    return Recovered(remaining, remaining[-1].end, generation, snapshot, _report(cut, bad_snapshots), listed)
 
 
-def _write_manifest(
-    disk: Disk, broker_id: str, listed: manifest.ManifestContent | None, segments: list[Segment], holes: Holes
-) -> None:
+def _write_manifest(disk: Disk, broker_id: str, listed: ManifestContent, segments: list[Segment]) -> None:
     """All of `segments` are on the disk. Writes nothing if the manifest would not change."""
     synced = segments[-1].end if segments else 0
-    product = None if listed is None else listed.product
-    if listed != ({segment.name: segment.checksum for segment in segments}, synced, holes, product):
-        manifest.write(disk, broker_id, segments, synced, holes, product)
+    if listed[:2] != ({segment.name: segment.checksum for segment in segments}, synced):
+        manifest.write(disk, broker_id, segments, synced, listed.holes, listed.product)
 
 
 def _chain(disk: Disk, headers: list[Segment], holes: Holes) -> tuple[list[Segment], list[Segment]]:

@@ -78,6 +78,10 @@ def out_of_files(operation: str, error: OSError) -> ResourceLimit:
     )
 
 
+def dropped_position(position: int) -> DataLoss:
+    return DataLoss(f"position {position} is no longer in the journal: its segment was dropped")
+
+
 def name_of(base: int, generation: int) -> str:
     return f"{base:020d}-{generation:08d}{SUFFIX}"
 
@@ -196,7 +200,7 @@ class SegmentChain:
                 return segment
         if segments and position >= segments[-1].end:
             raise InvalidRequest(f"position {position} is past the end of the journal, {segments[-1].end}")
-        raise DataLoss(f"position {position} is no longer in the journal: its segment was dropped")
+        raise dropped_position(position)
 
     def file(self, segment: Segment) -> ReadFile:
         """The handle stays valid when the segment is dropped."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from .disk import Buffer, Disk, is_shortage, write_file
+from .disk import Buffer, Disk, ReadFile, is_shortage, write_file
 from .records import checksum_of
 from .segments import ID_BYTES
 from .versions import check_version
@@ -84,25 +84,43 @@ def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str,
     return None, tuple(bad)
 
 
+class _Head(NamedTuple):
+    """What a snapshot's file has before the meta."""
+
+    position: int
+    owner: bytes
+    contents: list[tuple[int, int]]  # length and checksum of the meta and of each array
+    end: int  # offset
+    zero: int  # after the checksum; a start ignores it
+
+
+def _read_head(file: ReadFile, path: str) -> _Head | None:
+    """Return None if it is damaged."""
+    head = file.read(0, _HEAD.size)
+    if len(head) < _HEAD.size or head[:8] != MAGIC:
+        return None
+    _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
+    check_version(path, version, VERSION)
+    table_bytes = min(count, ARRAYS_MAX) * _ARRAY.size
+    table = file.read(_HEAD.size, table_bytes + _CRC.size)
+    if len(table) < table_bytes + _CRC.size:
+        return None
+    arrays, (checksum, zero) = table[:table_bytes], _CRC.unpack(table[table_bytes:])
+    if checksum != crc32(head + arrays):
+        return None
+    contents = [(meta_bytes, meta_crc), *(entry[:2] for entry in _ARRAY.iter_unpack(arrays))]
+    return _Head(position, owner[:id_bytes], contents, len(head) + len(table), zero)
+
+
 def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
     """Return None if the snapshot is damaged. Checksums read the file, because a bad page must be an error."""
     file = disk.open(name)
     try:
-        head = file.read(0, _HEAD.size)
-        if len(head) < _HEAD.size or head[:8] != MAGIC:
+        head = _read_head(file, disk.path(name))
+        if head is None or head.owner != broker_id.encode():
             return None
-        _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
-        check_version(disk.path(name), version, VERSION)
-        if count > ARRAYS_MAX:
-            return None
-        table = file.read(_HEAD.size, count * _ARRAY.size + _CRC.size)
-        if len(table) < count * _ARRAY.size + _CRC.size:
-            return None
-        if _CRC.unpack(table[-_CRC.size :])[0] != crc32(head + table[: -_CRC.size]) or owner[:id_bytes] != broker_id.encode():
-            return None
-        sizes = [(meta_bytes, meta_crc), *(entry[:2] for entry in _ARRAY.iter_unpack(table[: -_CRC.size]))]
-        extents, offset = [], _aligned(len(head) + len(table))
-        for length, checksum in sizes:
+        extents, offset = [], _aligned(head.end)
+        for length, checksum in head.contents:
             if checksum_of(file, offset, length) != checksum:
                 return None
             extents.append((offset, length))
@@ -112,7 +130,7 @@ def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
             raise
         return None
     whole = file.map()
-    return Snapshot(position, file.read(*extents[0]), [whole.slice(*extent) for extent in extents[1:]])
+    return Snapshot(head.position, file.read(*extents[0]), [whole.slice(*extent) for extent in extents[1:]])
 
 
 def _aligned(length: int) -> int:
@@ -122,21 +140,15 @@ def _aligned(length: int) -> int:
 def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
     """Return offset and name of the first fault in a snapshot's file. StorageError as of `check_version`."""
     file = disk.open(name)
-    size, head = file.size(), file.read(0, _HEAD.size)
-    if len(head) < _HEAD.size or head[:8] != MAGIC:
+    size, head = file.size(), _read_head(file, disk.path(name))
+    if head is None or head.zero:
         return 0, "the header"
-    _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
-    check_version(disk.path(name), version, VERSION)
-    table_bytes = min(count, ARRAYS_MAX) * _ARRAY.size + _CRC.size
-    table = file.read(_HEAD.size, table_bytes)
-    if len(table) < table_bytes or table[-_CRC.size :] != _CRC.pack(crc32(head + table[: -_CRC.size]), 0):
-        return 0, "the header"
-    if owner[:id_bytes] != broker_id.encode():
+    if head.owner != broker_id.encode():
         return 48, "the id of the broker"
-    if name[:20] != f"{position:020d}":
+    if name[:20] != f"{head.position:020d}":
         return 16, "the position, which is not the one in the file's name,"
-    offset = len(head) + len(table)
-    for length, checksum in [(meta_bytes, meta_crc), *(entry[:2] for entry in _ARRAY.iter_unpack(table[: -_CRC.size]))]:
+    offset = head.end
+    for length, checksum in head.contents:
         start = _aligned(offset)
         if any(file.read(offset, start - offset)):
             return offset, "the padding"
