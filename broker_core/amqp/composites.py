@@ -162,11 +162,10 @@ def from_values(cls: type[_Made], values: Value) -> _Made:
     if len(values) > len(cls.FIELDS):
         raise FieldError(f"{cls.SYMBOL} has {len(values)} fields instead of {len(cls.FIELDS)} at most")
     arguments: dict[str, Any] = {}
-    for field, value in zip(cls.FIELDS, values, strict=False):
+    for field, value in zip_longest(cls.FIELDS, values):
         if value is not None:
             arguments[field.attribute] = _checked(cls, field, value)
-    for field in cls.FIELDS:
-        if field.mandatory and field.attribute not in arguments:
+        elif field.mandatory:
             raise FieldError(f"{cls.SYMBOL} without its {field.name}")
     return cls(**arguments)
 

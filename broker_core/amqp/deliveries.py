@@ -83,19 +83,15 @@ class Unsettled(dict[int, "Delivery"]):
                 for number in range(first, last + 1):
                     del self[number]
                 return deliveries
-        ids = self._all
-        begin, end = self._between(ids, first, last, newest)
-        numbers, ids[begin:end] = ids[begin:end], ()
-        return [delivery for number in numbers if (delivery := self.pop(number & serial.MASK, None)) is not None]
+        numbers = self._cut(self._all, first, last, newest)
+        return [delivery for number in numbers if (delivery := self.pop(number, None)) is not None]
 
     def decide(self, first: int, last: int, newest: int) -> list[Delivery]:
         if first == last:
             alone = self.get(first)
             return [] if alone is None or isinstance(alone.remote_state, TERMINAL) else [alone]
-        ids = self._open
-        begin, end = self._between(ids, first, last, newest)
-        numbers, ids[begin:end] = ids[begin:end], ()
-        deliveries = [delivery for number in numbers if (delivery := self.get(number & serial.MASK)) is not None]
+        numbers = self._cut(self._open, first, last, newest)
+        deliveries = [delivery for number in numbers if (delivery := self.get(number)) is not None]
         return [delivery for delivery in deliveries if not isinstance(delivery.remote_state, TERMINAL)]
 
     def place(self, first: int, last: int, newest: int, state: DeliveryState, period: int) -> list[Delivery]:
@@ -154,11 +150,14 @@ class Unsettled(dict[int, "Delivery"]):
             ids[begin:end] = alive
         return [self[number & serial.MASK] for number in alive]
 
-    def _between(self, ids: list[int], first: int, last: int, newest: int) -> tuple[int, int]:
+    def _cut(self, ids: list[int], first: int, last: int, newest: int) -> list[int]:
+        """Remove the range from `ids`, and return the delivery ids in it."""
         self._refresh(newest)
         low, high = self._range(first, last)
         begin = bisect_left(ids, low)
-        return begin, bisect_right(ids, high, begin)
+        end = bisect_right(ids, high, begin)
+        numbers, ids[begin:end] = ids[begin:end], ()
+        return [number & serial.MASK for number in numbers]
 
     def _range(self, first: int, last: int) -> tuple[int, int]:
         low = self._top + serial.difference(first, self._top)

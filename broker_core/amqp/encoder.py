@@ -193,11 +193,7 @@ def _put_array(out: bytearray, value: Array) -> None:
         raise EncodeError(f"an array of {value.kind} cannot hold all of its {len(value.items)} items: {error}") from None
     body.append(code)
     body += data
-    if len(body) < 255 and len(value.items) < 256:
-        out += bytes((0xE0, len(body) + 1, len(value.items)))
-    else:
-        out += struct.pack(">BII", 0xF0, len(body) + 4, len(value.items))
-    out += body
+    put_compound(out, 0xE0, len(value.items), body)
 
 
 def _numbers(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .composites import Composite, Invalid
 from .errors import RemoteProtocolError
-from .frames import AMQP_FRAME, HEADER_SIZE, Frame, frame_size, parse_frame
+from .frames import HEADER_SIZE, Frame, frame_size, parse_frame
 from .messages import skip
 from .performatives import Disposition, Flow, Transfer, in_short
 
@@ -288,7 +288,7 @@ def scan_plainly(
             size = frame_size(buffer, position, max_frame_size)
             if len(buffer) - position < size:
                 break
-            items.append(parse_frame(buffer, position, size, AMQP_FRAME))
+            items.append(parse_frame(buffer, position, size))
         except RemoteProtocolError as error:
             return items, position, error
         position += size

@@ -14,7 +14,7 @@ from .errors import DecodeError, EncodeError, FramingError
 MIN_MAX_FRAME_SIZE = 512  # octets that every peer must accept (2.8.19)
 HEADER_SIZE = 8  # octets of a frame header and of a protocol header
 AMQP_FRAME, SASL_FRAME = 0x00, 0x01
-AMQP_ID, TLS_ID, SASL_ID = 0, 2, 3
+AMQP_ID, SASL_ID = 0, 3
 
 _HEADER = struct.Struct(">IBBH")
 

@@ -211,6 +211,11 @@ class Link:
     def drop_unfinished(self) -> None:
         """Discard a half-received delivery."""
 
+    def _count(self, deliveries: int) -> None:
+        self.delivery_count = serial.add(self.delivery_count, deliveries)
+        self.link_credit = max(0, self.link_credit - deliveries)
+        self.available = max(0, self.available - deliveries)
+
     def on_flow(self, flow: Flow) -> None:
         raise NotImplementedError
 

@@ -186,9 +186,9 @@ class Receiver(Link):
             self.resumable.pop(partial.delivery.tag, None)
         self.drop_unfinished()
         if partial is None or not partial.counted:
-            self.delivery_count = serial.add(self.delivery_count, 1)
-            self.link_credit = max(0, self.link_credit - 1)
-        self.available = max(0, self.available - 1)
+            self._count(1)
+        else:
+            self.available = max(0, self.available - 1)
 
     def _first(self, transfer: Transfer) -> _Partial:
         if transfer.delivery_id is None or transfer.delivery_tag is None:
@@ -270,9 +270,7 @@ class Receiver(Link):
 
     def _took(self, count: int, last: int) -> None:
         self.session.take_delivery_id(last)
-        self.delivery_count = serial.add(self.delivery_count, count)
-        self.link_credit = max(0, self.link_credit - count)
-        self.available = max(0, self.available - count)
+        self._count(count)
 
 
 def _apply_state(delivery: Delivery, state: DeliveryState) -> None:

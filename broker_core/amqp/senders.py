@@ -187,9 +187,7 @@ class Sender(Link):
     def _have_sent(self, count: int, pieces: list[bytes]) -> None:
         self.session.next_delivery_id = serial.add(self.session.next_delivery_id, count)
         self.session.outbox.put_ready(pieces, count)
-        self.delivery_count = serial.add(self.delivery_count, count)
-        self.link_credit -= count
-        self.available = max(0, self.available - count)
+        self._count(count)
 
     def abort_rest(self) -> bool:
         """Abort a delivery whose transfers wait for the session's window. Return True if there is one."""
@@ -231,9 +229,7 @@ class Sender(Link):
 
     def completed(self) -> None:
         self.incomplete = None
-        self.delivery_count = serial.add(self.delivery_count, 1)
-        self.link_credit = max(0, self.link_credit - 1)
-        self.available = max(0, self.available - 1)
+        self._count(1)
 
     def _handle(self) -> int:
         assert self.handle is not None

@@ -24,17 +24,14 @@ def ranges(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
     """Return neighbouring ids as (first, last), in the given order; ids wrap."""
     if ids and ids[-1] - ids[0] == len(ids) - 1 and ids == list(range(ids[0], ids[-1] + 1)):  # usually
         return [(ids[0], ids[-1])]
-    return _neighbours(ids)
+    return _neighbours(ids) if ids else ()
 
 
-def _neighbours(ids: Iterable[int]) -> Iterable[tuple[int, int]]:
-    first = last = None
-    for number in ids:
-        if last is not None and number == add(last, 1):
-            last = number
-            continue
-        if first is not None and last is not None:
+def _neighbours(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
+    first = last = ids[0]
+    for number in ids[1:]:
+        if number != add(last, 1):
             yield first, last
-        first = last = number
-    if first is not None and last is not None:
-        yield first, last
+            first = number
+        last = number
+    yield first, last
