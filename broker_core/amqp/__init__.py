@@ -2,7 +2,7 @@
 
     from penstock.broker_core.amqp import Connection, ConnectionSettings, Role
 
-Two ends in memory. A program moves the same octets through a socket:
+Two ends in memory:
 
     >>> client, server = (Connection(role, ConnectionSettings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
     >>> def turn():
@@ -40,12 +40,12 @@ The modules, bottom up:
 types, encoder, decoder                      the type system (part 1)
 composites, performatives                    all composite types
 messages, transactions                       messages, also of a control link
-frames, fastpath                             frames one by one, and a buffer at a time
+frames, fastpath                             frames one by one, and buffers
 scram, sasl                                  logins
-states                                       the state tables
+states                                       state tables
 links, senders, receivers, resume            links
 deliveries, outbox, intake, disposing        input and output of a session
-sessions, handshake, idle, connection        sessions, a connection
+sessions, handshake, idle, connection        connections
 events, errors, serial, settings             shared by all
 
 docs/protocols/amqp.md lists the implemented sections of the specification.

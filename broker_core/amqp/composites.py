@@ -43,7 +43,7 @@ class Field(NamedTuple):
 
 
 class Composite:
-    """Base of all composites, with both descriptors and the roles that it can play in a field."""
+    """Base of all composites, with both descriptors and its roles in a field."""
 
     __slots__ = ()
     CODE: ClassVar[int]
@@ -98,9 +98,9 @@ def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: 
 
 
 class Invalid(NamedTuple):
-    """A composite of a known type with fields that its definition does not allow.
+    """A composite of a known type with invalid fields.
 
-    `fields` are its valid fields by attribute, `wrong` the attributes of the others. Both are empty if the list itself is wrong.
+    `fields` are its valid fields by attribute, `wrong` the other attributes. Both are empty if the list itself is wrong.
     """
 
     cls: type[Composite]
@@ -111,7 +111,7 @@ class Invalid(NamedTuple):
 
 
 def decode_body(buffer: bytes, position: int, end: int, limits: DecoderLimits = LIMITS) -> tuple[Composite | Invalid, int]:
-    """Return the body of a frame, `Invalid` if a field is."""
+    """Return a frame's body, `Invalid` if a field is."""
     value, after = decode(buffer, position, end, limits)
     try:
         body = compose(value)
@@ -213,7 +213,7 @@ def _number(cls: type[int]) -> Callable[[Value], int]:
 
 
 def _role(role: str, *, is_extensible: bool = True) -> Callable[[Value], Value]:
-    """Require a composite that provides `role`, or an extension's unknown described type."""
+    """Require a composite that provides `role`, or an extension's described type."""
 
     def convert(value: Value) -> Value:
         composite = compose(value)
@@ -241,7 +241,7 @@ def _fields(value: Value) -> Mapping[Symbol, Value]:
 
 
 def _notes(value: Value) -> Mapping[Symbol, Value]:
-    """Accept strings as keys: the SDKs of Azure Service Bus for Java and JavaScript write them in outcomes."""
+    """Accept strings as keys: the Java and JavaScript SDKs of Azure Service Bus write them in outcomes."""
     if type(value) is not dict or not all(type(key) in (Symbol, str) and key.isascii() for key in value):
         raise TypeError
     return {Symbol(key): item for key, item in value.items()}
@@ -314,7 +314,7 @@ def _put_boolean(out: bytearray, value: bool) -> None:
     encoder.put_boolean(out, value)
 
 
-# Wire type → check of a decoded value, writer of a value.
+# Wire type → check of a decoded value, writer.
 _KINDS: dict[str, tuple[Callable[[Value], Value], Callable[[bytearray, Any], None]]] = {
     "boolean": (_exactly(bool), _put_boolean),
     "ubyte": (_number(UByte), encoder.put_ubyte),

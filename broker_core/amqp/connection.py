@@ -1,8 +1,7 @@
-"""The connection (2.2 to 2.4). The caller passes the octets, and the time if it matters. It closes the transport when the
-connection is `finished`.
+"""The connection (2.2 to 2.4). The caller passes the octets, and closes the transport when the connection is `finished`.
 
-An error of the peer is reported as `Violated` and answered, after our own open, begin or attach. After our close, or an error,
-all further input is dropped (2.4.6).
+An error of the peer is answered after our own open, begin or attach. After our close, or an error, all further input is dropped
+(2.4.6).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from .states import ConnectionState, LinkState
 from .transactions import Coordinated
 
 _C = ConnectionState
-_READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # nothing is read after the peer's close (2.4.6)
-_DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # after an error only its close is read
+_READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # after the peer's close (2.4.6)
+_DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # only the peer's close is read
 
 
 class Connection:
@@ -56,8 +55,8 @@ class Connection:
         self._ended = Freed()
         self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions
         self.unfinished_size = 0  # octets of incomplete deliveries
-        self.credit_overrun = 0  # deliveries beyond credit that each link takes from a peer that miscounts
-        #: Called with `unfinished_size` when it changes. Returns False if that exceeds a limit over several connections.
+        self.credit_overrun = 0  # deliveries beyond credit that a link takes from a peer that miscounts
+        #: Called with `unfinished_size` when it changes. Returns False above a limit over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self.names_per_session = False  # a link's name is unique in its session, not in its container (2.6.1)
         self._out: list[bytes] = []
@@ -104,8 +103,8 @@ class Connection:
         return list(self.events_in(data, now))
 
     def events_in(self, data: bytes, now: float | None = None) -> Iterator[events.Event]:
-        """Iterate over the events of `receive_data`. The caller must take all of them. A frame is handled when its event is
-        taken, so the caller can answer an open or begin before the following frames.
+        """Iterate over the events of `receive_data`. The caller must take all of them. It can answer an open or begin before the
+        following frames are handled.
         """
         if not (data and self._reads):
             return
@@ -374,10 +373,10 @@ class Connection:
         return [event]
 
     def _violated(self, error: ProtocolError) -> list[events.Event]:
-        """Discard the peer's further input (2.4.6). The answer is a close.
+        """Discard the peer's further input (2.4.6), and answer with a close.
 
-        The close leaves here if the application does not know of the connection and will not send our open. A local error means
-        that the peer's limits do not allow an answer.
+        The close leaves here if the application does not know of the connection, and will not send our open. After a local error
+        the peer's limits do not allow an answer.
         """
         if not isinstance(error, RemoteProtocolError):
             error = not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
@@ -393,8 +392,8 @@ class Connection:
         return [events.Violated(error)]
 
     def answer(self, violated: events.Violated) -> None:
-        """Answer an error with a detach, end or close, after an attach, begin or open if ours is missing. Does nothing if no
-        answer is due. Raises LocalProtocolError if the peer's limits do not allow it.
+        """Answer an error with a detach, end or close, after an attach, begin or open if ours is missing. Raises
+        LocalProtocolError if the peer's limits do not allow it.
         """
         (violated.link or violated.session or self).answer_violation()
 
@@ -407,7 +406,7 @@ class Connection:
                 self._violation = None
                 self.open()
             self.close(error)
-        except LocalProtocolError:  # no frame can be sent any more
+        except LocalProtocolError:
             self._dead = True
 
     def tick(self, now: float) -> list[events.Event]:

@@ -4,8 +4,8 @@ The decoder allocates nothing that the octets do not prove. A size must fit in t
 element has at least its constructor, or in an array its width. Nesting, and the number of values of one call, are limited.
 
 Two attacks need more. An array of a type without width (null, true, uint0, …) could announce 4 G elements in 12 octets, so such
-an element counts as `WIDTHLESS` values. A map with thousands of keys with chosen hashes would take seconds, so the keys of a
-large map are not hashed. Maps as keys of maps would have the same effect, so in a key, keys are simple values.
+an element counts as `WIDTHLESS` values. A map with thousands of keys with chosen hashes would take seconds, and so would maps as
+keys of maps. So the keys of a large map are not hashed, and in a key, keys are simple values.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .encoder import encode
 from .errors import DecodeError
 from .types import Array, Char, Decimal32, Decimal64, Decimal128, Described, Pairs, Symbol, Value
 
-MAX_DEPTH = 64  # levels of nesting; clients send a handful. Python limits a recursion to 1,000 frames
-MAX_ITEMS = 1 << 18  # values, with nested ones. Each costs the sender two octets, the reader an object
+MAX_DEPTH = 64  # levels; clients send a handful, and Python limits a recursion to 1,000 frames
+MAX_ITEMS = 1 << 18  # with nested ones. Each costs the sender two octets, the reader an object
 WIDTHLESS = 64  # values that an array's element without octets counts as
 MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
 # Types whose hashes are secret. Of the other types a peer can choose keys that collide.
@@ -128,7 +128,7 @@ def _variable(width: int, make: Callable[[bytes], Value] | None, kind: str) -> _
 
 
 def _header(buffer: bytes, position: int, end: int, width: int, kind: str) -> tuple[int, int, int]:
-    """Return (count, start of the elements, end of the elements) of a compound or array."""
+    """Return count, start and end of the elements."""
     start = position + 2 * width
     if start > end:
         raise DecodeError(f"a {kind} cut short", position)
@@ -195,7 +195,7 @@ def _to_map(flat: list[Value], position: int) -> Value:
                 return mapping
         except TypeError:
             pass  # a key that cannot be hashed
-    # Two keys may be equal in Python. AMQP compares type and value, as their canonical encodings do.
+    # Keys that are equal in Python may differ in AMQP, which compares types and values, as their encodings do.
     if len({encode(key) for key in keys}) != len(keys):
         raise DecodeError("a map with the same key twice", position)
     return Pairs(zip(keys, flat[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""Deliveries, and the unsettled ones of a session by their ids."""
+"""Deliveries, and a session's unsettled ones by id."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Unsettled(dict[int, "Delivery"]):
 
     A disposition names up to 2**31 ids in 30 octets, and a peer may repeat it. So a range costs only the number of deliveries
     that it changes, plus a bisection. `_all` and `_open` (without an outcome from the peer) hold ids in order. They are updated
-    when a range is not complete, and ended deliveries are dropped when a search meets them. `_stated` holds ranges that the peer
-    has put in a transaction, with their state. In these three ids do not wrap.
+    when a range is not complete; a search drops the ended deliveries that it meets. `_stated` holds ranges that the peer has put
+    in a transaction, with their state. In these three ids do not wrap.
 
-    Within a transaction a peer may change an outcome: `exhausted` after `CHANGES` times for each delivery, and `SPARE` more.
+    Within a transaction a peer may change outcomes, `CHANGES` times for each delivery and `SPARE` more.
     """
 
     __slots__ = ("_all", "_changed", "_newest", "_open", "_period", "_stated", "_top")
@@ -61,7 +61,7 @@ class Unsettled(dict[int, "Delivery"]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._changed = 0  # deliveries put in a transaction, less the changes that the deliveries since then allow
+        self._changed = 0  # deliveries put in a transaction, less the changes that later deliveries allow
         self._all: list[int] = []
         self._open: list[int] = []
         self._newest: int | None = None  # the last delivery id in these two, if it is unsettled
@@ -151,7 +151,6 @@ class Unsettled(dict[int, "Delivery"]):
         return [self[number & serial.MASK] for number in alive]
 
     def _cut(self, ids: list[int], first: int, last: int, newest: int) -> list[int]:
-        """Remove the range from `ids`, and return the delivery ids in it."""
         self._refresh(newest)
         low, high = self._range(first, last)
         begin = bisect_left(ids, low)
@@ -192,19 +191,19 @@ class Unsettled(dict[int, "Delivery"]):
 
 
 _first, _last = itemgetter(0), itemgetter(1)
-_VAIN = 1000  # ended entries that may remain before they are removed
+_VAIN = 1000  # ended entries that may remain
 
 
 class LostDeliveries:
     """Deliveries of ours that ended before their receiver gave them a state: with their link, or aborted.
 
-    A later state changes nothing, but a state in a transaction must be reported. Ids are kept as ranges, in order, without wrap.
-    Beyond `RANGES` the two lowest become one.
+    A later state is reported only if it is in a transaction. Ids are kept as ranges, in order, without wrap. Beyond `RANGES` the
+    two lowest become one.
     """
 
     __slots__ = ("_ranges", "_top")
 
-    RANGES = 1000  # a few kilobytes per session; links end with neighbouring deliveries, so few are needed
+    RANGES = 1000  # a few kilobytes per session; links end with neighbouring deliveries
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] = []  # first and last
@@ -226,7 +225,7 @@ class LostDeliveries:
         self._limit()
 
     def take(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Return True if one of these ranges names a lost delivery, and forget the named ones."""
+        """Forget the lost deliveries in these ranges. Return True if there are any."""
         is_lost = False
         for named in ranges if self._ranges else ():
             low, high = self._range(*named)

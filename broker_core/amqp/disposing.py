@@ -1,5 +1,5 @@
-"""Encoding of dispositions by templates: only their delivery ids change. The plain encoder encodes a disposition with two
-conspicuous ids, and the template is cut at them.
+"""Encoding of dispositions by templates: only their delivery ids change. A template is an encoded disposition, cut at two
+conspicuous ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST, _LAST = 0xF1F2F3F4, 0xF5F6F7F8
 def frames(
     channel: int, ranges: Iterable[tuple[int, int]], *, role: bool, state: DeliveryState | None, settled: bool
 ) -> list[bytes] | None:
-    """Return a disposition frame for each range of delivery ids, last included; None for a state with fields."""
+    """Return a frame for each range of delivery ids, last included; None for a state with fields."""
     kind: Any = None if state is None else type(state)
     if kind not in _ALIKE:
         return None

@@ -1,8 +1,7 @@
 """Events that `Connection.receive_data` returns, in the order in which they happened.
 
 Answer an open, begin, attach, close, end or detach with the method of that name of the event's object, unless ours was first. An
-answer may wait. The library itself sends only prescribed answers: headers, flows with `echo`, and the answers to the peer's
-errors (`Violated`).
+answer may wait. The library itself sends only prescribed answers: headers, flows with `echo`, and answers to errors (`Violated`).
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ class Opened(ConnectionEvent):
 
 @dataclass(slots=True)
 class Closed(ConnectionEvent):
-    """The peer's close: it will send nothing more."""
+    """The peer's close."""
 
     error: Error | None
 
 
 @dataclass(slots=True)
 class Begun(ConnectionEvent):
-    """The peer's begin, first or as the answer to ours."""
+    """The peer's begin."""
 
     session: Session
     begin: Begin
@@ -77,7 +76,7 @@ class Ended(ConnectionEvent):
 
 @dataclass(slots=True)
 class Attached(ConnectionEvent):
-    """The peer's attach, first or as the answer to ours. `Link.refuse` refuses it."""
+    """The peer's attach. `Link.refuse` refuses it."""
 
     link: Link
     attach: Attach
@@ -103,7 +102,7 @@ class Stolen(ConnectionEvent):
 class Flowed(ConnectionEvent):
     """The peer's flow, whose numbers have been applied. A session's flow has no `link`.
 
-    `completed` is the link whose delivery waited for the window and is now sent completely.
+    `completed` is the link whose delivery waited for the window and has now left.
     """
 
     session: Session
@@ -130,7 +129,7 @@ class Arrived(ConnectionEvent):
 
 @dataclass(slots=True)
 class Aborted(ConnectionEvent):
-    """A delivery that its sender has aborted. The received part is discarded (2.6.14)."""
+    """A delivery that its sender has aborted (2.6.14)."""
 
     link: Link
     delivery: Delivery
@@ -140,9 +139,8 @@ class Aborted(ConnectionEvent):
 class Disposed(ConnectionEvent):
     """The peer's disposition, with the unsettled deliveries of its `ranges` that it changes. Settled ones are forgotten.
 
-    A disposition that does not settle changes deliveries without an outcome, if it has one, or deliveries outside its
-    transaction's state. For *received* it then includes only the last delivery of a range. Neighbouring dispositions with the
-    same state may share an event.
+    Without settling, it changes deliveries without an outcome, if it has one, or outside its transaction's state. For *received*
+    it then includes only the last delivery of a range. Neighbouring dispositions with the same state may share an event.
     """
 
     session: Session
@@ -155,9 +153,7 @@ class Disposed(ConnectionEvent):
 @dataclass(slots=True)
 class Named(ConnectionEvent):
     """Mention of an open transaction (`Connection.coordinated`), for `count` messages or outcomes; negative for an aborted
-    message.
-
-    It precedes the events of the same frames, even if these are refused or dropped, or concern ended deliveries.
+    message. It precedes the events of the same frames, even if these are refused or dropped, or concern ended deliveries.
     """
 
     txn_id: bytes
@@ -166,9 +162,8 @@ class Named(ConnectionEvent):
 
 @dataclass(slots=True)
 class Violated(ConnectionEvent):
-    """A violation of the protocol by the peer. It ends the link or the session, or the connection if neither is set.
-
-    The library answers it, unless `ConnectionSettings.answers_violations` is False.
+    """A violation by the peer. It ends the link or the session, or else the connection. The library answers it, unless
+    `ConnectionSettings.answers_violations` is False.
     """
 
     error: RemoteProtocolError

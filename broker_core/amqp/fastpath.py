@@ -1,11 +1,11 @@
 """Scanning of a whole buffer: transfers, dispositions and flows by templates learnt from the plain decoder.
 
-From one transfer to the next only the frame's size, the delivery id, the tag and the payload change. So the octets of the first
-one become a template, a compiled struct that cuts a frame into fixed pieces and holes. A later frame with the same pieces differs
-only in holes of fixed width, which cannot make it invalid. It costs one unpack and a comparison of tuples.
+From one transfer to the next only the frame's size, the delivery id, the tag and the payload change. So the first one becomes a
+template, a compiled struct that cuts a frame into fixed pieces and holes. A later frame with the same pieces differs only in
+holes of fixed width, which cannot make it invalid. It costs one unpack and a comparison of tuples.
 
-A property test compares the fast way with the plain way. A template holds a decoded performative, so only short ones without a
-large state or properties are learnt.
+A property test compares both ways. A template holds a decoded performative, so only short ones without a large state or
+properties are learnt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .performatives import Disposition, Flow, Transfer, in_short
 MAX_TEMPLATES = 256
 MAX_LEARNT = 256  # octets of a performative; repeated ones have a few dozen
 
-# Indexes of the fields that may be holes. Only uints of fixed width and a binary of up to 255 octets qualify.
+# Fields that may be holes: only uints of fixed width and a binary of up to 255 octets.
 _HOLES: dict[type, frozenset[int]] = {
     Transfer: frozenset({1, 2}),  # delivery-id, delivery-tag
     Disposition: frozenset({1, 2}),  # first, last
@@ -32,7 +32,7 @@ _HOLES: dict[type, frozenset[int]] = {
 
 
 class TransferRun(NamedTuple):
-    """Consecutive transfers on one channel that differ only in id, tag and payload."""
+    """Consecutive transfers that differ only in id, tag and payload."""
 
     channel: int
     transfer: Transfer
@@ -48,11 +48,11 @@ class TransferRun(NamedTuple):
 
 
 class Dispositions(NamedTuple):
-    """Consecutive dispositions on one channel that differ only in their ranges."""
+    """Consecutive dispositions that differ only in their ranges."""
 
     channel: int
     disposition: Disposition
-    ranges: list[tuple[int, int]]  # first and last, both included
+    ranges: list[tuple[int, int]]  # last included
 
     def frames(self) -> list[Frame]:
         alone = self.disposition.last is None
@@ -63,7 +63,7 @@ class Dispositions(NamedTuple):
 
 
 class _FrameTemplate:
-    """Octets of a frame, from 4 to the end of the performative, cut into pieces. `fixed` are the pieces that must be equal."""
+    """Octets of a frame, from 4 to the end of the performative, cut into pieces. The `fixed` ones must be equal."""
 
     __slots__ = ("attributes", "base", "channel", "fixed", "framed", "ranged", "run", "size", "unpack")
 
@@ -174,8 +174,8 @@ class Scanner:
     def scan(
         self, buffer: bytes, position: int, max_frame_size: int, single: bool = False
     ) -> tuple[list[Frame | TransferRun | Dispositions], int, RemoteProtocolError | None]:
-        """Return all complete frames, the start of the rest, and an error there, if any. With `single`, stop after one item: the
-        first frames of a connection change the rules for the following ones.
+        """Return all complete frames, the start of the rest, and an error there, if any. With `single`, stop after one item: a
+        connection's first frames change the rules for the following ones.
         """
         scanned = _Items()
         end, find = len(buffer), self._templates.get
@@ -248,7 +248,7 @@ _LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
 
 def _holes(performative: Composite | Invalid | None, octets: bytes, fields: int) -> list[tuple[int, int, str]]:
-    """Return (offset in `octets`, width, attribute) of each hole. A negative width is the length of a binary."""
+    """Return (offset, width, attribute) of each hole. A negative width is a binary's length."""
     assert isinstance(performative, Composite)
     holes, cursor = [], fields
     allowed = _HOLES[type(performative)]
@@ -268,7 +268,7 @@ def _holes(performative: Composite | Invalid | None, octets: bytes, fields: int)
 
 
 def _with(performative: Any, changes: dict[str, Any]) -> Any:
-    """Return a copy with some fields changed, without the cost of the constructor."""
+    """Copy without the cost of the constructor."""
     cls: Any = type(performative)
     copy = cls.__new__(cls)
     for name in cls.__slots__:
@@ -281,7 +281,7 @@ def _with(performative: Any, changes: dict[str, Any]) -> Any:
 def scan_plainly(
     buffer: bytes, position: int, max_frame_size: int, single: bool = False
 ) -> tuple[list[Frame | TransferRun | Dispositions], int, RemoteProtocolError | None]:
-    """Scan by the plain decoder alone. `Scanner.scan` must return the same frames."""
+    """Return the frames of `Scanner.scan`, without templates."""
     items: list[Frame | TransferRun | Dispositions] = []
     while len(buffer) - position >= 4:
         try:

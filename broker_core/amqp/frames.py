@@ -1,5 +1,5 @@
-"""Protocol headers and frames (2.2, 2.3, 5.3.1). A body with invalid fields is a result, `Invalid`, because its error may concern
-only a link or session.
+"""Protocol headers and frames (2.2, 2.3, 5.3.1). A body with invalid fields is `Invalid`, since its error may concern only a link
+or session.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from .decoder import DecoderLimits
 from .errors import DecodeError, EncodeError, FramingError
 
 MIN_MAX_FRAME_SIZE = 512  # octets that every peer must accept (2.8.19)
-HEADER_SIZE = 8  # octets of a frame header and of a protocol header
+HEADER_SIZE = 8  # octets, also of a protocol header
 AMQP_FRAME, SASL_FRAME = 0x00, 0x01
 AMQP_ID, SASL_ID = 0, 3
 
 _HEADER = struct.Struct(">IBBH")
 
-# Performatives are nested less deeply than messages. Link properties of clients are the deepest.
+# Less deep than messages. Link properties of clients are the deepest.
 FRAME_LIMITS = DecoderLimits(depth=16, items=1 << 16)
 
 
 class Frame(NamedTuple):
-    """A frame. A heartbeat has no `performative`. `payload` follows the performative."""
+    """A frame. A heartbeat has no `performative`."""
 
     channel: int
     performative: Composite | Invalid | None
@@ -86,7 +86,7 @@ def encode_frame(channel: int, body: bytes, payload: bytes = b"", frame_type: in
 
 # --- octets of frames that are not complete yet
 
-MAX_PARTS = 64  # kept apart: an incomplete frame that comes in two octets at a time would take 28 times its size
+MAX_PARTS = 64  # kept apart: a frame that comes in two octets at a time would take 28 times its size
 
 
 class Reassembly:
@@ -112,7 +112,7 @@ class Reassembly:
         return octets
 
     def keep(self, octets: bytes, *, framed: bool) -> None:
-        """If the octets are `framed`, they begin with the size of a frame."""
+        """Octets that are `framed` begin with the size of a frame."""
         self._rest, self._need = octets, 1
         if framed and len(octets) >= 4:
             self._need = max(1, int.from_bytes(octets[:4], "big") - len(octets))
@@ -123,7 +123,7 @@ class Reassembly:
 
 
 def _joined(parts: list[bytes | bytearray]) -> bytearray:
-    """Join pieces. The result of an earlier join grows, so each octet is copied only a few times."""
+    """The result of an earlier join grows, so each octet is copied only a few times."""
     first, *others = parts
     whole = first if type(first) is bytearray else bytearray(first)
     for part in others:

@@ -1,6 +1,6 @@
 """The handshake before the first AMQP frame: protocol headers (2.2) and the SASL layer (5.3).
 
-A server answers an unacceptable header with one that it accepts, and is finished. A client is finished without an answer. TLS by
+A server answers an unacceptable header with one that it accepts, and is finished; a client is finished without an answer. TLS by
 header (5.2) is not offered.
 """
 
@@ -20,7 +20,7 @@ from .settings import ConnectionSettings, Role
 
 
 class HandshakeStep(NamedTuple):
-    """Result of one call. `position` is the start of the rest; `failed` ends the connection."""
+    """`position` is the start of the rest; `failed` ends the connection."""
 
     position: int
     out: Sequence[bytes] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class IdleTimers:
-    """Timers of both directions, running from `agree` on."""
+    """Timers of both directions, from `agree` on."""
 
     def __init__(self) -> None:
         self._patience: float | None = None

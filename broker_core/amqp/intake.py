@@ -1,7 +1,7 @@
 """Input of a session: dispositions, runs, and frames with an invalid field.
 
-A disposition is applied and reported only if it changes a delivery: an outcome is final. *Received* changes nothing: a receiver
-reports progress with it, and only the last delivery of its range is reported.
+A disposition is applied and reported only if it changes a delivery: an outcome is final. With *received*, a receiver reports
+progress, and only the last delivery of its range is reported.
 
 A block of a run ends where the session's window is renewed, so the flows have the same place as without runs.
 
@@ -93,7 +93,7 @@ def apply_disposition(session: Session, disposition: Disposition, ranges: Sequen
             changed += unsettled.place(first, last, newest, state, coordinated.period)
         undecided = [delivery for delivery in changed if not isinstance(delivery.remote_state, TERMINAL)]
         _set_state(session, undecided if issuer_receives else changed, state, issuer_receives)
-    elif isinstance(state, Received) and issuer_receives:  # progress, not an outcome: the last delivery is enough
+    elif isinstance(state, Received) and issuer_receives:  # progress
         changed = [furthest for _, last in ranges if (furthest := unsettled.get(last)) is not None]
     if issuer_receives and isinstance(state, TransactionalState):
         beyond = any(serial.difference(last, session.next_delivery_id) >= 0 for _, last in ranges)

@@ -1,6 +1,6 @@
 """Link endpoints (2.6). To resume or reattach, attach a new endpoint with the same name and its `unsettled` map (2.6.3).
 
-Within one connection a second attach of a name steals the first (2.6.1); between connections the application does that.
+Within a connection a second attach of a name steals the first (2.6.1); between connections the application does that.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ UNANSWERED = frozenset({LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED,
 class Link:
     """One endpoint, from its attach to its detach. `role` is ours. Numbers have 32 bits and wrap.
 
-    `unsettled` holds our unsettled deliveries by tag, `resumable` those of an earlier endpoint that our attach named, until each
-    is resumed once (2.6.13).
+    `unsettled` holds our unsettled deliveries by tag, `resumable` those of an earlier endpoint, until each is resumed once
+    (2.6.13).
     """
 
     role: ClassVar[bool]
@@ -54,7 +54,7 @@ class Link:
 
     @property
     def source(self) -> Source | Described | None:
-        """The source as the sending end describes it, which is authoritative (2.6.3). For the target, the receiving end is."""
+        """The source as the sending end describes it (2.6.3). For the target, the receiving end is authoritative."""
         attach = self.local_attach if self.role == SENDER else self.remote_attach
         return attach.source if attach else None
 
@@ -75,7 +75,7 @@ class Link:
 
     @property
     def max_message_size(self) -> int:
-        """Largest message that the receiving end accepts, octets; 0 for any."""
+        """In octets, by the receiving end; 0 for any."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return (attach.max_message_size or 0) if attach else 0
 
@@ -94,7 +94,7 @@ class Link:
         properties: Mapping[str, Value] | None = None,
     ) -> None:
         """Send our attach. In an answer, omitted modes are the peer's, and a null terminus of ours refuses (see `refuse`). Raises
-        LocalProtocolError if the link's state, the peer's handle-max or its max-frame-size does not allow it.
+        LocalProtocolError if the state, the peer's handle-max or its max-frame-size does not allow it.
         """
         state = states.advance(states.LINK, self.state, "s:attach")
         remote = self.remote_attach
@@ -137,7 +137,7 @@ class Link:
             self.attach(target=self.remote_attach.target)
         else:
             self.attach(source=self.remote_attach.source)
-        if "s:error" in states.LINK[self.state]:  # otherwise the answer to an error followed the attach
+        if "s:error" in states.LINK[self.state]:  # otherwise an error was answered after the attach
             self.detach(closed=True, error=Error(condition=condition, description=description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:

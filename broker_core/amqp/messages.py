@@ -1,4 +1,4 @@
-"""The message format (3.2). It requires a body, but several clients send none, so a message without one is valid."""
+"""The message format (3.2). It requires a body, but several clients send none, so a body is optional here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SYMBOLS = {
     b"amqp:amqp-value:*": VALUE,
     b"amqp:footer:map": FOOTER,
 }
-#: Types of the sections' values. An amqp-value may have any type.
+#: An amqp-value may have any type.
 SECTION_KINDS = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
 SECTION_KINDS |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
 
@@ -39,7 +39,7 @@ MAX_SECTIONS_READ = LIMITS.items
 
 
 class Section(NamedTuple):
-    """A section: `start` of its descriptor, `value` its value's constructor, `end` the first octet after it."""
+    """Positions: `start` of the descriptor, `value` of the value's constructor, `end` after the last octet."""
 
     code: int
     start: int
@@ -139,7 +139,7 @@ class Message:
         data: One or more binaries.
         sequences: One or more lists.
         value: Any value, which may be null.
-            has_value: Whether `value` is the body even if it is None (null).
+        has_value: Whether `value` is the body even if it is None (null).
         footer: Annotations behind the body.
 
     Example:
@@ -184,7 +184,7 @@ class Message:
 def decode_message(message: bytes, *, limits: DecoderLimits = LIMITS, most: int = MAX_SECTIONS) -> Message:
     """Decode all sections. Raises DecodeError, or FieldError for a value that its section does not allow.
 
-    `limits` limits the number of values in the bare message, and again in the other sections.
+    `limits` limits the values of the bare message, and again of the other sections.
     """
     result = Message()
     inside, around = [limits.items], [limits.items]

@@ -42,7 +42,7 @@ class Outbox:
                 rest = Transfer(handle=transfer.handle, more=transfer.more)
                 transfer.more = True
                 space = session.connection.remote_max_frame_size - HEADER_SIZE - len(transfer.encode())
-                self._pending.appendleft((link, rest, memoryview(payload)[space:]))  # not copied again with each frame
+                self._pending.appendleft((link, rest, memoryview(payload)[space:]))  # not copied with each frame
                 payload = payload[:space]
                 whole = False
             else:
@@ -55,7 +55,7 @@ class Outbox:
         return completed
 
     def put_ready(self, pieces: list[bytes], count: int) -> None:
-        """Send `count` encoded transfers, which the window takes. A frame may be in several pieces."""
+        """Send `count` encoded transfers, in any pieces, which the window takes."""
         states.advance(states.SESSION, self._session.state, "s:frame")
         self._session.count_outgoing()
         self._session.connection.send_raw(pieces)

@@ -1,7 +1,4 @@
-"""All composites: frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), lists in messages (3.2), SASL frames (5.3.3).
-
-A role is a boolean on the wire: SENDER is False, RECEIVER is True.
-"""
+"""All composites: frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), lists in messages (3.2), SASL frames (5.3.3)."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _MAX_UINT = 0xFFFFFFFF
 
 @composite(0x1D, "amqp:error:list", "error")
 class Error(Composite):
-    """Details of an error (2.8.14)."""
+    """Section 2.8.14."""
 
     condition: str = wire("symbol", mandatory=True)
     description: str | None = wire("string", default=None)
@@ -39,7 +36,7 @@ class Error(Composite):
 
 @composite(0x28, "amqp:source:list", "source")
 class Source(Composite):
-    """Source of a link (3.5.3)."""
+    """Section 3.5.3."""
 
     address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
@@ -56,7 +53,7 @@ class Source(Composite):
 
 @composite(0x29, "amqp:target:list", "target")
 class Target(Composite):
-    """Target of a link (3.5.4)."""
+    """Section 3.5.4."""
 
     address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
@@ -76,22 +73,22 @@ class Coordinator(Composite):
 
 @composite(0x2B, "amqp:delete-on-close:list", "lifetime-policy")
 class DeleteOnClose(Composite):
-    """Lifetime of a dynamic node: until its link is closed (3.5.10)."""
+    """Lifetime of a dynamic node (3.5.10)."""
 
 
 @composite(0x2C, "amqp:delete-on-no-links:list", "lifetime-policy")
 class DeleteOnNoLinks(Composite):
-    """Lifetime of a dynamic node: while it has links (3.5.11)."""
+    """Lifetime of a dynamic node (3.5.11)."""
 
 
 @composite(0x2D, "amqp:delete-on-no-messages:list", "lifetime-policy")
 class DeleteOnNoMessages(Composite):
-    """Lifetime of a dynamic node: while it has messages (3.5.12)."""
+    """Lifetime of a dynamic node (3.5.12)."""
 
 
 @composite(0x2E, "amqp:delete-on-no-links-or-messages:list", "lifetime-policy")
 class DeleteOnNoLinksOrMessages(Composite):
-    """Lifetime of a dynamic node: while it has links or messages (3.5.13)."""
+    """Lifetime of a dynamic node (3.5.13)."""
 
 
 # --- delivery states
@@ -107,7 +104,7 @@ class Received(Composite):
 
 @composite(0x24, "amqp:accepted:list", "delivery-state", "outcome")
 class Accepted(Composite):
-    """Acceptance by the receiver (3.4.2)."""
+    """Section 3.4.2."""
 
 
 @composite(0x25, "amqp:rejected:list", "delivery-state", "outcome")
@@ -133,14 +130,14 @@ class Modified(Composite):
 
 @composite(0x33, "amqp:declared:list", "delivery-state", "outcome")
 class Declared(Composite):
-    """Outcome of a declare (4.5.5)."""
+    """Section 4.5.5."""
 
     txn_id: bytes = wire("transaction-id", mandatory=True)
 
 
 @composite(0x34, "amqp:transactional-state:list", "delivery-state")
 class TransactionalState(Composite):
-    """State within a transaction (4.5.6)."""
+    """Section 4.5.6."""
 
     txn_id: bytes = wire("transaction-id", mandatory=True)
     outcome: Outcome | None = wire("outcome", default=None)
@@ -149,15 +146,13 @@ class TransactionalState(Composite):
 Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Declared | Described
 DeliveryState: TypeAlias = Received | TransactionalState | Outcome
 TERMINAL = (Accepted, Rejected, Released, Modified, Declared)
-MAX_CONDITION, MAX_DESCRIPTION = 100, 200  # characters of an outcome's error that are kept
+MAX_CONDITION, MAX_DESCRIPTION = 100, 200  # characters of an outcome's error
 _SMALL = (Accepted, Released, Received, Declared)
-UNKNOWN = Described(Symbol("unknown"), None)  # stands for any other delivery state
+UNKNOWN = Described(Symbol("unknown"), None)  # for any other delivery state
 
 
 def in_short(state: DeliveryState | None) -> Any:
-    """Return the part of a received delivery state that is kept, without large contents. Otherwise each unsettled delivery could
-    keep a decoded frame.
-    """
+    """Return a received delivery state without large contents. Otherwise each delivery could keep a frame."""
     kind = type(state)
     if state is None or kind in _SMALL:
         return state
@@ -206,7 +201,7 @@ class Discharge(Composite):
 
 @composite(0x10, "amqp:open:list", "frame")
 class Open(Composite):
-    """Open of a connection (2.7.1)."""
+    """Section 2.7.1."""
 
     container_id: str = wire("string", mandatory=True)
     hostname: str | None = wire("string", default=None)
@@ -222,7 +217,7 @@ class Open(Composite):
 
 @composite(0x11, "amqp:begin:list", "frame")
 class Begin(Composite):
-    """Begin of a session (2.7.2)."""
+    """Section 2.7.2."""
 
     remote_channel: int | None = wire("ushort", default=None)
     next_outgoing_id: int = wire("uint", mandatory=True)
@@ -236,7 +231,7 @@ class Begin(Composite):
 
 @composite(0x12, "amqp:attach:list", "frame")
 class Attach(Composite):
-    """Attach of a link (2.7.3)."""
+    """Section 2.7.3."""
 
     name: str = wire("string", mandatory=True)
     handle: int = wire("uint", mandatory=True)
@@ -256,7 +251,7 @@ class Attach(Composite):
 
 @composite(0x13, "amqp:flow:list", "frame")
 class Flow(Composite):
-    """Flow state of a session or link (2.7.4)."""
+    """Section 2.7.4."""
 
     next_incoming_id: int | None = wire("uint", default=None)
     incoming_window: int = wire("uint", mandatory=True)
@@ -273,7 +268,7 @@ class Flow(Composite):
 
 @composite(0x14, "amqp:transfer:list", "frame")
 class Transfer(Composite):
-    """Transfer of a message, or of a part (2.7.5)."""
+    """Section 2.7.5."""
 
     handle: int = wire("uint", mandatory=True)
     delivery_id: int | None = wire("uint", default=None)
@@ -290,7 +285,7 @@ class Transfer(Composite):
 
 @composite(0x15, "amqp:disposition:list", "frame")
 class Disposition(Composite):
-    """State of deliveries (2.7.6)."""
+    """Section 2.7.6."""
 
     role: bool = wire("boolean", mandatory=True)
     first: int = wire("uint", mandatory=True)
@@ -302,7 +297,7 @@ class Disposition(Composite):
 
 @composite(0x16, "amqp:detach:list", "frame")
 class Detach(Composite):
-    """Detach of a link (2.7.7)."""
+    """Section 2.7.7."""
 
     handle: int = wire("uint", mandatory=True)
     closed: bool = wire("boolean", default=False)
@@ -311,14 +306,14 @@ class Detach(Composite):
 
 @composite(0x17, "amqp:end:list", "frame")
 class End(Composite):
-    """End of a session (2.7.8)."""
+    """Section 2.7.8."""
 
     error: Error | None = wire("error", default=None)
 
 
 @composite(0x18, "amqp:close:list", "frame")
 class Close(Composite):
-    """Close of a connection (2.7.9)."""
+    """Section 2.7.9."""
 
     error: Error | None = wire("error", default=None)
 
@@ -328,14 +323,14 @@ class Close(Composite):
 
 @composite(0x40, "amqp:sasl-mechanisms:list", "sasl-frame")
 class SaslMechanisms(Composite):
-    """Mechanisms that a server offers (5.3.3.1)."""
+    """Section 5.3.3.1."""
 
     sasl_server_mechanisms: Symbols = wire("symbols", mandatory=True)
 
 
 @composite(0x41, "amqp:sasl-init:list", "sasl-frame")
 class SaslInit(Composite):
-    """Choice of a mechanism, by the client (5.3.3.2)."""
+    """Section 5.3.3.2."""
 
     mechanism: str = wire("symbol", mandatory=True)
     initial_response: bytes | None = wire("binary", default=None)
@@ -344,21 +339,21 @@ class SaslInit(Composite):
 
 @composite(0x42, "amqp:sasl-challenge:list", "sasl-frame")
 class SaslChallenge(Composite):
-    """Challenge of the server (5.3.3.3)."""
+    """Section 5.3.3.3."""
 
     challenge: bytes = wire("binary", mandatory=True)
 
 
 @composite(0x43, "amqp:sasl-response:list", "sasl-frame")
 class SaslResponse(Composite):
-    """Response of the client (5.3.3.4)."""
+    """Section 5.3.3.4."""
 
     response: bytes = wire("binary", mandatory=True)
 
 
 @composite(0x44, "amqp:sasl-outcome:list", "sasl-frame")
 class SaslOutcome(Composite):
-    """Outcome of the dialog (5.3.3.5)."""
+    """Section 5.3.3.5."""
 
     code: int = wire("ubyte", mandatory=True, choices=tuple(range(5)))
     additional_data: bytes | None = wire("binary", default=None)

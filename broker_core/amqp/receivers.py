@@ -2,7 +2,7 @@
 
 A sender may use credit up to the highest delivery-limit that we announced, until it confirms a lower one. So messages on their
 way when we took credit back are accepted. The delivery-count advances with each complete or aborted delivery, and with the
-sender's own count when it gives up credit. That count never moves ours back, nor beyond the granted credit.
+sender's own count when it gives up credit, but never back, nor beyond the granted credit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_TAG = 32  # octets (2.8.7)
 
 @dataclass(slots=True, eq=False)
 class _Partial:
-    """A delivery whose last transfer has not come. An `ignored` one resumes a delivery that we do not have (2.7.5)."""
+    """An incomplete delivery. An `ignored` one resumes a delivery that we do not have (2.7.5)."""
 
     delivery: Delivery
     ignored: bool
@@ -134,7 +134,7 @@ class Receiver(Link):
             _apply_state(delivery, transfer.state)
         if transfer.aborted:
             self._completed()
-            self.session.connection.coordinated.name(delivery.remote_state, -1)  # it can no longer take part in the transaction
+            self.session.connection.coordinated.name(delivery.remote_state, -1)  # it leaves its transaction
             delivery.settled = delivery.remote_settled = True
             self.session.settle([delivery], RECEIVER)
             return [] if partial.ignored else [events.Aborted(self, delivery)]

@@ -1,8 +1,7 @@
 """Resuming of a link (2.6.13, 3.4.6): the action for each delivery that either end still holds unsettled.
 
 The numbers in the comments are the delivery tags of the example in 3.4.6. If the specification leaves the choice to the
-application (whether a lost position means a new delivery), the action is RESTART or ABORT_THEN_RESTART. The application may
-report the loss instead.
+application, the action is RESTART or ABORT_THEN_RESTART. The application may report a loss instead.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool
 
 
 def offset_of(message: bytes, position: tuple[int, int]) -> int:
-    """Return the offset in an encoded message of a position: section number, and octets inside it (3.4.1)."""
+    """Return the offset of a section number, and octets in that section, in an encoded message (3.4.1)."""
     section, offset = position
     begin = 0
     for _ in range(section):
@@ -83,7 +82,7 @@ def _both(mine: DeliveryState | None, theirs: DeliveryState | None) -> Resolutio
 
 
 def _position(state: DeliveryState | None) -> tuple[int, int]:
-    # `offset_of` walks the sections one by one. A receiver that claims to be so far into a message gets the whole message.
+    # `offset_of` walks the sections one by one. A receiver that claims to be so far gets the whole message.
     if not isinstance(state, Received) or state.section_number > MAX_SECTIONS:
         return _START
     return state.section_number, state.section_offset

@@ -3,8 +3,8 @@
 The server also has MSSBCBS, ANONYMOUS for clients of Azure Service Bus: they present tokens after the login.
 
 A server gives a wrong password, an unknown user and a malformed response the same answer, after the same work. An unknown user is
-checked against credentials derived from a secret, so that salt and effort look like a real user's. Only the caller gets the
-reason. A second attempt needs a new connection (5.3.2).
+checked against credentials derived from a secret, so that salt and effort look real. Only the caller gets the reason. A second
+attempt needs a new connection (5.3.2).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .performatives import SASL_AUTH, SASL_OK, SASL_SYS_TEMP, SaslChallenge, Sas
 from .scram import ScramCredentials, ScramError
 
 ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256 = "ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256"
-SCRAM_SHA_512 = "SCRAM-SHA-512"  # client only
-MSSBCBS = "MSSBCBS"  # server only
+SCRAM_SHA_512 = "SCRAM-SHA-512"
+MSSBCBS = "MSSBCBS"
 _NAMELESS = (ANONYMOUS, MSSBCBS)
 _DIGESTS = {SCRAM_SHA_256: scram.SHA_256, SCRAM_SHA_512: scram.SHA_512}
 NONCE_OCTETS = 18
@@ -39,10 +39,9 @@ class _WrongLogin(Exception):
 class SaslServer:
     """The server's side of one exchange.
 
-    `mechanisms` are offered, best first. `verify` checks a password in clear text, by default against the result of `lookup`.
-    `external` is the name that the transport has proved, such as a TLS certificate's. `secret` stays the same for the life of a
-    server. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` why it failed. `claimed`
-    is the name that was tried.
+    `mechanisms` are offered, best first. `verify` checks a password in clear text, by default with `lookup`. `external` is the
+    name that the transport has proved, such as a TLS certificate's. `secret` stays the same for the life of a server. After the
+    exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` why it failed. `claimed` is the tried name.
     """
 
     mechanisms: Sequence[str]
@@ -118,7 +117,7 @@ class SaslServer:
         parts = response.split(b"\0")
         try:
             authorize, name, password = (part.decode("utf-8") for part in parts)
-        except ValueError:  # not three parts, or not UTF-8: do the same work as for a valid response
+        except ValueError:  # do the same work as for a valid response
             self._is_right("", "")
             raise _WrongLogin("a malformed PLAIN response") from None
         self.claimed = name
@@ -171,7 +170,7 @@ class SaslServer:
         message = f"{so_far},{without_proof}".encode()
         proved = scram.check_proof(credentials, scram.unbase64(values["p"]), message)
         same = hmac.compare_digest(values["r"].encode(), nonce.encode()) and values["c"] == header
-        now = self._find(name)  # again: meanwhile so many other attempts may have failed that this name is locked
+        now = self._find(name)  # again: too many other attempts may have locked the name meanwhile
         if not (proved and same and known and now == (credentials, True)):
             raise _WrongLogin(f"wrong name or password for {name!r}")
         self.user = name
@@ -183,8 +182,8 @@ class SaslServer:
 class SaslClient:
     """The client's side of one exchange. It takes the first of `prefer` that the server offers and that it can use.
 
-    `external` allows EXTERNAL. After the exchange `code` is the server's outcome (0 is success). A SCRAM server that cannot prove
-    itself is a RemoteProtocolError.
+    `external` allows EXTERNAL. Afterwards `code` is the server's outcome (0 is success). A SCRAM server that cannot prove itself
+    is a RemoteProtocolError.
     """
 
     user: str | None = None
@@ -246,7 +245,7 @@ class SaslClient:
             return self._initial()
         if self._verifier is None:
             return self._scram_final(challenge)
-        self._verify(challenge)  # some servers prove themselves here instead of in the outcome
+        self._verify(challenge)  # some servers prove themselves before the outcome
         return b""
 
     def _scram_final(self, challenge: bytes) -> bytes:

@@ -1,7 +1,6 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): arithmetic and texts of both sides, and the credentials that a server stores.
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677) of both sides, and the credentials that a server stores. PLAIN is checked against them.
 
-A client also uses SCRAM-SHA-512. PLAIN is checked against the same credentials. Without channel binding: the gs2 flag `y` is
-accepted, `p=` is refused.
+A client also uses SCRAM-SHA-512. Without channel binding: the gs2 flag `y` is accepted, `p=` is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import stringprep
 import unicodedata
 from typing import NamedTuple
 
-# RFC 7677 asks for 4096 at least. The maximum bounds the work of a client for a hostile server.
+# RFC 7677 asks for 4096 at least. The maximum bounds a client's work for a hostile server.
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
 SHA_256, SHA_512 = "sha256", "sha512"
 
@@ -83,7 +82,7 @@ def signed(credentials: ScramCredentials, auth_message: bytes) -> bytes:
 
 
 def attributes(text: bytes) -> dict[str, str]:
-    """Parse `a=1,b=2`. Raises ScramError for any other text, for repeated attributes and for the extension `m`."""
+    """Parse `a=1,b=2`. Raises ScramError for other texts, repeated attributes and the extension `m`."""
     try:
         parts = text.decode("utf-8").split(",")
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """The sending end of a link (2.6.7, 2.6.12 to 2.6.14): use and drain of credit, and messages cut into transfers.
 
-Transfers beyond the peer's session window wait in the session and leave with its next flow. At most one delivery of a session
-waits, and no other is accepted meanwhile (`can_send` is False): an unbounded queue would hide a slow peer from the caller.
+Transfers beyond the peer's session window leave with its next flow. At most one delivery of a session waits, and no other is
+accepted meanwhile (`can_send`): an unbounded queue would hide a slow peer from the caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEAD = struct.Struct(">IBBH3s3B")
 _OCTET = [bytes((number,)) for number in range(256)]
 
 
-MAX_FIELDS = 250  # octets: `send_many` writes the list of a transfer in its short form
+MAX_FIELDS = 250  # octets of a transfer's list in its short form
 _LONG_IDS = range(256, 1 << 32)  # delivery ids with the same encoding
 
 
@@ -48,7 +48,6 @@ class Sender(Link):
     #: The transaction in which messages are acquired for this link (4.4.3). The receiver's flows set it, ours name it, and the
     #: application clears it at the discharge.
     txn_id: bytes | None = None
-    #: The delivery whose last transfer was not sent yet.
     incomplete: Delivery | None = None
 
     @property
@@ -109,9 +108,7 @@ class Sender(Link):
     def send_many(
         self, tags: Sequence[bytes], payloads: Sequence[bytes], *, settled: bool | None = None, state: DeliveryState | None = None
     ) -> list[Delivery]:
-        """Send as many of the messages, in order, as credit, window and frame size allow now. The octets equal those of
-        `send`.
-        """
+        """Send as many of the messages, in order, as credit, window and frame size allow. The octets equal those of `send`."""
         if not self.can_send:
             return []
         self._check_complete()
@@ -199,7 +196,7 @@ class Sender(Link):
         return True
 
     def drained(self) -> None:
-        """If the receiver has asked to drain, use up the credit and report that (2.6.7)."""
+        """Use up the credit if the receiver has asked to drain, and report that (2.6.7)."""
         if not self.drain or self.incomplete is not None:
             return
         self.delivery_count = serial.add(self.delivery_count, self.link_credit)
@@ -270,7 +267,7 @@ class Sender(Link):
 
 @lru_cache(256)
 def _layout(before: int, tag: int, tail: int) -> Callable[..., bytes]:
-    """Return the packing of a transfer up to its payload: size, octets before the id, id, the tag's head, tag, the rest."""
+    """Return the packing of size, octets before the id, id, the tag's head, tag, and the rest before the payload."""
     return struct.Struct(f">I{before}sI2s{tag}s{tail}s").pack
 
 

@@ -59,7 +59,7 @@ class Session:
         self.initial_outgoing_id = self.next_outgoing_id = first_outgoing_id
         self.next_incoming_id: int | None = None
         self.incoming_window = self.settings.incoming_window
-        self.unannounced = 0  # frames of a renewed window that the peer does not know yet
+        self.unannounced = 0  # frames of a renewed window, unknown to the peer
         self.remote_incoming_window = 0
         self.remote_outgoing_window = 0
         self.last_delivery_id: int | None = None
@@ -302,7 +302,7 @@ class Session:
         return link
 
     def is_usable(self, link: Link) -> bool:
-        """Return False if input for the link is dropped: we have closed it, or will because of the peer's error.
+        """Return False if input for the link is dropped: we have closed it, or will because of an error.
 
         A link that we have only detached receives until the peer's detach. Otherwise both ends would assume that the receiver has
         the transfers on their way.
@@ -331,7 +331,7 @@ class Session:
 
     @property
     def free_block(self) -> int:
-        """Number of transfers that may come before the window must be renewed, or is violated."""
+        """Number of transfers before the window must be renewed, or is violated."""
         window = self.incoming_window
         return min(window - self.settings.incoming_window // 2, window - self.unannounced)
 
@@ -340,7 +340,7 @@ class Session:
         return "s:frame" in states.SESSION[self.state] and self.connection.may_send
 
     def _count_in_transaction(self, transfer: Transfer) -> None:
-        """Count a delivery of a transaction, once, before its transfer can be refused or dropped."""
+        """Count a delivery of a transaction once, before its transfer can be refused or dropped."""
         if transfer.state is not None:
             link = self.remote_links.get(transfer.handle)
             begun = link.unfinished if isinstance(link, Receiver) else None

@@ -1,4 +1,4 @@
-"""Identity and limits of one end of a connection. Each limit has its own error condition."""
+"""Identity and limits of one end of a connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .types import Value
 
 
 class Role(Enum):
-    """Role in opening the transport: the client sends the first header, and is the SASL client."""
+    """The client sends the first header, and is the SASL client."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -20,17 +20,17 @@ class Role(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """Settings of our end of a connection. Sizes are in octets.
+    """Settings of our end. Sizes are in octets.
 
     `first_frame_size` is for frames before the peer's open and `sasl_frame_size` for frames inside SASL (both 512 in the
     specification; some clients need more). `channel_max` and `handle_max` are the highest numbers. `idle_time_out` is in
     milliseconds; a peer that asks for less than `min_remote_idle_time_out` is refused. The windows are in transfer frames per
-    session. `max_message_size` is the default limit of a link's deliveries, `max_unfinished_size` that of incomplete deliveries
-    over all links; 0 means any.
+    session. `max_message_size` is a link's default, `max_unfinished_size` limits incomplete deliveries over all links; 0 means
+    any.
 
-    If `answers_violations` is False, the application chooses when to answer an error (`Connection.answer`), since it may have
-    earlier frames to answer. If `errant_link_ends_session` is False, input for a link that we detached with an error is dropped
-    (2.6.5), for peers whose transfers were on their way.
+    If `answers_violations` is False, the application chooses when to answer an error (`Connection.answer`), after earlier frames.
+    If `errant_link_ends_session` is False, input for a link that we detached with an error is dropped (2.6.5), for peers whose
+    transfers were on their way.
     """
 
     container_id: str

@@ -5,10 +5,10 @@ LocalProtocolError for our frame, and a RemoteProtocolError for the peer's.
 
 The tables follow the specification's diagrams. They add three kinds of states:
 
-- `*_UNANSWERED`: a peer may pipeline, so its close, end or detach may be read before our own open, begin or attach is sent.
+- `*_UNANSWERED`: a peer may pipeline, so its close, end or detach may precede our own open, begin or attach.
 - Closing, ending and detaching with an error (`s:error`), since later input is then treated differently.
 - `VIOLATED*`: the peer has made an error (`r:error`) and the answer is still to be sent. The peer's later input is discarded. Our
-  own begin or attach, and the answers to earlier frames, still leave before the answer.
+  own begin or attach, and answers to earlier frames, leave before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _State(Enum):
 
 
 class ConnectionState(_State):
-    """States of a connection (2.4.6)."""
+    """Section 2.4.6."""
 
     START = "start"
     HDR_RCVD = "header received"
@@ -47,7 +47,7 @@ class ConnectionState(_State):
 
 
 class SessionState(_State):
-    """States of a session (2.5.5)."""
+    """Section 2.5.5."""
 
     UNMAPPED = "unmapped"
     BEGIN_SENT = "begin sent"
@@ -62,7 +62,7 @@ class SessionState(_State):
 
 
 class LinkState(_State):
-    """States of a link (2.6.3 to 2.6.6). ERRORED: we have detached with an error, and the peer has not."""
+    """Sections 2.6.3 to 2.6.6. ERRORED: only we have detached, with an error."""
 
     DETACHED = "detached"
     ATTACH_SENT = "attach sent"

@@ -17,7 +17,7 @@ TXN_ID = "txn-id"  # property of a flow that asks for transactional acquisition 
 
 
 class Coordinated:
-    """Open transactions on a connection, and the number of messages and outcomes in which the peer names them.
+    """Open transactions on a connection, and the messages and outcomes in which the peer names them.
 
     A frame is counted before its link or session can refuse or drop it, so a coordinator can detect lost work.
     """

@@ -1,4 +1,4 @@
-"""The values of AMQP (part 1) as Python values. Every type has exactly one Python type, so a value survives a round trip.
+"""The values of AMQP (part 1) in Python. Every type has exactly one Python type, so a value survives a round trip.
 
     null, boolean               None, bool
     ubyte ushort uint ulong     UByte UShort UInt ULong
@@ -9,8 +9,8 @@
     binary uuid timestamp       bytes, uuid.UUID, Timestamp (ms since 1970, UTC)
     list map array described    list, dict (or Pairs if a dict cannot hold it), Array, Described
 
-Numbers and texts are subclasses of int and str: only the encoder needs their types. `UInt(1) == Int(1) == True` in Python and not
-in AMQP, so a map with such keys decodes to `Pairs`, without losing an entry. Decimals are carried and compared by their bits.
+Only the encoder needs the types of numbers and texts, subclasses of int and str. `UInt(1) == Int(1) == True` in Python and not in
+AMQP, so a map with such keys decodes to `Pairs`, without losing an entry. Decimals are carried and compared by their bits.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Timestamp(_Integer):
 
 
 class Float(_Named, float):
-    """An IEEE 754 binary32 number, rounded when it is made, so it equals the sent one."""
+    """An IEEE 754 binary32 number, rounded when it is made."""
 
     __slots__ = ()
 
@@ -122,7 +122,7 @@ class Float(_Named, float):
 
 
 class Symbol(_Named, str):
-    """ASCII text from a constrained domain."""
+    """ASCII text."""
 
     __slots__ = ()
 
@@ -170,8 +170,8 @@ class Decimal128(_Opaque):
 
 
 class Pairs(_Named, tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold, as pairs in wire order. Its keys are equal or unhashable in Python, or more than
-    `decoder.MAX_HASHED` of them have hashes that a peer can choose.
+    """A map that a dict cannot hold, as pairs in wire order. Its keys are equal or unhashable in Python, or a peer can choose the
+    hashes of more than `decoder.MAX_HASHED` of them.
     """
 
     __slots__ = ()
@@ -182,7 +182,7 @@ class Pairs(_Named, tuple[tuple[Any, Any], ...]):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value with a descriptor that gives it a meaning (1.1.2, 1.3)."""
+    """A value with a descriptor (1.1.2, 1.3)."""
 
     descriptor: Any
     value: Any
@@ -190,13 +190,11 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of values of one type (1.6.24). `kind` is that type's AMQP name. Every element has all `descriptors`, outermost
-    first.
-    """
+    """An array (1.6.24). `kind` is the AMQP name of its type. Every element has all `descriptors`, outermost first."""
 
     kind: str
     items: tuple[Any, ...] = ()
     descriptors: tuple[Any, ...] = field(default=())
 
 
-Value = Any  # a recursive alias would not help a type checker: every field accepts `Any`
+Value = Any  # a recursive alias would not help: every field accepts `Any`

@@ -16,9 +16,9 @@ _T = TypeVar("_T")
 
 
 class Descriptors:
-    """Descriptors in reserve, and a descriptor of the directory, which stays valid when the directory is moved.
+    """Descriptors in reserve, and one of the directory, which stays valid when the directory is moved.
 
-    For any thread. Without a lock: list operations are atomic, and a destructor may run between any two lines.
+    For any thread, without a lock: list operations are atomic, and a destructor may run between any two lines.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,8 +33,8 @@ class Descriptors:
                 self._reserve.append(os.dup(self.directory))
 
     def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
-        """Call `open_it`; if no descriptor is left, close one of the reserve and try again. `leave` of them stay there. Raises
-        the OSError of `open_it`.
+        """Call `open_it`; if no descriptor is left, try again with one of the reserve, of which `leave` stay. Raises its
+        OSError.
         """
         while True:
             try:

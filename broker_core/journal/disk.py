@@ -1,4 +1,4 @@
-"""All I/O of the journal, behind the interface `Disk`, so that tests can lose unsynced bytes, fill the disk, or fail a sync.
+"""All I/O of the journal, behind `Disk`, so that tests can lose unsynced bytes, fill the disk, or fail a sync.
 
 At a power cut, the journal expects of a disk:
 
@@ -7,8 +7,8 @@ At a power cut, the journal expects of a disk:
 - A created, renamed or unlinked file may be back in its former state until `sync_directory`, each name on its own.
 - Synced bytes and synced names stay.
 
-An OSError that `is_shortage` is temporary: no file descriptor is left, not even in reserve. A write that finds the disk full,
-without reserve, raises an OSError that `is_full`. It leaves the file unchanged, and can be repeated.
+An OSError that `is_shortage` is temporary: no file descriptor is left, not even in reserve. A write to a full disk without
+reserve raises an OSError that `is_full`. It leaves the file unchanged, and can be repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .reserve import Reserve, free_bytes, is_full
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
-COPY_BYTES = 1 << 20  # files are copied and checked in pieces of this size, which fit the cache
+COPY_BYTES = 1 << 20  # of the pieces in which files are copied and checked; they fit the cache
 #: Zeros written at a time: some hundred small groups, and a sync still takes well under a millisecond.
 PREALLOCATE_BYTES = 128 << 10
 TEMPORARY = ".tmp"  # suffix of unfinished files; recovery removes them
@@ -48,7 +48,7 @@ class FileIdentity(NamedTuple):
 
 
 def is_shortage(error: OSError) -> bool:
-    """Return True if the system had no descriptor or memory left. This is temporary; the file has no fault."""
+    """Return True if the system had no descriptor or memory left. This is temporary, and no fault of the file."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -78,12 +78,12 @@ class ReadFile(Protocol):
     """A file open for reading, by several threads. It stays readable after its name is removed."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return fewer than `length` bytes only at the file's end. A bad page is an OSError, not a signal."""
+        """Return fewer bytes only at the file's end. A bad page is an OSError, not a signal."""
 
     def size(self) -> int: ...
 
     def map(self) -> pa.Buffer:
-        """Map the current file, without a copy. The buffer keeps the mapping."""
+        """Map the current file. The buffer keeps the mapping."""
 
     def identity(self) -> FileIdentity: ...
 
@@ -281,7 +281,7 @@ class LocalDisk:
     """A directory of this host, created with mode 0700 and locked against a second broker.
 
     An existing directory also gets mode 0700 if it is empty or a broker's. Raises `DirectoryLocked`, which names the holder's
-    process, if another `LocalDisk` has it; StorageError if the lock is not a plain file, or the directory cannot be used.
+    process, if another `LocalDisk` has it; StorageError if the lock is not a plain file, or the directory is unusable.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -360,7 +360,7 @@ class LocalDisk:
 
 
 class OthersDirectory(LocalDisk):
-    """A directory that another process holds, opened to read, without the lock."""
+    """A directory that another process holds, opened to read."""
 
     def __init__(self, path: Path | str) -> None:
         self._root = Path(path).absolute()
@@ -369,7 +369,7 @@ class OthersDirectory(LocalDisk):
 
 
 def _make_directory(path: Path) -> None:
-    """Its name is on the disk afterwards: a power cut must not take the whole journal."""
+    """A power cut must not take the whole journal, so the directory's name is on the disk afterwards."""
     try:
         make_folders(path, 0o700)
     except OSError as error:
@@ -377,9 +377,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _keep_private(directory: int) -> None:
-    """Remove the permissions of group and others, if the directory is empty or contains a broker's lock, and is not another
-    account's.
-    """
+    """Remove the permissions of group and others, unless the directory is another account's, or has files and no lock."""
     status = os.fstat(directory)
     names = os.listdir(directory)
     if status.st_mode & 0o077 and status.st_uid == os.geteuid() and (not names or "lock" in names):

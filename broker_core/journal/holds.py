@@ -1,6 +1,5 @@
-"""Holds of readers that use positions from before a drop of segments. The files stay until the readers release them.
-
-All readers between two drops share one object, so a hold costs nothing.
+"""Holds of readers that use positions from before a drop of segments. The files stay until the readers release them. All readers
+between two drops share one object.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ class Hold:
 
 
 class Holds:
-    """Dropped segments, each with the holds older than its drop. `hold`, `since` and `segments` are for any thread, the rest for
-    one at a time.
+    """Dropped segments, each with the holds older than its drop. For one thread at a time, but `hold`, `since` and `segments` for
+    any.
     """
 
     def __init__(self) -> None:
@@ -36,7 +35,7 @@ class Holds:
         self._current = Hold()
 
     def since(self, hold: Hold) -> list[Segment]:
-        """Return the dropped segments that a hold keeps on the disk."""
+        """Return the segments that a hold keeps on the disk."""
         waiting = list(self._waiting)
         first = next((index for index, (drop, _) in enumerate(waiting) if drop() is hold), len(waiting))
         return [segment for _, segments in waiting[first:] for segment in segments]

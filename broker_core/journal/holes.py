@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Hole(NamedTuple):
-    """A missing part of the log, from the LSN `begin` up to, not including, `end`."""
+    """From the LSN `begin` up to, not including, `end`."""
 
     begin: int
     end: int

@@ -1,4 +1,4 @@
-"""The journal: an append-only log of records, group commit, snapshots, recovery."""
+"""The journal, as the broker uses it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ID_FILE = "id"
 
 
 class Journal(Writer):
-    """A log in one data directory; see `open`. Methods may be called from any thread, unless they say otherwise.
+    """A log in one data directory, for any thread, with exceptions at some methods.
 
     `snapshot`: the latest one at the start. `snapshot_position`: LSN of the last durable one; segments below may be dropped.
     `repaired`: the tail that recovery cut, or the snapshots that it skipped. `written_by`: the version of Penstock that wrote the
@@ -60,7 +60,7 @@ class Journal(Writer):
         """Open the journal on `disk`, which it then owns, and repair it after a crash.
 
         Raises DamagedJournal, with file and offset, if something confirmed is damaged; StorageError if the disk fails. Then the
-        caller must release the directory's lock with `disk.close()`.
+        caller must release the lock with `disk.close()`.
         """
         options = options or JournalOptions()
         if options.fsync not in ("always", "interval", "never"):
@@ -77,7 +77,7 @@ class Journal(Writer):
         return cls(LogFiles(disk, chain, listed, broker_id, form, recovered.generation), recovered, options, on_failure)
 
     def adopt(self, numbers: Mapping[str, int]) -> None:
-        """Note, at the first start after a restore, the last number of each subject."""
+        """Note each subject's last number, at the first start after a restore."""
         if self.lineage.parent is not None:
             self._change(self.lineage.adopted(numbers))
 
@@ -97,8 +97,8 @@ class Journal(Writer):
     def log_bytes(self, position: int, limit: int) -> list[tuple[str, int, bytes]]:
         """Return segment, offset in its file, and bytes of the log from `position` on, at most `limit` and below `stored`.
 
-        A segment's header comes with its first byte. Raises DataLoss if the segment was dropped, DamagedJournal if the file is
-        shorter than before.
+        A segment's header comes with its first byte. Raises DataLoss if the segment was dropped, DamagedJournal if the file has
+        become shorter.
         """
         pieces, stop = list[tuple[str, int, bytes]](), self.stored
         while limit > 0 and position < stop:
@@ -120,8 +120,8 @@ class Journal(Writer):
     def replay(self, position: int) -> Iterator[Record]:
         """Yield the written records from `position` on, which may be inside a record.
 
-        Records in dropped segments are missing. All records from the snapshot's position on exist. Raises DamagedJournal at the
-        first record that does not match its checksum.
+        Records in dropped segments are missing; all from the snapshot's position on exist. Raises DamagedJournal at the first
+        record that does not match its checksum.
         """
         stop = self.written
         for segment in self._chain.all:
@@ -131,7 +131,7 @@ class Journal(Writer):
                 yield from replay_segment(self._chain.file(segment), path, segment, position, until)
 
     def payload(self, position: int) -> pa.Buffer:
-        """Return the payload of the record at `position`, mapped and 8-byte aligned. Waits until it is written. It stays valid.
+        """Return the payload of the record at `position`, mapped and 8-byte aligned, once it is written. It stays valid.
 
         The first read checks the checksum. Raises DataLoss if the segment was dropped and no reader holds it (`hold`).
         """
@@ -141,7 +141,7 @@ class Journal(Writer):
         return self._payloads.get(position)
 
     def locate(self, position: int) -> Located:
-        """Locate that payload for a process of this host that maps it itself. Waits until it is durable."""
+        """Locate that payload, once it is durable, for a process of this host that maps it itself."""
         if position >= self.durable:
             self._check_position(position)
             self.wait(position + 1)
@@ -162,8 +162,8 @@ class Journal(Writer):
     def write_snapshot(self, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
         """Write the state at `position`, by one thread at a time. The snapshot counts when this returns.
 
-        First waits until the log is synced up to there, in every fsync mode. Raises ResourceLimit if the disk is full: the
-        earlier snapshots still count. Raises StorageError if the disk fails, and with it the journal.
+        First waits until the log is synced up to there. Raises ResourceLimit if the disk is full: the earlier snapshots still
+        count. Raises StorageError if the disk fails, and with it the journal.
         """
         if position > self.end:
             raise InvalidRequest(f"position {position} is past the end of the journal, {self.end}")
@@ -177,7 +177,7 @@ class Journal(Writer):
         self.snapshot_position = max(self.snapshot_position, position)
 
     def segments(self, hold: Hold | None = None) -> list[SegmentInfo]:
-        """Return the segments, including the dropped ones that `hold` keeps."""
+        """Include the dropped segments that `hold` keeps."""
         return self._infos(lambda: self._chain.all if hold is None else self._readable(hold))
 
     def _readable(self, hold: Hold) -> list[Segment]:
@@ -198,7 +198,7 @@ class Journal(Writer):
     def drop(self, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
         """Drop these segments, anywhere in the log, if they are below the last durable snapshot. Return the dropped ones.
 
-        The last segment always stays. By one thread at a time. A later `unlink_dropped` unlinks files that readers hold. Raises
+        The last segment always stays. By one thread at a time. `unlink_dropped` later unlinks files that readers hold. Raises
         ResourceLimit if the disk is full, and then drops nothing; StorageError as of `write_snapshot`.
         """
         wanted, every = {(segment.base, segment.end) for segment in segments}, self._chain.all
@@ -229,13 +229,13 @@ class Journal(Writer):
                 self._disk.unlink(segment.name)
             if free:
                 self._disk.sync_directory()
-        except OSError as error:  # the next start removes them, because the manifest lists the holes
+        except OSError as error:  # the next start removes them: the manifest lists the holes
             self.fail(error)
             raise StorageError(f"a dropped segment could not be removed: {error}") from error
         return len(free)
 
     def _write_error(self, subject: str, error: OSError) -> ResourceLimit | StorageError:
-        """Return an error. A full disk is not a failure; otherwise the journal fails."""
+        """Unless the disk is full, the journal fails."""
         if is_full(error):
             return DiskFull(f"the disk is full, {subject} was given up: {error}")
         if is_shortage(error):
@@ -251,13 +251,13 @@ class Journal(Writer):
 
     @property
     def is_full(self) -> bool:
-        """True after a write has found the disk full, until the reserve is whole again."""
+        """True after a write to a full disk, until the reserve is whole again."""
         return self._shortages.of_space or not self._disk.has_reserve()
 
     def close(self) -> None:
         """Write and sync all appended records (none, if never started).
 
-        StorageError if the journal failed, now or before; the directory's lock is released anyway.
+        StorageError if the journal failed, now or before; the lock is released anyway.
         """
         if self._is_closed:
             return

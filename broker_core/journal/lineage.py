@@ -37,11 +37,10 @@ class Lineage:
     history: Mapping[str, History] = field(default_factory=dict)
 
     def of(self, subject: str, number: int) -> str:
-        """Return the lineage in which `subject` got that number."""
         return next((name for name, last in self.history.get(subject, ()) if number <= last), self.name)
 
     def until(self, subject: str, number: int) -> History:
-        """Return the owners of the numbers of `subject` up to `number`."""
+        """Return the owners of the numbers up to `number`."""
         return (*((name, min(last, number)) for name, last in self.history.get(subject, ())), (self.name, number))
 
     def restored(self, name: str) -> Lineage:

@@ -1,4 +1,4 @@
-"""The lock of a data directory, of one broker at a time. Other processes can see which."""
+"""The lock of a data directory, for one broker at a time. Other processes can see which."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOKED_AT_S = 0.1  # a process that only looks at the lock (`holder`) holds it f
 
 
 def holder(directory: Path) -> str | None:
-    """Return the process that has locked a data directory. Raises OSError if the lock cannot be read."""
+    """Raises OSError if the lock cannot be read."""
     try:
         fd = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -36,7 +36,6 @@ def _holder(lock: int) -> str:
 
 
 def _take(lock: int) -> None:
-    """Raises the error of `flock`."""
     until = time.monotonic() + LOOKED_AT_S
     while True:
         try:
@@ -49,7 +48,7 @@ def _take(lock: int) -> None:
 
 
 def lock(path: Path) -> int:
-    """Take the lock file and write its holder in it. The file stays: after an unlink, two brokers could hold two files."""
+    """Write the holder into the lock file. The file stays: after an unlink, two brokers could hold two files."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -17,13 +17,13 @@ The manifest is replaced as a whole:
 - when a start has repaired the directory, before it unlinks replaced files;
 - when the journal is closed in order, with its end.
 
-At a start every listed segment must exist, with its original header: a file of another lineage has another secret. A segment that
-is not listed was begun just before a crash, and counts. If it begins in a hole, it was dropped and is unlinked now. Any other gap
-between two segments, or before the first, is a loss.
+At a start every listed segment must exist, with its original header: a file of another lineage has another secret. A segment
+that is not listed was begun just before a crash, and counts. If it begins in a hole, it was dropped, and is unlinked now. Any
+other gap is a loss.
 
 `synced` is overwritten in place after each sync, which takes microseconds, and never synced itself. It is never ahead of the
 disk, and exact after kill -9. After a power cut it may be an earlier one, missing, or torn (then it is ignored). It counts only
-for a listed segment, because in a backup made with hard links it may belong to a later one.
+for a listed segment: in a backup made with hard links it may belong to a later one.
 
 To change the format: raise `VERSION`, and keep reading the former ones. Field `product` may be missing.
 """
@@ -58,7 +58,7 @@ _CRC = struct.Struct("<I")
 
 
 class ManifestContent(NamedTuple):
-    """Content of a manifest, with the position in `synced` if that is higher."""
+    """`synced` is the position in the file `synced` if that is higher."""
 
     segments: dict[str, int]  # name -> checksum of the header
     synced: int
@@ -107,7 +107,7 @@ def _is_good(note: bytes) -> bool:
 
 
 def _synced(disk: Disk, known: set[int]) -> int:
-    """Return 0 if the note does not belong to one of these segments."""
+    """Return 0 if the note does not belong to a known segment."""
     if SYNCED_NAME not in disk.names():
         return 0
     data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size)
@@ -161,7 +161,7 @@ class Manifest:
             self._write(synced)
 
     def drop(self, dropped: Iterable[Segment], synced: int) -> None:
-        """Add the hole that these segments leave. They may then be unlinked. OSError as of `write`."""
+        """Add the hole that these segments leave; they may then be unlinked. OSError as of `write`."""
         with self._lock:
             before, self.holes = self.holes, merged([*self.holes, *((s.base, s.end) for s in dropped)])
             try:

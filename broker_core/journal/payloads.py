@@ -27,9 +27,8 @@ class _Extent(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Location of a payload, for a process of this host that maps the file itself.
-
-    That process compares device and inode: in a container, or a copied directory, the path may lead to another file.
+    """Location of a payload, for a process of this host that maps the file itself. That process compares device and inode: in a
+    container, or a copied directory, the path may lead to another file.
     """
 
     path: str
@@ -44,7 +43,7 @@ class Payloads:
 
     def __init__(self, disk: Disk, chain: SegmentChain) -> None:
         self._disk, self._chain = disk, chain
-        self._young: dict[int, _Extent] = {}  # checked most recently
+        self._young: dict[int, _Extent] = {}  # checked last
         self._old: dict[int, _Extent] = {}  # checked before those
 
     def get(self, position: int) -> pa.Buffer:
@@ -85,7 +84,7 @@ class Payloads:
             if header is None or not record_is_good(data, 0, segment.form.seed(position), header.meta_bytes):
                 raise damaged(path, offset, "a record's header or meta")
             extent = _Extent(offset + header.payload_at, header.payload_bytes)
-            within = extent.offset + extent.length <= offset + len(data)  # a small payload is in `data` already
+            within = extent.offset + extent.length <= offset + len(data)
             seed = segment.form.seed(position)
             checksum = crc32(data[header.payload_at :][: extent.length], seed) if within else checksum_of(file, *extent, seed)
             if checksum != header.payload_crc:

@@ -20,9 +20,7 @@ _PADDING = [b"\0" * n for n in range(8)]
 
 
 class RecordGroup:
-    """Records from `start` on. `end` is the LSN after the last one, before the end mark. `form` is of version
-    `segments.VERSION`.
-    """
+    """Records from `start` on. `end` is the LSN after the last one, before the end mark. `form` is of `segments.VERSION`."""
 
     __slots__ = ("_form", "_large", "_pieces", "_sealed", "_small", "end", "records", "start")
 
@@ -32,7 +30,7 @@ class RecordGroup:
         self.end = start + GROUP_BYTES
         self.records = 0
         self._sealed: list[Buffer] | None = None
-        self._small: list[bytes] = [b""]  # the run being filled; the first item of all becomes the header
+        self._small: list[bytes] = [b""]  # the run being filled; the very first item becomes the header
         self._pieces: list[list[bytes] | memoryview] = [self._small]
         self._large: list[tuple[list[bytes], int, bytes, list[memoryview], int]] = []  # run, index in it, meta, payload, position
 
@@ -63,7 +61,7 @@ class RecordGroup:
     def _append_large(self, meta: bytes, views: list[memoryview], size: int) -> int:
         position = self.end
         end = position + record_bytes(len(meta), size)
-        self._small.append(b"")  # for header and meta, when the checksum is known
+        self._small.append(b"")  # for header and meta
         self._large.append((self._small, len(self._small) - 1, meta, views, position))
         self._pieces.extend(view for view in views if view.nbytes)
         self._small = [_PADDING[-size & 7]]

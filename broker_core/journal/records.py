@@ -11,29 +11,29 @@ that was confirmed. The log is a chain of groups, without gaps:
              meta, padded with zeros to 8 bytes
              payload, padded with zeros to 8 bytes
 
-Little-endian. A group's `length` counts everything from its magic to its end mark. `synced` is the position below which the log
-was known to be on the disk when the group was written. Its checksum covers records..synced. A record's checksum covers
-magic..payload length and the meta. The payload has its own, since a replay does not read it. All are zlib.crc32.
+Little-endian. A group's `length` includes its header and end mark. `synced` is the position below which the log was known to be
+on the disk when the group was written. Its checksum covers records..synced. A record's checksum covers magic..payload length and
+the meta. The payload has its own, since a replay does not read it. All are zlib.crc32.
 
 After a torn write, recovery finds groups by their magic, and trusts their `synced` (tail.py). Payloads are in the same file, and
-every sender can write them. So each start of a broker draws a secret of 12 random bytes. It is in the headers of the segments
-that this start writes (segments.py), mode 0600, and nowhere else:
+every sender can write them. So each start of a broker draws a secret of 12 random bytes. It is only in the headers of the
+segments that this start writes (segments.py), mode 0600:
 
     4 bytes   second half of a group's magic, after "PGRP"
     4 bytes   seed of a group's checksum
     4 bytes   xor the position: seed of a record's checksum, and of its payload's
 
-One valid group is enough to compute others, but only payloads leave the broker. So a forger has to guess 64 bits, once for each
-40 bytes of payload: a chance of 2^-41 for a whole segment of them.
+One valid group is enough to compute others, but only payloads leave the broker. So a forger has to guess 64 bits for each 40
+bytes of payload: a chance of 2^-41 for a whole segment.
 
-The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad, including those
-of a copied directory that another broker has used. A recovered tail, a copy, keeps version and secret of its original.
+The position in the seeds makes good bytes at a wrong position bad. The secret does so for bytes of another start, also in a
+copied directory that another broker has used. A recovered tail keeps version and secret of its original.
 
-The end mark does not end in zero. So if a file ends in zeros inside a group, that group was not completely written.
+The end mark does not end in zero. So a file that ends in zeros inside a group has an incomplete group.
 
 To change the format: raise `segments.VERSION`. Keep the old structs here under their version, and let `Format` carry the
 differences to the readers below. Never write an old version, except for the copy of a tail. `flags` (0 today) is for a record
-that old readers must refuse: they treat an unknown flag as damage.
+that old readers must refuse: an unknown flag is damage to them.
 """
 
 from __future__ import annotations
@@ -98,19 +98,19 @@ class Format(NamedTuple):
         return cls(version, secret, GROUP_MAGIC + secret[:4], group_seed, record_seed)
 
     def seed(self, position: int) -> int:
-        """Return the seed of the checksums of a record and of its payload."""
+        """Return the seed of a record's checksums."""
         return (position ^ self.record_seed) & MASK
 
 
 def pack_group(form: Format, header: GroupHeader) -> tuple[bytes, bytes]:
-    """Return the header of a group and its end mark."""
+    """Return header and end mark."""
     tail = _group_tail.pack(header.records, header.lsn, header.length, header.synced)
     checksum = crc32(tail, form.group_seed)
     return form.magic + checksum.to_bytes(4, "little") + tail, END.pack(checksum, END_MAGIC)
 
 
 def unpack_group(data: bytes, index: int, form: Format, lsn: int) -> GroupHeader | None:
-    """Return None if the header at `index` is not a valid one of position `lsn`."""
+    """Return None unless a valid header of position `lsn` is at `index`."""
     if len(data) - index < GROUP_BYTES:
         return None
     magic, checksum, records, own, length, synced = GROUP.unpack_from(data, index)
@@ -171,7 +171,7 @@ def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int 
 
 
 class FileWindow:
-    """A file read in pieces, which grow while it is read in order, and shrink when it skips ahead (payloads in a replay)."""
+    """A file read in pieces, which grow in order, and shrink at a skip (of payloads in a replay)."""
 
     SMALLEST, LARGEST = 1 << 14, COPY_BYTES
 

@@ -1,38 +1,38 @@
 """Recovery: the part of the log that counts when a journal is opened. Read this before you change the order of writes.
 
 The log is a chain of segments, each a chain of groups. Before a new segment gets its name, everything before it is synced, so
-only the *last* segment can end badly. In it there is a position S, *known synced*: the highest of
+only the *last* segment can end badly. In it, S is the highest position that is *known synced*:
 
-- the positions in its groups, below which the log was synced when each was written,
-- the position at which it was created (a recovered tail is synced before the file gets its name),
-- the position of the latest good snapshot, which is written only when the log is synced up to there,
-- the position in `manifest` and `synced` (manifest.py), which are written only after a sync.
+- from its groups, each with the position below which the log was synced when the group was written,
+- from its creation (a recovered tail is synced before the file gets its name),
+- from the latest good snapshot, which is written only when the log is synced up to it,
+- from `manifest` and `synced` (manifest.py), which are written only after a sync.
 
-S is a lower bound: the last confirmed group cannot contain its own sync. So groups from S on may have been confirmed, and may be
-missing. After a kill -9 or a failed fsync, everything reads back well, and may still be only in memory.
+S is a lower bound: the last confirmed group cannot contain its own sync. So groups from S on may have been confirmed, or may be
+missing. After a kill -9 or a failed fsync, all of them read back well, and may be only in memory.
 
-Preallocated zeros may follow the last group. The end of a file here means the end before such zeros.
+The end of a file here means the end before preallocated zeros.
 
 1. Below S bad bytes are damage: `DamagedJournal`, with file and offset. Nothing is cut or skipped.
-2. From S on groups are read one by one, with payloads, up to the first bad one, at P. If P has a *torn write*, the log is [0, P),
-   and the rest, [P, end of file), is cut. Groups after a torn one were not confirmed before it (a sync covers the whole file), so
-   good groups after P are also cut. If one of them has a synced position above P, that proves damage (rule 1).
+2. From S on groups are read, with payloads, up to the first bad one, at P. If it is *torn*, the log is [0, P), and the rest,
+   [P, end of file), is cut. A sync covers the whole file, so groups after a torn one were not confirmed, and are also cut. If one
+   of them has a synced position above P, that proves damage (rule 1).
 3. A bad group is torn if bytes are missing where it is bad: the file ends inside it, or a whole 512-byte sector there is zero. A
-   sector is counted from the start of the group, since its first bytes may belong to the group before. Any other fault, such as a
-   flipped bit, could be a confirmed last group that was damaged later, and is refused as damage. One case remains undecidable: a
-   flipped bit in a payload of the last group that also has a sector of zeros of its own. It is cut, kept in a file and reported.
-4. [S, P) is copied into a new segment of base S and a higher generation, and synced, before it is used. LSNs stay. Truncating in
-   place would leave pages that may not be on the disk. (fdatasync succeeds for pages that the kernel has discarded, after a
-failed    fdatasync or in another process.) The old file stays unchanged. If only empty groups follow S (a journal closed in order
-ends in    one) there is nothing to copy.
+   sector is counted from the start of the group, since its first bytes may belong to the group before. Any other fault, such as
+   a flipped bit, could be later damage of a confirmed last group, and is refused. One case is undecidable: a flipped bit in a
+   payload of the last group that also has a sector of zeros of its own. It is cut, kept in a file and reported.
+4. [S, P) is copied into a new segment of base S and a higher generation, and synced, before it is used. LSNs stay, and so does
+   the old file: truncating it would leave pages that may not be on the disk. (fdatasync succeeds for pages that the kernel has
+   discarded, after a failed fdatasync or in another process.) If only empty groups follow S, as after an orderly close, nothing
+   is copied.
 5. The cut tail, [P, end of file), is first copied to `<P>-<generation>.cut`, synced, and reported as `Journal.repaired`.
 6. Nothing is ever appended to an old file: the first append begins a new segment. So no fsync of an old file has to be trusted.
-7. Names are synced first. The process before may have been killed between its rename and its sync of the directory, and a name
-seen    here must outlast the next power cut.
-8. The manifest is written before replaced segments are unlinked: all files in the old manifest exist until then.
-9. The manifest names the holes of dropped segments (manifest.py). A gap that differs from them by one byte is damage. A segment
-   that begins in a hole is garbage: its drop counts since the manifest named it. A snapshot may be used only if every hole is
-below    its position, since the log must exist from there on. The latest fulfils this; the one before may not.
+7. Names are synced first. The process before may have been killed between a rename and its sync of the directory, and a name
+   seen here must outlast a power cut.
+8. The manifest is written before replaced segments are unlinked: until then all files in the old manifest exist.
+9. A gap that differs by one byte from the holes in the manifest (manifest.py) is damage. A segment that begins in a hole is
+   garbage: its drop counts since the manifest names the hole. A snapshot may be used only if every hole is below its position,
+   since the log must exist from there on. The latest fulfils this; the one before may not.
 
 Every step can be interrupted and is then repeated from the start. A file counts from its rename on.
 """
@@ -56,7 +56,7 @@ from .tail import Tail, read_tail
 
 @dataclass(frozen=True)
 class Repair:
-    """Report of a recovery that cut a tail or skipped a damaged snapshot, for the operator."""
+    """A tail that recovery cut, or a damaged snapshot that it skipped, for the operator."""
 
     path: str | None
     position: int
@@ -64,7 +64,7 @@ class Repair:
     bytes: int
     kept_aside: str | None
     reason: str
-    bad_snapshots: tuple[str, ...] = ()  # damaged files, instead of which an older one, or the whole log, was used
+    bad_snapshots: tuple[str, ...] = ()  # damaged; an older one, or the whole log, was used
 
 
 class Recovered(NamedTuple):
@@ -135,7 +135,7 @@ def _chain(disk: Disk, headers: list[Segment], holes: Holes) -> tuple[list[Segme
 
 
 def _begin(segment: Segment, holes: Holes) -> int:
-    """Return the begin of the hole before a segment; its own base without a hole."""
+    """Return the begin of the hole before a segment, or the segment's base."""
     return next((hole.begin for hole in holes if hole.end == segment.base), segment.base)
 
 

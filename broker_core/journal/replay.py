@@ -1,6 +1,6 @@
 """The records of a segment in order, without their payloads.
 
-Hot: after a million single messages a start reads a million records, so the loop uses local names and one checksum per record.
+Hot: a start may read a million records, so the loop uses local names and one checksum per record.
 """
 
 from __future__ import annotations

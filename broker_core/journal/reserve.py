@@ -2,7 +2,7 @@
 
 Settling, purging and retention write little and free much, so they continue on a full disk, even if another program has filled
 it. A write that finds the disk full cuts a piece off the reserve and tries again. Optional files, such as snapshots, leave half
-of the reserve. The content is never read.
+of it. The content is never read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_full(error: OSError) -> bool:
-    """Return True if the disk, or the account's quota, had no space left. This is temporary."""
+    """Return True if the disk, or the account's quota, had no space left."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -89,7 +89,7 @@ class Reserve:
         self._held = nbytes
 
     def draw(self, *, optional: bool = False) -> bool:
-        """Give a piece back to the disk, for an immediate write. Return False if the reserve is used up."""
+        """Give a piece back to the disk, for an immediate write. Return False if none is left."""
         with self._lock:
             leave = self._wanted // OPTIONAL_SHARE if optional else 0
             if self._held <= leave or _has_no_inodes(self._directory):  # blocks do not help

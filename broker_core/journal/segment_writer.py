@@ -48,7 +48,7 @@ class SegmentWriter:
         return self._segment is not None and position - self._segment.base <= segment_bytes
 
     def begin(self, base: int) -> None:
-        """Everything before the segment must be synced, so that only a log's last segment can end in a torn tail."""
+        """Everything before must be synced, so that only a log's last segment can end in a torn tail."""
         if self._file is not None:
             self._file.close()
         disk, chain, manifest, broker_id, form, generation = self._files
@@ -99,5 +99,5 @@ class SegmentWriter:
             if not is_full(error):  # the next start copies the tail
                 raise
         self._file.close()
-        with contextlib.suppress(OSError):  # the manifest of the last begin, and the note, are enough
+        with contextlib.suppress(OSError):  # the former manifest, and the note, are enough
             self._files.manifest.write(synced)

@@ -10,7 +10,7 @@ log up to `born`) are on the disk. So a named file with a bad header is damaged,
 A segment ends where the next one begins. More bytes may follow in its file: preallocated zeros, or a tail that recovery has
 copied into the next segment. Of two segments with one base, the lower generation is garbage.
 
-To change the format: see records.py. `VERSION` is the version of everything in the file.
+To change the format: see records.py. `VERSION` is that of everything in the file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SegmentInfo(NamedTuple):
 
 @dataclass(eq=False)
 class Segment:
-    """A segment file. `end` is the LSN after its readable part, and grows while it is written."""
+    """`end` is the LSN after the readable part, and grows while the file is written."""
 
     name: str
     base: int
@@ -154,9 +154,8 @@ def create(disk: Disk, header: SegmentHeader, content: Iterable[Buffer] = ()) ->
 
 
 class SegmentChain:
-    """The segments of a journal, in order, for readers in any thread. One thread at a time calls `retire` and `forget`.
-
-    Dropped segments are found while a reader may have their positions.
+    """Segments of a journal, in order, for readers in any thread. One thread at a time calls `retire` and `forget`. Dropped
+    segments are found while a reader may have their positions.
     """
 
     def __init__(self, disk: Disk, segments: Iterable[Segment]) -> None:
@@ -166,7 +165,7 @@ class SegmentChain:
         self._set(tuple(segments), ())
 
     def _set(self, segments: tuple[Segment, ...], retired: tuple[Segment, ...]) -> None:
-        self._all = (segments, [s.base for s in segments], retired)  # one assignment gives readers a consistent state
+        self._all = (segments, [s.base for s in segments], retired)  # one assignment, for readers
 
     @property
     def all(self) -> tuple[Segment, ...]:
@@ -177,7 +176,7 @@ class SegmentChain:
             self._set((*self.all, segment), self._all[2])
 
     def retire(self, dropped: Sequence[Segment]) -> None:
-        """Remove segments from the log. Positions still find them."""
+        """Positions still find the segments."""
         with self._lock:
             segments, _, retired = self._all
             self._set(tuple(s for s in segments if s not in dropped), (*retired, *dropped))
@@ -190,7 +189,7 @@ class SegmentChain:
                 self._files.pop(segment.name, None)
 
     def find(self, position: int) -> Segment:
-        """DataLoss if the segment was dropped, InvalidRequest past the end."""
+        """DataLoss if it was dropped, InvalidRequest past the end."""
         segments, bases, retired = self._all
         index = bisect_right(bases, position) - 1
         if index >= 0 and position < segments[index].end:

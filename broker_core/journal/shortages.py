@@ -27,13 +27,13 @@ class Shortages:
         self.of_space = False
 
     def give_up(self) -> None:
-        """Allow at most `LAST_ATTEMPTS` more, because the broker stops."""
+        """The broker stops: allow at most `LAST_ATTEMPTS` more."""
         self._giving_up = True
 
     def outlast(self, attempt: Callable[[], _T]) -> _T:
         """Repeat `attempt`, which changes nothing if it raises, during a shortage. Raises its OSError.
 
-        Nothing is written into the log meanwhile, and nothing is lost: waiting calls continue to wait, and senders are refused.
+        Meanwhile nothing is written into the log: waiting calls continue to wait, and senders are refused.
         """
         began, left = None, LAST_ATTEMPTS
         try:

@@ -1,4 +1,4 @@
-"""Snapshots: the whole state at one position of the log, so that a start need not read the whole log.
+"""Snapshots: the whole state at one position of the log, where a start begins to read.
 
     file  = magic 8s | version u32 | arrays u32 | position u64 | meta bytes u64 | meta crc u32 | id bytes u32 | id 64s
 
@@ -7,10 +7,10 @@
 
             meta, then the arrays, each from an offset that is a multiple of 64, zeros between
 
-Little-endian. The name is `<position>-<number>.snap`, both decimal; the number distinguishes snapshots of one position.
+Little-endian. The name is `<position>-<number>.snap`, decimal; the number distinguishes snapshots of one position.
 
-A snapshot is written only when the log is synced up to its position, in every fsync mode. So a log that ends before it is
-damaged. If the latest snapshot is damaged, the one before is used, as long as the log reaches back to it.
+A snapshot is written only when the log is synced up to its position. So a log that ends before it is damaged. If the latest
+snapshot is damaged, the one before is used, as long as the log reaches back to it.
 
 To change the format: raise `VERSION`, and keep reading the former ones.
 """
@@ -85,11 +85,9 @@ def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str,
 
 
 class _Head(NamedTuple):
-    """What a snapshot's file has before the meta."""
-
     position: int
     owner: bytes
-    contents: list[tuple[int, int]]  # length and checksum of the meta and of each array
+    contents: list[tuple[int, int]]  # length and checksum of the meta and each array
     end: int  # offset
     zero: int  # after the checksum; a start ignores it
 
@@ -113,7 +111,7 @@ def _read_head(file: ReadFile, path: str) -> _Head | None:
 
 
 def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
-    """Return None if the snapshot is damaged. Checksums read the file, because a bad page must be an error."""
+    """Return None if it is damaged. Checksums read the file, because a bad page must be an error."""
     file = disk.open(name)
     try:
         head = _read_head(file, disk.path(name))

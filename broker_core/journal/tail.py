@@ -42,7 +42,7 @@ class _Group(NamedTuple):
 
 
 class _BadGroup(NamedTuple):
-    """It begins at `lsn` and fails within [low, high). `end` is None if its header is bad."""
+    """A group at `lsn` that fails within [low, high). `end` is None if its header is bad."""
 
     lsn: int
     end: int | None
@@ -81,7 +81,7 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
 
 
 def first_fault(file: ReadFile, segment: Segment, stop: int) -> tuple[int, str] | None:
-    """Return offset and name of the first wrong byte below the LSN `stop`, including bytes that a start ignores: zeros between
+    """Return offset and name of the first wrong byte below the LSN `stop`. Bytes that a start ignores count: zeros between
     records, and the checksum in the end mark.
     """
     groups, _, bad = _walk(file, segment, stop)
@@ -132,7 +132,7 @@ def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group]
 
 
 def _highest_synced_after(file: ReadFile, segment: Segment, lsn: int, file_end: int) -> int:
-    """Return the highest synced position in the groups after a break, which are found by their magic; 0 without any."""
+    """Return the highest synced position in groups after a break, found by their magic; 0 without any."""
     magic = segment.form.magic
     synced, offset, stop = 0, segment.offset(lsn) + 8, segment.offset(file_end)
     while offset < stop:

@@ -1,7 +1,7 @@
 """Versions of persisted formats. A file of another version is refused, unless its module reads that version.
 
-Nothing was released before version 1 of each format. Directories of development versions have higher or missing numbers, and are
-refused like those of a later Penstock.
+Directories of development versions, before version 1, have higher or missing numbers. They are refused like those of a later
+Penstock.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from .segments import Segment, SegmentChain, read_header
 
 
 class JournalView:
-    """Payloads in segments, as far as their writer has written them. By one thread."""
+    """Payloads in segments, as far as they are written. By one thread."""
 
     def __init__(self, path: Path | str, broker_id: str) -> None:
         self._disk, self._broker_id = OthersDirectory(path), broker_id

@@ -2,16 +2,16 @@
 
     synced <= durable <= written <= end + END_BYTES        (with a required copy, durable may be lower)
 
-`durable` is `stored`, which is `synced` with fsync=always and `written` otherwise. With `require_copy`, it is the lower of
-`stored` and the position that the copy has. `end` is the position after the last record. Once its group is written, `written` is
-the position after that group's end mark.
+`durable` is `stored`: `synced` with fsync=always, otherwise `written`. With `require_copy`, it is the lower of `stored` and the
+position that the copy has. `end` is the position after the last record. Once its group is written, `written` is the position
+after that group's end mark.
 
 In every fsync mode a sync happens before a new segment begins, when `sync` is called, and at the close. So at most the last
 segment has unsynced bytes.
 
 After a failed write or sync the content of the disk is unknown. A repeated fsync may wrongly succeed, because the kernel drops
-the failed pages. So the first failure is final: every current and later call raises it, and nothing is written any more. A full
-disk, or a lack of file descriptors, is not a failure: the file is unchanged, and the thread repeats the write.
+the failed pages. So the first failure is final: every current and later call raises it. A full disk, or a lack of file
+descriptors, is not a failure: the file is unchanged, and the thread repeats the write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Fsync = Literal["always", "interval", "never"]
 
 GROUP_LIMIT = 32 << 20  # bytes; a larger group would only delay its first record
 # A write from the thread that appended saves two switches between threads, but blocks that thread. So only a small group is
-# written this way, and only while the disk syncs this quickly. One slow sync stops it; many quick ones resume it.
+# written this way, while the disk syncs this quickly. One slow sync stops it; many quick ones resume it.
 QUICK_S = 0.001
 QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
-    """Position and end of a record, LSNs."""
+    """LSNs of a record's begin and end."""
 
     position: int
     end: int
@@ -53,14 +53,14 @@ class Appended(NamedTuple):
 class JournalOptions:
     """Options of a journal."""
 
-    fsync: Fsync = "always"  # durable means synced; with interval and never: written
+    fsync: Fsync = "always"  # durable means synced, otherwise written
     interval_s: float = 0.1  # with "interval": at most this long between syncs. "never" syncs when a segment is full
     segment_bytes: int = 256 << 20  # a group that would begin after these goes into a new segment
     buffer_bytes: int = 64 << 20
 
 
 class Writer:
-    """The writer of a log that ends at `end`, all of it synced. Methods may be called from any thread.
+    """The writer of a log that ends at `end`, all of it synced. For any thread.
 
     `failure`: the error with which the journal failed. `on_failure` is called once with it, by the thread that found it.
     """
@@ -79,7 +79,7 @@ class Writer:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # the writer waits here
         self._done = threading.Condition(self._lock)  # all others
-        self._idle = False  # the thread waits and has to be woken
+        self._idle = False  # the thread has to be woken
         self._taken_over = False  # another thread writes
         self._stopping = False
         self._shortages = Shortages(self._monotonic_s, lambda: self.failure is not None)
@@ -104,11 +104,11 @@ class Writer:
     # ---- appending
 
     def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
-        """Append a record, by one thread at a time, without waiting for the disk. Large buffers of `payload` are not copied, and
-        must not change afterwards.
+        """Append a record, by one thread at a time, without waiting for the disk. Large buffers are not copied, and must not
+        change afterwards.
 
         Without `hurry` the record is written with the next one that hurries, or when a caller waits for it. The caller ensures
-        that one of these happens.
+        one of these.
 
         With `more`, this record and the following ones share one group, until a record without `more` or `complete`. After a
         crash the log has all of them, or no part. The caller must not wait for an incomplete group, which is not written.
@@ -136,12 +136,12 @@ class Writer:
             self._more_to_come = False
             if hurry:
                 self._hurried = max(self._hurried, self.end)
-            # Also if a caller has hurried to this end before: the thread could not write yet.
+            # Also if a caller has hurried before: the thread could not write yet.
             if self._write_due() or self._stopping:
                 self._wake()
 
     def hurry(self, end: int) -> None:
-        """Let the thread write up to `end` now, because a caller waits for it elsewhere."""
+        """Let the thread write up to `end` now: a caller waits for it elsewhere."""
         if end > self._hurried:
             with self._lock:
                 self._hurry(end)
@@ -262,12 +262,12 @@ class Writer:
             self._wait(lambda: self.synced >= end, None, lambda: _timeout(end, None))
 
     def add_listener(self, callback: Callable[[int], None]) -> None:
-        """Let the writer's thread call `callback(durable)` whenever `durable` has grown. One that raises is not called again."""
+        """The writer's thread calls `callback(durable)` whenever it has grown. One that raises is not called again."""
         with self._lock:
             self._listeners = [*self._listeners, callback]
 
     def tell_syncs(self, callback: Callable[[float], None]) -> None:
-        """Call `callback(seconds)` after each sync of the log, in the thread that synced. Before `start`."""
+        """Call `callback(seconds)` after each sync, in the thread that synced. Before `start`."""
         self._on_sync = callback
 
     # ---- a copy elsewhere
@@ -285,12 +285,12 @@ class Writer:
         self.durable = min(self.durable, copied)
 
     def set_copied(self, copied: int) -> None:
-        """Report that the copy has everything below this LSN. Listeners are called by this thread."""
+        """The copy has everything below this LSN. This thread calls the listeners."""
         self._copied = max(copied, self._copied or 0)
         self._publish()
 
     def give_up_copy(self) -> None:
-        """End all waits for the copy with a StorageError, because the broker stops. Writes and syncs continue."""
+        """End all waits for the copy with a StorageError: the broker stops. Writes and syncs continue."""
         with self._lock:
             self._copy_given_up = self._copied is not None
             self._done.notify_all()
@@ -329,7 +329,7 @@ class Writer:
         self._thread.start()
 
     def give_up_waiting(self) -> None:
-        """Fail if the log waits for space or descriptors much longer. This ends all waits for the log."""
+        """Fail if the log waits for space or descriptors much longer, which ends all waits for the log."""
         self._shortages.give_up()
 
     def _stop(self) -> None:
@@ -444,16 +444,16 @@ class Writer:
     def fail(self, error: BaseException) -> None:
         """Stop permanently: a write or sync failed, or the log and the owner's state differ.
 
-        Unwritten records are discarded. Every call that waits or comes later raises a StorageError that names `error`. May be
-        called under a lock of the caller.
+        Unwritten records are discarded. Every waiting or later call raises a StorageError that names `error`. May be called under
+        a lock of the caller.
         """
         with self._lock:
             if self.failure is not None:
                 return
             self.failure = StorageError(f"the journal failed and the broker must stop, nothing was retried: {error}")
             self.failure.__cause__ = error
-            # The end moves beyond all that can become durable, so that every later wait fails. The thread may be writing the last
-            # group at this moment.
+            # The end moves beyond all that can become durable, so that every later wait fails, also while the thread writes the
+            # last group.
             self.end += END_BYTES + 1
             self._open = None
             self._full.clear()

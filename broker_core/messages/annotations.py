@@ -7,11 +7,11 @@ from ..amqp.types import Symbol
 DELIVERY_TIME = Symbol("x-opt-delivery-time")  # milliseconds since 1970
 DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds after the arrival
 
-RETRY_DELAY = Symbol("x-opt-retry-delay")  # milliseconds, in a modified outcome for a queue without a delay of its own
+RETRY_DELAY = Symbol("x-opt-retry-delay")  # milliseconds, in a modified outcome for a queue without its own delay
 
-REPORTS = Symbol("penstock:reports-received")  # of a link whose receiver reports received deliveries
+REPORTS = Symbol("penstock:reports-received")  # of a link whose receiver reports the deliveries that its application received
 
-# Of a dead letter, made by `reading.dead_letters`. Clients recognize it by the first annotation.
+# Of a dead letter (`reading.dead_letters`). Clients recognize it by the first one.
 DEATH_REASON = Symbol("x-opt-death-reason")
 DEATH_QUEUE = Symbol("x-opt-death-queue")
 DEATH_SEQUENCE = Symbol("x-opt-death-sequence")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 #: First and last time that a read returns, in microseconds since 1970; other times are null. Spark's `collect` and Python UDFs
-#: convert times to local time, 16 hours behind UTC to 14 hours ahead, and Python's datetime has the years 1 to 9999. At the
-#: beginning, Python also computes the day before.
+#: convert times to local time, UTC-16 to UTC+14, and Python's datetime has the years 1 to 9999. At the beginning, Python also
+#: computes the day before.
 FIRST_TIME = -62_135_596_800_000_000 + 48 * 3_600_000_000
 LAST_TIME = 253_402_300_799_999_999 - 14 * 3_600_000_000
 
@@ -40,8 +40,8 @@ def assemble(
     """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A `stored` table stays a table.
 
     `system` contains values of system columns: `queue` and `sequenceNumber` always. A value is one for all rows, or one for
-    each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. Other columns that
-    `payload` lacks are converted from the other form, or null.
+    each row; a single `sequenceNumber` is the first row's. Times are microseconds since 1970. Other columns are converted from
+    the other form, or null.
 
     With `stored` nothing is converted. A message that cannot be decoded is added to `malformed`, by sequence number: its
     converted columns are null, and `error` contains the reason.
@@ -68,7 +68,7 @@ def assemble(
 
 
 def _known_or(known: pa.Array | None, computed_values: pa.Array) -> pa.Array:
-    """Values of the archive win: they keep the type of the sender's body."""
+    """Known values win: the archive keeps the type of the sender's body."""
     if known is None:
         return computed_values
     import pyarrow.compute as pc
@@ -115,9 +115,8 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
 
 
 def computed(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> dict[str, pa.Array]:
-    """Return the columns of `names` that `payload`, which has one form, lacks and the other form determines.
-
-    `names` may contain `conversion.ENVELOPE`, for encoded messages.
+    """Return the columns of `names` that `payload`, which has one form, lacks and the other form determines. For encoded
+    messages, `names` may contain `conversion.ENVELOPE`.
     """
     held = payload.schema.names
     if not payload.num_rows:
@@ -139,7 +138,7 @@ def computed(names: Sequence[str], payload: pa.RecordBatch, sequence: Integers, 
 
 
 def data_types(body: pa.Array) -> pa.Array:
-    """Return the `bodyType` of columnar rows, whose body is one data section."""
+    """The body of a columnar row is one data section."""
     types = constant("data", pa.string(), len(body))
     if not body.null_count:
         return types
@@ -185,7 +184,7 @@ def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malfor
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Concatenate batches of one form. A column that a batch lacks is null."""
+    """Concatenate batches of one form. Missing columns are null."""
     if len(batches) == 1:
         return batches[0]
     if all(batch.schema == batches[0].schema for batch in batches):
@@ -196,7 +195,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def stacked(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table, without a copy. A column that a batch lacks is null."""
+    """Return one table, without a copy. Missing columns are null."""
     if all(batch.schema == batches[0].schema for batch in batches):
         return pa.Table.from_batches(batches)
     schema = _common_schema(batches)
@@ -252,8 +251,8 @@ def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
     return array.view(type_) if pa.types.is_timestamp(type_) and pa.types.is_int64(array.type) else array.cast(type_)
 
 
-# Constant columns are slices of cached arrays, one for each value and power of two. So batches of any lengths build few of them.
-# The caches are small, since a constant string column can be big.
+# Constant columns are slices of cached arrays, one for each value and power of two, so batches of any lengths build few. The
+# caches are small, since a constant string column can be big.
 
 
 def constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:

@@ -20,11 +20,10 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
     """Return an incoming batch with known columns of the right types, in the order of the mask.
 
     A string body becomes its UTF-8 bytes. Large, view and dictionary forms of a type, and other widths of an integer, are cast.
-    `encoding.validity` checks a `message` inside.
 
-    Raises InvalidRequest with column and row, and ResourceLimit if the cast columns would have more than `most_bytes`. That
-    size is computed first, since a dictionary or views can repeat a value many times. `now`: milliseconds since 1970; None sets
-    no limit to `deliveryTime`.
+    Raises InvalidRequest with column and row, and ResourceLimit if the cast columns would have more than `most_bytes`. That is
+    computed first, since a dictionary or views can repeat a value many times. `now`: milliseconds since 1970; None sets no limit
+    to `deliveryTime`.
     """
     try:
         names = batch.schema.names
@@ -123,7 +122,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _without_hidden(array: pa.Array) -> pa.Array:
-    """Return views with empty null slots: these were not checked, and a cast would follow them."""
+    """Empty the null slots of views: these were not checked, and a cast would follow them."""
     import numpy as np
 
     if array.type not in _VIEWS or not array.null_count:
@@ -135,7 +134,6 @@ def _without_hidden(array: pa.Array) -> pa.Array:
 
 
 def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
-    """Compute the bytes of an array after a cast."""
     types = pa.types
     if array.type == wanted:
         return int(array.get_total_buffer_size())
@@ -153,7 +151,7 @@ def _nbytes_of_texts(array: pa.Array) -> int:
 
 
 def _lengths(array: pa.Array) -> pa.Array:
-    """Return the bytes of each value; null for null slots, which can have a length in Arrow."""
+    """Null slots, which can have a length in Arrow, are null."""
     import numpy as np
     import pyarrow.compute as pc
 

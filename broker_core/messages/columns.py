@@ -1,11 +1,11 @@
 """Columns of a message: names, Arrow types, and the stored form.
 
-A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly
-as it came). The other sections of an AMQP client's message are stored as they came in internal columns, which users cannot
-send or name.
+A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly as
+it came). The other sections of an AMQP client's message are stored as they came, in internal columns, which users cannot send or
+name.
 
-Pure pyarrow, since the broker, the connector's planner and Spark's executors use it. `pyarrow.compute` is imported inside
-functions: it takes 30 ms, and Spark's planning workers do not need it.
+Pure pyarrow, since Spark's planner and executors use it. `pyarrow.compute` is imported inside functions: it takes 30 ms, and
+planning does not need it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     Integers: TypeAlias = "int | pa.Array | np.ndarray[Any, Any] | Sequence[int]"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-# Field names and nullability are those of Spark's MapType, since record batches must match Spark's schema exactly.
+# Field names and nullability are those of Spark's MapType: record batches must match Spark's schema exactly.
 STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=True))
 
 
 class Column(NamedTuple):
-    """One column: the source of schemas, masks, Spark's types, the checks of AMQP's ranges, and the columns of each path."""
+    """The source of schemas, masks, Spark's types, the checks of AMQP's ranges, and the columns of each path."""
 
     type: pa.DataType
     bit: int | None  # of a payload's mask; a new column gets the next one. None: a system column, added by the broker
     section: str | None  # of an AMQP message
     wire: str | None = None  # type of the field, or of the map's keys. OCTETS: the whole section as it came
     nullable: bool = True
-    default: bool = False  # a source returns the column by default
+    default: bool = False  # returned by a source
     read: str = "any"  # Spark reads that may name it: "any", `BATCH` or `NOBODY`
     written: bool = False  # by a sink, which ignores other columns, so that rows can be written as they were read
     mapped: bool = True  # a task on the broker's host can compute it from a file and the messages' location
@@ -110,9 +110,9 @@ SYSTEM_COLUMNS: dict[str, pa.DataType] = {name: column.type for name, column in 
 INTERNAL_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.read == NOBODY and not column.written)
 NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.nullable)
 DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items() if column.default)
-#: Contained in a bare AMQP message: never stored with `message`.
+#: Parts of a bare AMQP message: never stored with `message`.
 BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in (PROPERTIES, APPLICATION_PROPERTIES, BODY))
-#: The columns of an encoded message: fields of its header, and bytes of its other sections.
+#: Of an encoded message: fields of its header, and bytes of its other sections.
 ENCODED_COLUMNS: tuple[str, ...] = tuple(
     name for name in MESSAGE_COLUMNS if COLUMNS[name].section == HEADER or COLUMNS[name].wire == OCTETS
 )
@@ -125,9 +125,7 @@ _TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COL
 
 
 class _Cached:
-    """Cache of a function's latest results. Unlike `functools.lru_cache`, it can be pickled: Spark Connect ships this module by
-    value.
-    """
+    """Unlike `functools.lru_cache`, it can be pickled: Spark Connect ships this module by value."""
 
     def __init__(self, function: Callable[..., Any], limit: int) -> None:
         self._function = function

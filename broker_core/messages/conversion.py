@@ -1,8 +1,7 @@
 """Conversion of messages from one stored form to the other.
 
 The modules that convert need numpy and the AMQP library, whose import takes as long as all others together. They are imported for
-the first message that needs them. So an executor needs numpy only to read messages of AMQP clients, or to encode messages for
-them.
+the first message that needs them. So an executor needs numpy only to read messages of AMQP clients, or to encode for them.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ Malformed = dict[int, str]
 
 
 def decoded(payload: pa.RecordBatch, names: list[str], sequence: Any, malformed: Malformed) -> dict[str, pa.Array]:
-    """Decode columns out of encoded messages. `sequence` is the first row's number, or one for each row.
-
-    A message that cannot be decoded is null in all columns and added to `malformed`.
+    """`sequence` is the first row's number, or one for each row. A message that cannot be decoded is null in all columns and
+    added to `malformed`.
     """
     columns: dict[str, pa.Array]
     columns, refused = _encoding("decoding").readable(payload, names)
@@ -32,7 +30,7 @@ def decoded(payload: pa.RecordBatch, names: list[str], sequence: Any, malformed:
 
 
 def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed) -> pa.Array:
-    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and added to `malformed`."""
+    """A row that AMQP cannot hold is null and added to `malformed`."""
     return _encoded(_encoding("bare_encoder"), payload, 0, sequence, malformed)
 
 

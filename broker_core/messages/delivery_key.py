@@ -19,7 +19,7 @@ from .encoding.octets import column as lines
 from .encoding.octets import offsets_of
 
 VERSION = 1
-_HEAD = struct.Struct(">BH")  # version, length of the lease's name, which follows
+_HEAD = struct.Struct(">BH")  # version, length of the lease's name
 _TAIL = struct.Struct(">QQ")  # batch, epoch
 _SEQUENCE = 8
 
@@ -48,7 +48,7 @@ def column(prefix: bytes, sequences: Any) -> pa.Array:
 
 
 def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliveries]:
-    """Group the chosen rows by batch, in the order of each batch's first row. Usually there is one batch.
+    """Group the chosen rows by batch, in the order of first rows. Usually there is one batch.
 
     Raises InvalidRequest with the first row without a valid key. Each batch costs a pass over all remaining rows, so callers
     stop at the first unknown batch.

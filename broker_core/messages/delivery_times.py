@@ -15,7 +15,7 @@ from ..errors import InvalidRequest
 from ..quantities import MAX_MILLISECONDS
 from .annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
-PREFIX = b"x-opt-delivery-"  # of both annotations: an encoded section that lacks this text has neither
+PREFIX = b"x-opt-delivery-"  # an encoded section without this text has neither annotation
 _TEN_YEARS = f"{MAX_MILLISECONDS - 1:,} ms (ten years)"
 
 
@@ -26,7 +26,7 @@ def read(section: bytes) -> Mapping[Any, Any]:
 
 
 def due(notes: Mapping[Any, Any], now: int) -> int:
-    """Return when to deliver a message, in milliseconds since 1970; 0 for immediately. Ignores invalid annotations."""
+    """Return milliseconds since 1970; 0 for immediate delivery. Ignores invalid annotations."""
     time, delay = notes.get(DELIVERY_TIME), notes.get(DELIVERY_DELAY)
     if _is_number(time):
         return max(0, int(time))
@@ -34,7 +34,7 @@ def due(notes: Mapping[Any, Any], now: int) -> int:
 
 
 def check(notes: Mapping[Any, Any], now: int | None) -> None:
-    """Check the annotations of a message or outcome. `now`: milliseconds since 1970; None sets no limit to a time. Raises
+    """Check a message's or outcome's annotations. `now`: milliseconds since 1970; None sets no limit to a time. Raises
     InvalidRequest.
     """
     time = notes.get(DELIVERY_TIME)

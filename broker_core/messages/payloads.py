@@ -58,12 +58,12 @@ def mask_of(payload: pa.Buffer) -> int:
     return int.from_bytes(payload.slice(0, MASK_BYTES).to_pybytes(), "little")
 
 
-# The stored size of a message is that of its body or bare message, and of the texts of its properties, as `maxBytesPerTrigger`
-# counts. A size is an int if all are equal, otherwise int64 of shape (rows,).
+# A message's stored size, which `maxBytesPerTrigger` counts, is that of its body or bare message, and of the texts of its
+# properties. An int if all are equal, otherwise int64 of shape (rows,).
 
 
 def encoded_sizes(messages: list[bytes]) -> int | npt.NDArray[np.int64]:
-    """Do as `stored_sizes` without Arrow, which is slow for a few messages."""
+    """As `stored_sizes`, without Arrow, which is slow for a few messages."""
     lengths = list(map(len, messages)) or [0]
     return lengths[0] if lengths.count(lengths[0]) == len(lengths) else np.array(lengths, np.int64)
 

@@ -19,8 +19,6 @@ _REPAIRED = {  # by the part of a column
 
 
 class _InvalidText(NamedTuple):
-    """A text that is not UTF-8."""
-
     row: int
     octets: bytes
     part: str = ""  # keys or values of a map

@@ -58,7 +58,7 @@ def _check_map(name: str, maps: pa.Array) -> None:
     import pyarrow.compute as pc
 
     rows = None
-    if maps.null_count:  # in Arrow a null can have entries, which are ignored
+    if maps.null_count:  # in Arrow a null can have entries
         rows = pc.indices_nonzero(maps.is_valid())
         maps = maps.drop_null()
     ends = maps.offsets
@@ -80,7 +80,7 @@ def _check_map(name: str, maps: pa.Array) -> None:
 
 
 def _check_once(name: str, keys: pa.Array, owners: pa.Array, most: int) -> None:
-    """Refuse a key that a map has twice. Comparing a few entries with each other is faster than hashing all."""
+    """Refuse a repeated key. Comparing a few entries with each other is faster than hashing all."""
     import pyarrow.compute as pc
 
     coded = keys.dictionary_encode()

@@ -1,4 +1,4 @@
-"""Conversion between encoded AMQP messages and columns, without a Python object for each field.
+"""Conversion between encoded AMQP messages and columns, without a Python object for a message or a field.
 
 arriving          complete messages of AMQP clients into the stored form
 leaving           the way back
@@ -11,9 +11,7 @@ texts, rendering  AMQP values as text: one at a time, and in vectors
 walk              sections and values of many bare messages in lock step
 octets, arrays    vector operations on bytes, and on Arrow arrays
 maps, entries     maps of many messages: decoded, and encoded
-headers           header sections
+headers, annotation  sections before the bare message
 fields            fields of the properties
-annotation        annotation sections
-validity          checks that bare messages are valid
-shapes            a quick check of one message
+validity, shapes  checks of bare messages, and a quick one
 """

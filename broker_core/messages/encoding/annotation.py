@@ -30,16 +30,15 @@ known: set[bytes] = set()
 def check(section: bytes, budget: Budget) -> None:
     """Check a section of annotations, or a footer: a map whose keys are symbols or ulongs.
 
-    Values are also decoded, since they may leave merged with others or be read as text. `budget` is shared by the sections of a
-    message. Raises DecodeError, FieldError.
+    Values are also decoded, since they may be merged or read as text. A message's sections share `budget`. Raises DecodeError,
+    FieldError.
     """
     if section in known:
         return
     before = budget[0]
     (section_at,) = scan(section)
     mapping, _ = decode(section, section_at.value, section_at.end, budget=budget)
-    # Symbols and ulongs that are equal in Python are equal in AMQP. So a map that does not become a dict has other keys, or many
-    # ulongs.
+    # Symbols and ulongs that are equal in Python are equal in AMQP. So a map that is not a dict has other keys, or many ulongs.
     if type(mapping) is not dict:
         text = f"a key that is neither symbol nor ulong, or more than {MAX_HASHED} keys other than symbols"
         raise FieldError(f"section 0x{section_at.code:02x} has {text}")
@@ -82,10 +81,8 @@ def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[typ
 
 
 def overlaid(payload: pa.RecordBatch, overlays: Mapping[int, Sequence[bytes]]) -> pa.RecordBatch:
-    """Return the rows of a stored batch, encoded or columnar, with `overlays` in their annotations.
-
-    `overlays` contains, by row, encoded maps that a *modified* outcome added (3.4.5). They are merged in order. Rows with
-    overlays are few, and each is built separately.
+    """Return a stored batch, encoded or columnar, with `overlays` in its annotations. These are encoded maps by row, in order,
+    that *modified* outcomes added (3.4.5). Few rows have them, and each is built separately.
     """
     sections = {row: merged(_section(payload, row), maps) for row, maps in overlays.items()}
     if "message" not in payload.schema.names:

@@ -45,14 +45,14 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 
 def lengths(array: pa.Array) -> Ints:
-    """Return the bytes of each value; 0 for null slots, which can have a length in Arrow."""
+    """Null slots, which can have a length in Arrow, have 0 bytes."""
     ends = offsets_of(array)
     sizes = (ends[1:] - ends[:-1]).astype(np.int64)
     return sizes * valid(array) if array.null_count else sizes
 
 
 def big_endian(values: Ints, width: int) -> Octets:
-    """Return integers as big-endian octets along a new last axis."""
+    """Return big-endian octets along a new last axis."""
     return values.astype(f">i{width}" if width == 8 else f">u{width}").view(np.uint8).reshape(*values.shape, width)
 
 

@@ -1,8 +1,8 @@
 """Arriving messages: from complete encoded messages to one batch in the stored form.
 
-The common encodings (short descriptor, no described values) are followed through a table, with one lookup for each section. The
-next four bytes determine the next table and the width of the size. Other messages go through `messages.scan`, which alone
-refuses. A property test compares both.
+The common encodings (short descriptor, no described values) are followed through a table, one lookup for each section. The next
+four bytes determine the next table and the width of the size. Other messages go through `messages.scan`, which alone refuses. A
+property test compares both.
 
 A message is refused if a reader could not decode it. Delivery annotations are checked and dropped: they are for one hop.
 """
@@ -51,7 +51,7 @@ MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its bytes in 31 bit
 class ArrivedMessages(NamedTuple):
     """Messages that arrived together."""
 
-    payload: Payload  # the well-formed messages in order
+    payload: Payload  # well-formed messages in order
     mask: int  # of the columns that are not all null
     durable: bool  # any header is durable
     refused: list[tuple[int, Exception]]  # index and error (DecodeError, FieldError)
@@ -73,8 +73,6 @@ class ArrivedMessages(NamedTuple):
 
 @dataclass(slots=True)
 class _Parts:
-    """Columns under construction; rare ones by row."""
-
     messages: list[bytes] = field(default_factory=list)
     headers: list[HeaderFields] = field(default_factory=list)
     annotations: dict[int, bytes] = field(default_factory=dict)
@@ -83,10 +81,9 @@ class _Parts:
 
 
 def arrived(payloads: Sequence[bytes], now: int | None = None) -> ArrivedMessages:
-    """Return complete encoded messages as a batch in the stored form.
+    """Return complete encoded messages in the stored form.
 
-    `now` is in milliseconds since 1970; None sets no limit to delivery times. Raises ResourceLimit beyond `MAX_BATCH_BYTES` in
-    all.
+    `now` is in milliseconds since 1970; None sets no limit to delivery times. Raises ResourceLimit beyond `MAX_BATCH_BYTES`.
     """
     if sum(map(len, payloads)) > MAX_BATCH_BYTES:
         raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer together")
@@ -123,7 +120,7 @@ def _without(
 
 
 def _whole(payload: bytes, error: Exception) -> Exception:
-    """Return the error of a message that is invalid inside, with the offset in the whole message."""
+    """Return the error with its offset in the whole message."""
     try:
         decode_message(payload)
     except RemoteProtocolError as whole_error:
@@ -194,7 +191,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
 
 
 def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
-    """Follow a long bare message. KeyError for so many sections that `scan` has to count them."""
+    """KeyError for so many sections that `scan` has to count them."""
     table = _TABLES[MESSAGE_ANNOTATIONS]
     for _ in range(_MOST):
         if position >= len(payload):
@@ -260,7 +257,7 @@ _MOST = MAX_SECTIONS - 3  # sections that the table follows, after up to three; 
 _SHORT = 4 * _MOST  # bytes of a message without more sections: each has at least four
 _DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # head of a data section → bytes of its size
 
-# (0x00, 0x53, section, constructor) → the table of the next section, its fixed width, otherwise the bytes of its size.
+# (0x00, 0x53, section, constructor) → the next section's table, fixed width, otherwise bytes of its size.
 _Table = dict[bytes, tuple[Any, int, int]]
 
 

@@ -1,8 +1,8 @@
 """Rows of columns as bare AMQP messages (3.2): properties, application properties, one data section.
 
-A message is a row of small binary columns (constructors and sizes, which numpy makes for all fields together) and of the columns
-with the values, joined by Arrow. The encodings are byte for byte those of `broker_core.amqp`, the shortest: nulls at the end of
-the properties and empty sections are left out. Times are whole milliseconds, as in AMQP.
+A message is a row of small binary columns (constructors and sizes, which numpy makes for all fields together) and of columns of
+values, joined by Arrow. The encodings are byte for byte those of `broker_core.amqp`: nulls at the end of the properties and empty
+sections are left out. Times are whole milliseconds, as in AMQP.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SIZED = (STRING, BINARY, SYMBOL)
 
 
 def bare_messages(payload: pa.RecordBatch) -> pa.Array:
-    """Raises InvalidRequest, with column and row, for a value that AMQP cannot represent, and ResourceLimit for more than
-    `MAX_BYTES` in all.
+    """Raises InvalidRequest, with column and row, for a value that AMQP cannot represent, and ResourceLimit beyond
+    `MAX_BYTES`.
     """
     return joined(*bare_parts(payload))
 
@@ -70,10 +70,8 @@ def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
 
 
 def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
-    """Encode the message annotations of each row, from `annotations` and `deliveryTime`; empty for a row with neither, None if
-    no row has any.
-
-    A delivery time in its own column replaces the one in the map. Raises InvalidRequest.
+    """Encode the message annotations of each row, from `annotations` and `deliveryTime`, which wins; empty for a row with
+    neither, None if no row has any. Raises InvalidRequest.
     """
     if "annotations" not in payload.schema.names and "deliveryTime" not in payload.schema.names:
         return None
@@ -152,7 +150,7 @@ def _texts(
 
 
 def _with_nulls(octets: Octets, widths: Ints | int, present: Bools, listed: Bools) -> Ints | int:
-    """Replace absent values with nulls. Return the bytes of each: one for a null, none after the last field of a list."""
+    """Replace absent values with nulls. Return the bytes of each: one for a null, none after a list's last field."""
     if present.all():
         return widths
     octets[~present, 0] = NULL

@@ -1,11 +1,11 @@
-"""Encoded messages into columns, without a Python object for a message or a field.
+"""Encoded messages into columns.
 
-`reference` decodes the rows that vectors cannot follow: rare forms, and damage, which it refuses with the reason. The vectors can
-be slow on a strange message, but never wrong: they make every check of the reference decoder. `texts` defines the values of
-columns, except for:
+`reference` decodes the rows that vectors cannot follow: rare forms, and damage, which it refuses with the reason. Vectors can be
+slow on a strange message, but never wrong: they make every check of the reference decoder. `texts` defines the values of columns,
+except for:
 
-- `body`: the joined bytes of the data sections, or the bytes of a binary or string (UTF-8) amqp-value.
-  Any other value, and the elements of all sequences, are JSON text. Null without a body;
+- `body`: the bytes of all data sections, or of a binary or string (UTF-8) amqp-value. Any other value, and the elements of all
+  sequences, are JSON text. Null without a body;
 - `bodyType`: *data*, *binary*, *string* or *json*, for these four cases;
 - `envelope`: the bytes before the body, if the message ends with the bytes of `body`, which are not JSON; otherwise null;
 - `userId`: the binary's text if it is UTF-8, otherwise its base64;
@@ -29,14 +29,14 @@ from .octets import Mask, Octets, Places, replaced, slices, validity, with_nulls
 from .rendering import BINARY, JSON_NULL, NUMBERS, STRING, SYMBOL, Indices, allowing, numbers, only, simple, texts, users
 from .walk import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk, walk_of
 
-CHUNK_ROWS = 1 << 15  # of one walk: their bytes stay near the processor while each step passes over them
+CHUNK_ROWS = 1 << 15  # of one walk: their bytes stay near the processor
 MAX_REASON = 200  # characters: some errors quote bytes
 TYPES = {**MESSAGE_COLUMNS, "bodyType": pa.string(), ENVELOPE: pa.binary()}
 _OF_BODY = ("body", "bodyType", ENVELOPE)
 
 
 def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-    """Return columns of encoded messages, and the refused rows with their reasons. Refused rows are null in all columns.
+    """Return columns of encoded messages, and the refused rows, null in all columns, with their reasons.
 
     `names` are any of `columns.BARE_COLUMNS`, `annotations` and `ENVELOPE`. Only their sections are decoded; all are measured.
     """
@@ -86,7 +86,7 @@ def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Arr
 
 
 def _body(walk: Walk, asked: bool) -> tuple[Cells, Octets]:
-    """Return the value of each body, and its section's code (0 without a body)."""
+    """Return each body's value and section code (0 without a body)."""
     body, section = Cells.none(walk.first), np.zeros(len(walk.first), np.uint8)
     for code, rows in walk.body():
         cells = walk.value(code, rows)
@@ -141,7 +141,7 @@ _BODY = simple()
 
 
 def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the requested fields. The other fields are also checked: a section is refused as a whole."""
+    """Return the requested fields. The others are also checked: a section is refused as a whole."""
     decoded: dict[str, pa.Array] = {}
     if not fields:
         return {name: pa.nulls(len(walk.first), MESSAGE_COLUMNS[name]) for name in asked}
@@ -206,7 +206,7 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
 def _merged(
     vectors_only: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
 ) -> dict[str, pa.Array]:
-    """Return the columns with these rows decoded by `reference`. Rows that it refuses are null."""
+    """Decode these rows by `reference`. Rows that it refuses are null."""
     from . import reference
 
     names = list(vectors_only)

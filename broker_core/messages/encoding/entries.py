@@ -24,10 +24,10 @@ class Entries(NamedTuple):
 
 
 def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools] | None = None) -> Entries:
-    """Encode the entries of a map<string, string|null> column, keys as STRING or SYMBOL, values as strings.
+    """Encode a map<string, string|null> column, keys as STRING or SYMBOL, values as strings.
 
-    `without` is a key that is left out in the marked rows. Raises InvalidRequest, with column and row, for a key that AMQP
-    cannot represent, or that a row has twice.
+    `without` is a key to leave out in the marked rows. Raises InvalidRequest, with column and row, for a key that AMQP cannot
+    represent, or that a row has twice.
     """
     present = valid(maps)
     if maps.null_count:

@@ -23,7 +23,7 @@ class PropertyField(NamedTuple):
     wire: str  # type
 
 
-#: In the order of AMQP's list.
+#: In AMQP's order.
 _ORDER = (
     *("messageId", "userId", "to", "subject", "replyTo", "correlationId", "contentType", "contentEncoding"),
     *("absoluteExpiryTime", "creationTime", "groupId", "groupSequence", "replyToGroupId"),
@@ -47,8 +47,8 @@ _NULL, _BINARY = 0x40, 0xA0
 
 
 def address_of(message: bytes) -> str | None:
-    """Read `to` of an encoded message. Raises DecodeError for malformed sections or properties, without checking the fields
-    before it.
+    """Read `to` of an encoded message. Raises DecodeError for malformed sections or properties; fields before it are not
+    checked.
     """
     for section in scan(message):
         if section.code == PROPERTIES:
@@ -60,10 +60,10 @@ def address_of(message: bytes) -> str | None:
 
 
 def user_id_of(message: bytes) -> bytes | None:
-    """Read `user-id` of an encoded message; None also if it is malformed: that is noticed when it is stored.
+    """Read `user-id` of an encoded message; None also if it is malformed, which is noticed when it is stored.
 
-    An empty one names no user: the Java SDK of Azure Service Bus writes it in every message. Called for every message that a
-    user sends, so it steps over the sections before the properties by their sizes.
+    An empty one names no user: the Java SDK of Azure Service Bus always writes it. Called for every message that a user sends, so
+    it steps over sections by their sizes.
     """
     try:
         position = _properties(message)
@@ -125,8 +125,7 @@ ID_BYTES = 16
 def id_digests(batch: pa.RecordBatch) -> npt.NDArray[np.bytes_] | None:
     """Return a digest of each message's id (S16), zeros without an id; None if no message has one.
 
-    Types are part of the digest: the ulong 1 and the string "1" are two ids. This loops over messages, but duplicate detection
-    keeps an object per id anyway.
+    The ulong 1 and the string "1" are two ids. This loops over messages, but duplicate detection keeps an object per id anyway.
     """
     if "message" in batch.schema.names:
         ids = [_digest(message_id(message)) for message in batch.column("message").to_pylist()]
@@ -142,5 +141,5 @@ def _digest(value: Any) -> bytes:
         return b""
     octets = value if isinstance(value, bytes) else str(value).encode()
     kind = b"text" if isinstance(value, str) else b"binary" if isinstance(value, bytes) else type(value).__name__.encode()[:16]
-    # numpy's strings lose a zero byte at the end, which would make two ids equal.
+    # numpy's strings lose a zero byte at the end, which could make two ids equal.
     return blake2b(octets, digest_size=ID_BYTES - 1, person=kind).digest() + b"\1"

@@ -44,9 +44,9 @@ class Cut(NamedTuple):
 
 
 class MessageKeys(NamedTuple):
-    """Keys of messages: the first 128 bits of SHA-256 of the bytes after the annotations, which include the id.
+    """The first 128 bits of SHA-256 of the bytes after the annotations, which include the id.
 
-    The same id with other content is another message. A checksum would let a sender forge the key of another message, and
+    The same id with other content is another message. With a checksum, a sender could forge the key of another message, and
     thereby lose it.
     """
 
@@ -178,8 +178,6 @@ def _array(field: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
 
 
 class _ForeignMessage(NamedTuple):
-    """Parts of one message."""
-
     begin: int  # of the bare message
     end: int
     note: int  # begin of the message annotations
@@ -211,12 +209,12 @@ def _bare_of(message: bytes) -> bytes:
         return b""
 
 
-# With processor instructions for SHA-256 it is faster than BLAKE2b, otherwise it takes three times as long.
+# With processor instructions SHA-256 is faster than BLAKE2b, otherwise it takes three times as long.
 _digest = methodcaller("digest")
 
 
 def _digests(buffer: pa.Buffer, starts: Places, ends: Places) -> Numbers:
-    """Return the first 128 bits of each slice's hash, as two numbers. All slices must lie inside the buffer."""
+    """Return each hash's first 128 bits, as two numbers. All slices must lie inside the buffer."""
     octets = memoryview(buffer)
     digests_of_groups: list[Numbers] = [np.empty((0, 2), np.uint64)]
     for first in range(0, len(starts), _HASHED_AT_ONCE):

@@ -1,6 +1,6 @@
 """Header sections (3.2.1) and the columns `durable`, `priority`, `ttl`. A null is a field that the sender left out.
 
-Headers repeat, so both directions are cached. Only the ttl may differ in every message: a header is also cached without its ttl.
+Headers repeat, so both directions are cached, also without the ttl, which may differ in every message.
 
 A field that the sender set is sent again, even with the default value, and a field that it left out stays out: a receiver may
 have its own defaults. `first-acquirer` is written if it is true, `delivery-count` unless it is 0.
@@ -37,11 +37,11 @@ class HeaderFields(NamedTuple):
 
 NOTHING = HeaderFields(None, None, None)
 
-#: Fields of header sections that were read. Read-only for other modules.
+#: By the section. Read-only for other modules.
 known: dict[bytes, HeaderFields] = {}
-#: Fields without the ttl, by the header's length: the position of the ttl's 4 bytes, and a cache by the bytes around them.
-#: All headers of one length have their ttl at the same position. So a hit has the same bytes before its ttl as a valid header,
-#: ending with the ttl's constructor, and the next 4 bytes may be any.
+#: Fields without the ttl, by the header's length: the position of the ttl's 4 bytes, and a cache by the bytes around them. All
+#: headers of one length have their ttl at the same position. So a hit has the same bytes before its ttl as a valid header, ending
+#: with the ttl's constructor, and the next 4 bytes may be any.
 but_ttl: dict[int, tuple[int, dict[bytes, HeaderFields]]] = {}
 
 
@@ -59,7 +59,7 @@ def read(octets: bytes) -> HeaderFields:
 def with_other_ttl(octets: bytes, before: bytes | None) -> tuple[HeaderFields, bytes]:
     """Return the fields, without the ttl, of a header that differs from a cached one only in its ttl, and the ttl's bytes.
 
-    `before`: the ttl of the previous message. A ttl that comes twice is cached with its header. Raises KeyError.
+    `before`: the previous message's ttl. A ttl that comes twice is cached with its header. Raises KeyError.
     """
     at, around = but_ttl[len(octets)]
     fields, ttl = around[octets[:at] + octets[at + 4 :]], octets[at : at + 4]
@@ -75,7 +75,7 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def _keep_but_ttl(octets: bytes, fields: HeaderFields) -> None:
-    """Cache a valid header for others that differ only in their ttl, unless its form is rare."""
+    """Cache a valid header for other ttls, unless its form is rare."""
     if not octets.startswith(_SHORT):
         return
     at = len(_SHORT) + 2  # after size and count
@@ -127,7 +127,7 @@ def write(priority: int | None, durable: bool | None, ttl: int | None, attempts:
 
 
 def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: Any) -> list[bytes] | bytes:
-    """Return the header of each row of a stored batch with columns of these names, or the one header of all rows.
+    """Return the header of each row of a stored batch with columns of these names, or the one header of all.
 
     `attempts` and `returned` are one value for all rows, or one for each. The work is per distinct header.
     """

@@ -1,7 +1,7 @@
 """Leaving messages: from rows in the stored form to complete encoded messages.
 
 The parts of a message are columns, joined row by row in one call of Arrow, so a row's only Python object is its `bytes`. Encoded
-rows are sent exactly as they came, except for the header, and for annotations that a *modified* outcome added.
+rows are sent exactly as they came, except for the header, and for annotations of *modified* outcomes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def leaving(
     """Return complete encoded messages, one for each row.
 
     `attempts` is the header's delivery-count. `returned` is not 0 if the message was acquired before. Both are one number for
-    all rows, or one for each. `overlays` contains encoded maps by row, which are merged into its annotations in order. `ttl`
-    contains the milliseconds that each message has left, 0 for none. Without it, the ttl stays as it came.
+    all rows, or one for each. `overlays` contains encoded maps by row, to merge into its annotations. `ttl` contains each
+    message's milliseconds, 0 for none. Without it, the ttl stays as it came.
 
     Raises InvalidRequest, with row and column, for a columnar row that AMQP cannot represent.
     """

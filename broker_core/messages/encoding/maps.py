@@ -38,7 +38,7 @@ def check_entries(walk: Walk, buffer: pa.Buffer, maps: SectionMaps, keys: tuple[
 
 
 class _Entries:
-    """Entries of all maps, message by message. Odd messages have none."""
+    """Message by message. Odd messages have no entries."""
 
     def __init__(self, walk: Walk, maps: SectionMaps) -> None:
         self.pairs = maps.entries
@@ -76,7 +76,7 @@ class _Entries:
         return names
 
 
-#: Keys up to this length are compared with the keys of the first message as a whole.
+#: Keys up to this length are compared with the first message's as a whole.
 LONG_KEY = 128
 
 _SIMPLE = simple()

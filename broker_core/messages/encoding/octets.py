@@ -1,8 +1,7 @@
 """Vector operations on the bytes of many messages.
 
-A *place* is an index into the buffer with all messages of a block. Places are int64 arrays with one element for each message (or
-value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the last byte,
-and the caller checks the place.
+A *place* is an index into the buffer with all messages of a block, an int64 for each message (or value). While damaged bytes are
+followed, it may run beyond its message or the buffer. A read there returns the last byte, and the caller checks the place.
 """
 
 from __future__ import annotations
@@ -87,13 +86,13 @@ def same_length(starts: Places, ends: Places) -> int:
 
 
 def of_width(buffer: Octets, starts: Places, width: int) -> Octets:
-    """Return slices of one width as a matrix. All must lie inside the buffer."""
+    """Return slices of one width, all inside the buffer, as a matrix."""
     overlapping = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, strides=(1,))
     return overlapping[starts].view(np.uint8).reshape(-1, width)
 
 
 def data_of(array: pa.Array) -> Octets:
-    """Return all bytes of a binary array, also those before its first offset."""
+    """Also the bytes before the first offset."""
     data = array.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 

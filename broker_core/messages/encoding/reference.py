@@ -1,5 +1,5 @@
-"""Reference decoder: one encoded message at a time. It defines the values of the columns of `decoding`, and decodes forms that
-are too rare for vectors. Tests compare both.
+"""Reference decoder: one encoded message at a time. It defines the values of `decoding`'s columns, and decodes forms that are too
+rare for vectors. Tests compare both.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) 
 
 
 def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
-    """Return the sections `codes` of a bare message. All are measured. Raises like `row`."""
+    """Return the sections `codes` of a bare message, all of which are measured. Raises like `row`."""
     sections = scan(message, most=MAX_SECTIONS_READ)
     for section in sections:
         if not PROPERTIES <= section.code <= VALUE:
@@ -114,7 +114,7 @@ def user_text(user: bytes) -> str | None:
 
 
 def _micros(milliseconds: int) -> int | None:
-    """Return None for a time that 64 bits cannot hold (years beyond ±292,000, which clients use for *never*)."""
+    """Return None if 64 bits cannot hold it (years beyond ±292,000, which clients use for *never*)."""
     micros = milliseconds * 1000
     return micros if -(2**63) <= micros < 2**63 else None
 

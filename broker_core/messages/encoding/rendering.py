@@ -1,7 +1,7 @@
-"""Values of many messages as Arrow text, without a Python object for each: the vector form of `texts`.
+"""Values of many messages as Arrow text: the vector form of `texts`.
 
-Constructors that are not in `_WRITERS`, and invalid values (bad UTF-8, a boolean of 7), are reported as *bad* and left to the
-reference decoder.
+Constructors that are not in `_WRITERS`, and invalid values (bad UTF-8, a boolean of 7), are *bad* and left to the reference
+decoder.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ STRING, SYMBOL, BINARY = (0xA1, 0xB1), (0xA3, 0xB3), (0xA0, 0xB0)
 _BOOLEAN, _CHAR = 0x56, 0x73
 _COMPOUND = (0x45, 0xC0, 0xD0, 0xC1, 0xD1, 0xE0, 0xF0)
 _NONE: Indices = np.empty(0, np.int64)
-#: Stands for an amqp-value of null, whose JSON is `null`; not a constructor.
+#: For an amqp-value of null, whose JSON is `null`; not a constructor.
 JSON_NULL = 0xFF
 
 
 def allowing(*codes: int) -> Mask:
-    """Return a table of the constructors that a column accepts. Null is always one."""
+    """Return a table of the accepted constructors, and null."""
     table = np.zeros(256, np.bool_)
     table[[NULL, *codes]] = True
     return table
@@ -40,7 +40,7 @@ def simple() -> Mask:
 
 
 def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = False) -> tuple[pa.Array, Indices]:
-    """Return the texts of the values (null for null), and the rows whose value is bad and whose text means nothing.
+    """Return the texts of the values (null for null), and the bad rows, whose texts mean nothing.
 
     With `binary`, strings and binaries keep their bytes: the result is a binary array.
     """
@@ -74,7 +74,7 @@ def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = Fals
 
 
 def unfit(buffer: pa.Buffer, cells: Cells, allowed: Mask) -> Indices:
-    """Return the rows whose value is bad, or left to the reference."""
+    """Return the rows that are bad, or left to the reference."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowed[present]])
@@ -100,7 +100,7 @@ def _present(code: Octets) -> Indices:
 
 
 def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
-    """Return the texts of user ids: UTF-8, otherwise base64."""
+    """Return user ids as UTF-8, otherwise base64."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowing(*BINARY)[present]])
@@ -115,7 +115,7 @@ def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
 
 
 def _sliced(buffer: pa.Buffer, cells: Cells, present: Indices, sliced: list[int]) -> tuple[pa.Array, Indices]:
-    """Cut out values whose bytes are their text, and return the rows that break their type's rule."""
+    """Cut out values whose bytes are their text, and return the invalid rows."""
     base = _taken(buffer, cells, present, sliced)
     bad = _NONE
     if any(c in STRING for c in sliced):
@@ -138,7 +138,7 @@ def _taken(buffer: pa.Buffer, cells: Cells, present: Indices, sliced: list[int])
 
 
 def _typed(base: pa.Array, type_: pa.DataType, valid: Mask | None, bad: Indices) -> pa.Array:
-    """Return the slices under the column's type. Bad rows become null, since they may not be text."""
+    """Return the slices under the column's type, with null in bad rows, which may not be text."""
     if len(bad):
         valid = np.ones(len(base), np.bool_) if valid is None else valid.copy()
         valid[bad] = False

@@ -1,8 +1,8 @@
-"""Quick check that a bare message is valid, without decoding it. It accepts nearly every message of AMQP clients.
+"""Quick check that a bare message is valid, without decoding it.
 
 Properties and application properties are compared with *shapes* of sections that were walked before. The bytes of types and
 sizes, and the keys, are the same; texts are ASCII at the same places; the bytes of numbers and binaries may be any. The
-comparison is one operation on two large integers. The decoder decides about an unknown form.
+comparison is one operation on two large integers. The decoder decides about unknown forms.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .octets import Mask
 from .rendering import BINARY, STRING, SYMBOL, allowing
 from .walk import WIDTH
 
-MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # of one section: with the other section's within the decoder's limit
+MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # of one section: both sections stay within the decoder's limit
 KEPT_SHAPES = 1024  # of all lengths
 OF_ONE_LENGTH = 4
 KEPT_OCTETS = 1024  # a longer section is walked each time
 
-#: By the length of a section: a mask of the compared bits, and their expected value.
+#: By a section's length: a mask of the compared bits, and their expected value.
 shapes: dict[int, list[tuple[int, int]]] = {}
 _count = 0  # of all shapes
 
-# The extent of a value, by its constructor: a positive number of bytes, or one of these.
+# A value's extent, by its constructor: a positive number of bytes, or one of these.
 _MISS, _TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL, _BINARY, _LONG_BINARY = range(0, -7, -1)
 _SIZED = {0xA1: _TEXT, 0xB1: _LONG_TEXT, 0xA3: _SYMBOL, 0xB3: _LONG_SYMBOL, 0xA0: _BINARY, 0xB0: _LONG_BINARY}
 
@@ -80,9 +80,8 @@ def _section(message: bytes, position: int) -> int:
 
 
 def _walk(octets: bytes) -> list[tuple[int, int]]:
-    """Follow a section, and return where its values without the keys begin and end.
-
-    Raises KeyError, IndexError or UnicodeDecodeError for an unknown form.
+    """Return where the values of a section, without keys, begin and end. Raises KeyError, IndexError or UnicodeDecodeError for an
+    unknown form.
     """
     is_short = octets[3] in (0xC0, 0xC1)
     count, position = (octets[5], 6) if is_short else (int.from_bytes(octets[8:12], "big"), 12)

@@ -1,27 +1,27 @@
-"""AMQP values as text, one at a time: the texts that Spark's columns show for values other than strings, and JSON for a body.
+"""AMQP values as text, one at a time: the texts of values other than strings in Spark's columns, and JSON for a body.
 
-Every value that `broker_core.amqp` decodes has exactly one text. `rendering` does the same for many values; tests compare both.
+Every decoded value has exactly one text. `rendering` does the same for many values; tests compare both.
 
 | AMQP | text | in JSON |
 |---|---|---|
 | null | null | `null` |
 | boolean | `true`, `false` | the same |
 | ubyte … ulong, byte … long | decimal digits | the same |
-| float, double | the shortest digits that parse to the same value | the same (1) |
-| decimal32/64/128 | digits and exponent, as in Python's `decimal` | the same (1) |
+| float, double | the shortest digits that round-trip | the same (1) |
+| decimal32/64/128 | as in Python's `decimal` | the same (1) |
 | char, string, symbol | itself | a string |
 | timestamp | ISO 8601 in UTC: `2026-01-31T23:59:59.999Z` (2) | a string |
-| uuid | `8-4-4-4-12` hexadecimal digits in lower case | a string |
+| uuid | `8-4-4-4-12` lower-case hexadecimal digits | a string |
 | binary | base64 (RFC 4648, padded) | a string |
 | list, array | its JSON | an array |
 | map | its JSON | an object (3) |
 | described | its JSON | `{"descriptor": …, "value": …}`, also in an array |
 
-(1) Values that are not numbers are `NaN`, `Infinity` or `-Infinity`, in JSON a string. (2) Years beyond 0 to 9999 have a sign
-and at least six digits. (3) Its names are the texts of the keys (`null` for a null key). If two keys have the same text, it is
-an array of arrays `[key, value]`.
+(1) Values that are not numbers are `NaN`, `Infinity` or `-Infinity`, in JSON a string. (2) Years beyond 0 to 9999 have a sign and
+at least six digits. (3) Its names are the texts of the keys (`null` for a null key). If two keys have the same text, it is an
+array of arrays `[key, value]`.
 
-JSON text is UTF-8 without spaces. Characters beyond ASCII are not escaped.
+JSON text is UTF-8 without spaces and without escapes beyond ASCII.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def _simple(value: Any) -> Any:
 
 
 def iso(milliseconds: int) -> str:
-    """Return a 64-bit number of milliseconds since 1970 in ISO 8601, UTC (`datetime` ends at the year 9999)."""
+    """Return a 64-bit time in ISO 8601, UTC (`datetime` ends at the year 9999)."""
     days, rest = divmod(milliseconds, _DAY)
-    # The proleptic Gregorian calendar in eras of 400 years from 1 March, so that the leap day is the last day of its year.
+    # The proleptic Gregorian calendar in eras of 400 years from 1 March: the leap day is then a year's last.
     era, day = divmod(days + 719_468, 146_097)
     of_era = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     day -= 365 * of_era + of_era // 4 - of_era // 100
@@ -130,12 +130,12 @@ def iso(milliseconds: int) -> str:
     return f"{date}-{month:02}-{day:02}T{time}Z"
 
 
-# Width in bytes → bits of the exponent, its bias, digits of the coefficient (IEEE 754-2008, 3.5.2).
+# Bytes → bits of the exponent, its bias, digits of the coefficient (IEEE 754-2008, 3.5.2).
 _DECIMALS = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
 
 
 def _decimal(octets: bytes) -> Decimal | str:
-    """Decode a decimal in the binary integer encoding: its exact value, or the name of NaN or an infinity."""
+    """Decode the binary integer encoding: the exact value, or the name of NaN or an infinity."""
     exponent_bits, bias, digits = _DECIMALS[len(octets)]
     bits = int.from_bytes(octets, "big")
     width = 8 * len(octets)

@@ -1,6 +1,6 @@
 """Encoded messages with the same header, as they came: the usual messages of AMQP clients.
 
-Most messages leave soon. Through a record batch, the whole way would take twice the time for 100 messages, and 4.5 times for one.
+Through a record batch, the whole way would take twice the time for 100 messages, and 4.5 times for one.
 
 A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: the record batch
 of a sample message is a *template*, which gets the length of each later message.
@@ -73,8 +73,6 @@ class UniformMessages(NamedTuple):
 
 
 class _ColumnForm(NamedTuple):
-    """Common columns of messages with one header."""
-
     values: list[pa.Scalar]  # of the columns before `message`
     schema: pa.Schema
     mask: int
@@ -88,9 +86,8 @@ def _form(header: HeaderFields) -> _ColumnForm:
 
 
 class _RecordTemplate(NamedTuple):
-    """Bytes that Arrow writes before a single message: metadata, the other columns, and the two offsets of the message.
-
-    They contain the message's length twice, and the length of all buffers once.
+    """Bytes that Arrow writes before a single message: metadata, the other columns, and the message's two offsets. They contain
+    its length twice, and the length of all buffers once.
     """
 
     head: bytes  # ends with the message's second offset, which is its length

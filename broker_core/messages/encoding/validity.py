@@ -1,7 +1,7 @@
 """Checks that bare messages are valid inside (3.2.4 to 3.2.8), before they are stored. A data section may contain any bytes.
 
-`shapes` accepts nearly every message of AMQP clients, `unsure` many messages of a column together. Both accept less than the
-decoder, which alone refuses.
+`shapes` accepts nearly every message of AMQP clients, `unsure` many messages together. Both accept less than the decoder, which
+alone refuses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VALUE = simple()
 
 
 def check(message: bytes) -> None:
-    """Raise RemoteProtocolError (DecodeError, FieldError, NotBare) for a bare message that cannot be decoded."""
+    """Raise RemoteProtocolError (DecodeError, FieldError, NotBare) unless a bare message can be decoded."""
     reference.decoded(message, _SECTIONS, body=True)
 
 
@@ -45,7 +45,7 @@ def invalid(messages: Sequence[bytes]) -> dict[int, RemoteProtocolError]:
 
 
 def check_column(messages: pa.Array) -> None:
-    """Raise InvalidRequest for the first invalid message. An empty message, which has no section, is valid."""
+    """Raise InvalidRequest for the first invalid message. An empty message, without sections, is valid."""
     for row in np.flatnonzero(unsure(messages)).tolist():
         reason = _refusal(messages[row].as_py())
         if reason:
@@ -97,7 +97,7 @@ def _unsure(messages: pa.Array) -> Mask:
 
 
 def _amqp_value(walk: Walk) -> Cells | None:
-    """Follow the body; return the amqp-values. Elements of sequences are not followed: such messages are odd."""
+    """Follow the body; return the amqp-values. Sequences are not followed: such messages are odd."""
     values = None
     for code, rows in walk.body():
         cells = walk.value(code, rows)

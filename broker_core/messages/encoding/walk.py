@@ -3,7 +3,7 @@
 All messages of a block lie in one buffer, with a cursor for each. A step costs a few vector operations, independent of the number
 of messages, and less if all have the same constructor.
 
-Nothing here raises. Forms that are too rare for vectors, and damage, are marked *odd* and left to the reference decoder. Cursors
+Nothing here raises. Rare forms, and damage, are marked *odd* and left to the reference decoder. Cursors
 only move forward: if a cursor is exactly at the announced end after the announced number of elements, no element has left the
 section. Counts above `MOST_PAIRS` are odd before a step is made, which limits the number of steps.
 """
@@ -36,7 +36,7 @@ Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
 ALL = slice(None)
 
 # By constructor: bytes of a fixed width, bytes of its size (0 for a fixed width), and whether it is known. A described value
-# (0x00) is not: the value in it would have to be followed.
+# (0x00) is not: its inner value would have to be followed.
 WIDTH = np.repeat(np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0]), 16)
 SIZE = np.repeat(np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4]), 16)
 _KNOWN = np.isin(np.arange(256), list(KINDS))
@@ -63,7 +63,7 @@ class Cells:
 
 @dataclass
 class MapEntries:
-    """The entries at one place of a map, for the rows that have so many."""
+    """The entries at one place of the maps that have so many."""
 
     rows: Rows
     key: Cells
@@ -90,7 +90,7 @@ class Walk:
         self.code = self._descriptors()
 
     def _descriptors(self) -> Octets:
-        """Return the code of the section at each cursor (0 at the end), and move the cursor to its value."""
+        """Return the section code at each cursor (0 at the end), and move the cursor to the value."""
         place = self.cursor
         code = at(self.buffer, place + 2)
         short = (at(self.buffer, place + 1) == 0x53) & (at(self.buffer, place) == 0)
@@ -122,9 +122,8 @@ class Walk:
         self.odd[rows] |= part.odd
 
     def body(self) -> list[tuple[int, Rows]]:
-        """Return the kinds of body, and the rows that have each.
-
-        The rows are determined first: a second section of a body is odd, unless the caller looks for it.
+        """Return the kinds of body with their rows, before a body is followed: a second section of a body is odd, unless the
+        caller looks for it.
         """
         return [(code, rows) for code in (DATA, SEQUENCE, VALUE) if (rows := self.rows_of(code)) is not None]
 
@@ -139,7 +138,7 @@ class Walk:
         self.odd |= (self.cursor != self.last) | (self.code != 0)
 
     def element(self, rows: Rows, place: Places) -> tuple[Octets, Places, Places]:
-        """Return constructor, start and end of the value at each place. A value without an extent makes its row odd."""
+        """Return constructor, start and end of each value. A value without an extent makes its row odd."""
         code = at(self.buffer, place)
         only = int(code[0]) if len(code) else NULL
         if (code == only).all():
@@ -165,7 +164,7 @@ class Walk:
         return code, start, end
 
     def value(self, code: int, rows: Rows) -> Cells:
-        """Return the value of a section with this code. The cursors move on."""
+        """Return the section's values, and move the cursors on."""
         cells = Cells(*self.element(rows, self.cursor[rows]))
         if code in CONSTRUCTORS:
             self.require(rows, cells.code, CONSTRUCTORS[code])
@@ -209,7 +208,7 @@ class Walk:
         return count, first, end
 
     def fields(self, code: int, *, wanted: bool = True) -> list[Cells | None]:
-        """Follow the lists of a section, which have up to 13 fields. A field is None if it is null in all rows.
+        """Follow a section's lists, of up to 13 fields. A field is None if it is null in all rows.
 
         Return [] if no row has the section, or if the fields are not `wanted`, which skips it.
         """
@@ -234,7 +233,7 @@ class Walk:
         return fields
 
     def maps(self, code: int, *, wanted: bool = True) -> SectionMaps:
-        """Follow the maps of a section, or skip it unless the entries are `wanted`."""
+        """Follow a section's maps, or skip it unless the entries are `wanted`."""
         if not wanted:
             self.skip(code)
         if not wanted or (rows := self.rows_of(code)) is None:
